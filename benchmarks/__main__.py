@@ -14,11 +14,15 @@ from controller.errors import InvalidInput, SignalboxError
 
 MODULES = {
     "plan": "benchmarks.plan.command",
+    "judge": "benchmarks.judge.command",
+    "workloads": "benchmarks.judge.workloads",
     "fabric": "benchmarks.fabric.command",
+    "fat-trees": "benchmarks.fat_trees",
     "rules": "benchmarks.rules",
     "counters": "benchmarks.counters",
     "failures": "benchmarks.live.failures",
     "moves": "benchmarks.live.moves",
+    "target": "benchmarks.live.target",
     "flow-cache": "benchmarks.live.flow_cache",
     "fuzz-openflow": "benchmarks.openflow.fuzz",
     "simulation": "benchmarks.simulation",

@@ -33,8 +33,9 @@ from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import RegisterJob, SavedState
 from controller.jobs.spec import JobSpec
 from controller.observability.metrics import MetricsServer
-from controller.planning.messages import Planned, SolvePlan
-from controller.planning.planner import plan
+from controller.planning.messages import SolvePlan
+from controller.planning.planner import repair_first
+from controller.planning.target import solved
 from controller.scenarios.fabrics import leaf_spine
 from controller.serving.serve import PUBLISH_S, TICK_S
 from controller.southbound import openflow_encode as encode
@@ -78,8 +79,11 @@ class Switches:
                     yield SwitchRules(dpid, RuleSet(), 0)
                 case InstallStage(change_id, stage):
                     yield StageDone(change_id, dict.fromkeys(stage.mods, SwitchResult()))
-                case SolvePlan(problem, limits):
-                    yield Planned(plan(problem, replace(limits, ecmp_draws=0)))
+                case SolvePlan():
+                    repaired, request = repair_first(command)
+                    if repaired:
+                        yield repaired
+                    yield solved(replace(request, limits=replace(request.limits, ecmp_draws=0)))
 
     def replies(self, loop: ControlLoop, busy: bool, now: float) -> dict[Dpid, dict[int, bytes]]:
         """The body of every reply of every switch at a time. ``busy``: every port and pinned flow at 40 Gbit/s, in full
@@ -130,16 +134,8 @@ def _meter_entry(port: int) -> bytes:
 def converged(fabric: Fabric) -> ControlLoop:
     """A control loop that knows the fabric and has pinned the flows of three jobs. Raises ``RuntimeError`` when it
     does not come that far."""
-    declared = [
-        DeclaredHost(h.ip, f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}", fabric.name(h.at.dpid), _port_name(fabric, h.at))
-        for n, h in enumerate(fabric.hosts.values())
-    ]
-    loop = ControlLoop(Config(), SavedState(), declared, 0.0)
-    switches = Switches(fabric)
-    messages: list[Message] = [
-        SwitchConnected(s.dpid, s.name, tuple(s.ports.values())) for s in fabric.switches.values()
-    ]
-    messages += [LinkSeen(link.src, link.dst) for link in fabric.links.values()]
+    loop, switches = ControlLoop(Config(), SavedState(), declared_hosts(fabric), 0.0), Switches(fabric)
+    messages = connections(fabric)
     for step in range(300):
         messages = [*switches.answers(loop.handle(messages, step * TICK_S)), Tick()]
         if step == 200:
@@ -147,6 +143,20 @@ def converged(fabric: Fabric) -> ControlLoop:
     if not loop.state.sending.pins or loop.state.sync.unsettled:
         raise RuntimeError("the fabric did not converge")
     return loop
+
+
+def declared_hosts(fabric: Fabric) -> list[DeclaredHost]:
+    """All hosts, as in an inventory."""
+    return [
+        DeclaredHost(h.ip, f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}", fabric.name(h.at.dpid), _port_name(fabric, h.at))
+        for n, h in enumerate(fabric.hosts.values())
+    ]
+
+
+def connections(fabric: Fabric) -> list[Message]:
+    """All switches connect, and probes pass over all links."""
+    connected = [SwitchConnected(s.dpid, s.name, tuple(s.ports.values())) for s in fabric.switches.values()]
+    return [*connected, *(LinkSeen(link.src, link.dst) for link in fabric.links.values())]
 
 
 def _port_name(fabric: Fabric, at: PortRef) -> str:

@@ -24,7 +24,7 @@ from controller.jobs.messages import Registration
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing
 from controller.planning.efficiency import network_efficiency
-from controller.planning.plan import Plan
+from controller.planning.plan import Plan, Target
 from controller.planning.problem import FlowId, Route
 
 JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
@@ -127,7 +127,8 @@ class Repair:
 class Status:
     """``job_ends``: the latest registrations that are over, oldest first. ``jobs_ended``: how many since the start.
     ``demands``: what jobs really send. ``plan_reason``: what became of the newest plan, and why.
-    ``plan_demand_source``: which bytes of each job it was made for. ``baseline_levels``: of other strategies on the
+    ``plan_demand_source``: which bytes of each job it was made for. ``target``: that the plans lead to, None when the
+    plan is the best. ``baseline_levels``: of other strategies on the
     plan's problem. ``repair``: the latest. ``repair_s``: from the moment that the controller knew of the loss until the
     switches had confirmed the repaired routes, None until then. ``counters_at``: monotonic seconds of the oldest
     switch's latest counters, None before the first. ``refused_connections``: since the start, by reason; a reason
@@ -148,6 +149,7 @@ class Status:
     plan_installed: bool = False
     plan_reason: str = ""
     plan_demand_source: Mapping[JobId, DemandSource] = field(default_factory=dict)
+    target: Target | None = None
     baseline_levels: Mapping[str, float] = field(default_factory=dict)
     pins: int = 0
     moved_flows_total: int = 0
@@ -164,6 +166,16 @@ class Status:
     state_revision: int = 0
     state_failures: int = 0
     alarms: Mapping[AlarmKey, Alarm] = field(default_factory=dict)
+
+    @property
+    def moves_left(self) -> int:
+        """To the target; 0 without one."""
+        return self.target.moves if self.target else 0
+
+    @property
+    def blocked_flows(self) -> int:
+        """That would have to move together, where no moves within the cap lead to the target."""
+        return len(self.target.blocked) if self.target else 0
 
     @property
     def network_efficiency(self) -> float | None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.workload import WorkloadJob
-from controller.planning.problem import ideal_communication_s
+from controller.planning.demands import ideal_communication_s
 from controller.scenarios.fabric_options import Placement
 from controller.scenarios.fabrics import fat_tree, leaf_spine, spine_links, without, without_random_links
 from controller.scenarios.generator import generate, jobs_of

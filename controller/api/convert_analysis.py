@@ -141,12 +141,18 @@ def _gain(found: JobAnalysis) -> str:
         moved = f", with {_count(best.moves, 'flow', 'flows')} moved" if best.moves else ""
         return (
             f"Routing can gain {1 - best.level / found.level:.0%}: the planner's routes reduce its level to "
-            f"{best.level:.2f}{moved}. {_limit(found, best.level)}"
+            f"{best.level:.2f}{moved}{_way(best.cycles, best.first_level)}. {_limit(found, best.level)}"
         )
     return (
         "Whether routing can gain anything is open: the planner found nothing better within its time limit, and only "
         f"levels below {found.least_level:.2f} are ruled out."
     )
+
+
+def _way(cycles: int | None, first_level: float) -> str:
+    if cycles is None:
+        return ", which planning.max_moves does not allow"
+    return f" in at most {cycles} planning cycles ({first_level:.2f} after the first)" if cycles > 1 else ""
 
 
 def _limit(found: JobAnalysis, level: float) -> str:
@@ -249,9 +255,10 @@ def _worst(found: FailureAnalysis) -> str:
     which = f"{worst.example.name} (or {alike:,} like it)" if alike else worst.example.name
     if worst.level is None or worst.ecmp is None:
         return f"The worst is {which} with a level of at least {worst.bound:.2f}."
+    way = _way(worst.cycles, worst.first_level or worst.level)
     return (
-        f"The worst is {which} with a level of {worst.level:.2f} after planning ({_proven(worst.level, worst.bound)}); "
-        f"under ECMP {worst.ecmp.mean:.2f} on average."
+        f"The worst is {which} with a level of {worst.level:.2f} after planning{way} "
+        f"({_proven(worst.level, worst.bound)}); under ECMP {worst.ecmp.mean:.2f} on average."
     )
 
 

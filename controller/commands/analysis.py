@@ -139,12 +139,14 @@ def _only_offline(**given: object) -> None:
 
 def _network(options: FabricOptions, strategy: str, time_limit: float | None) -> Network:
     """The network of the options, with the strategy's routes in force."""
+    from controller.config import PlanningConfig
     from controller.planning.plan import answered
     from controller.planning.problem import PlanLimits
     from controller.scenarios.scenario import scenario
 
     scheme = scheme_named(strategy)
-    limits = PlanLimits(time_limit_s=time_limit or TIME_LIMIT_S, seed=options.seed)
+    max_moves = PlanningConfig().max_moves
+    limits = PlanLimits(time_limit_s=time_limit or TIME_LIMIT_S, max_moves=max_moves, seed=options.seed)
     with waiting("planning"):
         known = scenario(options)
         plan = answered(scheme(known.problem(), replace(limits, ecmp_draws=0)))

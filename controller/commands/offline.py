@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import gc
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 MAX_UNROUTED_SHOWN = 10
 LEVEL_DIGITS = 12
+MAX_MOVES = 256
+"""The default of ``planning.max_moves``."""
 CSV_HEADER = ("flow_id", "job", "src_host", "dst_host", "subflow", "share", "path")
 
 commands = typer.Typer()
@@ -113,6 +116,9 @@ def simulate_command(
             "--lose-sent", metavar="", help="A rerouted flow resends part of its step, as in the published simulator."
         ),
     ] = _DEFAULTS.lose_sent,
+    max_moves: Annotated[
+        int, typer.Option(min=0, help="With hysteresis: pinned flows that one planning cycle of planned may move.")
+    ] = MAX_MOVES,
     fail_at: Annotated[float, failure_option(min=0, metavar="S", help="When the failures happen.")] = 0.0,
     repair_at: Annotated[float | None, failure_option(min=0, metavar="S", help="When they are over.")] = None,
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that one plan may take.")] = 2.0,
@@ -126,6 +132,7 @@ def simulate_command(
         replan=replan,
         sharing=sharing,
         lose_sent=lose_sent,
+        max_moves=max_moves if replan is Replan.HYSTERESIS else None,
         seed=options.seed,
     )
     if repair_at is not None and repair_at <= fail_at:
@@ -155,9 +162,12 @@ def _trained(
         stages.append(Stage(repair_s, intact))
     limits = PlanLimits(time_limit_s=time_limit_s, ecmp_draws=0, seed=options.seed)
 
+    live = None if how.max_moves is None else replace(limits, max_moves=how.max_moves)
+
     def outcome_of(name: str) -> Outcome:
         with waiting(f"training under {name}"):
-            return simulate(stages, known.jobs, lambda problem: schemes[name](problem, limits), how)
+            own = live if name == "planned" else None
+            return simulate(stages, known.jobs, lambda problem: schemes[name](problem, limits), how, own)
 
     bound = level_bounds(failed).fluid
     return report(how, bound, [(name, outcome_of(name)) for name in schemes])
@@ -208,6 +218,7 @@ def _plan_report(strategy: str, names: Names, problem: Problem, plan: Plan) -> d
         "gap": round(plan.gap, LEVEL_DIGITS),
         "levels_proven": plan.levels_proven,
         "certificate": plan.certificate,
+        "cut_short": plan.cut_short,
         "plan_ms": {
             "build": plan.times.build_ms,
             "solve": plan.times.solve_ms,
@@ -247,7 +258,8 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
         "flows": f"{found['flows']:,} in {found['subflows']:,} pieces, at most {found['max_subflows_of_a_flow']} each",
         "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%}; best possible without splitting: "
         f"{found['integer_bound']:.4g}, with splitting: {found['bound']:.4g}",
-        "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven",
+        "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven"
+        + (", cut short by the time limit" if found["cut_short"] else ""),
         "ECMP": f"{ecmp['mean']:.3g} on average, 95th percentile {ecmp['p95']:.3g}" if ecmp else "not drawn",
         "planned in": ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in found["plan_ms"].items()),
     }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any
 
 from controller.config import PlanningConfig, Strategy
@@ -19,7 +18,7 @@ from controller.jobs.demand import DemandSource
 from controller.jobs.job import Job
 from controller.jobs.spec import JobId
 from controller.planning.messages import Compared, Planned, ReplanOutcome, SolvePlan, WorkOutLevels
-from controller.planning.plan import NoPlan, Plan
+from controller.planning.plan import NoPlan, Plan, Target
 from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.verdict import Levels, Verdict, verdict
 from controller.status import Repair
@@ -30,7 +29,8 @@ MOST_REST_S = 2.0
 
 class PlanningCycle:
     """``levels``: L_j of the running routes, as of the last cycle; ``phase_levels``: of each phase, where all flows are
-    pinned. ``plan``: the newest plan, adopted or not.
+    pinned. ``plan``: the newest plan, adopted or not. ``target``: a plan with more moves than a cycle may make: the
+    adopted plans lead there.
     ``baseline_levels``: of other schemes on the plan's problem, empty until they are known. ``adopted``: the running
     routes are those of the plan. ``demand_source``: which bytes of each job the plan was made for. ``reason``: what
     became of the newest plan, and why. ``repair``: the latest one. ``unplanned``: new jobs until their first cycle is
@@ -55,6 +55,7 @@ class PlanningCycle:
         self.levels: Mapping[JobId, float] = {}
         self.phase_levels: Mapping[JobId, Mapping[int, float]] = {}
         self.plan: Plan | None = None
+        self.target: Target | None = None
         self.demand_source: Mapping[JobId, DemandSource] = {}
         self._solving_source: Mapping[JobId, DemandSource] = {}
         self.baseline_levels: Mapping[str, float] = {}
@@ -114,14 +115,14 @@ class PlanningCycle:
         self.generation, self.jobs, self._links = problem.generation, jobs, links
         self._levels_due = True
         if strategy is Strategy.ECMP or not problem.flows:
-            self.plan, self.adopted, self.baseline_levels = None, False, {}
+            self.plan, self.target, self.adopted, self.baseline_levels = None, None, False, {}
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
             return [WorkOutLevels(problem, self._config.ecmp_draws), *self._conclude("no plan", why)]
         self._solving, self._repaired, self._solving_source = problem, None, demand_source
         self._began_at = now
-        limits = replace(self.limits, max_moves=self._config.max_moves)
         installs = strategy is Strategy.PLANNED
-        return [SolvePlan(problem, limits, self._config.min_gain, self._routes.routes, installs)]
+        limits, gain = self.limits, self._config.min_gain
+        return [SolvePlan(problem, limits, gain, self._routes.routes, self.target, installs)]
 
     def take_levels(self, levels: Levels) -> None:
         """Of the running routes, as long as no others have been adopted."""
@@ -130,8 +131,9 @@ class PlanningCycle:
 
     @property
     def limits(self) -> PlanLimits:
-        """For any number of moves."""
-        return PlanLimits(time_limit_s=self._config.time_limit_s, ecmp_draws=self._config.ecmp_draws)
+        """Of every cycle."""
+        config = self._config
+        return PlanLimits(config.time_limit_s, config.max_moves, config.ecmp_draws)
 
     def take(self, planned: Planned, strategy: Strategy, fabric: Fabric, now: float) -> list[Command]:
         """The worker's answer; one for a problem that is not awaited any more is dropped."""
@@ -159,7 +161,9 @@ class PlanningCycle:
         self.demand_source = self._solving_source
         self.plans_total += 1
         if strategy is not Strategy.PLANNED:
+            self.target = None
             return self._conclude("kept", f"the strategy is {strategy}: nothing is installed")
+        self.target = planned.target
         if decision.adopt:
             self.moved_flows_total += answer.moves
             self._adopt(judged)

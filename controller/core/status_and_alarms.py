@@ -18,12 +18,11 @@ from controller.jobs.job import Job
 from controller.jobs.prediction import prediction_withheld
 from controller.jobs.spec import JobId
 from controller.memo import Changed
+from controller.planning.demands import OVERHEAD, ideal_time_s
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.problem import (
-    OVERHEAD,
     FlowId,
     Route,
-    ideal_time_s,
     route_of,
 )
 from controller.shared_map import SharedMap, differing, updated
@@ -61,6 +60,7 @@ def status(
         plan_installed=s.plan_installed,
         plan_reason=s.cycle.reason,
         plan_demand_source=s.cycle.demand_source,
+        target=s.cycle.target,
         baseline_levels=s.cycle.baseline_levels,
         pins=s.sending.pins,
         moved_flows_total=s.cycle.moved_flows_total,

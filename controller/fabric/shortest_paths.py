@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
@@ -129,16 +130,24 @@ class CandidatePaths:
         self.far_end: dict[LinkId, Dpid] = {link_id: link.dst.dpid for link_id, link in fabric.links.items()}
         self._out: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
         self._into: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
-        self._direct: defaultdict[tuple[Dpid, Dpid], list[LinkId]] = defaultdict(list)
         for link_id in sorted(fabric.links):
             self._out[link_id.dpid].append(link_id)
             self._into[self.far_end[link_id]].append(link_id)
-            self._direct[link_id.dpid, self.far_end[link_id]].append(link_id)
         self._next = {dpid: frozenset(self.far_end[link] for link in links) for dpid, links in self._out.items()}
         self._previous = {dpid: frozenset(link.dpid for link in links) for dpid, links in self._into.items()}
+        self._second: dict[Dpid, frozenset[Dpid]] = {}
+        self._second_last: dict[Dpid, frozenset[Dpid]] = {}
         self._distances: dict[tuple[Dpid, Dpid], int | None] = {}
         self._found: dict[tuple[Dpid, Dpid], tuple[Path, ...]] = {}
         self._searched: dict[Dpid, Towards] = {}
+
+    @cached_property
+    def _direct(self) -> Mapping[tuple[Dpid, Dpid], Sequence[LinkId]]:
+        direct: defaultdict[tuple[Dpid, Dpid], list[LinkId]] = defaultdict(list)
+        for links in self._out.values():
+            for link in links:
+                direct[link.dpid, self.far_end[link]].append(link)
+        return direct
 
     def without(self, links: Collection[LinkId]) -> CandidatePaths:
         """The candidate paths of the same fabric without these links."""
@@ -157,17 +166,23 @@ class CandidatePaths:
         return found
 
     def ends(self, src: Dpid, dst: Dpid) -> tuple[Collection[LinkId], Collection[LinkId]]:
-        """The links that paths begin with, and those that they end with; without finding paths of two links."""
-        if self.distance(src, dst) != 2:
-            paths = [path for path in self.between(src, dst) if path]
-            return dict.fromkeys(path[0] for path in paths), dict.fromkeys(path[-1] for path in paths)
-        first, last = self._out[src], self._into[dst]
-        via = self._next[src] & self._previous[dst]
-        if len(via) < len(self._next[src]):
-            first = [link for link in first if self.far_end[link] in via]
-        if len(via) < len(self._previous[dst]):
-            last = [link for link in last if link.dpid in via]
-        return first, last
+        """The links that paths begin with, and those that they end with; without finding paths of two or four links."""
+        before, after = self._next.get(src, frozenset()), self._previous.get(dst, frozenset())
+        match self.distance(src, dst):
+            case 2:
+                first = last = before & after
+            case 4:  # every walk of four links is a shortest path
+                to, fro = self._two_back(dst), self._two_on(src)
+                first = frozenset([switch for switch in before if not to.isdisjoint(self._next.get(switch, ()))])
+                last = frozenset([switch for switch in after if not fro.isdisjoint(self._previous.get(switch, ()))])
+            case _:
+                paths = [path for path in self.between(src, dst) if path]
+                return dict.fromkeys(path[0] for path in paths), dict.fromkeys(path[-1] for path in paths)
+        out, into = self._out[src], self._into[dst]
+        return (
+            [link for link in out if self.far_end[link] in first] if len(first) < len(before) else out,
+            [link for link in into if link.dpid in last] if len(last) < len(after) else into,
+        )
 
     def leads(self, path: Path, src: Dpid, dst: Dpid) -> bool:
         """Whether the path is there, and a shortest one from ``src`` to ``dst``."""
@@ -181,7 +196,9 @@ class CandidatePaths:
     def is_shortest(self, length: int, src: Dpid, dst: Dpid) -> bool:
         """Whether a path of so many links that leads from ``src`` to ``dst`` is a shortest one."""
         if length == 2 and src != dst:
-            return (src, dst) not in self._direct
+            return dst not in self._next.get(src, ())
+        if length == 4 and src != dst:
+            return self._near(src, dst) is None
         return length == self.distance(src, dst)
 
     def connected(self, src: Dpid, dst: Dpid) -> bool:
@@ -210,11 +227,35 @@ class CandidatePaths:
     def _measure(self, src: Dpid, dst: Dpid) -> int | None:
         if src == dst:
             return 0
-        if (src, dst) in self._direct:
+        near = self._near(src, dst)
+        if near is None and not self._two_on(src).isdisjoint(self._two_back(dst)):
+            return 4
+        return near or self._towards(dst).distance.get(src)
+
+    def _near(self, src: Dpid, dst: Dpid) -> int | None:
+        """The distance of different switches, where it is at most 3."""
+        on, before = self._next.get(src, frozenset()), self._previous.get(dst, frozenset())
+        if dst in on:
             return 1
-        if not self._next.get(src, frozenset()).isdisjoint(self._previous.get(dst, ())):
+        if not on.isdisjoint(before):
             return 2
-        return self._towards(dst).distance.get(src)
+        return None if self._two_on(src).isdisjoint(before) else 3
+
+    def _two_on(self, src: Dpid) -> frozenset[Dpid]:
+        """The switches that two links lead to, one after the other."""
+        found = self._second.get(src)
+        if found is None:
+            on = [self._next.get(switch, frozenset()) for switch in self._next.get(src, ())]
+            found = self._second[src] = frozenset().union(*on)
+        return found
+
+    def _two_back(self, dst: Dpid) -> frozenset[Dpid]:
+        """The switches that two links lead from."""
+        found = self._second_last.get(dst)
+        if found is None:
+            back = [self._previous.get(switch, frozenset()) for switch in self._previous.get(dst, ())]
+            found = self._second_last[dst] = frozenset().union(*back)
+        return found
 
     def _find(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
         """Neighbours and neighbours of neighbours without a search: all there is on a leaf-spine."""

@@ -269,6 +269,8 @@ FAMILIES: tuple[Family, ...] = (
     of_plan("signalbox_plan_unrouted_flows", "Virtual links without a path in the plan.", lambda p: len(p.unrouted)),
     of_plan("signalbox_plan_subflows", "Subflows of all virtual links in the latest plan.", lambda p: p.subflows),
     one("signalbox_plan_installed", "1 when the latest plan is the one on the switches.", lambda s: s.plan_installed),
+    one("signalbox_plan_moves_left", "Moves from the plan to its target.", lambda s: s.moves_left),
+    one("signalbox_plan_blocked_flows", "Flows that would have to move together.", lambda s: s.blocked_flows),
     Family("signalbox_plan_duration_seconds", "Time spent on the latest plan.", _plan_duration, ("stage",)),
     one("signalbox_repairs_total", "Repairs made.", lambda s: s.repairs_total),
     one(

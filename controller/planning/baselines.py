@@ -77,6 +77,7 @@ _CHEAP = ("greedy", "edge-coloring", "first-fit")
 
 def _plan(name: str, problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
     """The scheme's routes as a plan."""
+    limits = limits.begun()
     return judged(problem, limits, partial(_routings, name, problem, limits))
 
 

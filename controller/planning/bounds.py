@@ -2,7 +2,7 @@
 
 In: a ``Problem``. Out: bounds for the worst level, and one per job. All come from *cuts*: flows each of which must
 cross one link of a set of links C, whatever path it takes (the flows out of a leaf and its uplinks; the flows into
-it; those between a pair of leaves, where not every uplink leads there).
+it; those between a pair of leaves, where not every uplink leads there; on three tiers ``pod_cuts``).
 
 - Fluid: on link l the load times the capacity is the sum over jobs of their peaks; summed over C it is at least the sum
   over jobs of their largest phase D_j, so some link has load >= sum D_j / sum c. This also holds with split flows.
@@ -30,7 +30,9 @@ from numpy.typing import NDArray
 from controller.fabric.topology import Dpid, LinkId
 from controller.jobs.spec import JobId
 from controller.planning.efficiency import Peaks, nic_levels, peaks
+from controller.planning.pod_cuts import pod_cuts
 from controller.planning.problem import Floats, Ints, Problem
+from controller.planning.tiers import Tiers
 
 Bools = NDArray[np.bool_]
 
@@ -89,11 +91,13 @@ def level_bounds(problem: Problem) -> Bounds:
 
 
 class Place(NamedTuple):
-    """A leaf, whether the flows of a cut leave it or enter it, and the other leaf where the cut is of a pair."""
+    """A leaf, whether the flows of a cut leave it or enter it, and the other leaf where the cut is of a pair.
+    ``leaves``: so many of one pod, of which this is one; flows within the pod do not cross the cut. 0: just a leaf."""
 
     leaf: Dpid
     outward: bool
     other: Dpid | None
+    leaves: int = 0
 
 
 class Crossings(NamedTuple):
@@ -249,8 +253,11 @@ class Cuts:
 
 
 def _largest_sizes(bps: Floats) -> list[float]:
-    sizes: list[float] = np.unique(bps)[: -_SIZES - 1 : -1].tolist()
-    return sizes
+    """Descending. Of those that differ by rounding the smallest: at least so many flows are as large as that."""
+    sizes: Floats = np.unique(bps)
+    apart = np.diff(sizes, prepend=-np.inf) > _TIGHT * sizes
+    largest: list[float] = sizes[apart][: -_SIZES - 1 : -1].tolist()
+    return largest
 
 
 def common_unit(demands_bps: Sequence[float]) -> float:
@@ -270,6 +277,8 @@ def _crossings(problem: Problem) -> Crossings:
     leave the one or enter the other; else the leaf's cut is stronger."""
     if _all_alike(problem):
         return _crossings_of_leaves(problem)
+    if problem.tiers:
+        return _crossings_of_pods(problem, problem.tiers)
     paths = problem.paths
     links_of: list[Sequence[LinkId]] = []
     number_of: dict[Place, int] = {}
@@ -320,6 +329,21 @@ def _crossings_of_leaves(problem: Problem) -> Crossings:
     used, cut = np.unique(cut, return_inverse=True)
     places, links_of = [places[index] for index in used], [links_of[index] for index in used]
     return Crossings(places, links_of, np.repeat(crossing, 2), cut, np.arange(len(src)))
+
+
+def _crossings_of_pods(problem: Problem, tiers: Tiers) -> Crossings:
+    """Cuts of leaves, and of leaves of one pod together."""
+    places, links_of, flows, cut, routable = _crossings_of_leaves(problem)
+    added = list(pod_cuts(problem, tiers))
+    crossing = [flow for of in added for flow in of.flows]
+    number = [len(places) + index for index, of in enumerate(added) for _ in of.flows]
+    return Crossings(
+        [*places, *(Place(of.leaves[0], of.outward, None, len(of.leaves)) for of in added)],
+        [*links_of, *(of.links for of in added)],
+        np.concatenate([flows, np.array(crossing, np.int64)]),
+        np.concatenate([cut, np.array(number, np.int64)]),
+        routable,
+    )
 
 
 def _all_alike(problem: Problem) -> bool:

@@ -1,8 +1,7 @@
-"""Optimal routing in closed form on a leaf-spine whose leaves are all alike.
+"""Routing in closed form on a leaf-spine, part by part (``lanes``): optimal where the leaves of each part are alike.
 
-In: a ``Problem``. Out: *lanes*, or None where the fabric is not like that; routes of the flows between leaves. A lane
-is one cable from every leaf to one spine and one cable back to every leaf; all have one capacity. With several cables
-between each leaf and spine a spine has several lanes. Spines that failed for every leaf have no lanes.
+In: a ``Problem``. Out: routes of the flows between leaves; None where paths have not two links, or where leaves of one
+part have no lane in common.
 
 Flows are edges of a bipartite multigraph from their source's leaf to their destination's. Edges that share a leaf, at
 the same side, get different colours; as many colours as the largest degree are enough (König's theorem).
@@ -12,60 +11,73 @@ the same side, get different colours; as many colours as the largest degree are 
   graphs", 1971): each leaf has floor(d/S) or ceil(d/S) flows of each colour, which no routing of whole flows can beat.
 - *Interval cutting* splits flows of one demand. Colour with D colours, D the largest degree. Colour c owns the interval
   [c, c+1) of a line of length D. Cut the line into pieces, one per lane: a flow puts on a lane the share of its
-  interval that lies in the lane's piece. A leaf has at most one flow of a colour, so pieces of length D/S load every
-  link with at most D/S flows, the leaf cut's bound. A flow touches at most two pieces when they are not shorter than 1.
+  interval that lies in the lane's piece. A leaf has at most one flow of a colour, so it loads a lane with at most the
+  length of its piece. Pieces are as long as their lanes' capacities are large: all lanes are then equally full. Where
+  these are alike and all links of the leaves belong to lanes, that is the leaf cut's bound. A flow touches at most two
+  pieces when they are not shorter than 1, or, where the slowest lanes come first, hardly shorter.
+
+Demands that differ a little (``_NEARLY``) are cut as if they were the largest. Lanes have the least capacity of their
+links. What that costs, levels show, which are computed from the routes; bounds know nothing of it.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import rustworkx as rx
 
-from controller.fabric.topology import Dpid, LinkId
-from controller.planning.problem import Flow, FlowId, Ints, Problem, Route, Subflow
+from controller.planning.bounds import Bounds
+from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.lanes import Lanes, crossing, find_lanes, lanes_of, parts
+from controller.planning.problem import Flow, FlowId, Ints, Problem, Route, Subflow, whole
 
-_EQUAL = 1e-9
 _ROUNDING = 1e-9
+_NEARLY = 0.05
+"""Demands that differ relatively by no more than this are cut as if they were equal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lanes:
-    """``up``, ``down``: per leaf its links out and in, by lane; the path from a leaf to another by lane l is its up
-    link l and the other's down link l."""
-
-    up: Mapping[Dpid, tuple[LinkId, ...]]
-    down: Mapping[Dpid, tuple[LinkId, ...]]
-    count: int
-
-
-def find_lanes(problem: Problem) -> Lanes | None:
-    """The lanes between the leaves that the problem's flows begin and end at."""
-    paths, capacity_bps = problem.paths, problem.capacity_bps
-    leaves = {
-        leaf for flow in problem.flows if flow.src_leaf != flow.dst_leaf for leaf in (flow.src_leaf, flow.dst_leaf)
-    }
-    up, down = {}, {}
-    spines: list[Dpid] | None = None
-    for leaf in sorted(leaves):
-        outward = sorted((paths.far_end[link], link) for link in paths.links_from(leaf))
-        inward = sorted((link.dpid, link) for link in paths.links_into(leaf))
-        if spines is None:
-            spines = [spine for spine, _ in outward]
-        if [spine for spine, _ in outward] != spines or [spine for spine, _ in inward] != spines:
+def route(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
+    """(name, routes): in every part whole flows, unless splitting gains."""
+    routes: dict[FlowId, Route] = {}
+    name = "edge-coloring"
+    alike, between = find_lanes(problem), crossing(problem)
+    never_cut = alike is not None and bounds.integer <= bounds.fluid * (1 + LEVEL_TOLERANCE)
+    for flows in [between] if never_cut else parts(between):
+        lanes = alike or lanes_of(problem, flows)
+        if lanes is None:
             return None
-        up[leaf] = tuple(link for _, link in outward)
-        down[leaf] = tuple(link for _, link in inward)
-    if not spines or not leaves.isdisjoint(spines) or len(set(Counter(spines).values())) > 1:
+        floor = min(bounds.job.get(flow.job_id, 1.0) for flow in flows)
+        cut = _cut_where_it_gains(flows, lanes, floor)
+        name = name if cut is None else "interval-cutting"
+        routes |= color_evenly(flows, lanes) if cut is None else cut
+    if not routes:
         return None
-    rates = {capacity_bps[link] for links in (*up.values(), *down.values()) for link in links}
-    if max(rates) - min(rates) > _EQUAL * max(rates):
+    return name, routes | {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
+
+
+def _cut_where_it_gains(flows: Sequence[Flow], lanes: Lanes, floor: float) -> dict[FlowId, Route] | None:
+    """None where whole flows do as well, or the flows cannot be cut. ``floor``: all jobs have at least this level."""
+    pieces, demand_bps = min([flow.max_subflows for flow in flows]), nearly_equal(flows)
+    if pieces == 1 or demand_bps is None:
         return None
-    return Lanes(up, down, len(spines))
+    degree = max(max(Counter(ends).values()) for ends in zip(*[(f.src_leaf, f.dst_leaf) for f in flows], strict=True))
+    fit = [bps / demand_bps for bps in lanes.bps]
+    in_turns = -(-degree // lanes.count) / fit[min(degree, lanes.count) - 1]
+    if in_turns <= floor * (1 + LEVEL_TOLERANCE):
+        return None
+    ends = lane_ends(degree, fit, pieces)
+    longest = max((end - start) / of for start, end, of in zip([0.0, *ends], ends, reversed(fit), strict=False))
+    return split_evenly(flows, lanes, ends) if longest < in_turns * (1 - LEVEL_TOLERANCE) else None
+
+
+def nearly_equal(flows: Sequence[Flow]) -> float | None:
+    """The largest demand (bit/s) of any of the flows, if no other differs much; None if one does."""
+    demands = [max([bps for _, bps in flow.demand_bps], default=0.0) for flow in flows]
+    return max(demands) if min(demands) >= (1 - _NEARLY) * max(demands) > 0 else None
 
 
 # ---- whole flows
@@ -117,29 +129,32 @@ def _proper(left: Ints, right: Ints) -> list[int]:
 # ---- split flows
 
 
-def split_evenly(flows: Sequence[Flow], lanes: Lanes, max_subflows: int) -> dict[FlowId, Route]:
-    """Routes of flows of one demand. ``max_subflows`` >= 2: pieces per flow."""
+def split_evenly(flows: Sequence[Flow], lanes: Lanes, ends: Sequence[float]) -> dict[FlowId, Route]:
+    """Routes of flows of one demand. ``ends``: see ``lane_ends``."""
     colors = proper_coloring([(flow.src_leaf, flow.dst_leaf) for flow in flows])
-    count = max(colors) + 1
-    ends = lane_ends(count, lanes.count, max_subflows)
-    pieces = _pieces(count, ends)
+    pieces = _pieces(max(colors) + 1, ends)
     routes = {}
     for flow, color in zip(flows, colors, strict=True):
         up, down = lanes.up[flow.src_leaf], lanes.down[flow.dst_leaf]
-        routes[flow.id] = tuple([Subflow((up[lane], down[lane]), share) for lane, share in pieces[color]])
+        routes[flow.id] = tuple([Subflow((up[-1 - lane], down[-1 - lane]), share) for lane, share in pieces[color]])
     return routes
 
 
-def lane_ends(colors: int, lanes: int, max_subflows: int) -> list[float]:
-    """Where each lane's piece of the line [0, ``colors``) ends, ascending; there may be fewer than ``lanes``. The
-    longest piece is as short as possible."""
-    if colors > lanes:
-        return [(lane + 1) * colors / lanes for lane in range(lanes)]
+def lane_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[float]:
+    """Where each lane's piece of the line [0, ``colors``) ends, ascending, from the last lane on. No colour lies in
+    more than ``max_subflows`` >= 2 pieces. ``fit``: per lane what it can carry, descending. The fullest lane is as
+    little full as possible; where that would need too many pieces, the longest piece is as short as possible."""
+    total = math.fsum(fit)
+    ends = [colors * of / total for of in itertools.accumulate(reversed(fit))]
+    if max(map(len, _pieces(colors, ends))) <= max_subflows:
+        return ends
+    lanes = len(fit)
     length = colors / lanes
     if length < 1 / (max_subflows - 1):
         # Cuts in the middle of a colour would make one piece too many: cut every colour alike.
         length = 1 / min(max_subflows, int(1 / length + _ROUNDING))
-    return [min(colors, (lane + 1) * length) for lane in range(math.ceil(colors / length - _ROUNDING))]
+    used = min(lanes, math.ceil(colors / length - _ROUNDING))
+    return [0.0] * (lanes - used) + [min(colors, (lane + 1) * length) for lane in range(used)]
 
 
 def _pieces(colors: int, ends: Sequence[float]) -> list[list[tuple[int, float]]]:

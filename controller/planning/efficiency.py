@@ -18,7 +18,7 @@ Loads are computed in three ways: of whole routings at once (``peaks``), of hund
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -74,6 +74,15 @@ def job_loads(problem: Problem, routes: Routes) -> dict[LinkId, dict[JobId, floa
     for link, job, share in zip(on_link.place.tolist(), on_link.job.tolist(), load.tolist(), strict=True):
         loads[link_ids[link]][job_ids[job]] = share
     return loads
+
+
+def links_beyond(problem: Problem, routes: Routes, level: Mapping[JobId, float]) -> set[LinkId]:
+    """The links whose load is beyond the level of a job on them."""
+    loads, on_link = _loads(problem, *_pieces(problem, routes)[1:])
+    most = np.array([level[job] for job in problem.numbers.job_ids])
+    link_ids = list(problem.link_number)
+    beyond = on_link.place[loads[on_link.place] > most[on_link.job] * (1 + LEVEL_TOLERANCE)]
+    return {link_ids[link] for link in beyond.tolist()}
 
 
 class Peaks(NamedTuple):

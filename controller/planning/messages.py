@@ -17,7 +17,7 @@ from controller.jobs.messages import (
     UpdateJob,
 )
 from controller.planning.analysis.requests import Explain, WhatIf
-from controller.planning.plan import NoPlan, Plan
+from controller.planning.plan import NoPlan, Plan, Target
 from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.verdict import Verdict
 
@@ -54,13 +54,14 @@ class StrategySet:
 @dataclass(frozen=True, slots=True)
 class SolvePlan:
     """A waiting request is replaced by a newer one; the one being solved is finished. ``min_gain``: that makes a plan
-    worth its moves. ``running``: the routes, see ``verdict``. ``installs``: a plan that is worth its moves becomes the
-    running routes; the levels of those are worked out if it does not."""
+    worth its moves. ``running``: the routes, see ``verdict``. ``target``: that an earlier cycle left. ``installs``: a
+    plan that is worth its moves becomes the running routes; the levels of those are worked out if it does not."""
 
     problem: Problem
     limits: PlanLimits
     min_gain: float = 0.0
     running: Routes = field(default_factory=dict)
+    target: Target | None = None
     installs: bool = True
 
 
@@ -75,11 +76,13 @@ class WorkOutLevels:
 @dataclass(frozen=True, slots=True)
 class Planned:
     """The worker's answer to one ``SolvePlan``. ``repair``: new paths for flows whose own have gone; the plan itself
-    follows. ``verdict``: on a plan; None from a planner that leaves it to the control loop."""
+    follows. ``verdict``: on a plan; None from a planner that leaves it to the control loop. ``target``: that is left
+    when the plan is adopted, None when there is none."""
 
     answer: Plan | NoPlan
     repair: bool = False
     verdict: Verdict | None = None
+    target: Target | None = None
 
 
 @dataclass(frozen=True, slots=True)

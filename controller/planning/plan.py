@@ -21,6 +21,9 @@ Certificate = Literal["optimal", "gap", "heuristic"]
 BOUNDING_SOLVERS = ("cpsat", "lp", "ilp")
 """Solvers that search for the optimum, and give a bound when they stop before."""
 
+_MOST_NAMED = 3
+"""Flows of a group, in one sentence."""
+
 
 @dataclass(frozen=True, slots=True)
 class EcmpLevel:
@@ -55,6 +58,7 @@ class Plan:
     for it, ``heuristic`` when there are only closed-form bounds. ``levels_proven``: how many entries of the descending
     vector of job levels are proven optimal. ``moves``: flows whose current route still stands and which the plan routes
     otherwise. ``solver``: the stage that made the routes. ``ecmp``: None without draws.
+    ``cut_short``: the time limit was over before the searches had ended; a faster machine might find more.
     """
 
     generation: int
@@ -70,6 +74,7 @@ class Plan:
     solver: str
     ecmp: EcmpLevel | None
     times: PlanTimes
+    cut_short: bool = False
 
     @property
     def max_level(self) -> float:
@@ -168,42 +173,108 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, proven: tuple[floa
     )
 
 
+# ---- more moves than a cycle may make
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A plan that needs more moves than a cycle may make. ``problem``: that it was made for. ``moves``: left after this
+    cycle's. ``held``: it was found in an earlier cycle. ``blocked``: no moves within the cap lead on; these flows would
+    have to move together. ``smallest``: proven that fewer do not improve anything."""
+
+    plan: Plan
+    problem: Problem
+    moves: int
+    held: bool
+    blocked: tuple[FlowId, ...] = ()
+    smallest: bool = False
+
+
 # ---- whether a plan is worth its moves
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
+    """``moving``: with the flows that the plan moves. Else only flows that are not pinned, or whose path has gone, get
+    new routes, as in ``stay``."""
+
     adopt: bool
     reason: str
+    moving: bool = True
 
 
-def decide(problem: Problem, plan: Plan, min_gain: float) -> Decision:
-    """A plan is adopted when it repairs something, or gains enough to be worth its moves (hysteresis).
+def decide(
+    problem: Problem, plan: Plan, min_gain: float, stay: Plan | None = None, target: Target | None = None
+) -> Decision:
+    """A plan is adopted when it pins or repairs something, or gains enough to be worth its moves (hysteresis). Where it
+    does both these are decided apart, if there is a plan that moves nothing: ``stay``.
 
     ``min_gain``: relative, at the first entry of the sorted levels that differs from the running routes' (0.02 is
-    2 %)."""
+    2 %). ``target``: that the plan leads to; then what the target gains counts, and nothing more is asked for when it
+    was adopted before."""
     routed = [flow for flow in problem.flows if flow.id in plan.routes]
     never = sum(flow.current is None and flow.src_leaf != flow.dst_leaf for flow in routed)
     gone = sum(flow.current is not None and flow.id not in problem.standing for flow in routed)
-    if never or gone:
-        what = [f"{never} not pinned yet"] * bool(never) + [f"{gone} whose path has gone"] * bool(gone)
-        return Decision(True, f"pins {_flows(never + gone)}: {' and '.join(what)}; {_flows(plan.moves)} moved besides")
-    running = job_levels(
-        problem, {flow.id: plan.routes[flow.id] if flow.current is None else flow.current for flow in routed}
-    )
-    levels = tuple(sorted(running.values(), reverse=True))
-    index = first_difference(levels, plan.sorted_levels)
-    if index is None:
+    what = [f"{never} not pinned yet"] * bool(never) + [f"{gone} whose path has gone"] * bool(gone)
+    pins = f"pins {_flows(never + gone)}: {' and '.join(what)}" if what else ""
+    if pins and (stay is None or not plan.moves):
+        return Decision(True, f"{pins}; {_flows(plan.moves)} moved besides")
+    before = stay.sorted_levels if stay else _running_levels(problem, plan)
+    moves = _blocked(target) if target and target.blocked else _worth(before, plan, min_gain, target)
+    if not pins:
+        return moves
+    return Decision(True, f"{pins}; of the others: {moves.reason}", moves.adopt)
+
+
+def _running_levels(problem: Problem, plan: Plan) -> tuple[float, ...]:
+    """Of the flows that the plan routes."""
+    routes = {
+        flow.id: plan.routes[flow.id] if flow.current is None else flow.current
+        for flow in problem.flows
+        if flow.id in plan.routes
+    }
+    return tuple(sorted(job_levels(problem, routes).values(), reverse=True))
+
+
+def _worth(before: tuple[float, ...], plan: Plan, min_gain: float, target: Target | None) -> Decision:
+    """``before``: the levels without the plan's moves."""
+    aim = target.plan if target else plan
+    index = first_difference(before, aim.sorted_levels)
+    if index is None and not target:
         return Decision(False, "the running routes are as good")
-    before, after = levels[index], plan.sorted_levels[index]
-    gain = 1 - after / before
-    which = "worst level" if index == 0 else f"level number {index + 1} from the worst"
+    gain = 0.0 if index is None else 1 - aim.sorted_levels[index] / before[index]
+    change = f"{_change(before, plan.sorted_levels)} with {_flows(plan.moves)} moved"
+    if target and target.moves:
+        aimed = _change(plan.sorted_levels, aim.sorted_levels)
+        change = f"{change}, and then {aimed} when {_flows(target.moves)} more are moved"
     if gain < 0:
-        return Decision(False, f"the running routes are better: {which} {before:.2f} instead of {after:.2f}")
-    change = f"{which} falls from {before:.2f} to {after:.2f} ({gain:.1%}) with {_flows(plan.moves)} moved"
-    if gain < min_gain:
+        return Decision(False, f"the running routes are better: {_change(before, aim.sorted_levels)}")
+    if gain < min_gain and not (target and target.held):
         return Decision(False, f"not worth it: {change}; at least {min_gain:.1%} is asked for")
     return Decision(True, change)
+
+
+def _change(before: Sequence[float], after: Sequence[float]) -> str:
+    """The first entry that differs, in words."""
+    index = first_difference(before, after)
+    if index is None:
+        return "no level changes"
+    old, new = before[index], after[index]
+    which = "worst level" if index == 0 else f"level number {index + 1} from the worst"
+    if new > old:
+        return f"{which} {old:.2f} instead of {new:.2f}"
+    return f"{which} falls from {old:.2f} to {new:.2f} ({1 - new / old:.1%})"
+
+
+def _blocked(target: Target) -> Decision:
+    named = ", ".join(f"{flow.src_ip} > {flow.dst_ip}" for flow in target.blocked[:_MOST_NAMED])
+    more = f" and {len(target.blocked) - _MOST_NAMED} more" if len(target.blocked) > _MOST_NAMED else ""
+    least = "at least" if target.smallest else "as far as known"
+    return Decision(
+        False,
+        f"the worst level could be {target.plan.max_level:.2f}, but no moves within planning.max_moves lead there: "
+        f"{least} {_flows(len(target.blocked))} would have to move together ({named}{more})",
+    )
 
 
 def _flows(count: int) -> str:

@@ -2,7 +2,8 @@
 optimal, then the independent check; the best valid routing is the plan.
 
 1. *running*: the routes as they are; the greedy finds paths for flows that have none.
-2. *edge-coloring*, *interval-cutting*: exact in closed form where all leaves are alike and all flows are equal.
+2. *edge-coloring*, *interval-cutting*: exact in closed form where all leaves are alike and all flows are equal, on two
+   tiers or three; *aligned-cutting*: the same from the running routes, with few moves.
 3. *lp* where flows may be split, *local-search* and *cpsat* where all are whole: any fabric and flows, with few moves.
 
 In: one frozen ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is kept
@@ -14,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cmp_to_key
 from typing import NamedTuple
@@ -22,16 +23,15 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
-from controller.planning import greedy
+from controller.planning import closed_forms, greedy, three_tiers
+from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.bounds import Bounds, level_bounds
-from controller.planning.closed_forms import color_evenly, find_lanes, split_evenly
 from controller.planning.ecmp import ecmp_level
-from controller.planning.level_vector import stronger
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
 from controller.planning.plan_check import check
-from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, whole
-from controller.planning.split_flows import search as split_search
+from controller.planning.problem import PlanLimits, Problem
+from controller.planning.split_flows import freedom
 from controller.planning.verdict import verdict
 from controller.planning.whole_flows import search as whole_search
 
@@ -45,6 +45,7 @@ class Fault(Exception):
 def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
     """Routes every flow that has a candidate path; the others are ``unrouted``. A problem that contradicts itself gets
     a ``NoPlan``."""
+    limits = limits.begun()
     return judged(problem, limits, lambda bounds: _drafts(problem, limits, bounds))
 
 
@@ -90,11 +91,13 @@ def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Routi
     except Fault as fault:
         return NoPlan(problem.generation, str(fault))
     solved = time.perf_counter()
+    cut_short = limits.left_s <= 0
     times = PlanTimes(build_ms=1000 * (built - started), solve_ms=1000 * (solved - built), check_ms=0.0)
     answer = _first_valid(problem, limits, routings, times)
     if isinstance(answer, NoPlan):
         return answer
     checked = time.perf_counter()
+    answer = replace(answer, cut_short=cut_short)
     times = replace(times, check_ms=1000 * (checked - solved))
     if not limits.ecmp_draws:
         return replace(answer, times=times)
@@ -142,15 +145,17 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
         kept = _running(problem)
         drafts.append(kept)
     if kept is None or not _optimal(kept, bounds.vector):
-        exact = _closed_form(problem, bounds)
+        exact = closed_forms.route(problem, bounds) or three_tiers.route(problem, bounds)
         drafts += [draft(problem, *exact)] if exact else []
+        aligned = aligned_cutting(problem, limits.max_moves) if kept else None
+        drafts += [draft(problem, "aligned-cutting", aligned)] if aligned else []
     best = min(drafts, key=cmp_to_key(compare)) if drafts else None
     if best is None or not levels_proven(best.vector, bounds.vector):
         drafts.append(draft(problem, "greedy", greedy.assign(problem, keep_current=False)))
     best = min(drafts, key=cmp_to_key(compare))
     proven = bounds.vector
     if best.moves > 0 or not _optimal(best, proven):
-        improved, proven = _solved(problem, limits, bounds, best, kept or best)
+        improved, proven = _solved(problem, limits, bounds, drafts, kept or best)
         drafts = [*improved, *drafts]
     return Routings([of for of in drafts if of.moves <= cap] or [_running(problem)], bounds, proven)
 
@@ -161,43 +166,15 @@ def _running(problem: Problem) -> Draft:
     return draft(problem, "running" if unchanged else "greedy", routes)
 
 
-def _closed_form(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
-    """(name, routes) of the planner in closed form that the fabric allows: whole flows, unless splitting gains."""
-    lanes = find_lanes(problem)
-    if lanes is None:
-        return None
-    crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
-    pieces = min([flow.max_subflows for flow in crossing])
-    if pieces > 1 and bounds.integer > bounds.fluid and _alike(crossing):
-        name, routes = "interval-cutting", split_evenly(crossing, lanes, pieces)
-    else:
-        name, routes = "edge-coloring", color_evenly(crossing, lanes)
-    if len(crossing) < len(problem.flows):
-        routes |= {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
-    return name, routes
-
-
-def _alike(flows: Sequence[Flow]) -> bool:
-    """Whether all flows have one demand."""
-    return len({max([bps for _, bps in flow.demand_bps], default=0.0) for flow in flows}) == 1
-
-
 def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:
     return levels_proven(candidate.vector, proven) == len(candidate.vector)
 
 
 def _solved(
-    problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kept: Draft
+    problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft
 ) -> tuple[list[Draft], tuple[float, ...]]:
     """The routings of the planners that search, and the lower bounds that are proven. ``kept``: the routing that moves
     least."""
     if all(flow.max_subflows == 1 for flow in problem.flows):
-        return whole_search.solve(problem, limits, bounds, best, kept)
-    try:
-        solution = split_search.solve(problem, limits, bounds)
-    except Exception:
-        log.exception("solver failed; another planner's routing is used", generation=problem.generation)
-        return [], bounds.vector
-    if solution is None:
-        return [], bounds.vector
-    return [draft(problem, "lp", solution.routes)], stronger(bounds.vector, solution.proven)
+        return whole_search.solve(problem, limits, bounds, min(drafts, key=cmp_to_key(compare)), kept)
+    return freedom.solve(problem, limits, bounds, drafts, kept)

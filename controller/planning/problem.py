@@ -12,8 +12,9 @@ Phases never overlap, so a link's load counts only the job's largest phase on it
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -25,8 +26,10 @@ from numpy.typing import NDArray
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
 from controller.jobs.collectives import VirtualLink
-from controller.jobs.spec import JobId, Transport
+from controller.jobs.spec import JobId
 from controller.jobs.subflows import Dividing
+from controller.planning.demands import demands
+from controller.planning.tiers import Tiers, find_tiers
 from controller.shared_map import differing
 
 Ints = NDArray[np.int64]
@@ -126,6 +129,12 @@ class Problem:
         """Raises ``KeyError`` with a link of a host that has no capacity."""
         return Numbers(self)
 
+    @cached_property
+    def tiers(self) -> Tiers | None:
+        """Of the leaves that flows leave or enter."""
+        crossing = [flow for flow in self.flows if flow.src_leaf != flow.dst_leaf]
+        return find_tiers(self.paths, {leaf for flow in crossing for leaf in (flow.src_leaf, flow.dst_leaf)})
+
     def candidates(self, flow: Flow) -> tuple[Path, ...]:
         """The paths the flow may take; the one empty path when both ends share a switch."""
         return self.paths.between(flow.src_leaf, flow.dst_leaf)
@@ -200,79 +209,30 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
-    """``time_limit_s``: for the solver alone. ``max_moves``: pinned flows that may change route, None for any number;
-    flows whose current path is lost do not count. ``ecmp_draws``: 0 leaves ECMP out. ``deterministic``: no wall-clock
-    limit decides anything (same input, same plan)."""
+    """``time_limit_s``: for everything that searches, all together. Searches count their own steps, so that the plan
+    does not depend on the machine unless they are cut at ``until`` (``time.perf_counter``), which ``begun`` sets. With
+    ``deterministic`` nothing is cut. ``max_moves``: pinned flows that may change route, None for any number; flows
+    whose current path is lost do not count. ``ecmp_draws``: 0 leaves ECMP out."""
 
     time_limit_s: float = 2.0
     max_moves: int | None = None
     ecmp_draws: int = 200
     seed: int = 1
     deterministic: bool = False
+    until: float = math.inf
+
+    def begun(self) -> PlanLimits:
+        """The same, of which the time runs from now on, unless it does already."""
+        if self.deterministic or math.isfinite(self.until):
+            return self
+        return replace(self, until=time.perf_counter() + self.time_limit_s)
+
+    @property
+    def left_s(self) -> float:
+        return self.until - time.perf_counter()
 
 
 # ---- taken from the state of the network
-
-
-class Overhead(NamedTuple):
-    """Bytes on the wire per byte of payload: ``header`` more of its own direction, ``answer`` of the other."""
-
-    header: float
-    answer: float
-
-
-OVERHEAD: Mapping[Transport, Overhead] = {
-    Transport.TCP: Overhead(66 / 1448, 66 / (2 * 1448)),
-    Transport.ROCE_V2: Overhead(58 / 1024, 0.0),
-}
-"""TCP over Ethernet with 1,500 bytes and time stamps, one acknowledgement for two segments (RFC 1122, 4.2.3.2). RoCEv2
-with a path MTU of 1,024; one acknowledgement answers a whole message. Preamble, checksum and gap of Ethernet are not
-counted: port counters and shapers do not count them either."""
-
-PAYLOAD_ONLY = Overhead(0.0, 0.0)
-
-
-def ideal_time_s(
-    virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float], overhead: Overhead = PAYLOAD_ONLY
-) -> dict[int, float]:
-    """T0 of each phase in seconds: the largest (bits through a NIC in one direction / NIC rate), phases ascending.
-
-    ``nic_bps``: rate of each address's NIC, bit/s per direction. Raises ``KeyError`` for an address without one.
-    """
-    header, answer = overhead
-    through: defaultdict[tuple[int, str, str], float] = defaultdict(float)
-    for link in virtual_links:
-        through[link.phase, link.src_ip, "out"] += link.bytes * (1 + header)
-        through[link.phase, link.dst_ip, "in"] += link.bytes * (1 + header)
-        if answer:
-            through[link.phase, link.dst_ip, "out"] += link.bytes * answer
-            through[link.phase, link.src_ip, "in"] += link.bytes * answer
-    slowest: dict[int, float] = {}
-    for (phase, ip, _), amount in sorted(through.items()):
-        slowest[phase] = max(slowest.get(phase, 0.0), 8 * amount / nic_bps[ip])
-    return slowest
-
-
-def ideal_communication_s(
-    virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float], overhead: Overhead = PAYLOAD_ONLY
-) -> float:
-    """Seconds of communication per iteration on an idle fabric: the phases' T0, one after the other."""
-    return sum(ideal_time_s(virtual_links, nic_bps, overhead).values())
-
-
-def demands(
-    virtual_links: Sequence[VirtualLink], nic_bps: Mapping[str, float]
-) -> dict[FlowId, tuple[tuple[int, float], ...]]:
-    """The demand of every flow of one job: (phase, bit/s) in ascending phase order, as ``Flow.demand_bps`` wants it.
-    Raises ``KeyError`` for an address without NIC rate."""
-    t0_s = ideal_time_s(virtual_links, nic_bps)
-    bits: defaultdict[FlowId, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for link in virtual_links:
-        bits[FlowId(link.src_ip, link.dst_ip)][link.phase] += 8 * link.bytes
-    return {
-        flow: tuple((phase, amount / t0_s[phase]) for phase, amount in sorted(phases.items()) if amount)
-        for flow, phases in bits.items()
-    }
 
 
 def route_of(dividing: Dividing, pair: tuple[str, str], routes: Routes) -> Route | None:
@@ -313,12 +273,13 @@ def capacities(
     links: Mapping[LinkId, Link], hosts: Mapping[str, Host], background_bps: Mapping[LinkId, float]
 ) -> dict[LinkId, float]:
     """Per directed link, host links too, what announced traffic may use (bit/s)."""
-    nominal = {link.id: link.capacity_bps for link in links.values()}
+    bps = {link_id: link.capacity_bps for link_id, link in links.items()}
     for host in hosts.values():
-        nominal[host.uplink] = nominal[host.downlink] = host.nic_bps
-    return {
-        link: max(MIN_CAPACITY_FRACTION * bps, bps - background_bps.get(link, 0.0)) for link, bps in nominal.items()
-    }
+        bps[host.uplink] = bps[host.downlink] = host.nic_bps
+    for link, background in background_bps.items():
+        if link in bps:
+            bps[link] = max(MIN_CAPACITY_FRACTION * bps[link], bps[link] - background)
+    return bps
 
 
 class Flows:
@@ -380,13 +341,13 @@ def _flows(job: Announced, hosts: Mapping[str, Host]) -> tuple[Flow, ...]:
     part = SILENT_PART if job.silent else 1.0
     nic_bps = {ip: hosts[ip].nic_bps for pair in job.pairs for ip in pair}
 
-    def flows(whole: FlowId, demand_bps: tuple[tuple[int, float], ...]) -> Iterator[Flow]:
-        src, dst = hosts[whole.src_ip], hosts[whole.dst_ip]
+    def flows(pair: tuple[str, str], demand_bps: tuple[tuple[int, float], ...]) -> Iterator[Flow]:
+        src, dst = (hosts[ip] for ip in pair)
         nic_links = (src.uplink, dst.downlink)
-        weights, max_subflows = job.dividing.pieces(whole.pair)
+        weights, max_subflows = job.dividing.pieces(pair)
         for piece, weight in enumerate(weights):
             own_bps = tuple((phase, part * weight * bps) for phase, bps in demand_bps)
-            flow_id = FlowId(*whole.pair, job.dividing.owner, piece)
+            flow_id = FlowId(*pair, job.dividing.owner, piece)
             yield Flow(flow_id, job.id, src.at.dpid, dst.at.dpid, nic_links, own_bps, None, max_subflows)
 
     return tuple(flow for item in demands(job.virtual_links, nic_bps).items() for flow in flows(*item))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -45,21 +44,20 @@ _SEARCH_SHARE = 0.3
 
 
 def solver_within(limits: PlanLimits, budget_s: float) -> cp_model.CpSolver:
-    """``budget_s``: in seconds, or in deterministic time if the limits want that."""
+    """``budget_s``: in CP-SAT's deterministic time, of which about one passes in a second."""
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.num_workers = 1
     parameters.random_seed = limits.seed
     parameters.catch_sigint_signal = False
-    if limits.deterministic:
-        parameters.max_deterministic_time = budget_s
-    else:
-        parameters.max_time_in_seconds = budget_s
+    parameters.max_deterministic_time = budget_s
+    if math.isfinite(limits.until):
+        parameters.max_time_in_seconds = max(0.0, limits.left_s)
     return solver
 
 
 class StagedSearch:
-    """Solves one model in stages, each with its own objective, under one budget of seconds or of deterministic time.
+    """Solves one model in stages, each with its own objective, under one budget of deterministic time.
     The model may grow between the stages.
 
     ``values`` is the best solution so far, ``bound`` what is proven of the latest objective.
@@ -84,7 +82,7 @@ class StagedSearch:
         found = None
         for linearization, part in ((0, _SEARCH_SHARE), (1, 1.0)):
             budget_s = part * (self._left_s - (1 - share) * self._limits.time_limit_s)
-            if budget_s <= 0 or found == cp_model.OPTIMAL:
+            if budget_s <= 0 or self._limits.left_s <= 0 or found == cp_model.OPTIMAL:
                 break
             found = self._attempt(linearization, budget_s) or found
         return found
@@ -95,10 +93,8 @@ class StagedSearch:
     def _attempt(self, linearization: int, budget_s: float) -> cp_model.CpSolverStatus | None:
         solver = solver_within(self._limits, budget_s)
         solver.parameters.linearization_level = linearization
-        started = time.perf_counter()
         status = solver.solve(self._cp)
-        elapsed_s = time.perf_counter() - started
-        self._left_s -= solver.response_proto.deterministic_time if self._limits.deterministic else elapsed_s
+        self._left_s -= solver.response_proto.deterministic_time
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
             self.bound = max(self.bound, solver.best_objective_bound)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):

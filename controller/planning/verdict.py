@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from controller.jobs.spec import JobId
 from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.efficiency import phase_levels
-from controller.planning.plan import Decision, Plan, decide
+from controller.planning.plan import Decision, Plan, Target, decide
 from controller.planning.problem import Problem, Route, Routes
 from controller.shared_map import SharedMap
 
@@ -42,9 +42,9 @@ def levels(problem: Problem, draws: int) -> Levels | None:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``plan``: with the subflows of each flow in the classes they are in now where that is possible: the rules and
-    connections of a subflow that stays need not change. ``phase_levels``: of its routes. ``repaired``: how many flows
-    whose path has gone have another one."""
+    """``plan``: adopted if ``decision`` is for it. Subflows are in the classes they are in now where that is possible:
+    the rules and connections of a subflow that stays need not change. ``phase_levels``: of its
+    routes. ``repaired``: how many flows whose path has gone have another one."""
 
     plan: Plan
     decision: Decision
@@ -52,19 +52,31 @@ class Verdict:
     repaired: int
 
 
-def verdict(problem: Problem, plan: Plan, min_gain: float | None, running: Routes = NO_ROUTES) -> Verdict:
-    """On a plan. ``min_gain``: see ``plan.decide``; None for a repair, which is adopted at once. ``running``: all
-    routes, with which those of the plan share what they have in common: the control loop need not compare them one by
-    one."""
+def verdict(
+    problem: Problem,
+    plan: Plan,
+    min_gain: float | None,
+    running: Routes = NO_ROUTES,
+    stay: Plan | None = None,
+    target: Target | None = None,
+) -> Verdict:
+    """On a plan. ``min_gain``, ``stay``, ``target``: see ``plan.decide``; without ``min_gain`` it is a repair, which is
+    adopted at once. ``running``: all routes, with which those of the plan share what they have in common: the control
+    loop need not compare them one by one."""
+    plan = _placed(problem, plan)
+    decision = Decision(True, "repair") if min_gain is None else decide(problem, plan, min_gain, stay, target)
+    if stay and not decision.moving:
+        plan = _placed(problem, stay)
+    gone = {flow.id for flow in problem.flows if flow.current is not None} - problem.standing
+    shared = SharedMap.of(running).become(plan.routes)
+    of_phase = phase_levels(problem, plan.routes)
+    return Verdict(replace(plan, routes=shared), decision, of_phase, len(gone & plan.routes.keys()))
+
+
+def _placed(problem: Problem, plan: Plan) -> Plan:
+    """With the subflows of each flow in the classes they are in now where that is possible."""
     routes = {flow.id: in_place(plan.routes[flow.id], flow.current) for flow in problem.flows if flow.id in plan.routes}
-    stands = problem.standing
-    moves = sum(flow.id in routes and flow.id in stands and flow.current != routes[flow.id] for flow in problem.flows)
-    repaired = sum(flow.current is not None and flow.id in routes and flow.id not in stands for flow in problem.flows)
-    plan = replace(plan, routes=routes, moves=moves)
-    decision = Decision(True, "repair") if min_gain is None else decide(problem, plan, min_gain)
-    of_phase = phase_levels(problem, routes)
-    shared = SharedMap.of(running).become(routes)
-    return Verdict(replace(plan, routes=shared), decision, of_phase, repaired)
+    return replace(plan, routes=routes, moves=problem.moves(routes))
 
 
 def in_place(route: Route, running: Route | None) -> Route:

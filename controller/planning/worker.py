@@ -18,9 +18,10 @@ import structlog
 from controller.planning.baselines import baseline_levels
 from controller.planning.messages import Compared, Planned, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan
-from controller.planning.planner import plan, repair_first
+from controller.planning.planner import repair_first
 from controller.planning.problem import Problem
-from controller.planning.verdict import Levels, levels, verdict
+from controller.planning.target import solved
+from controller.planning.verdict import Levels, levels
 
 log = structlog.get_logger(__name__)
 
@@ -110,11 +111,9 @@ class PlanningWorker:
         if isinstance(request, WorkOutLevels):
             self._put_levels(request.problem, request.draws)
             return
-        answer = _answer(request)
-        judged = (
-            verdict(request.problem, answer, request.min_gain, request.running) if isinstance(answer, Plan) else None
-        )
-        self._inbox_put(Planned(answer, verdict=judged))
+        planned = _answer(request)
+        answer, judged = planned.answer, planned.verdict
+        self._inbox_put(planned)
         if not (request.installs and judged and judged.decision.adopt):  # else those of the plan are known
             self._put_levels(request.problem, request.limits.ecmp_draws)
         if isinstance(answer, Plan) and not self._to_plan.waits:
@@ -140,9 +139,9 @@ def _baselines(request: SolvePlan) -> Mapping[str, float]:
         return {}
 
 
-def _answer(request: SolvePlan) -> Plan | NoPlan:
+def _answer(request: SolvePlan) -> Planned:
     try:
-        return plan(request.problem, request.limits)
+        return solved(request)
     except Exception as error:
         log.exception("planning failed", generation=request.problem.generation)
-        return NoPlan(request.problem.generation, f"planning failed: {type(error).__name__}: {error}")
+        return Planned(NoPlan(request.problem.generation, f"planning failed: {type(error).__name__}: {error}"))

@@ -21,7 +21,7 @@ from controller.fabric.topology import Fabric
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId
 from controller.jobs.workload import WorkloadJob
-from controller.planning.problem import ideal_communication_s
+from controller.planning.demands import ideal_communication_s
 
 HEADER = "#src dst src_tor dst_tor start_time flow_size compute_time stage_index"
 SUFFIX = ".txt"

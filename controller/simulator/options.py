@@ -32,17 +32,22 @@ class Sharing(StrEnum):
     EQUAL = "equal"
 
 
+CYCLE_S = 10.0
+"""Between two planning cycles while nothing changes, as the controller has it (``planning.interval_s``)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """``iterations``: of each job. ``random_starts_s``: start times are drawn from 0 to this, None for the jobs' own.
-    ``min_gain``: for ``Replan.HYSTERESIS``. ``lose_sent``: when the end of another all-reduce moves a flow, the bits
-    that it sent since the event before are sent again, as in the published simulator.
-    ``seed``: of hashes and start times."""
+    ``min_gain``, and ``max_moves`` per cycle (None: any number): for ``Replan.HYSTERESIS``. ``lose_sent``: when the end
+    of another all-reduce moves a flow, the bits that it sent since the event before are sent again, as in the published
+    simulator. ``seed``: of hashes and start times."""
 
     iterations: int = 10
     random_starts_s: float | None = None
     replan: Replan = Replan.HYSTERESIS
     sharing: Sharing = Sharing.PACED
     min_gain: float = 0.02
+    max_moves: int | None = None
     lose_sent: bool = False
     seed: int = 1

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from controller.planning.ecmp import NextHops, hashed_links
-from controller.planning.plan import NoPlan, Plan, decide
-from controller.planning.problem import Flow, FlowId, Problem, Route, Routes
-from controller.simulator.options import Replan
+from controller.planning.messages import Planned, SolvePlan
+from controller.planning.plan import NoPlan, Plan, Target, decide
+from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes
+from controller.planning.target import same_inputs, solved
+from controller.simulator.options import CYCLE_S, Replan
 
 Scheme = Callable[[Problem], Plan | NoPlan]
 """Plans for all flows of a problem. The same problem gets the same plan."""
@@ -22,10 +24,13 @@ class Routing:
     """The running routes of a simulated controller.
 
     ``routes``: of every flow that was planned for. ``plans``, ``adopted``: plans that were made, and those that changed
-    a route. ``moves``: how often a flow that had a route got another one.
+    a route. ``moves``: how often a flow that had a route got another one. ``target``: that a cycle has left.
     """
 
-    def __init__(self, scheme: Scheme, replan: Replan, min_gain: float, seed: int) -> None:
+    def __init__(
+        self, scheme: Scheme, replan: Replan, min_gain: float, seed: int, live: PlanLimits | None = None
+    ) -> None:
+        """``live``: with hysteresis the controller's own cycles under these limits take the place of ``scheme``."""
         self.routes: dict[FlowId, Route] = {}
         self.plans = self.adopted = self.moves = 0
         self.mode = replan
@@ -33,12 +38,18 @@ class Routing:
         self._min_gain = min_gain
         self._seed = seed
         self._known: dict[object, Plan | NoPlan] = {}
+        self._cycles: dict[object, Planned] = {}
+        self._live = live
+        self._cycle_at_s = 0.0
+        self.target: Target | None = None
 
-    def replan(self, problem: Problem) -> set[FlowId]:
+    def replan(self, problem: Problem, now_s: float) -> set[FlowId]:
         """Plans for the flows of the problem. Returns the flows whose route changed or is new; those that no plan
         serves are hashed."""
         if self.mode is Replan.HYSTERESIS:
             problem = problem.with_routes(self.routes)
+            if self._live:
+                return self._cycle(problem, self._live, now_s) | self.fail_over(problem)
         plan = self._plan(problem)
         changed: set[FlowId] = set()
         always = self.mode is not Replan.HYSTERESIS
@@ -46,6 +57,22 @@ class Routing:
             changed = self._take(plan.routes)
             self.adopted += bool(changed)
         return changed | self.fail_over(problem)
+
+    def _cycle(self, problem: Problem, limits: PlanLimits, now_s: float) -> set[FlowId]:
+        """A cycle of the controller; the next one that only goes on is ``CYCLE_S`` later."""
+        if self.target and now_s < self._cycle_at_s + CYCLE_S and same_inputs(self.target.problem, problem):
+            return set()
+        key = (_state(problem), id(self.target))
+        if key not in self._cycles:
+            self._cycles[key] = solved(SolvePlan(problem, limits, self._min_gain, target=self.target))
+            self.plans += 1
+        planned = self._cycles[key]
+        self._cycle_at_s, self.target = now_s, planned.target
+        if not planned.verdict or not planned.verdict.decision.adopt:
+            return set()
+        changed = self._take(planned.verdict.plan.routes)
+        self.adopted += bool(changed)
+        return changed
 
     def fail_over(self, problem: Problem) -> set[FlowId]:
         """Flows that lost a path are hashed onto the paths that are left, as switches do. Returns them."""
@@ -62,7 +89,7 @@ class Routing:
 
     def _plan(self, problem: Problem) -> Plan | NoPlan:
         """The same problem gets the plan that it got before."""
-        key = (problem.generation, tuple((flow.id, flow.current) for flow in problem.flows))
+        key = _state(problem)
         if key not in self._known:
             self._known[key] = self._scheme(problem)
             self.plans += 1
@@ -73,3 +100,8 @@ class Routing:
         self.moves += sum(flow in self.routes for flow in changed)
         self.routes |= changed
         return set(changed)
+
+
+def _state(problem: Problem) -> object:
+    """The same for the same problem."""
+    return problem.generation, tuple((flow.id, flow.current) for flow in problem.flows)

@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 
 from controller.jobs.spec import JobId
 from controller.jobs.workload import WorkloadJob
-from controller.planning.problem import FlowId, Problem, Route
+from controller.planning.plan import Target
+from controller.planning.problem import FlowId, PlanLimits, Problem, Route
 from controller.simulator.fluid import Fluid
-from controller.simulator.options import Options, Replan, Sharing
+from controller.simulator.options import CYCLE_S, Options, Replan, Sharing
 from controller.simulator.routing import Routing, Scheme
 
 
@@ -79,10 +80,17 @@ class Outcome:
         return fmean(means) if means else None
 
 
-def simulate(stages: Sequence[Stage], jobs: Sequence[WorkloadJob], scheme: Scheme, options: Options) -> Outcome:
-    """``stages``: in the order of time, the first from 0; all have the jobs' flows, and capacities never change: links
+def simulate(
+    stages: Sequence[Stage],
+    jobs: Sequence[WorkloadJob],
+    scheme: Scheme,
+    options: Options,
+    live: PlanLimits | None = None,
+) -> Outcome:
+    """``live``: limits of the controller's own cycles, which are simulated instead of the scheme with hysteresis.
+    ``stages``: in the order of time, the first from 0; all have the jobs' flows, and capacities never change: links
     only go and come back."""
-    return _Simulation(stages, jobs, scheme, options).run()
+    return _Simulation(stages, jobs, scheme, options, live).run()
 
 
 @dataclass(slots=True, eq=False)
@@ -128,12 +136,19 @@ class _Job:
 
 
 class _Simulation:
-    def __init__(self, stages: Sequence[Stage], jobs: Sequence[WorkloadJob], scheme: Scheme, options: Options) -> None:
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        jobs: Sequence[WorkloadJob],
+        scheme: Scheme,
+        options: Options,
+        live: PlanLimits | None,
+    ) -> None:
         capacity_bps = {link: bps for _, problem in stages for link, bps in problem.capacity_bps.items()}
         self._number = {link: number for number, link in enumerate(capacity_bps)}
         self._fluid = Fluid([*capacity_bps.values()])
         self._options = options
-        self._routing = Routing(scheme, options.replan, options.min_gain, options.seed)
+        self._routing = Routing(scheme, options.replan, options.min_gain, options.seed, live)
         self._problem = stages[0].problem
         self._line: dict[FlowId, _Line] = {}
         self._sends: list[_Line] = []
@@ -153,7 +168,7 @@ class _Simulation:
     def run(self) -> Outcome:
         self._change(self._problem)
         if self._routing.mode is Replan.NEVER:
-            self._route(self._routing.replan(self._of_jobs(job for job in self._jobs if not job.cut_off)))
+            self._route(self._routing.replan(self._of_jobs(job for job in self._jobs if not job.cut_off), 0.0))
         while any(len(job.iterations) < self._options.iterations and not job.cut_off for job in self._jobs):
             before_s = self._fluid.now_s
             if done := self._fluid.advance(self._agenda[0][0] if self._agenda else math.inf):
@@ -252,7 +267,15 @@ class _Simulation:
             problem = self._of(line.flow for line in chain(sending, beginner.lines if beginner else ()))
         if problem.flows:
             lose = self._options.lose_sent and not beginner
-            self._route(self._routing.replan(problem), self._before_s if lose else math.inf)
+            self._route(self._routing.replan(problem, self._fluid.now_s), self._before_s if lose else math.inf)
+            target = self._routing.target
+            if target and not target.blocked:
+                self._at(self._fluid.now_s + CYCLE_S, partial(self._go_on, target))
+
+    def _go_on(self, target: Target) -> None:
+        """The next cycle, when nothing else has begun one."""
+        if self._routing.target is target:
+            self._replan(None)
 
     def _of_jobs(self, jobs: Iterable[_Job]) -> Problem:
         return self._of(line.flow for job in jobs for line in job.lines)
@@ -319,6 +342,7 @@ def report(options: Options, bound: float, outcomes: Sequence[tuple[str, Outcome
         "replan": options.replan.value,
         "sharing": options.sharing.value,
         "lose_sent": options.lose_sent,
+        "max_moves": options.max_moves,
         "seed": options.seed,
         "bound": bound,
         "strategies": [{"strategy": name, **_scheme_fields(outcome)} for name, outcome in outcomes],

@@ -39,9 +39,10 @@ from controller.jobs.messages import (
     UpdateJob,
 )
 from controller.jobs.spec import JobId, JobSpec
-from controller.planning.messages import Planned, SolvePlan, WorkOutLevels
-from controller.planning.planner import plan, repair_first
+from controller.planning.messages import SolvePlan, WorkOutLevels
+from controller.planning.planner import repair_first
 from controller.planning.problem import FlowId
+from controller.planning.target import solved
 from controller.planning.verdict import levels
 from controller.scenarios.topologies import EMULATED, Topology, leaf_spine
 from controller.status import Status
@@ -156,7 +157,7 @@ class FakeFabric:
                 return [self._install(command)]
             case SolvePlan():
                 repaired, request = repair_first(command)
-                planned = Planned(plan(request.problem, request.limits))
+                planned = solved(request)
                 running = levels(command.problem, command.limits.ecmp_draws)
                 return [*([repaired] if repaired else []), planned, *([running] if running else [])]
             case WorkOutLevels(problem, draws):

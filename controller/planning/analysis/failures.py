@@ -29,6 +29,7 @@ from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.plan import answered
 from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, Problem
+from controller.planning.target import outlook
 
 Progress = Callable[[str, int, int], None]
 """Called with the stage, how many cases it has done, and how many there are."""
@@ -117,7 +118,8 @@ def _planned(
 
 def _replanned(network: Network, outcome: Outcome) -> Outcome:
     after = failed(network.problem, outcome.example)
-    answer = answered(plan(after, replace(network.limits, ecmp_draws=0)), f" without {outcome.example.name}")
+    limits = replace(network.limits, ecmp_draws=0)
+    answer, first, cycles = outlook(after, limits, f" without {outcome.example.name}")
     known = replace(
         outcome,
         basis="plan",
@@ -128,7 +130,7 @@ def _replanned(network: Network, outcome: Outcome) -> Outcome:
     level = answer.max_level
     if outcome.level is not None and level >= outcome.level * (1 - LEVEL_TOLERANCE):
         return known
-    return replace(known, level=level, moved=answer.moves)
+    return replace(known, level=level, moved=answer.moves, first_level=first.max_level, cycles=cycles)
 
 
 def _present(network: Network) -> Present:

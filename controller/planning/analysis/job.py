@@ -25,9 +25,8 @@ from controller.planning.analysis.results import (
 from controller.planning.bounds import Cuts, level_bounds
 from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels, job_loads
-from controller.planning.plan import answered
-from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, Routes
+from controller.planning.target import outlook
 
 SPLIT_INTO = 8
 """Pieces that a flow may have when the gain of splitting is computed."""
@@ -101,7 +100,7 @@ def _splittable(problem: Problem) -> Problem:
 
 def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundRoutes | None:
     """None when no flow of the job has a path."""
-    answer = answered(plan(problem, replace(limits, ecmp_draws=0)))
+    answer, first, cycles = outlook(problem, replace(limits, ecmp_draws=0))
     if job_id not in answer.job_level:
         return None
     level = answer.job_level[job_id]
@@ -114,6 +113,8 @@ def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundR
         best_for_all=above <= answer.levels_proven,
         moves=answer.moves,
         most_pieces=max(map(len, answer.routes.values()), default=1),
+        first_level=first.job_level[job_id],
+        cycles=cycles,
     )
 
 
@@ -160,21 +161,24 @@ def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None
     fluid, whole = cuts.fluid().tolist(), cuts.whole_levels(~cuts.splits).tolist()
 
     def tightness(cut: int) -> tuple[float, bool, int, bool, int]:
-        leaf, outward, other = crossings.places[cut]
-        return round(max(fluid[cut], whole[cut]), 9), other is None, jobs[cut][job_id], outward, -leaf
+        leaf, outward, other, leaves = crossings.places[cut]
+        level = round(max(fluid[cut], whole[cut]), 9)
+        return level, other is None and not leaves, jobs[cut][job_id], outward, -leaf
 
     cut = max((cut for cut in jobs if job_id in jobs[cut]), key=tightness, default=None)
     if cut is None:
         return None
-    leaf, outward, other = crossings.places[cut]
-    paths = network.problem.paths
-    before = sum((link.src if outward else link.dst).dpid == leaf for link in network.intact.links.values())
+    leaf, outward, other, leaves = crossings.places[cut]
+    paths, name = network.problem.paths, network.names.switch(leaf)
+    switches = {link.dpid if outward else paths.far_end[link] for link in crossings.links[cut]}
+    before = sum((link.src if outward else link.dst).dpid in switches for link in network.intact.links.values())
+    left = sum(len(paths.links_from(switch) if outward else paths.links_into(switch)) for switch in switches)
     return LeafCut(
-        leaf=network.names.switch(leaf),
+        leaf=f"a group of {leaves} leaves with {name}" if leaves else name,
         other_leaf=None if other is None else network.names.switch(other),
         direction="out" if outward else "in",
         links=len(crossings.links[cut]),
-        failed=before - len(paths.links_from(leaf) if outward else paths.links_into(leaf)),
+        failed=before - left,
         fluid_level=fluid[cut],
         whole_level=whole[cut],
         jobs=tuple(JobFlows(*item) for item in jobs[cut].most_common()),

@@ -16,7 +16,8 @@ from controller.errors import NotFound, NotKnownYet
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.job import Job
 from controller.jobs.spec import JobId
-from controller.planning.problem import OVERHEAD, Flow, PlanLimits, Problem, ideal_communication_s, missing_hosts
+from controller.planning.demands import OVERHEAD, ideal_communication_s
+from controller.planning.problem import Flow, PlanLimits, Problem, missing_hosts
 
 
 class FailureKind(StrEnum):

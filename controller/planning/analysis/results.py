@@ -61,7 +61,8 @@ class BusyLink:
 @dataclass(frozen=True, slots=True)
 class LeafCut:
     """Flows out of a leaf or into it, all of them or those to or from one ``other_leaf``; they share ``links`` links.
-    ``failed``: links of the leaf that have failed.
+    On three tiers also flows between some leaves of a pod and other pods; ``leaf`` says how many leaves, and names one.
+    ``failed``: links of the switches on this side of the cut that have failed.
 
     ``fluid_level``: load of the links if all these flows could be spread evenly. ``whole_level``: least load of one of
     the links, because flows that may not be split stay whole. ``jobs``: flows of each job, the most first.
@@ -84,7 +85,9 @@ class LeafCut:
 @dataclass(frozen=True, slots=True)
 class FoundRoutes:
     """Routes that the planner found. ``level``: of the job; ``worst_level``: of the worst job; ``worst_bound``: of
-    that. ``best_for_all``: proven that the job's level could only be smaller if that of another job were larger."""
+    that. ``best_for_all``: proven that the job's level could only be smaller if that of another job were larger.
+    ``first_level``: of the job after one planning cycle. ``cycles``: that the moves take at most, None when no moves
+    within ``planning.max_moves`` lead there."""
 
     level: float
     worst_level: float
@@ -93,6 +96,8 @@ class FoundRoutes:
     best_for_all: bool
     moves: int
     most_pieces: int
+    first_level: float
+    cycles: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,8 @@ class Outcome:
     flows that lose their last path. ``rerouted``: fewest and most flows, over the failures of the case, that are pinned
     to what fails and have other paths. ``ecmp``: when all flows are hashed. ``repaired_level``: worst level after the
     repair, before anything is planned. ``level``: after planning. These three are None when only the bound is known.
-    ``moved``: other flows that the plan for the example moves.
+    ``moved``: other flows that the plan for the example moves. ``first_level``: after one planning cycle; ``cycles``:
+    that its moves take at most, None when no moves within ``planning.max_moves`` lead there.
     """
 
     case: Case
@@ -168,6 +174,8 @@ class Outcome:
     repaired_level: float | None = None
     level: float | None = None
     moved: int = 0
+    first_level: float | None = None
+    cycles: int | None = 0
 
     @property
     def proven(self) -> bool:

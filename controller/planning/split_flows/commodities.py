@@ -2,7 +2,7 @@
 
 In: a ``Problem``. Out: numbers for numpy: which rows of load a column adds to, and how much. Flows with the same
 demands per phase between the same leaves are one class, because loads depend only on how much of the class takes which
-path.
+path. Rates are rounded up a little (``coarse``), which ``FluidModel.lower_bound`` takes off again.
 
 A *row* is a link's load by all jobs with one phase that counts (row 0), or by one phase of another job (rows from 1):
 only those jobs' largest phase depends on the routing. A *key* is row * links + link. Loads, capacities and rates are in
@@ -11,6 +11,7 @@ units of a typical capacity, amounts in flows: a class of 5 flows has an amount 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
@@ -23,6 +24,11 @@ from controller.jobs.spec import JobId
 from controller.planning.problem import Floats, Flow, Ints, Problem, Routes
 
 Bools = NDArray[np.bool_]
+
+_BITS = 27
+_STEPS = 1 << _BITS
+COARSE = 2 / _STEPS
+"""Of a rate: by so much at most ``coarse`` rounds up."""
 
 
 class Commodities:
@@ -85,7 +91,7 @@ class Commodities:
         self._entries: list[tuple[tuple[int, float], ...]] = []
         for index, flow in enumerate(self.flows):
             entries = tuple(
-                (self._row_of[flow.job_id, phase], bps / self.unit_bps)
+                (self._row_of[flow.job_id, phase], coarse(bps / self.unit_bps))
                 for phase, bps in flow.demand_bps
                 if (flow.job_id, phase) in self._row_of
             )
@@ -249,6 +255,12 @@ class Commodities:
         index = place[self._term_column]
         chosen = index >= 0
         return index[chosen], self._term_key[chosen], self._term_rate[chosen]
+
+
+def coarse(rate: float) -> float:
+    """The rate rounded up, by less than ``COARSE`` of itself: demands that differ by rounding are one class."""
+    mantissa, exponent = math.frexp(rate)
+    return math.ldexp(math.ceil(mantissa * _STEPS), exponent - _BITS)
 
 
 def _phases_that_count(demands: set[tuple[tuple[int, float], ...]]) -> Sequence[int]:

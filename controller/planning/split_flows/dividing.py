@@ -13,9 +13,9 @@ import numpy as np
 
 from controller.fabric.topology import Path
 from controller.planning.efficiency import job_levels
-from controller.planning.problem import Floats, FlowId, Ints, Problem, Route, Routes
+from controller.planning.problem import Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes
 from controller.planning.split_flows.commodities import Commodities
-from controller.planning.split_flows.lp import Clock, FluidModel, Goal
+from controller.planning.split_flows.lp import FluidModel, Goal
 from controller.planning.split_flows.shares import SMALLEST_SHARE, exactly_one, lay, lay_nearest
 
 _ROUNDS = 20
@@ -28,11 +28,11 @@ _ROUNDING = 1e-9
 class Divider:
     """``before``: the routes that the spreads begin from; as many flows as possible keep theirs."""
 
-    def __init__(self, problem: Problem, of: Commodities, before: Routes, clock: Clock) -> None:
+    def __init__(self, problem: Problem, of: Commodities, before: Routes, limits: PlanLimits) -> None:
         self._problem = problem
         self._of = of
         self._before = before
-        self._clock = clock
+        self._limits = limits
 
     def divide(self, amounts: Floats, room: Floats) -> Routes:
         """``amounts``: per column; ``room``: per link. At first flows that need too many pieces keep the paths with
@@ -52,7 +52,7 @@ class Divider:
                 break
             earlier.append((laid, unfit))
             amounts = self._restricted(model, of.padded(amounts), unfit, laid, roomiest, room)
-            closer = model.improve(of.padded(amounts), Goal(room, of.capacity), self._clock)
+            closer = model.improve(of.padded(amounts), Goal(room, of.capacity), self._limits)
             if closer is None:
                 break
             amounts = closer.amounts

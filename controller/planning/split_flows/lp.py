@@ -16,17 +16,15 @@ least to sum over classes of flows * cheapest path / sum of y * capacity.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import NamedTuple
 
 import numpy as np
 from ortools.math_opt import callback_pb2, model_parameters_pb2, model_pb2, parameters_pb2, result_pb2
 from ortools.math_opt.core.python import solver
 
-from controller.planning.problem import Floats, Ints
-from controller.planning.split_flows.commodities import Bools, Commodities
+from controller.planning.problem import Floats, Ints, PlanLimits
+from controller.planning.split_flows.commodities import COARSE, Bools, Commodities
 
 _ROUNDING = 1e-9
 _FIRST_COLUMNS = 8_000
@@ -42,7 +40,8 @@ _RIGID = 10.0
 _NONE = 1e-7
 """An excess that ends the search: the moves are few enough then, without being the fewest."""
 _SMALL = 0.009
-"""An excess that ends the search when time is getting short."""
+"""An excess that ends the search after ``_STRICT_ROUNDS``."""
+_STRICT_ROUNDS = 30
 _AMPLE = 1.5
 """Room on a class's columns, relative to its need, with which the other classes on them need not change."""
 _NODES = 300
@@ -63,26 +62,14 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """``amounts``: per column. ``key_prices``, ``link_prices``: the duals, which are not negative."""
+    """``amounts``: per column. ``key_prices``, ``link_prices``: the duals, which are not negative. ``near``: the excess
+    is none, or so small after so long that it counts as none."""
 
     amounts: Floats
     excess: float
     key_prices: Floats
     link_prices: Floats
-
-
-class Clock(NamedTuple):
-    """Times of ``time.perf_counter``. ``end``: of the search; ``lenient_from``: from when on a level within one percent
-    of the best is enough."""
-
-    end: float
-    lenient_from: float
-
-    def left_s(self) -> float:
-        return self.end - time.perf_counter()
-
-    def enough(self, excess: float) -> bool:
-        return excess <= _NONE or (excess <= _SMALL and time.perf_counter() >= self.lenient_from)
+    near: bool = False
 
 
 class FluidModel:
@@ -95,19 +82,20 @@ class FluidModel:
         self._move_cost: Floats = np.where(commodities.running, 1.0, _NEW)
         self._move_cost[commodities.pieces == 1] *= _RIGID
 
-    def improve(self, start: Floats, goal: Goal, clock: Clock) -> Spread | None:
+    def improve(self, start: Floats, goal: Goal, limits: PlanLimits) -> Spread | None:
         """``start``: amounts per column; what is missing of a class's flows is still to be placed. None when time was
         up before a first answer."""
         of = self._of
         best: Spread | None = None
         more, less = self._first_columns(start, goal)
-        for _ in range(_ROUNDS):
+        for number in range(_ROUNDS):
             start = of.padded(start)
-            solved = self._solve(start, goal, more, less, clock.left_s())
+            solved = self._solve(start, goal, more, less, limits.left_s)
             if solved is None:
                 break
             best, class_prices, in_model = solved
-            if clock.enough(best.excess):
+            if best.excess <= (_NONE if number < _STRICT_ROUNDS else _SMALL):
+                best = replace(best, near=True)
                 break
             paying_more, paying_less = self._paying(start, goal, best, class_prices, in_model)
             fresh = np.setdiff1d(paying_more, more)
@@ -126,7 +114,7 @@ class FluidModel:
         cheapest = np.full(len(of.members), np.inf)
         np.minimum.at(cheapest, of.column_class, of.prices(spread.key_prices))
         cheapest[~of.opened] = 0.0
-        bound = float(cheapest @ of.count) / total
+        bound = float(cheapest @ of.count) / total / (1 + COARSE)
         return bound, np.flatnonzero(cheapest > _ROUNDING * total).tolist()
 
     def _costs(self, goal: Goal) -> tuple[float, Floats]:

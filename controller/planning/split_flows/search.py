@@ -12,7 +12,6 @@ In: a problem, its bounds. Out: routes, and the lower bounds that are proven; No
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -33,17 +32,13 @@ from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Proble
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import Divider
 from controller.planning.split_flows.exclusive_links import exclusive_links
-from controller.planning.split_flows.lp import Clock, FluidModel, Goal, Spread
+from controller.planning.split_flows.lp import FluidModel, Goal, Spread
 from controller.planning.whole_flows import local_search
 from controller.planning.whole_flows.cpsat import Solution
 
 _REACHED = 1e-6
 """An excess (in levels) that counts as none."""
 _BISECTIONS = 8
-_CHOICE = 0.4
-"""Of the time left, for the choice of links for the slower jobs."""
-_STRICT = 0.4
-"""Of the time, after which a level within one percent of the best is enough."""
 
 Lane = tuple[Dpid, int]
 """A spine, and which of the parallel cables to it."""
@@ -54,6 +49,12 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Solution | No
     search = _Search(problem, limits, bounds)
     routes = search.routes()
     return None if routes is None else Solution(routes, search.proven)
+
+
+def relieve(problem: Problem, limits: PlanLimits, bounds: Bounds, aim: Routes) -> Routes | None:
+    """The routes with the least full links found within the cap on moves, None when there was not enough time.
+    ``aim``: the best known without a cap."""
+    return _Search(problem, limits, bounds).relieved(aim)
 
 
 class _Fluid:
@@ -72,10 +73,10 @@ class _Fluid:
         self._start = self.of.amounts(before)
 
     def improve(
-        self, room: Floats, clock: Clock, stretch: Floats | None = None, moves_count: bool = True
+        self, room: Floats, limits: PlanLimits, stretch: Floats | None = None, moves_count: bool = True
     ) -> Spread | None:
         goal = Goal(room, self.of.capacity if stretch is None else stretch, moves_count)
-        return self.model.improve(self.of.padded(self._start), goal, clock)
+        return self.model.improve(self.of.padded(self._start), goal, limits)
 
     def link_loads(self, amounts: Floats) -> Floats:
         return self.of.link_loads(self.of.loads(amounts))
@@ -111,10 +112,7 @@ class _Search:
         self._problem = problem
         self._bounds = bounds
         self._max_moves = limits.max_moves
-        self._clock = Clock(math.inf, math.inf)
-        if not limits.deterministic:
-            now = time.perf_counter()
-            self._clock = Clock(now + limits.time_limit_s, now + _STRICT * limits.time_limit_s)
+        self._limits = limits
         self._before = start_routes(problem, limits)
         self.proven = bounds.vector
 
@@ -128,8 +126,17 @@ class _Search:
             return self._within_cap(aim, self._max_moves)
         return routes
 
+    def relieved(self, aim: Routes) -> Routes | None:
+        """See ``relieve``. A link may be as full as the levels of its jobs allow, or as it has to be."""
+        levels = job_levels(self._problem, aim)
+        fluid = _Fluid(self._problem, self._before, levels)
+        amounts = fluid.of.amounts(aim)
+        allowed = np.minimum(fluid.of.least_level(), max(levels.values())) * fluid.of.capacity
+        room = np.maximum(allowed, fluid.link_loads(amounts))
+        return self._within_cap(_Aim(fluid, room, amounts), self._max_moves or 0)
+
     def _divided(self, fluid: _Fluid, amounts: Floats, room: Floats) -> Routes:
-        return Divider(self._problem, fluid.of, self._before, self._clock).divide(amounts, room)
+        return Divider(self._problem, fluid.of, self._before, self._limits).divide(amounts, room)
 
     # ---- moves
 
@@ -137,17 +144,20 @@ class _Search:
         """The more room there is on links, the fewer flows need to move: bisects between the room aimed at and the
         loads of the routes before."""
         found = None
+        found_levels: tuple[float, ...] = (math.inf,)
         least, enough = 1.0, aim.fluid.fullness(aim.room)
         for _ in range(_BISECTIONS):
             middle = math.sqrt(least * enough)
-            spread = aim.fluid.improve(aim.room * middle, self._clock)
+            spread = aim.fluid.improve(aim.room * middle, self._limits)
             if spread is None:
                 break
             routes = self._divided(aim.fluid, spread.amounts, aim.room * middle)
-            if self._problem.moves(routes) <= max_moves:
-                found, enough = routes, middle
-            else:
+            if self._problem.moves(routes) > max_moves:
                 least = middle
+                continue
+            enough, levels = middle, tuple(sorted(job_levels(self._problem, routes).values(), reverse=True))
+            if levels < found_levels:  # when time is over, more moves may give larger levels
+                found, found_levels = routes, levels
         return found
 
     # ---- levels
@@ -164,24 +174,24 @@ class _Search:
         fluid, worst = _Fluid(self._problem, self._before, self._even()), self._bounds.worst
         capacity = fluid.of.capacity
         room = np.minimum(fluid.of.least_level(), worst) * capacity
-        spread = fluid.improve(room, self._clock)
+        spread = fluid.improve(room, self._limits)
         if spread is None:
             return None
-        if self._clock.enough(spread.excess):
+        if spread.near:
             return _Aim(fluid, room + spread.excess * capacity, spread.amounts)
         looser = room >= worst * capacity * (1 - _REACHED)
         if not looser.all():
-            spread = fluid.improve(worst * capacity, self._clock) or spread
+            spread = fluid.improve(worst * capacity, self._limits) or spread
         if spread.excess > _REACHED:
             worst = self._least_worst(fluid, worst)
         room = np.where(looser, worst * (1 + _REACHED) * capacity, room)
-        spread = fluid.improve(room, self._clock, np.where(looser, 0.0, capacity)) or spread
+        spread = fluid.improve(room, self._limits, np.where(looser, 0.0, capacity)) or spread
         return _Aim(fluid, np.maximum(room, fluid.link_loads(spread.amounts)), spread.amounts)
 
     def _least_worst(self, fluid: _Fluid, worst: float) -> float:
         """The least worst level of any routing; proves it."""
         of = fluid.of
-        spread = fluid.improve(worst * of.capacity, self._clock, moves_count=False)
+        spread = fluid.improve(worst * of.capacity, self._limits, moves_count=False)
         if spread is None:
             return worst
         bound, bound_classes = fluid.model.lower_bound(spread)
@@ -199,15 +209,15 @@ class _Search:
             return None
         level = {job: min(of, levels[0]) for job, of in target.ceiling.items()}
         fluid = _Fluid(self._problem, self._before, level)
-        chosen = exclusive_links(fluid.of, levels[0], _CHOICE * self._clock.left_s())
+        chosen = exclusive_links(fluid.of, levels[0], self._limits.left_s)
         if chosen is None:
             return None
         links = tuple(self._problem.link_number)
         off = {of: frozenset(links[at] for at in those) for of, those in chosen.barred.items()}
         barred = {job: off[of] for job, of in level.items() if of in off}
         fluid = _Fluid(self._problem, self._before, level, barred)
-        spread = fluid.improve(chosen.room, self._clock)
-        if spread is None or not self._clock.enough(spread.excess):
+        spread = fluid.improve(chosen.room, self._limits)
+        if spread is None or not spread.near:
             return None
         reached = fluid.levels(spread.amounts, self._bounds.job)
         index = first_difference(reached, levels)

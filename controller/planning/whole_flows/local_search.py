@@ -6,8 +6,8 @@ does not turn back on itself. Where all leaves and flows are alike, chains becom
 of König's theorem (Kempe chains). They also work with missing cables, unequal links and three tiers. Nothing is proven
 here: ``level_vector`` gives the levels to aim at, and proves that no routing does better.
 
-In: a ``Problem``, the levels to aim at, routes to begin from. Out: routes. Steps are limited, not time: the same input
-gives the same routes.
+In: a ``Problem``, the levels to aim at, routes to begin from. Out: routes. Steps are limited, so that the same
+input gives the same routes, unless the time is over before.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class _Search:
         self._apart = 0.0
         self._most_moves = len(problem.flows) if limits.max_moves is None else limits.max_moves
         self._left = int(limits.time_limit_s * _STEPS_PER_S)
+        self._limits = limits
         self._step = 0
         self._placed_at = [-_AVOIDED] * len(problem.flows)
         self._avoided_until = np.zeros(len(problem.capacity_bps), np.int64)
@@ -235,7 +236,7 @@ class _Search:
         fewest, since = len(self._waiting), self._step
         while self._waiting and self._step < min(end, since + patience):
             self._step += 1
-            self._left -= 1
+            self._left = self._left - 1 if self._limits.left_s > 0 else 0
             flow = self._waiting.pop()
             path = self._choose(flow)
             if path is None or not self._place(flow, path):

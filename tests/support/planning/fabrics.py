@@ -33,6 +33,27 @@ def leaf_spine(leaves: int, spines: int, capacity: float = RATE, without: Iterab
     return fabric_of((leaf, spine, capacity) for leaf, spine in cables if (leaf, spine) not in cut)
 
 
+def three_tiers(pods: int, leaves: int, cores: Sequence[int], capacity: float = RATE) -> Fabric:
+    """``leaves``: per pod; ``cores``: per plane. Leaves are switches 1, 2, ... pod by pod, aggregation switches
+    101, ... pod by pod, cores 201, ... plane by plane."""
+    return fabric_of((a, b, capacity) for a, b in three_tier_cables(pods, leaves, cores))
+
+
+def three_tier_cables(pods: int, leaves: int, cores: Sequence[int]) -> list[tuple[int, int]]:
+    planes = len(cores)
+    to_planes = [
+        (1 + pod * leaves + leaf, 101 + pod * planes + plane)
+        for pod, leaf, plane in product(range(pods), range(leaves), range(planes))
+    ]
+    to_cores = [
+        (101 + pod * planes + plane, 201 + sum(cores[:plane]) + core)
+        for pod in range(pods)
+        for plane, count in enumerate(cores)
+        for core in range(count)
+    ]
+    return to_planes + to_cores
+
+
 def flow(job: str, src: tuple[int, int], dst: tuple[int, int], demand: float | Sequence[tuple[int, float]]) -> Flow:
     """``src``, ``dst``: (leaf, host on it). One phase unless given."""
     demand_bps = ((0, demand),) if isinstance(demand, int | float) else tuple(demand)

@@ -33,8 +33,8 @@ from controller.planning.plan import EcmpLevel
 A, B = JobId("a"), JobId("b")
 LINK = BusyLink("s1>s101", False, 2.0, 0.0, (JobShare(A, 1, 1.0), JobShare(B, 1, 1.0)))
 CUT = LeafCut("s1", None, "out", 3, 1, 4 / 3, 2.0, (JobFlows(A, 4),))
-BEST = FoundRoutes(1.0, 1.0, 1.0, "optimal", True, 1, 1)
-SPLIT = FoundRoutes(4 / 3, 4 / 3, 4 / 3, "optimal", True, 0, 2)
+BEST = FoundRoutes(1.0, 1.0, 1.0, "optimal", True, 1, 1, 1.0, 1)
+SPLIT = FoundRoutes(4 / 3, 4 / 3, 4 / 3, "optimal", True, 0, 2, 4 / 3, 0)
 FINE = JobAnalysis(
     job_id=A,
     verdict=Verdict.NOTHING,
@@ -117,6 +117,14 @@ def test_what_there_is_none_of_is_left_out() -> None:
         (replace(FINE, flows_inside_a_leaf=4), "All of its flows stay inside a leaf."),
         (SLOWED, "takes up to 2.00 times as long as on an idle fabric (efficiency 50.0%)."),
         (SLOWED, "s1>s101, loaded to 2.00 times its capacity by 1 of its own flows and 1 of b."),
+        (
+            replace(SLOWED, best=replace(BEST, moves=300, cycles=3, first_level=1.25)),
+            "reduce its level to 1.00, with 300 flows moved in at most 3 planning cycles (1.25 after the first).",
+        ),
+        (
+            replace(SLOWED, best=replace(BEST, moves=300, cycles=None)),
+            "reduce its level to 1.00, with 300 flows moved, which planning.max_moves does not allow.",
+        ),
         (SLOWED, "Routing can gain 50%: the planner's routes reduce its level to 1.00, with 1 flow moved."),
         (replace(SLOWED, flows_hashed=1), "on average over hash draws"),
         (replace(SLOWED, flows_hashed=1, level=3.0), "1 of its flows is hashed: the switches choose the links."),

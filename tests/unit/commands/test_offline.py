@@ -33,6 +33,7 @@ JSON_KEYS = (
     "gap",
     "levels_proven",
     "certificate",
+    "cut_short",
     "plan_ms",
     "job_level",
     "mean_job_level",

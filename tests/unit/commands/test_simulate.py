@@ -62,6 +62,7 @@ def test_json_has_every_iteration_of_every_job_under_every_strategy(simulate: Si
         "replan": "hysteresis",
         "sharing": "paced",
         "lose_sent": False,
+        "max_moves": 256,
         "seed": 1,
         "bound": 1.0,
         "strategies": [],

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.fabric.topology import Dpid
-from controller.planning.closed_forms import balanced_coloring, find_lanes, lane_ends, proper_coloring
+from controller.planning.closed_forms import balanced_coloring, lane_ends, proper_coloring
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits
@@ -59,7 +59,7 @@ def test_thirty_one_of_thirty_two_spines_cost_a_thirty_first() -> None:
 
 @given(st.integers(1, 60), st.integers(1, 40), st.integers(2, 8))
 def test_lanes_share_the_line(colors: int, lanes: int, max_subflows: int) -> None:
-    ends = [0.0, *lane_ends(colors, lanes, max_subflows)]
+    ends = [0.0, *lane_ends(colors, [1.0] * lanes, max_subflows)]
     lengths = [b - a for a, b in pairwise(ends)]
     assert ends[-1] == pytest.approx(colors)
     assert len(lengths) <= lanes
@@ -72,26 +72,38 @@ def test_lanes_share_the_line(colors: int, lanes: int, max_subflows: int) -> Non
         assert sum(a < color + 1 - 1e-9 and b > color + 1e-9 for a, b in pairwise(ends)) <= max_subflows
 
 
-def test_lanes_are_there_only_where_all_leaves_are_alike() -> None:
-    flows = [flow("a", (1, 1), (2, 1), RATE), flow("a", (3, 1), (2, 2), RATE)]
-    lanes = find_lanes(problem_of(leaf_spine(3, 4), flows))
-    assert lanes
-    assert lanes.count == 4
-    assert find_lanes(problem_of(leaf_spine(3, 4, without=[(2, 1)]), flows)) is None
-    spine_gone = find_lanes(problem_of(leaf_spine(3, 4, without=[(leaf, 1) for leaf in (1, 2, 3)]), flows))
-    assert spine_gone
-    assert spine_gone.count == 3
+@given(st.lists(st.floats(0.97, 1.0), min_size=1, max_size=40), st.integers(0, 40))
+def test_lanes_that_differ_a_little_are_equally_full(capacities: list[float], more: int) -> None:
+    fit = sorted(capacities, reverse=True)
+    colors = len(fit) + more
+    ends = [0.0, *lane_ends(colors, fit, 2)]
+    fullness = [(b - a) / of for (a, b), of in zip(pairwise(ends), reversed(fit), strict=True)]
+    assert max(fullness) == pytest.approx(colors / sum(fit))
+    for color in range(colors):
+        assert sum(a < color + 1 - 1e-9 and b > color + 1e-9 for a, b in pairwise(ends)) <= 2
 
 
-def test_parallel_cables_are_lanes_of_their_own_and_unequal_ones_are_none() -> None:
-    flows = [flow("a", (1, 1), (2, 1), RATE)]
-    double = [(leaf, spine, RATE) for leaf in (1, 2) for spine in (101, 102) for _ in range(2)]
-    lanes = find_lanes(problem_of(fabric_of(double), flows))
-    assert lanes
-    assert lanes.count == 4
-    assert len({*lanes.up[Dpid(1)], *lanes.down[Dpid(2)]}) == 8
-    assert find_lanes(problem_of(fabric_of([*double[:-1], (2, 102, RATE / 2)]), flows)) is None
-    assert find_lanes(problem_of(fabric_of(double[:-1]), flows)) is None
+def test_a_cable_that_failed_costs_only_the_leaves_that_it_joined() -> None:
+    """Rings of two over leaves 1 and 2, and over 3 and 4; leaf 1 has lost a cable of eight."""
+    ends = [(src, dst) for src, dst in ((1, 2), (2, 1), (3, 4), (4, 3)) for _ in range(8)]
+    fabric = leaf_spine(4, 8, without=[(1, 1)])
+    flows = [
+        replace(flow("ab"[src > 2], (src, n), (dst, n), RATE), max_subflows=2) for n, (src, dst) in enumerate(ends)
+    ]
+    answer = plan(problem_of(fabric, flows), PlanLimits(ecmp_draws=0))
+    assert isinstance(answer, Plan)
+    assert (answer.solver, answer.certificate) == ("interval-cutting", "optimal")
+    assert answer.job_level == pytest.approx({"a": 8 / 7, "b": 1.0})
+
+
+def test_demands_and_links_that_differ_by_rounding_change_nothing() -> None:
+    flows = [flow("a", (1, n), (2, n), RATE * (1 - 1e-15 * (n % 3))) for n in range(8)]
+    flows = [replace(f, max_subflows=2) for f in flows]
+    fabric = fabric_of([(leaf, 100 + n, RATE * (1 + 1e-15 * (n % 2))) for leaf in (1, 2) for n in range(7)])
+    answer = plan(problem_of(fabric, flows), PlanLimits(ecmp_draws=0))
+    assert isinstance(answer, Plan)
+    assert (answer.solver, answer.certificate) == ("interval-cutting", "optimal")
+    assert answer.max_level == pytest.approx(8 / 7)
 
 
 # ---- colourings

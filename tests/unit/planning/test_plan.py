@@ -10,11 +10,13 @@ from controller.errors import SignalboxError
 from controller.fabric.topology import PortNo
 from controller.jobs.spec import JobId
 from controller.planning.bounds import level_bounds
+from controller.planning.messages import SolvePlan
 from controller.planning.plan import (
     Draft,
     NoPlan,
     Plan,
     PlanTimes,
+    Target,
     answered,
     certified,
     compare,
@@ -22,8 +24,9 @@ from controller.planning.plan import (
     draft,
     levels_proven,
 )
-from controller.planning.planner import plan
-from controller.planning.problem import PlanLimits, Problem, Route, whole
+from controller.planning.planner import plan, repair
+from controller.planning.problem import Flow, PlanLimits, Problem, Route, whole
+from controller.planning.target import solved
 from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, link_between, pinned, problem_of
 
 
@@ -204,3 +207,47 @@ def test_a_worse_plan_is_refused(problem: Problem) -> None:
         False,
         "the running routes are better: worst level 1.00 instead of 2.00",
     )
+
+
+def slow_by(background: float, *more: Flow) -> Problem:
+    """A flow on a link that loses this share, and flows that are not pinned."""
+    fabric = leaf_spine(4, 2)
+    only = flow("a", (1, 1), (2, 1), RATE)
+    link = link_between(fabric, 1, 101)
+    slow = problem_of(fabric, [only, *more], background={link: background * RATE})
+    through = next(path for path in slow.candidates(only) if path[0] == link)
+    return pinned(slow, {only.id: whole(through)})
+
+
+@pytest.mark.parametrize(("background", "moving"), [(0.015, False), (0.03, True)])
+def test_a_job_that_comes_makes_no_other_flow_move_that_would_not_have_been_moved(
+    background: float, moving: bool
+) -> None:
+    alone, problem = slow_by(background), slow_by(background, flow("b", (3, 1), (4, 1), RATE))
+    assert decide(alone, planned(alone), min_gain=0.02).adopt is moving
+    stay = repair(problem)
+    assert isinstance(stay, Plan)
+    decision = decide(problem, planned(problem), 0.02, stay)
+    assert (decision.adopt, decision.moving) == (True, moving)
+    assert decision.reason.startswith("pins 1 flow: 1 not pinned yet; of the others: ")
+    assert ("not worth it" in decision.reason) is not moving
+    judged = solved(SolvePlan(problem, PlanLimits(max_moves=8), 0.02)).verdict
+    assert judged
+    assert (judged.plan.moves, judged.decision.adopt) == (int(moving), True)
+
+
+def test_a_plan_that_leads_to_a_target_is_judged_by_the_target(problem: Problem) -> None:
+    crowded = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
+    aim = planned(crowded)
+    step = replace(aim, job_level={JobId("a"): 1.99})
+    target = Target(aim, crowded, moves=3, held=False)
+    assert not decide(crowded, step, 0.02).adopt
+    decision = decide(crowded, step, 0.02, target=target)
+    assert decision.adopt
+    assert decision.reason == (
+        "worst level falls from 2.00 to 1.99 (0.5%) with 1 flow moved, and then worst level falls from 1.99 to 1.00 "
+        "(49.7%) when 3 flows more are moved"
+    )
+    nearly = pinned(problem, aim.routes)
+    assert not decide(nearly, aim, 0.02, target=replace(target, moves=0)).adopt
+    assert decide(nearly, aim, 0.02, target=replace(target, moves=0, held=True)).adopt, "what was begun is finished"

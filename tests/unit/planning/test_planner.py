@@ -175,7 +175,7 @@ def test_the_same_input_gives_the_same_plan(fabric: Fabric, running: Plan) -> No
     assert planned(problem).routes == planned(problem).routes
 
 
-def test_failing_searches_leave_the_greedys_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_searches_leave_a_cheap_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("out of memory")
 
@@ -184,11 +184,11 @@ def test_failing_searches_leave_the_greedys_plan(monkeypatch: pytest.MonkeyPatch
     fabric = fabric_of([(1, 101, 3e6), (1, 102, 2e6), (2, 101, 3e6), (2, 102, 2e6)])
     flows = [flow("a", (1, h), (2, h), bps) for h, bps in enumerate([2e6, 2e6, 1e6, 2e6], start=1)]
     answer = planned(problem_of(fabric, flows))
-    assert answer.solver == "greedy"
+    assert answer.solver in ("greedy", "edge-coloring")
     assert not answer.unrouted
 
 
-def test_failing_searches_leave_the_greedys_plan_where_the_running_routes_are_worse(
+def test_failing_searches_leave_a_cheap_plan_where_the_running_routes_are_worse(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def broken(*_: object) -> None:
@@ -200,7 +200,8 @@ def test_failing_searches_leave_the_greedys_plan_where_the_running_routes_are_wo
     problem = problem_of(fabric, [flow("a", (1, h), (2, h), 2e6) for h in (1, 2)])
     slow = whole((link_between(fabric, 1, 102), link_between(fabric, 102, 2)))
     answer = planned(pinned(problem, {f.id: slow for f in problem.flows}))
-    assert (answer.solver, answer.max_level) == ("greedy", 1)
+    assert answer.solver in ("greedy", "edge-coloring")
+    assert answer.max_level == 1
 
 
 def test_broken_routes_of_a_problem_that_contradicts_itself_have_no_repair(fabric: Fabric, running: Plan) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.collectives import VirtualLink
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
+from controller.planning.demands import demands
 from controller.planning.problem import (
     MIN_CAPACITY_FRACTION,
     Flow,
@@ -88,6 +92,18 @@ def test_flows_follow_routes_hosts_and_jobs_and_are_the_same_objects_otherwise()
         flow for flow in before if flow.src_ip not in RING
     }
     assert by_flow(derive(by_id(job_of(max_subflows=4)), FABRIC.hosts, {}))[FLOW].max_subflows == 4
+
+
+@given(st.lists(st.integers(1, 10**12), min_size=3, max_size=3), st.integers(1, 10**6))
+def test_demands_are_exact_and_do_not_depend_on_how_large_all_bytes_are(sizes: list[int], times: int) -> None:
+    nic_bps = dict.fromkeys("abc", 100e9)
+
+    def ring(factor: int) -> list[VirtualLink]:
+        return [VirtualLink("abc"[n], "bca"[n], 0, factor * size) for n, size in enumerate(sizes)]
+
+    found = demands(ring(1), nic_bps)
+    assert demands(ring(times), nic_bps) == found
+    assert max(bps for ((_, bps),) in found.values()) == 100e9
 
 
 def test_hosts_are_missing_that_pairs_name_and_the_fabric_does_not_have() -> None:

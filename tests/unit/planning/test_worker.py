@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.planning import planner, worker
+from controller.planning import planner, target, worker
 from controller.planning.messages import Compared, Planned, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
@@ -96,7 +96,7 @@ def test_a_waiting_request_is_replaced_and_the_one_being_solved_is_finished(
         assert go_on.wait(DEADLINE_S)
         return plan(problem, limits)
 
-    monkeypatch.setattr(worker, "plan", slow)
+    monkeypatch.setattr(target, "plan", slow)
     planning = PlanningWorker(inbox.put, inbox.crashes.put)
     planning.submit(request(1))
     assert solving.wait(DEADLINE_S)
@@ -174,7 +174,7 @@ def test_a_repair_does_not_wait_for_a_busy_solver(inbox: Inbox, monkeypatch: pyt
         assert go_on.wait(DEADLINE_S)
         return NoPlan(problem.generation, "slow")
 
-    monkeypatch.setattr(worker, "plan", slow)
+    monkeypatch.setattr(target, "plan", slow)
     planning = PlanningWorker(inbox.put, inbox.crashes.put)
     planning.submit(request(1))
     assert solving.wait(DEADLINE_S)
@@ -210,7 +210,7 @@ def test_an_exception_becomes_a_reason_and_the_worker_goes_on(
         raise ZeroDivisionError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker, "plan", defect)
+        patch.setattr(target, "plan", defect)
         planning.submit(request(1))
         assert inbox.answer() == NoPlan(1, "planning failed: ZeroDivisionError: a bug")
     planning.submit(request(2))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from controller.fabric.topology import Fabric
 from controller.planning.baselines import SCHEMES
 from controller.planning.bounds import level_bounds
+from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
 from controller.scenarios.fabric_options import Placement
 from controller.scenarios.fabrics import leaf_spine, spine_links, without
@@ -69,3 +72,25 @@ def test_whole_flows_of_equal_demand_share_alike_in_every_mode() -> None:
 def test_the_same_seed_gives_the_same_times() -> None:
     outcomes = [run("annealing", 1, 3, Options(iterations=3, replan=Replan.PUBLISHED))[0] for _ in range(2)]
     assert outcomes[0] == outcomes[1]
+
+
+def test_a_cap_on_moves_is_kept_cycle_by_cycle_until_the_bound_is_reached() -> None:
+    """A spine fails after the first all-reduce; the next cycles are ten seconds apart."""
+    fabric, options = intact(), Options(iterations=30)
+    left = without(fabric, spine_links(fabric, [SPINES - 1]))
+    trained = jobs_of(generate(fabric, 2, 4, Placement.WHOLE_LEAF, 1, max_rings=SPINES), fabric, max_subflows=2)
+    stages = [Stage(0.0, problem_of(fabric, trained)), Stage(20.0, problem_of(left, trained))]
+    bound = SPINES / (SPINES - 1)
+    limits = PlanLimits(ecmp_draws=0)
+
+    def trained_with(cap: int) -> tuple[Outcome, list[float]]:
+        live = replace(limits, max_moves=cap)
+        outcome = simulate(stages, trained, lambda asked: plan(asked, limits), options, live)
+        return outcome, [max(job.slow_downs[-3:]) for job in outcome.jobs]
+
+    at_once, ends = trained_with(1000)
+    assert max(ends) <= 1.01 * bound
+    slowly, ends = trained_with(8)
+    assert max(ends) <= 1.01 * bound
+    assert slowly.adopted > at_once.adopted
+    assert slowly.end_s > at_once.end_s

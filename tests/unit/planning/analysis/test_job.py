@@ -30,6 +30,7 @@ from tests.support.planning.fabrics import (
     pinned,
     problem_of,
     ring,
+    three_tiers,
 )
 from tests.support.planning.loads import link_loads
 
@@ -82,6 +83,18 @@ def test_a_nic_that_two_jobs_share_is_not_the_fabric() -> None:
     found = analysed(problem, fabric)
     assert (found.verdict, found.level, found.nic_level) == (Verdict.NIC, 2.0, 2.0)
     assert found.fullest_links[0].nic
+
+
+def test_a_pod_that_has_lost_a_core_is_named_by_its_leaves() -> None:
+    """Two pods of two leaves; each sends four flows to the other, over three of four links to cores."""
+    ends = [(leaf, host) for leaf in (1, 2) for host in (0, 1)]
+    flows = [flow("a", end, (end[0] + 2, end[1]), RATE) for end in ends]
+    problem = planned(problem_of(three_tiers(2, 2, [2, 1]), flows))
+    found = analysed(problem, three_tiers(2, 2, [2, 1]), intact=three_tiers(2, 2, [2, 2]))
+    assert found.cut
+    assert found.cut.leaf == "a group of 2 leaves with s1"
+    assert (found.cut.direction, found.cut.links, found.cut.failed) == ("out", 3, 1)
+    assert found.cut.fluid_level == pytest.approx(4 / 3)
 
 
 def test_whole_flows_on_too_few_spines_gain_by_splitting_only() -> None:

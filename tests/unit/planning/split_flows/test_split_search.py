@@ -107,8 +107,8 @@ def test_faster_jobs_keep_off_links_that_a_slow_one_has_to_fill() -> None:
 def test_missing_cables_cost_no_more_than_the_worst_leaf_lacks(broken: Fabric) -> None:
     answer = planned(problem_of(broken, split(rings(8, 8))))
     assert answer.max_level == pytest.approx(8 / 6, rel=1e-6)
-    assert (answer.certificate, answer.solver) == ("optimal", "lp")
-    assert answer.subflows < 1.5 * len(answer.routes)
+    assert answer.certificate == "optimal"
+    assert answer.subflows < 1.8 * len(answer.routes)
 
 
 @pytest.mark.parametrize("pieces", [2, 3])
@@ -166,9 +166,9 @@ def test_parallel_cables_and_demands_of_different_sizes() -> None:
 
 
 def test_a_core_that_no_cut_around_a_leaf_sees_is_found_and_proven() -> None:
-    """Two pods of two leaves; between the pods two core links of 1, and three flows of 1 that need them."""
+    """Two pods of two leaves, not cabled alike; between them core links of 2, and three flows of 1 that need them."""
     cables = [(leaf, 11 + pod, 2.0) for pod in (0, 1) for leaf in (1 + 2 * pod, 2 + 2 * pod)]
-    fabric = fabric_of([*cables, (11, 21, 1.0), (12, 21, 1.0), (11, 22, 1.0), (12, 22, 1.0)])
+    fabric = fabric_of([*cables, (11, 21, 1.0), (12, 21, 0.5), (12, 21, 0.5), (11, 22, 1.0), (12, 22, 1.0)])
     flows = [*(flow("a", (1, h), (3, h), 1.0) for h in (1, 2)), flow("b", (2, 1), (4, 1), 1.0)]
     problem = problem_of(fabric, split(flows), nic_bps=1.0)
     assert level_bounds(problem).worst == 1

@@ -1,0 +1,141 @@
+"""Between instances and the controller, and nowhere else.
+
+In: an ``Instance`` and a number of pieces. Out: an ``Answer``: what the plan claims, as plain data. In: a fabric with
+jobs. Out: an ``Instance``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from itertools import chain
+from time import perf_counter, process_time
+
+from benchmarks.judge import instances
+from benchmarks.judge.verdicts import Answer
+from controller.config import Config
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
+from controller.jobs.collectives import VirtualLink
+from controller.jobs.spec import JobId
+from controller.jobs.workload import WorkloadJob
+from controller.planning.plan import NoPlan
+from controller.planning.planner import plan
+from controller.planning.problem import PlanLimits, Problem, take_snapshot
+
+MAX_PATHS = Config().planning.max_paths
+"""Candidates per pair of switches: as many as a running controller takes."""
+_TRIES = 5
+_UNDISTURBED = 0.8
+"""Part of the time in which the process must have had the processor."""
+
+
+def answer(instance: instances.Instance, pieces: int, limits: PlanLimits) -> Answer:
+    """What the planner says, with up to so many pieces per flow. On a busy machine it gets less done in its time: where
+    that may have decided, it is asked again."""
+    for _ in range(_TRIES):
+        problem = problem_of(instance, pieces)
+        wall_s, cpu_s = perf_counter(), process_time()
+        found = plan(problem, limits)
+        wall_s, cpu_s = perf_counter() - wall_s, process_time() - cpu_s
+        if not disturbed(wall_s, cpu_s, limits.time_limit_s):
+            break
+    if isinstance(found, NoPlan):
+        return Answer(pieces, (), {}, 1.0, 1.0, 1.0, 0, f"none: {found.reason}", "", wall_s, cpu_s)
+    number = _link_numbers(instance)
+    route_of = {(flow.job_id, *flow.id.pair): found.routes.get(flow.id, ()) for flow in problem.flows}
+    flows = dict.fromkeys((str(send.job), address(send.src), address(send.dst)) for send in instance.sends)
+    routes = tuple(
+        tuple((tuple(number[link] for link in path), Fraction(share)) for path, share in route_of[JobId(job), src, dst])
+        for job, src, dst in flows
+    )
+    return Answer(
+        pieces,
+        routes,
+        {int(job): level for job, level in found.job_level.items()},
+        found.bound,
+        found.fluid_bound,
+        found.integer_bound,
+        found.levels_proven,
+        found.certificate,
+        found.solver,
+        wall_s,
+        cpu_s,
+    )
+
+
+def disturbed(wall_s: float, cpu_s: float, limit_s: float) -> bool:
+    """Whether other processes may have decided how good the plan is."""
+    return wall_s >= limit_s / 2 and cpu_s < _UNDISTURBED * wall_s
+
+
+def problem_of(instance: instances.Instance, pieces: int) -> Problem:
+    fabric, background = _fabric(instance)
+    sent: defaultdict[int, list[VirtualLink]] = defaultdict(list)
+    for send in instance.sends:
+        sent[send.job].append(VirtualLink(address(send.src), address(send.dst), send.phase, send.size))
+    jobs = [WorkloadJob(JobId(str(job)), tuple(own), (), 0.0, 0.0, 0.0, pieces) for job, own in sorted(sent.items())]
+    return take_snapshot(1, fabric, jobs, background, {}, MAX_PATHS)
+
+
+@lru_cache(maxsize=1)
+def _fabric(instance: instances.Instance) -> tuple[Fabric, dict[LinkId, float]]:
+    """And the other traffic on its links, bit/s."""
+    background: dict[LinkId, float] = {}
+    ports: defaultdict[int, dict[PortNo, Port]] = defaultdict(dict)
+
+    def plug(switch: int, bps: int) -> PortRef:
+        port = PortNo(len(ports[switch]) + 1)
+        ports[switch][port] = Port(port, f"eth{port}", "", True, float(bps))
+        return PortRef(Dpid(switch + 1), port)
+
+    links: dict[LinkId, Link] = {}
+    for cable in instance.cables:
+        a, b = plug(cable.a, cable.bps), plug(cable.b, cable.bps)
+        for src, dst, taken in ((a, b, cable.taken_ab), (b, a, cable.taken_ba)):
+            link = Link(src, dst, float(cable.bps))
+            links[link.id] = link
+            background[link.id] = float(taken)
+    hosts: dict[str, Host] = {}
+    for index, of in enumerate(instance.hosts):
+        host = Host(address(index), None, plug(of.switch, of.bps), float(of.bps))
+        hosts[host.ip] = host
+        background |= {host.uplink: float(of.taken_out), host.downlink: float(of.taken_in)}
+    switches = {Dpid(n + 1): Switch(Dpid(n + 1), f"s{n}", ports[n]) for n in range(instance.switches)}
+    return Fabric(1, switches, links, hosts), background
+
+
+def address(host: int) -> str:
+    return f"10.{host >> 16}.{host >> 8 & 255}.{host & 255}"
+
+
+def instance_of(name: str, fabric: Fabric, jobs: Sequence[WorkloadJob]) -> instances.Instance:
+    """Nothing has failed, and there is no other traffic."""
+    number = {dpid: index for index, dpid in enumerate(fabric.switches)}
+    host_of = {ip: index for index, ip in enumerate(fabric.hosts)}
+    return instances.Instance(
+        name,
+        len(number),
+        tuple(
+            instances.Cable(number[link.src.dpid], number[link.dst.dpid], int(link.capacity_bps))
+            for link in fabric.links.values()
+            if link.src < link.dst
+        ),
+        tuple(instances.Host(number[host.at.dpid], int(host.nic_bps)) for host in fabric.hosts.values()),
+        tuple(
+            instances.Send(job, host_of[link.src_ip], host_of[link.dst_ip], link.phase, link.bytes)
+            for job, of in enumerate(jobs)
+            for link in of.virtual_links
+        ),
+    )
+
+
+def _link_numbers(instance: instances.Instance) -> dict[LinkId, int]:
+    """The numbers that ``exact.Path`` has for links."""
+    used: defaultdict[int, int] = defaultdict(int)
+    numbers: dict[LinkId, int] = {}
+    for number, switch in enumerate(chain.from_iterable((cable.a, cable.b) for cable in instance.cables)):
+        used[switch] += 1
+        numbers[LinkId(Dpid(switch + 1), PortNo(used[switch]))] = number
+    return numbers

@@ -1,0 +1,147 @@
+"""``judge``: plans random instances and judges every claim with a solver that shares nothing with the controller.
+
+In: how many instances, by seed. Out: a table, or JSON; every verdict is in a file, and a run goes on where the one
+before it ended. docs/benchmarks.md describes instances and judgement.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.markup import escape
+
+from benchmarks.judge.adapter import answer, disturbed
+from benchmarks.judge.exact import Exact
+from benchmarks.judge.instances import KINDS, Instance, generate
+from benchmarks.judge.records import Record, Records
+from benchmarks.judge.verdicts import SOLVE_S, Judge
+from benchmarks.measures import table_of
+from controller.commands.output import AsJson, show
+from controller.planning.problem import PlanLimits
+
+PIECES = (1, 2, 3)
+_NEAR = 0.01
+_SAME = 1e-4
+_MOST_SHOWN = 30
+_WITHIN_LIMIT = 1.2
+
+Within = Annotated[float, typer.Option("--seconds", min=1, metavar="S", help="Begin no further case after that long.")]
+
+
+def main(
+    instances: Annotated[int, typer.Option(min=1, metavar="N", help="How many, from --first on.")] = 2000,
+    first: Annotated[int, typer.Option(min=0, metavar="SEED", help="The first seed.")] = 0,
+    seconds: Within = math.inf,
+    time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
+    solve: Annotated[float, typer.Option(min=0.1, metavar="S", help="For one question to HiGHS.")] = SOLVE_S,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where verdicts are, and are added.")] = Path(
+        "out/bench/judge.jsonl"
+    ),
+    instance: Annotated[
+        int | None, typer.Option("--instance", metavar="SEED", help="Print this instance as JSON, and do nothing else.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan random instances of up to 24 flows, and look for routings that refute what the plans claim."""
+    if instance is not None:
+        typer.echo(json.dumps(generate(instance).as_json()))
+        return
+    limits = PlanLimits(time_limit_s=time_limit, ecmp_draws=0)
+    made = {name_of(seed): seed for seed in range(first, first + instances)}
+    records = Records(out)
+    left = records.fill(made, lambda name: judged(generate(made[name]), limits, solve), seconds)
+    found = [records.known[name] for name in made if name in records.known]
+    data = summary(found, left, time_limit)
+    named = ("refuted", "faults", "worse", "not_optimal")
+    show(data, lambda: report(data, "random instances", named), as_json)
+
+
+def name_of(seed: int) -> str:
+    return f"{tuple(KINDS)[seed % len(KINDS)]} {seed}"
+
+
+def judged(instance: Instance, limits: PlanLimits, solve_s: float = SOLVE_S) -> Record:
+    exact = Exact(instance)
+    judge = Judge(exact, solve_s)
+    verdicts = [judge.of(answer(instance, pieces, limits)) for pieces in PIECES]
+    return {
+        "name": instance.name,
+        "flows": len(exact.flows),
+        "jobs": len(exact.jobs),
+        "plans": [verdict.as_json() for verdict in verdicts],
+    }
+
+
+Line = dict[str, int | float | str]
+
+
+def summary(found: Sequence[Record], left: int, limit_s: float) -> dict[str, Any]:
+    """Per kind of fabric and number of pieces what the verdicts are; times are CPU times. ``open``: optima and proven
+    levels that HiGHS did not decide in time; ``disturbed``: plans that have had no processor in any try."""
+    rows: dict[tuple[str, int], list[Record]] = {}
+    for record in found:
+        for plan in record["plans"]:
+            for kind in (record["name"].rpartition(" ")[0], "all"):
+                rows.setdefault((kind, plan["pieces"]), []).append(plan)
+    return {
+        "judged": len(found),
+        "left": left,
+        "rows": [_line(kind, pieces, rows[kind, pieces], limit_s) for kind, pieces in sorted(rows)],
+        "refuted": _named(found, "refuted"),
+        "faults": _named(found, "faults"),
+        "worse": _named(found, "worse"),
+        "not_optimal": [
+            f"{record['name']}, {plan['pieces']} pieces: level {plan['level']:.6g}, {plan['optimum']:.6g} is possible"
+            for plan, record in sorted(
+                ((plan, record) for record in found for plan in record["plans"] if plan["gap"] > _SAME),
+                key=lambda of: -of[0]["gap"],
+            )
+        ],
+    }
+
+
+def _line(kind: str, pieces: int, plans: list[Record], limit_s: float) -> Line:
+    def count(holds: Callable[[Record], bool]) -> int:
+        return sum(map(holds, plans))
+
+    return {
+        "fabric": kind,
+        "pieces": pieces,
+        "plans": len(plans),
+        "refuted": count(lambda plan: bool(plan["refuted"])),
+        "faults": count(lambda plan: bool(plan["faults"])),
+        "worse than fewer": count(lambda plan: bool(plan["worse"])),
+        "optimal": count(lambda plan: plan["gap"] <= _SAME),
+        "within 1 %": count(lambda plan: plan["gap"] <= _NEAR),
+        "worst gap": f"{max(plan['gap'] for plan in plans):.2%}",
+        "all proven": count(lambda plan: plan["certificate"] == "optimal"),
+        "levels proven": sum(plan["jobs_proven"] for plan in plans),
+        "open": count(lambda plan: not plan["decided"]) + sum(plan["undecided"] for plan in plans),
+        "over time": count(lambda plan: plan["cpu_s"] > _WITHIN_LIMIT * limit_s),
+        "disturbed": count(lambda plan: disturbed(plan["wall_s"], plan["cpu_s"], limit_s)),
+        "longest s": f"{max(plan['cpu_s'] for plan in plans):.2f}",
+        "all s": f"{sum(plan['cpu_s'] for plan in plans):.0f}",
+    }
+
+
+def _named(found: Iterable[Record], what: str) -> list[str]:
+    return [
+        f"{record['name']}, {plan['pieces']} pieces: {text}"
+        for record in found
+        for plan in record["plans"]
+        for text in plan[what]
+    ]
+
+
+def report(data: dict[str, Any], title: str, named: Sequence[str]) -> RenderableType:
+    """The rows, and the first of each list in ``named``."""
+    shown: list[RenderableType] = [table_of(title, data["rows"])] if data["rows"] else []
+    for what in named:
+        shown += [f"{what.replace('_', ' ')}: {len(data[what])}", *map(escape, data[what][:_MOST_SHOWN])]
+    return Group(*shown, f"{data['judged']} judged, {data['left']} left")

@@ -1,0 +1,240 @@
+"""What is true of an instance: its flows and paths, the levels of a routing, and lower bounds without a solver, all in
+fractions. Imports nothing of the controller.
+
+Definitions are those of docs/explanation/planning.md, derived again: T0 of a phase is the time that the busiest NIC
+needs, a demand is bits / T0, a link's load the sum over jobs of their largest phase on it / capacity, a job's level the
+largest load (at least 1) on a link that it uses. A flow may take the paths with the fewest links.
+
+In: an ``Instance``. Out: an ``Exact``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import TypeVar
+
+from benchmarks.judge.instances import Instance
+
+Path = tuple[int, ...]
+"""Links by number: cable c is link 2c from a to b and 2c + 1 back."""
+
+Routing = Sequence[Sequence[tuple[Path, Fraction]]]
+"""Per flow its pieces: a path and a share."""
+
+_Rate = TypeVar("_Rate", int, Fraction | int)
+
+_ROUNDING = Fraction(1, 10**9)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """``demand``: per phase, in the instance's unit. ``nics``: the links out of the source and into the destination."""
+
+    job: int
+    src: int
+    dst: int
+    ends: tuple[int, int]
+    nics: tuple[int, int]
+    demand: Mapping[int, int]
+
+
+class Exact:
+    """``flows``: in the order in which the instance first names them. ``capacity``: of every link, then of every NIC
+    out and in; in the largest part of a bit/s of which all demands are multiples."""
+
+    def __init__(self, instance: Instance) -> None:
+        cables, hosts = instance.cables, instance.hosts
+        self.ends = [end for cable in cables for end in ((cable.a, cable.b), (cable.b, cable.a))]
+        bps = [rest for c in cables for rest in (c.bps - c.taken_ab, c.bps - c.taken_ba)]
+        self._first_nic = len(bps)
+        bps += [rest for host in hosts for rest in (host.bps - host.taken_out, host.bps - host.taken_in)]
+        demands = _demands(instance)
+        parts = math.lcm(*(rate.denominator for phases in demands.values() for rate in phases.values()))
+        self.capacity = [parts * rate for rate in bps]
+        self.flows = tuple(
+            Flow(
+                job,
+                src,
+                dst,
+                (hosts[src].switch, hosts[dst].switch),
+                (self._first_nic + 2 * src, self._first_nic + 2 * dst + 1),
+                {phase: int(parts * rate) for phase, rate in phases.items()},
+            )
+            for (job, src, dst), phases in demands.items()
+        )
+        self.jobs = sorted({flow.job for flow in self.flows})
+        self._out: defaultdict[int, list[int]] = defaultdict(list)
+        self._into: defaultdict[int, list[int]] = defaultdict(list)
+        for link, (src, dst) in enumerate(self.ends):
+            self._out[src].append(link)
+            self._into[dst].append(link)
+        self._distance: dict[int, dict[int, int]] = {}
+        self._paths: dict[tuple[int, int], tuple[Path, ...]] = {}
+
+    # ---- routings
+
+    def levels(self, routing: Routing) -> dict[int, Fraction]:
+        """Of every job."""
+        on_link: defaultdict[int, defaultdict[tuple[int, int], Fraction | int]] = defaultdict(lambda: defaultdict(int))
+        for flow, pieces in zip(self.flows, routing, strict=True):
+            for phase, demand in flow.demand.items():
+                for link in flow.nics:
+                    on_link[link][flow.job, phase] += demand
+                for path, share in pieces:
+                    part = demand if share == 1 else share * demand
+                    for link in path:
+                        on_link[link][flow.job, phase] += part
+        found = dict.fromkeys(self.jobs, Fraction(1))
+        for link, phases in on_link.items():
+            peaks = _peaks(phases)
+            load = Fraction(sum(peaks.values())) / self.capacity[link]
+            for job in peaks:
+                found[job] = max(found[job], load)
+        return found
+
+    def vector(self, routing: Routing) -> tuple[Fraction, ...]:
+        """All levels from the worst."""
+        return tuple(sorted(self.levels(routing).values(), reverse=True))
+
+    def faults(self, routing: Routing, pieces: int) -> Iterator[str]:
+        """What is wrong with a routing of up to so many pieces per flow."""
+        for flow, route in zip(self.flows, routing, strict=True):
+            name = f"flow {flow.src} > {flow.dst} of job {flow.job}"
+            if not 1 <= len(route) <= pieces:
+                yield f"{name} has {len(route)} pieces"
+            if abs(sum((share for _, share in route), Fraction(-1))) > _ROUNDING or any(
+                share <= 0 for _, share in route
+            ):
+                yield f"{name} has shares {[float(share) for _, share in route]}"
+            for path, _ in route:
+                if not self._leads(path, *flow.ends):
+                    yield f"{name} has a path {path} that is no shortest one"
+
+    def _leads(self, path: Path, src: int, dst: int) -> bool:
+        here = src
+        for link in path:
+            start, end = self.ends[link]
+            if start != here:
+                return False
+            here = end
+        return here == dst and len(path) == self._distances(dst)[src]
+
+    def paths(self, src: int, dst: int) -> tuple[Path, ...]:
+        """All with the fewest links; the empty one within a switch."""
+        if (src, dst) not in self._paths:
+            self._paths[src, dst] = tuple(self._find(src, dst))
+        return self._paths[src, dst]
+
+    def _find(self, src: int, dst: int) -> Iterator[Path]:
+        if src == dst:
+            yield ()
+            return
+        distance = self._distances(dst)
+        for link in self._out[src]:
+            there = self.ends[link][1]
+            if distance.get(there) == distance[src] - 1:
+                yield from ((link, *rest) for rest in self.paths(there, dst))
+
+    def _distances(self, dst: int) -> dict[int, int]:
+        """Links to cross from every switch that reaches this one."""
+        if dst not in self._distance:
+            found, level = {dst: 0}, [dst]
+            while level:
+                near = {self.ends[link][0] for here in level for link in self._into[here]} - found.keys()
+                found |= dict.fromkeys(near, found[level[0]] + 1)
+                level = sorted(near)
+            self._distance[dst] = found
+        return self._distance[dst]
+
+    # ---- lower bounds without a solver
+
+    @cached_property
+    def nic_levels(self) -> dict[int, Fraction]:
+        """Of every job: no routing has a smaller one, because of the NICs."""
+        return self.levels([[((), Fraction(1))] for _ in self.flows])
+
+    @cached_property
+    def cut_level(self) -> Fraction:
+        """No routing has a smaller worst level: all bytes that leave a switch with hosts cross its links, and all that
+        enter it."""
+        phases: defaultdict[tuple[str, int], defaultdict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
+        for flow, cut in self._crossings():
+            for phase, rate in flow.demand.items():
+                phases[cut][flow.job, phase] += rate
+        found = max(self.nic_levels.values(), default=Fraction(1))
+        for cut, of_cut in phases.items():
+            capacity = sum(self.capacity[link] for link in self._around(*cut))
+            found = max(found, Fraction(sum(_peaks(of_cut).values()), capacity))
+        return found
+
+    @cached_property
+    def whole_cut_level(self) -> Fraction:
+        """No routing of whole flows has a smaller worst level: see ``_fullest``, with one phase of each job."""
+        first = {
+            job: min(phase for flow in self.flows if flow.job == job for phase in flow.demand) for job in self.jobs
+        }
+        rates: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        for flow, cut in self._crossings():
+            if first[flow.job] in flow.demand:
+                rates[cut].append(flow.demand[first[flow.job]])
+        found = self.cut_level
+        for cut, of_cut in rates.items():
+            capacities = tuple(sorted(self.capacity[link] for link in self._around(*cut)))
+            for size in set(of_cut):
+                found = max(found, _fullest(sum(rate >= size for rate in of_cut), size, capacities))
+        return found
+
+    def _crossings(self) -> Iterator[tuple[Flow, tuple[str, int]]]:
+        """Every flow between two switches, with the cut around either."""
+        for flow in self.flows:
+            if flow.ends[0] != flow.ends[1]:
+                yield flow, ("out", flow.ends[0])
+                yield flow, ("in", flow.ends[1])
+
+    def _around(self, way: str, switch: int) -> list[int]:
+        return self._out[switch] if way == "out" else self._into[switch]
+
+
+def _demands(instance: Instance) -> dict[tuple[int, int, int], dict[int, Fraction]]:
+    """Per job, source and destination the bit/s of each phase."""
+    through: defaultdict[tuple[int, int, int, str], int] = defaultdict(int)
+    bits: defaultdict[tuple[int, int, int], defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for job, src, dst, phase, size in instance.sends:
+        through[job, phase, src, "out"] += 8 * size
+        through[job, phase, dst, "in"] += 8 * size
+        bits[job, src, dst][phase] += 8 * size
+    t0_s: defaultdict[tuple[int, int], Fraction] = defaultdict(Fraction)
+    for (job, phase, host, _), amount in through.items():
+        t0_s[job, phase] = max(t0_s[job, phase], Fraction(amount, instance.hosts[host].bps))
+    return {
+        (job, src, dst): {phase: amount / t0_s[job, phase] for phase, amount in sorted(phases.items())}
+        for (job, src, dst), phases in bits.items()
+    }
+
+
+def _peaks(phases: Mapping[tuple[int, int], _Rate]) -> dict[int, _Rate]:
+    """Per job the largest of its phases."""
+    peaks: dict[int, _Rate] = {}
+    for (job, _), rate in phases.items():
+        peaks[job] = max(peaks.get(job, rate), rate)
+    return peaks
+
+
+@lru_cache(maxsize=4096)
+def _fullest(count: int, size: int, capacities: tuple[int, ...]) -> Fraction:
+    """So many whole flows of at least this size load one of the links at least with this: the count-th smallest of all
+    k * size / capacity."""
+    held = [count * capacity // sum(capacities) for capacity in capacities]
+    full = max(Fraction(k * size, capacity) for k, capacity in zip(held, capacities, strict=True))
+    missing = count - sum(held)
+    steps = sorted(
+        Fraction(k * size, capacity)
+        for least, capacity in zip(held, capacities, strict=True)
+        for k in range(least + 1, least + 1 + missing)
+    )
+    return steps[missing - 1] if missing else full

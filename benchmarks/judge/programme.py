@@ -1,0 +1,204 @@
+"""The least levels that any routing has: mixed-integer and linear programmes, solved by HiGHS, or by SCIP where HiGHS
+fails. Imports nothing of the controller.
+
+In: an ``Exact``. Out: a better routing, or that there is none. A routing is to be weighed in fractions, so nothing is
+called worse than it is because of rounding; that there is none is as exact as HiGHS is (1e-6).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from ortools.math_opt.python import mathopt
+
+from benchmarks.judge.exact import Exact, Path, Routing
+
+_GAP = 1e-7
+"""HiGHS stops at a solution that is better than its bound by no more than this."""
+
+
+class Found(NamedTuple):
+    """``routing``: None when none is below what was asked for; ``decided``: whether that, or that none is better, is
+    proven."""
+
+    routing: Routing | None
+    decided: bool
+
+
+def fluid(exact: Exact, seconds: float) -> Found:
+    """The least worst level when flows may have any number of pieces."""
+    return _Model(exact, None, seconds).solve(None)
+
+
+def better(exact: Exact, pieces: int, vector: Sequence[Fraction], below: Fraction, seconds: float) -> Found:
+    """Levels from the worst are at most those of ``vector``; the next is the least there is, and at most ``below``.
+    ``vector`` empty: the worst level."""
+    return _Model(exact, pieces, seconds, vector).solve(below)
+
+
+class _Class(NamedTuple):
+    """Flows with the same demands, of one job, between the same switches; ``whole``: per path their number is an
+    integer; ``cut``: one flow, with a boolean per path that says whether it has a piece there."""
+
+    flows: list[int]
+    paths: tuple[Path, ...]
+    whole: bool
+    cut: bool
+
+
+class _Model:
+    """``pieces``: per flow, None for any number. Loads are relative to capacities."""
+
+    def __init__(self, exact: Exact, pieces: int | None, seconds: float, vector: Sequence[Fraction] = ()) -> None:
+        self._exact = exact
+        self._vector = [float(level) for level in vector]
+        self._parameters = mathopt.SolveParameters(
+            time_limit=timedelta(seconds=seconds), relative_gap_tolerance=_GAP, absolute_gap_tolerance=_GAP
+        )
+        self._model = mathopt.Model()
+        self._classes = self._classified(pieces)
+        self._worst = self._model.add_variable(lb=1.0 if vector else float(max(exact.nic_levels.values())))
+        self._share: list[list[Any]] = []
+        """Per class and path how many of the flows are on it."""
+        self._there: list[list[Any]] = []
+        """Per class and path 1 where a flow is on it, or that number itself where it need not be a boolean."""
+        for of in self._classes:
+            self._add(of, pieces)
+        self._level = self._levels() if vector else None
+        self._limit_loads()
+
+    def _classified(self, pieces: int | None) -> list[_Class]:
+        exact, alike = self._exact, defaultdict[Any, list[int]](list)
+        for number, flow in enumerate(exact.flows):
+            paths = len(exact.paths(*flow.ends))
+            cut = pieces is not None and 1 < pieces < paths
+            alike[number if cut else -1, flow.job, flow.ends, tuple(flow.demand.items())].append(number)
+        return [
+            _Class(flows, exact.paths(*ends), pieces == 1, alone >= 0) for (alone, _, ends, _), flows in alike.items()
+        ]
+
+    def _add(self, of: _Class, pieces: int | None) -> None:
+        model, count = self._model, len(of.flows)
+        if of.whole:
+            share = [model.add_integer_variable(lb=0, ub=count) for _ in of.paths]
+        else:
+            share = [model.add_variable(lb=0, ub=count) for _ in of.paths]
+        model.add_linear_constraint(mathopt.fast_sum(share) == count)
+        there = share
+        if of.cut or (self._vector and not (of.whole and count == 1)):
+            there = [model.add_binary_variable() for _ in of.paths]
+            for amount, boolean in zip(share, there, strict=True):
+                model.add_linear_constraint(amount <= count * boolean)
+        if of.cut:
+            model.add_linear_constraint(mathopt.fast_sum(there) <= pieces)
+        self._share.append(share)
+        self._there.append(there)
+
+    def _limit_loads(self) -> None:
+        exact, model = self._exact, self._model
+        terms: defaultdict[int, defaultdict[tuple[int, int], list[Any]]] = defaultdict(lambda: defaultdict(list))
+        users: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)
+        for of, share, there in zip(self._classes, self._share, self._there, strict=True):
+            flow = exact.flows[of.flows[0]]
+            for path, amount, boolean in zip(of.paths, share, there, strict=True):
+                for link in path:
+                    users[flow.job, link].append(boolean)
+                    for phase, bps in flow.demand.items():
+                        terms[link][flow.job, phase].append(bps / exact.capacity[link] * amount)
+        for link, phases in terms.items():
+            of_job: defaultdict[int, list[Any]] = defaultdict(list)
+            for (job, _), loads in phases.items():
+                of_job[job].append(mathopt.fast_sum(loads))
+            peaks = [sums[0] if len(sums) == 1 else self._largest(sums) for sums in of_job.values()]
+            load = mathopt.fast_sum(peaks)
+            if self._level is None:
+                model.add_linear_constraint(load <= self._worst)
+                continue
+            model.add_linear_constraint(load <= self._vector[0])
+            for job in of_job:
+                used = model.add_binary_variable()
+                for boolean in users[job, link]:
+                    model.add_linear_constraint(used >= boolean)
+                model.add_linear_constraint(load <= self._level[job] + (self._vector[0] - 1) * (1 - used))
+
+    def _largest(self, sums: Sequence[Any]) -> Any:
+        peak = self._model.add_variable(lb=0)
+        for load in sums:
+            self._model.add_linear_constraint(load <= peak)
+        return peak
+
+    def _levels(self) -> dict[int, Any]:
+        """A variable per job. At most m of them are above entry m of the vector; the next entry is the worst."""
+        model, exact = self._model, self._exact
+        highest = self._vector[0]
+        least = {job: min(float(level), highest) for job, level in exact.nic_levels.items()}
+        level = {job: model.add_variable(lb=lowest, ub=highest) for job, lowest in least.items()}
+        for index, entry in enumerate([*self._vector[1:], self._worst], start=1):
+            above = [model.add_binary_variable() for _ in exact.jobs]
+            model.add_linear_constraint(mathopt.fast_sum(above) <= index)
+            for own, boolean in zip(level.values(), above, strict=True):
+                model.add_linear_constraint(own <= entry + (highest - 1) * boolean)
+        return level
+
+    def solve(self, below: Fraction | None) -> Found:
+        if below is not None:
+            self._worst.upper_bound = float(below)
+            if self._worst.lower_bound > float(below):
+                return Found(None, True)
+        self._model.minimize(self._worst)
+        result = self._solved(mathopt.SolverType.HIGHS) or self._solved(mathopt.SolverType.GSCIP)
+        if result is None:
+            return Found(None, False)
+        reason = result.termination.reason
+        if result.has_primal_feasible_solution():
+            return Found(self._routing(result.variable_values()), reason == mathopt.TerminationReason.OPTIMAL)
+        return Found(None, reason == mathopt.TerminationReason.INFEASIBLE)
+
+    def _solved(self, solver: mathopt.SolverType) -> mathopt.SolveResult | None:
+        """None when the solver fails; OR-Tools itself fails with ``AttributeError`` when it wants to say so."""
+        with _without_output():
+            try:
+                return mathopt.solve(self._model, solver, params=self._parameters)
+            except (AttributeError, RuntimeError):
+                return None
+
+    def _routing(self, values: Mapping[Any, float]) -> Routing:
+        routing: list[Sequence[tuple[Path, Fraction]]] = [()] * len(self._exact.flows)
+        for of, share, there in zip(self._classes, self._share, self._there, strict=True):
+            if of.whole:
+                places = [
+                    path for path, amount in zip(of.paths, share, strict=True) for _ in range(round(values[amount]))
+                ]
+                for flow, path in zip(of.flows, places, strict=True):
+                    routing[flow] = [(path, Fraction(1))]
+                continue
+            parts = [
+                (path, Fraction(values[amount]))
+                for path, amount, boolean in zip(of.paths, share, there, strict=True)
+                if values[amount] > 1e-9 and (not of.cut or values[boolean] > 0.5)
+            ]
+            total = sum(part for _, part in parts)
+            for flow in of.flows:
+                routing[flow] = [(path, part / total) for path, part in parts]
+        return routing
+
+
+@contextmanager
+def _without_output() -> Iterator[None]:
+    """HiGHS prints lines for its own developers, past Python, which would be among the JSON."""
+    sys.stdout.flush()
+    kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nothing)

@@ -1,0 +1,222 @@
+"""Judges what the planner claims about an instance, against exact levels. Imports nothing of the controller.
+
+In: an instance's ``Exact``, and an ``Answer`` per number of pieces. Out: a ``Verdict`` each: the least worst level as
+far as it is known, and a sentence for everything that is refuted. Whatever is refuted, is so by a routing whose levels
+are computed in fractions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from benchmarks.judge import programme
+from benchmarks.judge.exact import Exact, Routing
+
+SAME = Fraction(1, 10**4)
+"""Levels that differ by less (relative) are one level to the planner, which its docs say."""
+_ROUNDING = Fraction(1, 10**9)
+_BETTER = Fraction(1, 10**6)
+"""Routings that are better by less than this are not looked for."""
+SOLVE_S = 20.0
+"""For one question to HiGHS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A plan for up to ``pieces`` pieces per flow. ``routes``: per flow, empty without a route. The other fields are
+    those of the controller's plan; ``certificate`` begins with "none" when there is no plan."""
+
+    pieces: int
+    routes: Routing
+    job_level: Mapping[int, float]
+    bound: float
+    fluid_bound: float
+    integer_bound: float
+    levels_proven: int
+    certificate: str
+    solver: str
+    wall_s: float
+    cpu_s: float
+
+
+@dataclass(slots=True)
+class Verdict:
+    """``level``: of the plan, worst job. ``optimum``: the least worst level that is known of a routing in so many
+    pieces; ``decided``: that none is below it is proven. ``least``: a lower bound of the fluid optimum, or that itself.
+    ``refuted``: of the certificate. ``faults``: of the routing and its levels. ``worse``: than the answers in fewer
+    pieces. ``undecided``: proven levels below the worst that were neither refuted nor confirmed in time."""
+
+    pieces: int
+    level: float
+    optimum: float
+    decided: bool
+    least: float
+    bound: float
+    certificate: str
+    solver: str
+    wall_s: float
+    cpu_s: float
+    most_pieces: int
+    jobs_proven: int
+    undecided: int = 0
+    refuted: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    worse: list[str] = field(default_factory=list)
+
+    @property
+    def gap(self) -> float:
+        """Of the level to the best that is known for so many pieces."""
+        return max(0.0, self.level / self.optimum - 1)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "gap": self.gap}
+
+
+class Judge:
+    """Of one instance. Answers come with ascending numbers of pieces, because a routing of fewer is one of more."""
+
+    def __init__(self, exact: Exact, solve_s: float = SOLVE_S) -> None:
+        self._exact = exact
+        self._solve_s = solve_s
+        self._fluid: Fraction | None = None
+        self._whole: Fraction | None = None
+        self._best: Routing | None = None
+        self._before: tuple[Fraction, ...] = ()
+
+    def of(self, answer: Answer) -> Verdict:
+        """Everything: the optimum for so many pieces too."""
+        verdict, vector = self._begin(answer)
+        if not vector:
+            return verdict
+        known = self._better(answer.routes)
+        least = self._least(known)
+        verdict.least = float(least)
+        if known <= least * (1 + _BETTER):
+            verdict.decided = True
+        else:
+            found = programme.better(self._exact, answer.pieces, (), known * (1 - _BETTER), self._solve_s)
+            verdict.decided = found.decided
+            if found.routing:
+                known = self._better(found.routing)
+        verdict.optimum = float(known)
+        if known < Fraction(answer.bound) * (1 - _ROUNDING):
+            verdict.refuted.append(f"bound {answer.bound:.9g}, a routing has {float(known):.9g}")
+        fluid = self._fluid or known
+        if fluid < Fraction(answer.fluid_bound) * (1 - _ROUNDING):
+            verdict.refuted.append(f"fluid bound {answer.fluid_bound:.9g}, a routing has {float(fluid):.9g}")
+        if answer.pieces == 1:
+            self._whole = known
+        if self._whole and self._whole < Fraction(answer.integer_bound) * (1 - _ROUNDING):
+            verdict.refuted.append(f"bound of whole flows {answer.integer_bound:.9g}, one has {float(self._whole):.9g}")
+        self._proven(answer, vector, verdict)
+        return verdict
+
+    def quick(self, answer: Answer) -> Verdict:
+        """Only against the fluid optimum: for workloads of a thousand flows."""
+        verdict, vector = self._begin(answer)
+        if vector:
+            least = self._exact.whole_cut_level if answer.pieces == 1 else self._least(vector[0])
+            verdict.optimum = verdict.least = float(least)
+            verdict.decided = vector[0] <= least * (1 + _BETTER)
+            if self._fluid and self._fluid < Fraction(answer.fluid_bound) * (1 - _ROUNDING):
+                verdict.refuted.append(f"fluid bound {answer.fluid_bound:.9g}, a routing has {float(self._fluid):.9g}")
+        return verdict
+
+    def _begin(self, answer: Answer) -> tuple[Verdict, tuple[Fraction, ...]]:
+        """What needs no solver; the levels are empty when the routing is no good."""
+        claimed = max(answer.job_level.values(), default=1.0)
+        verdict = Verdict(
+            pieces=answer.pieces,
+            level=claimed,
+            optimum=claimed,
+            decided=False,
+            least=1.0,
+            bound=answer.bound,
+            certificate=answer.certificate,
+            solver=answer.solver,
+            wall_s=answer.wall_s,
+            cpu_s=answer.cpu_s,
+            most_pieces=max(map(len, answer.routes), default=0),
+            jobs_proven=answer.levels_proven,
+        )
+        if answer.certificate.startswith("none"):
+            verdict.faults.append(answer.certificate)
+            return verdict, ()
+        verdict.faults += list(self._exact.faults(answer.routes, answer.pieces))[:4]
+        if verdict.faults:
+            return verdict, ()
+        levels = self._exact.levels(answer.routes)
+        verdict.faults += self._wrong_levels(answer, levels)
+        vector = tuple(sorted(levels.values(), reverse=True))
+        verdict.level = float(vector[0])
+        worse = first_difference(vector, self._before) if self._before else None
+        if worse is not None and vector[worse] > self._before[worse]:
+            numbers = f"{float(vector[worse]):.6g} instead of {float(self._before[worse]):.6g}"
+            verdict.worse.append(f"level {worse + 1} from the worst is {numbers}")
+        if worse is not None or not self._before:
+            self._before = min(vector, self._before or vector)
+        return verdict, vector
+
+    def _wrong_levels(self, answer: Answer, levels: Mapping[int, Fraction]) -> Iterator[str]:
+        if levels.keys() != answer.job_level.keys():
+            yield f"levels of jobs {sorted(answer.job_level)}, there are {sorted(levels)}"
+            return
+        for job, level in levels.items():
+            if abs(level - Fraction(answer.job_level[job])) > _ROUNDING * level:
+                yield f"job {job} has level {float(level):.9g}, the plan says {answer.job_level[job]:.9g}"
+
+    def _better(self, routing: Routing) -> Fraction:
+        """The worst level of the best routing so far."""
+        if self._best is None or self._exact.vector(routing)[0] < self._exact.vector(self._best)[0]:
+            self._best = routing
+        return self._exact.vector(self._best)[0]
+
+    def _least(self, level: Fraction) -> Fraction:
+        """A lower bound of the fluid optimum; itself where the cuts do not show that ``level`` is it."""
+        if level <= self._exact.cut_level * (1 + _BETTER):
+            return self._exact.cut_level
+        if self._fluid is None:
+            found = programme.fluid(self._exact, 10 * self._solve_s)
+            if found.routing is None:
+                return self._exact.cut_level
+            self._fluid = self._exact.vector(found.routing)[0]
+        return max(self._exact.cut_level, self._fluid * (1 - _BETTER / 10))
+
+    def _proven(self, answer: Answer, vector: Sequence[Fraction], verdict: Verdict) -> None:
+        """Is there a routing that is better at a level which is said to be proven?"""
+        if answer.levels_proven and vector[0] > Fraction(verdict.optimum) * (1 + 2 * SAME):
+            verdict.refuted.append(f"worst level {float(vector[0]):.9g} proven, a routing has {verdict.optimum:.9g}")
+            return
+        deadline = time.monotonic() + self._solve_s
+        least = sorted(self._exact.nic_levels.values(), reverse=True)
+        for index in range(1, answer.levels_proven):
+            if vector[index] <= least[index] * (1 + _ROUNDING):
+                continue
+            below = vector[index] * (1 - 2 * SAME)
+            left_s = max(1.0, deadline - time.monotonic())
+            found = programme.better(self._exact, answer.pieces, vector[:index], below, left_s)
+            verdict.undecided += not found.decided and found.routing is None
+            if found.routing is None:
+                continue
+            other = self._exact.vector(found.routing)
+            where = first_difference(other, vector)
+            if where is not None and where < answer.levels_proven and other[where] < vector[where]:
+                claim = f"{answer.levels_proven} levels proven of {_shown(vector)}"
+                verdict.refuted.append(f"{claim}, a routing has {_shown(other)}")
+                return
+
+
+def first_difference(levels: Sequence[Fraction], others: Sequence[Fraction]) -> int | None:
+    """Index of the first entries that are not the same level."""
+    for index, (a, b) in enumerate(zip(levels, others, strict=True)):
+        if abs(a - b) > 2 * SAME * max(a, b):
+            return index
+    return None
+
+
+def _shown(levels: Sequence[Fraction]) -> list[float]:
+    return [float(f"{float(level):.7g}") for level in levels]

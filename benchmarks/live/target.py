@@ -1,0 +1,233 @@
+"""How many planning cycles a spine costs that dies and returns, at the default cap on moves.
+
+In: a folder of three published jobs, or none; generated jobs. They run on the controller's own loop with switches in
+memory, flows in pieces. Out: per change the sorted levels after each cycle, beside the moves of the target and
+the cycles that they may take: ceil(moves / cap) + 1. A table, and ``out/bench/target.json``; ``--json`` prints that
+instead. Ends with 1 when a cycle was worse than the one before it, or the bound was not reached in time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.table import Table
+
+from benchmarks.counters import LINK_BPS, Switches, connections, declared_hosts
+from benchmarks.measures import report
+from controller.commands.output import AsJson
+from controller.config import Config
+from controller.control_loop import ControlLoop
+from controller.core.messages import Command, Message, Tick
+from controller.fabric.messages import LinkSeen, PortChanged
+from controller.fabric.topology import Dpid, Fabric
+from controller.jobs.messages import RegisterJob, SavedState
+from controller.jobs.spec import JobSpec
+from controller.jobs.workload import WorkloadJob
+from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference
+from controller.planning.messages import Planned, SolvePlan
+from controller.planning.plan import Plan
+from controller.scenarios.fabric_options import Placement
+from controller.scenarios.fabrics import leaf_spine
+from controller.scenarios.generator import generate, jobs_of
+from controller.scenarios.workloads import read_workload
+
+LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
+RING_SIZE = 8
+STEP_S = 0.5
+START_S = 60.0
+MOST_CYCLES = 40
+RESULTS = Path("out/bench/target.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """``levels``: sorted, after the repair and then after each cycle that moved flows. ``moves``: of each.
+    ``target_moves``: that the target needed when it was chosen."""
+
+    jobs: str
+    flows: int
+    pieces: int
+    what: str
+    levels: Sequence[Sequence[float]]
+    moves: Sequence[int]
+    target_moves: int
+    bound: float
+    max_moves: int
+
+    @property
+    def cycles(self) -> int:
+        return len(self.moves)
+
+    @property
+    def allowed(self) -> int:
+        return math.ceil(self.target_moves / self.max_moves) + 1
+
+    @property
+    def never_worse(self) -> bool:
+        pairs = zip(self.levels, self.levels[1:], strict=False)
+        return all((at := first_difference(a, b)) is None or b[at] < a[at] for a, b in pairs)
+
+    @property
+    def reached(self) -> bool:
+        return self.levels[-1][0] <= self.bound * (1 + LEVEL_TOLERANCE) and self.cycles <= self.allowed
+
+
+class Network(Switches):
+    """Remembers what was planned."""
+
+    def __init__(self, fabric: Fabric, config: Config) -> None:
+        super().__init__(fabric)
+        self.planned: list[Planned] = []
+        self.problem_flows = 0
+        self._loop = ControlLoop(config, SavedState(), declared_hosts(fabric), 0.0)
+        self._now = 0.0
+        self.send(*connections(fabric))
+        self.run(START_S)
+
+    def send(self, *messages: Message) -> None:
+        left = list(messages)
+        while left:
+            commands = list(self._loop.handle(left, self._now))
+            self.problem_flows = max([self.problem_flows, *map(_flows, commands)])
+            left = list(self.answers(commands))
+            self.planned += [answer for answer in left if isinstance(answer, Planned)]
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / STEP_S)):
+            self._now += STEP_S
+            self.send(Tick())
+
+    def set_spine(self, spine: Dpid, up: bool) -> None:
+        """All cables of a spine lose their carrier, or get it back."""
+        messages: list[Message] = []
+        for link in self.fabric.links.values():
+            if spine in (link.src.dpid, link.dst.dpid):
+                port = self.fabric.switches[link.src.dpid].ports[link.src.port]
+                messages.append(PortChanged(link.src.dpid, replace(port, up=up)))
+        self.send(*messages)
+        if up:
+            seen = [link for link in self.fabric.links.values() if spine in (link.src.dpid, link.dst.dpid)]
+            self.send(*(LinkSeen(link.src, link.dst) for link in seen))
+
+
+def _flows(command: Command) -> int:
+    return len(command.problem.flows) if isinstance(command, SolvePlan) else 0
+
+
+def measured(fabric: Fabric, name: str, jobs: Sequence[WorkloadJob], config: Config) -> list[Change]:
+    """A spine dies and returns."""
+    network = Network(fabric, config)
+    network.send(*(RegisterJob(spec_of(job)) for job in jobs))
+    network.run(config.planning.interval_s + 5)
+    spine = max(fabric.switches)
+    return [
+        _changed(network, name, jobs[0].max_subflows, what, spine, up, config)
+        for what, up in (("a spine dies", False), ("it returns", True))
+    ]
+
+
+def _changed(network: Network, name: str, pieces: int, what: str, spine: Dpid, up: bool, config: Config) -> Change:
+    network.planned.clear()
+    network.set_spine(spine, up)
+    for _ in range(MOST_CYCLES):
+        network.run(config.planning.interval_s)
+        if not _moves(network.planned[-1]):
+            break
+    made = [planned for planned in network.planned if planned.repair or _moves(planned)]
+    first = next((planned for planned in made if not planned.repair), None)
+    last = _plan(network.planned[-1])
+    target_moves = 0 if first is None else first.target.plan.moves if first.target else _moves(first)
+    return Change(
+        jobs=name,
+        flows=network.problem_flows,
+        pieces=pieces,
+        what=what,
+        levels=[_plan(planned).sorted_levels for planned in made],
+        moves=[_moves(planned) for planned in made if not planned.repair],
+        target_moves=target_moves,
+        bound=last.bound,
+        max_moves=config.planning.max_moves,
+    )
+
+
+def _plan(planned: Planned) -> Plan:
+    if not isinstance(planned.answer, Plan):
+        raise RuntimeError(f"no plan: {planned.answer.reason}")
+    return planned.answer
+
+
+def _moves(planned: Planned) -> int:
+    adopted = planned.verdict is not None and planned.verdict.decision.adopt
+    return _plan(planned).moves if adopted and not planned.repair else 0
+
+
+def spec_of(job: WorkloadJob) -> JobSpec:
+    """The rings of a job as one all-reduce of each."""
+    rings = [[job.virtual_links[line].src_ip for line in ring] for ring in job.rings]
+    endpoints = [ip for ring in rings for ip in ring]
+    ends = [sum(map(len, rings[: number + 1])) for number in range(len(rings))]
+    groups = [
+        {"name": f"ring{number}", "ranks": list(range(end - len(ring), end))}
+        for number, (ring, end) in enumerate(zip(rings, ends, strict=True))
+    ]
+    sent = job.virtual_links[0].bytes
+    return JobSpec.parse(
+        {
+            "job_id": job.id.lower().replace("_", "-"),
+            "endpoints": endpoints,
+            "groups": groups,
+            "collectives": [
+                {
+                    "algorithm": "ring_all_reduce",
+                    "groups": [group["name"] for group in groups],
+                    "bytes_per_iteration": sent,
+                }
+            ],
+            "max_subflows": job.max_subflows,
+            "lease_s": 3600.0,
+        }
+    )
+
+
+def table_of(changes: Sequence[Change]) -> Group:
+    table = Table(title="cycles that a change takes, and levels after each", title_justify="left")
+    for column in ("jobs", "flows", "pieces", "change", "target's moves", "cycles", "allowed", "worst level", "bound"):
+        table.add_column(column, justify="left" if column in ("jobs", "change", "worst level") else "right")
+    for of in changes:
+        worst = " ".join(f"{levels[0]:.3f}" for levels in of.levels)
+        numbers = (of.target_moves, of.cycles, of.allowed)
+        table.add_row(of.jobs, str(of.flows), str(of.pieces), of.what, *map(str, numbers), worst, f"{of.bound:.4f}")
+    wrong = [f"{of.jobs}, {of.pieces} pieces, {of.what}: WORSE" for of in changes if not of.never_worse]
+    wrong += [f"{of.jobs}, {of.pieces} pieces, {of.what}: NOT REACHED" for of in changes if not of.reached]
+    return Group(table, *wrong)
+
+
+def main(
+    folder: Annotated[
+        Path | None, typer.Option("--workloads", metavar="DIR", help="Job files of one published workload.")
+    ] = None,
+    generated: Annotated[int, typer.Option(min=0, help="Jobs of the generated workload; 0 leaves it out.")] = 5,
+    placement: Annotated[Placement, typer.Option(help="Where generated jobs are.")] = Placement.WHOLE_LEAF,
+    pieces: Annotated[int, typer.Option(min=1, help="Into how many a flow may be cut.")] = 2,
+    seed: Annotated[int, typer.Option(help="Of the generated workload.")] = 1,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where results go.")] = RESULTS,
+    as_json: AsJson = False,
+) -> None:
+    """Let a spine die and return, and count the planning cycles until the bound is reached."""
+    fabric = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
+    workloads = {}
+    if folder:
+        workloads["published"] = read_workload(folder, fabric, pieces)
+    if generated:
+        made = generate(fabric, generated, RING_SIZE, placement, seed)
+        workloads[f"generated, seed {seed}"] = jobs_of(made, fabric, pieces)
+    changes = [change for name, jobs in workloads.items() for change in measured(fabric, name, jobs, Config())]
+    report([{**asdict(of), "cycles": of.cycles} for of in changes], out, lambda: table_of(changes), as_json)
+    if not all(of.never_worse and of.reached for of in changes):
+        raise typer.Exit(1)

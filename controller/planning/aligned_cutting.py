@@ -1,0 +1,188 @@
+"""Split flows on a leaf-spine whose leaves are all alike, in closed form, with few moves from the running routes.
+
+In: the lanes, flows of one demand, into how many pieces each may be cut, how many may move. Out: routes.
+
+A flow is at *home* on the lane that has more than half of it, as long as it is the only one there of its leaves: so the
+flows of a lane are a matching, like those of one colour. The others get colours as well, with as many as the largest
+degree D in all, which leaves D - S colours beyond the S lanes. Each of these is spread over a group of n lanes, which
+then all have 1 + 1/n: a flow of that colour is cut into pieces for the first lanes, whose own flows pass on to further
+lanes what is too much, and so on. The lanes are a tree, in which a flow of k pieces ties k lanes together: of the n + 1
+colours about n / (k - 1) are cut, and the flows of all others stay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from controller.fabric.topology import Dpid
+from controller.planning.closed_forms import nearly_equal
+from controller.planning.lanes import Lanes, crossing, find_lanes
+from controller.planning.problem import Flow, FlowId, Problem, Route, Subflow, whole
+
+_MOST = 0.5
+
+End = tuple[Dpid, bool]
+"""A leaf, and whether flows leave it."""
+Shares = Sequence[tuple[int, float]]
+"""(lane, share) of a flow."""
+
+
+def aligned_cutting(problem: Problem, most: int | None) -> dict[FlowId, Route] | None:
+    """Routes of flows that may all be split, with few moves from the running ones, where the fabric allows the closed
+    form. ``most``: flows that may move."""
+    between = crossing(problem)
+    pieces = min((flow.max_subflows for flow in between), default=1)
+    lanes = find_lanes(problem) if pieces > 1 and nearly_equal(between) else None
+    routes = cut_aligned(problem, between, lanes, pieces, most) if lanes else None
+    if routes is None:
+        return None
+    return routes | {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
+
+
+def cut_aligned(
+    problem: Problem, flows: Sequence[Flow], lanes: Lanes, pieces: int, most: int | None
+) -> dict[FlowId, Route] | None:
+    """``flows``: all between leaves, of one demand. ``pieces``: at least 2. ``most``: flows that may move, None for any
+    number. None when so few moves are not enough."""
+    degrees = Counter(end for flow in flows for end in _ends(flow))
+    further = max(0, max(degrees.values(), default=0) - lanes.count)
+    if further > lanes.count:
+        return None
+    coloring = _Coloring(_homes(problem, lanes, flows), flows, lanes.count + further)
+    up, down = lanes.up, lanes.down
+
+    def route(flow: Flow, shares: Shares) -> Route:
+        paths = [(up[flow.src_leaf][lane], down[flow.dst_leaf][lane]) for lane, _ in shares]
+        return tuple(Subflow(path, share) for path, (_, share) in zip(paths, shares, strict=True))
+
+    color = coloring.color
+    routes = {flow.id: route(flow, [(color[flow.id], 1.0)]) for flow in flows if color[flow.id] < lanes.count}
+    left = math.inf if most is None else most - problem.moves(routes)
+    cut = _widest(Counter(color.values()), lanes.count, further, pieces, left)
+    if cut is None:
+        return None
+    return {flow.id: route(flow, cut[color[flow.id]]) if color[flow.id] in cut else routes[flow.id] for flow in flows}
+
+
+def _widest(
+    sizes: Mapping[int, int], lanes: int, further: int, pieces: int, most: float
+) -> Mapping[int, Shares] | None:
+    """How the flows of the colours that are cut are divided, over as many lanes as ``most`` flows allow; None when
+    there are too few. ``sizes``: flows per colour."""
+    if not further:
+        return {} if most >= 0 else None
+    order = sorted(range(lanes), key=lambda lane: (sizes[lane], lane))
+    extra = sum(sizes[lanes + number] for number in range(further))
+    for width in range(lanes // further, 0, -1):
+        groups = [[order[number + further * n] for n in range(width)] for number in range(further)]
+        cut = {
+            color: shares
+            for number, group in enumerate(groups)
+            for color, shares in _tree(lanes + number, group, pieces).items()
+        }
+        if extra + sum(sizes[color] for color in cut if color < lanes) <= most:
+            return cut
+    return None
+
+
+def _tree(root: int, lanes: Sequence[int], pieces: int) -> dict[int, Shares]:
+    """How the flows of the further colour ``root``, and of the lanes that pass on a part, are cut. Each lane ends with
+    1 / number of lanes more than it had."""
+    width = len(lanes)
+
+    def children(number: int) -> range:
+        begin = pieces + number * (pieces - 1)
+        return range(min(begin, width), min(begin + pieces - 1, width))
+
+    below = [1] * width
+    for number in reversed(range(width)):
+        below[number] += sum(below[child] for child in children(number))
+    cut: dict[int, Shares] = {root: [(lanes[child], below[child] / width) for child in range(min(pieces, width))]}
+    for number in range(math.ceil(max(0, width - pieces) / (pieces - 1))):
+        passed = [(lanes[child], below[child] / width) for child in children(number)]
+        cut[lanes[number]] = [(lanes[number], 1 - (below[number] - 1) / width), *passed]
+    return cut
+
+
+# ---- colours
+
+
+class _Coloring:
+    """``color``: of every flow, one of ``count``; no two alike at a leaf, at the same side. A colour below the number
+    of lanes is a lane. Flows keep the ``home`` they have, unless another one has to go there (König's theorem: two
+    colours are exchanged along a path)."""
+
+    def __init__(self, home: Mapping[FlowId, int], flows: Sequence[Flow], count: int) -> None:
+        self.color = dict(home)
+        self._count = count
+        self._at = {(end, home[flow.id]): flow for flow in flows if flow.id in home for end in _ends(flow)}
+        for flow in flows:
+            if flow.id not in self.color:
+                self._put(flow)
+
+    def _put(self, flow: Flow) -> None:
+        here, there = ([n for n in range(self._count) if (end, n) not in self._at] for end in _ends(flow))
+        both = next((color for color in here if color in set(there)), None)
+        if both is None:
+            both = here[-1]
+            self._exchange(_ends(flow)[1], both, there[-1])
+        self._give(flow, both)
+
+    def _exchange(self, end: End, taken: int, free: int) -> None:
+        """So that ``taken`` is free at this end, where ``free`` is."""
+        path = []
+        color, other = taken, free
+        while (flow := self._at.get((end, color))) is not None:
+            path.append((flow, other))
+            end = next(far for far in _ends(flow) if far != end)
+            color, other = other, color
+        for flow, _ in path:
+            for of_flow in _ends(flow):
+                del self._at[of_flow, self.color[flow.id]]
+        for flow, given in path:
+            self._give(flow, given)
+
+    def _give(self, flow: Flow, color: int) -> None:
+        self.color[flow.id] = color
+        self._at.update(((end, color), flow) for end in _ends(flow))
+
+
+def _homes(problem: Problem, lanes: Lanes, flows: Sequence[Flow]) -> dict[FlowId, int]:
+    up = {link: lane for links in lanes.up.values() for lane, link in enumerate(links)}
+    down = {link: lane for links in lanes.down.values() for lane, link in enumerate(links)}
+    on_lane: defaultdict[int, list[Flow]] = defaultdict(list)
+    for flow in flows:
+        for path, share in flow.current or ():
+            if share > _MOST and problem.stands(flow) and up[path[0]] == down[path[-1]]:
+                on_lane[up[path[0]]].append(flow)
+    evicted: Counter[End] = Counter()
+    return {flow.id: lane for lane, those in sorted(on_lane.items()) for flow in _matching(those, evicted)}
+
+
+def _matching(flows: Iterable[Flow], evicted: Counter[End]) -> list[Flow]:
+    """Those of the flows that stay when the ones with the most others at their ends go, one by one. ``evicted``: how
+    many have gone, per end; of several flows the one goes whose ends have lost fewest."""
+    at: defaultdict[End, int] = defaultdict(int)
+    stay = list(flows)
+    for flow in stay:
+        for end in _ends(flow):
+            at[end] += 1
+    while True:
+        crowded = [flow for flow in stay if any(at[end] > 1 for end in _ends(flow))]
+        if not crowded:
+            return stay
+        gone = max(crowded, key=lambda flow: (sum(at[end] for end in _ends(flow)), -_lost(flow, evicted)))
+        stay.remove(gone)
+        for end in _ends(gone):
+            at[end] -= 1
+            evicted[end] += 1
+
+
+def _lost(flow: Flow, evicted: Counter[End]) -> int:
+    return sum(evicted[end] for end in _ends(flow))
+
+
+def _ends(flow: Flow) -> tuple[End, End]:
+    return (flow.src_leaf, True), (flow.dst_leaf, False)

@@ -1,0 +1,115 @@
+"""Colourings of flows that are even in nested sets: in every leaf and in every pod at once.
+
+In: per side of a bipartite multigraph (sources, destinations) the set that each edge lies in, from the innermost level
+to the outermost; each set lies in one of the next level. Out: a colour per edge, such that no set has more than
+ceil(edges / colours) of a colour. With as many colours as the largest innermost set the colouring is proper.
+
+- *Halving*: in every set the edges are paired, two that are left over in the sets of one set with each other. Pairs of
+  one side and of the other make up paths and even cycles. Along these the edges are put alternately into one half and
+  the other, so the halves of every set differ by at most one edge (as in Euler splits: Gabow, "Using Euler partitions
+  to edge color bipartite multigraphs", 1976).
+- Where no edge has a colour, the first ones are even in the innermost sets; else they are the rarest there.
+- As long as a set has too many of a colour, all edges of it and of the set's rarest colour are halved. The sum of
+  squares of the numbers of edges per set and colour falls each time, and so this ends (de Werra, "Equitable colorations
+  of graphs", 1971). A path or cycle keeps the colours of most of its edges where that is possible.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from controller.planning.closed_forms import balanced_coloring
+from controller.planning.problem import Ints
+
+Nest = Sequence[Sequence[int]]
+"""Levels of one side: of each edge the number of its set."""
+
+
+def nested_coloring(sides: tuple[Nest, Nest], colors: int, current: Sequence[int]) -> list[int]:
+    """A colour in [0, ``colors``) per edge. ``current``: the colours to keep where that is possible, -1 for none."""
+    coloring = list(current)
+    if max(current, default=-1) < 0:
+        coloring = balanced_coloring(list(zip(sides[0][0], sides[1][0], strict=True)), colors)
+    else:
+        _fill(coloring, sides, colors)
+    levels = [np.array(level, np.int64) for side in sides for level in side]
+    while pair := next(filter(None, (_uneven(np.array(coloring, np.int64), level, colors) for level in levels)), None):
+        edges = [edge for edge, color in enumerate(coloring) if color in pair]
+        second = {edge: coloring[edge] == pair[1] for edge in edges}
+        kept = [edge for edge in edges if current[edge] == coloring[edge]]
+        for edge, half in _halves(edges, sides, second, kept).items():
+            coloring[edge] = pair[half]
+    return coloring
+
+
+def _fill(coloring: list[int], sides: tuple[Nest, Nest], colors: int) -> None:
+    """Gives the edges that have no colour the rarest one of their innermost sets."""
+    counts = [defaultdict[int, list[int]](lambda: [0] * colors) for _ in sides]
+    for edge in sorted(range(len(coloring)), key=lambda edge: coloring[edge] < 0):
+        left, right = (of_set[side[0][edge]] for of_set, side in zip(counts, sides, strict=True))
+        if coloring[edge] < 0:
+            coloring[edge] = min(range(colors), key=lambda color: left[color] + right[color])
+        left[coloring[edge]] += 1
+        right[coloring[edge]] += 1
+
+
+def _uneven(coloring: Ints, level: Ints, colors: int) -> tuple[int, int] | None:
+    """The most frequent and the rarest colour in a set that has too many of one."""
+    counts = np.bincount(level * colors + coloring, minlength=(int(level.max(initial=0)) + 1) * colors)
+    counts = counts.reshape(-1, colors)
+    over = counts.max(axis=1) > -(-counts.sum(axis=1) // colors)
+    if not over.any():
+        return None
+    worst = counts[over.argmax()]
+    return int(worst.argmax()), int(worst.argmin())
+
+
+def _halves(
+    edges: Sequence[int], sides: tuple[Nest, Nest], second: Mapping[int, bool], kept: Iterable[int]
+) -> dict[int, bool]:
+    """Whether each edge is in the second half. ``second``: whether it is now; ``kept``: the edges that should not
+    change."""
+    left, right = (_pairs(edges, side, second) for side in sides)
+    weight = dict.fromkeys(kept, 1)
+    half: dict[int, bool] = {}
+    for start in edges:
+        if start in half:
+            continue
+        half[start] = second[start]
+        waiting, component = [start], [start]
+        while waiting:
+            edge = waiting.pop()
+            for pairs in (left, right):
+                other = pairs.get(edge)
+                if other is not None and other not in half:
+                    half[other] = not half[edge]
+                    waiting.append(other)
+                    component.append(other)
+        if weight and 2 * sum(weight.get(edge, 0) for edge in component if half[edge] != second[edge]) > sum(
+            weight.get(edge, 0) for edge in component
+        ):
+            half.update((edge, not half[edge]) for edge in component)
+    return half
+
+
+def _pairs(edges: Sequence[int], side: Nest, second: Mapping[int, bool]) -> dict[int, int]:
+    """The other edge of each pair. Edges that are in different halves are paired first."""
+    pairs: dict[int, int] = {}
+    for level in side:
+        waiting: defaultdict[int, list[int]] = defaultdict(list)
+        for edge in edges:
+            alone = waiting[level[edge]]
+            if alone and second[alone[-1]] != second[edge]:
+                pairs[edge] = alone[-1]
+                pairs[alone.pop()] = edge
+            else:
+                alone.append(edge)
+        edges = []
+        for alone in waiting.values():
+            for one, other in zip(alone[::2], alone[1::2], strict=False):
+                pairs[one], pairs[other] = other, one
+            edges += alone[len(alone) // 2 * 2 :]
+    return pairs

@@ -1,0 +1,112 @@
+"""Flows that may be split, part by part (``lanes``): parts share no link, so that each can be planned by itself.
+
+Where a draft has every job of a part at the level that the cuts require of it, and moves no flow there, its routes are
+kept. Only the other parts are searched, with their own flows alone: small programmes, whose rounding disturbs nobody
+else. Where paths have not two links, all flows are one part.
+
+In: a problem, its bounds, drafts. Out: the best routes found per part, and the lower bounds that are proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cmp_to_key
+
+import numpy as np
+
+from controller.fabric.topology import LinkId
+from controller.jobs.spec import JobId
+from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.efficiency import LEVEL_TOLERANCE, links_beyond
+from controller.planning.lanes import crossing, lanes_of, parts
+from controller.planning.level_vector import stronger
+from controller.planning.plan import Draft, compare, draft
+from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
+from controller.planning.split_flows import lanes_first, peeling, search
+from controller.planning.whole_flows.cpsat import Solution
+
+_NEAR = 0.01
+"""Of a level: near enough where links differ a little, as they do by measured background, which is never the same
+twice; less than any plan is adopted for."""
+_ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
+"""Of the largest capacity of a link between switches: what the smallest may be below it."""
+
+
+def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence[Draft]) -> Solution | None:
+    """With a cap on moves: the best routes found with at most as many. None when there were none."""
+    aims = _aims(problem, bounds)
+    beyond = [links_beyond(problem, of.routes, aims) for of in drafts]
+    routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
+    proven = bounds.vector
+    for flows in _apart(problem):
+        new = not any(map(problem.stands, flows))
+        kept = [of.routes for of, links in zip(drafts, beyond, strict=True) if not _touch(flows, of.routes, links)]
+        kept = [of for of in kept if new or all(flow.current in (None, of[flow.id]) for flow in flows)]
+        if kept:
+            routes |= {flow.id: kept[0][flow.id] for flow in flows}
+            continue
+        free = replace(limits, max_moves=None)
+        found = _of_part(replace(problem, flows=tuple(flows)), free, aims, [of.routes for of in drafts])
+        routes |= found.routes
+        proven = stronger(proven, _of_all(bounds, found.proven))
+    if limits.max_moves is not None and problem.moves(routes) > limits.max_moves:
+        capped = search.solve(problem, limits, bounds)
+        return capped and Solution(capped.routes, stronger(proven, capped.proven))
+    return Solution(routes, proven)
+
+
+def _of_part(part: Problem, limits: PlanLimits, aims: Mapping[JobId, float], known: Sequence[Routes]) -> Solution:
+    """The best of what is known, of the lanes with the cables besides, and, where these miss an aim, of a search."""
+    bounds = level_bounds(part)
+    drafts = [_draft(part, routes) for routes in known]
+    lanes = lanes_of(part, part.flows)
+    if lanes:
+        routes = lanes_first.route(part, lanes, min(bounds.job.values())) or peeling.route(part, lanes, bounds.fluid)
+        drafts += [_draft(part, routes)] if routes else []
+    best = min(drafts, key=cmp_to_key(compare))
+    if not best.moves and all(level <= aims[job] * (1 + LEVEL_TOLERANCE) for job, level in best.job_level.items()):
+        return Solution(best.routes, bounds.vector)
+    found = search.solve(part, limits, bounds)
+    if found is None:
+        return Solution(best.routes, bounds.vector)
+    best = min(best, _draft(part, found.routes), key=cmp_to_key(compare))
+    return Solution(best.routes, found.proven)
+
+
+def _apart(problem: Problem) -> list[list[Flow]]:
+    flows = [flow for flow in crossing(problem) if problem.reachable(flow)]
+    pairs = {(flow.src_leaf, flow.dst_leaf) for flow in flows}
+    two_links = all(problem.paths.distance(src, dst) == 2 for src, dst in pairs)
+    return parts(flows) if two_links else [flows]
+
+
+def _aims(problem: Problem, bounds: Bounds) -> dict[JobId, float]:
+    """Per job the level that the cuts it crosses have when their links are equally loaded; ``_NEAR`` above that where
+    links differ a little."""
+    fabric_bps = np.array([problem.capacity_bps[link] for link in problem.paths.far_end])
+    unlike = 1 - float(fabric_bps.min() / fabric_bps.max())
+    near = 1 + _NEAR * (_ALIKE < unlike <= _NEARLY_ALIKE)
+    cuts, jobs = bounds.cuts, problem.numbers.job_ids
+    even = np.ones(len(jobs))
+    np.maximum.at(even, cuts.job, cuts.fluid()[cuts.cut])
+    return {job: near * max(bounds.job.get(job, 1.0), of) for job, of in zip(jobs, even.tolist(), strict=True)}
+
+
+def _touch(flows: Sequence[Flow], routes: Routes, links: set[LinkId]) -> bool:
+    return bool(links) and any(link in links for flow in flows for path, _ in routes[flow.id] for link in path)
+
+
+def _draft(part: Problem, routes: Routes) -> Draft:
+    return draft(part, "", {flow.id: routes[flow.id] for flow in part.flows})
+
+
+def _of_all(bounds: Bounds, proven: Sequence[float]) -> tuple[float, ...]:
+    """Lower bounds of all jobs' sorted levels, from those of a part: as many jobs as it says have its worst level.
+    Where that is above the first entry of ``bounds.vector`` the other entries do not hold: they are of routings that
+    reach the first. Each job's own bound does."""
+    worst = proven[0] if proven else 1.0
+    if not bounds.vector or worst <= bounds.vector[0]:
+        return bounds.vector
+    count = sum(level >= worst * (1 - LEVEL_TOLERANCE**2) for level in proven)
+    return (worst,) * count + tuple(sorted(bounds.job.values(), reverse=True))[count:]

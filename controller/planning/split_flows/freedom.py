@@ -1,0 +1,81 @@
+"""More pieces are never worse than fewer: where a plan with all pieces that flows may have does not reach its bound,
+plans with fewer pieces, and at last one with whole flows, compete with it.
+
+Rounding a fluid optimum to k pieces can end above what a search with k - 1 pieces, or with whole flows, finds. Near the
+bound of the worst level this is tried only for few flows: it takes as long again for each number of pieces.
+
+In: a problem, its bounds, drafts. Out: further drafts, and the lower bounds of levels that are proven.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cmp_to_key
+
+import structlog
+
+from controller.planning import closed_forms, greedy
+from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.efficiency import first_difference
+from controller.planning.level_vector import stronger
+from controller.planning.plan import Draft, compare, draft, levels_proven
+from controller.planning.problem import PlanLimits, Problem
+from controller.planning.split_flows import by_part
+from controller.planning.whole_flows import search as whole_search
+
+log = structlog.get_logger(__name__)
+
+_NEAR = 0.01
+"""Above the bound of the worst level."""
+_FEW = 200
+"""Flows."""
+
+
+def solve(
+    problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft
+) -> tuple[list[Draft], tuple[float, ...]]:
+    """``kept``: the routing that moves least. If a solver fails, what others found remains."""
+    found: list[Draft] = []
+    proven = bounds.vector
+    for pieces in range(max(flow.max_subflows for flow in problem.flows), 0, -1):
+        if found and limits.left_s <= 0:
+            break
+        fewer = with_pieces(problem, pieces)
+        try:
+            if pieces == 1:
+                found += _whole(problem, fewer, limits, [*found, *drafts], kept)
+                break
+            exact = closed_forms.route(fewer, bounds) if found else None
+            known = [draft(problem, *exact)] if exact else drafts
+            solution = by_part.solve(fewer, limits, bounds, known)
+        except Exception:
+            log.exception("solver failed; another planner's routing is used", generation=problem.generation)
+            break
+        if solution is not None:
+            found += [draft(problem, "lp", solution.routes), *(known if exact else [])]
+            proven = stronger(proven, solution.proven)
+        best = min([*found, *drafts], key=cmp_to_key(compare)).vector
+        near = best[0] <= proven[0] * (1 + _NEAR) and len(problem.flows) > _FEW
+        if near or levels_proven(best, proven) == len(best):
+            break
+    return found, proven
+
+
+def with_pieces(problem: Problem, most: int) -> Problem:
+    """The same problem, in which no flow may have more pieces than these."""
+    flows = tuple(flow if flow.max_subflows <= most else replace(flow, max_subflows=most) for flow in problem.flows)
+    return replace(problem, flows=flows)
+
+
+def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Draft], kept: Draft) -> list[Draft]:
+    """Routings of whole flows, if the bounds of such allow one that is better than these."""
+    bounds, best = level_bounds(whole), min(drafts, key=cmp_to_key(compare))
+    index = first_difference(bounds.vector, best.vector)
+    if index is None or bounds.vector[index] > best.vector[index]:
+        return []
+    exact = closed_forms.route(whole, bounds)
+    cheap = [draft(problem, "greedy", greedy.assign(whole, keep_current=False))]
+    cheap += [draft(problem, *exact)] if exact else []
+    start = kept if all(len(route) == 1 for route in kept.routes.values()) else cheap[0]
+    searched, _ = whole_search.solve(whole, limits, bounds, min([start, *cheap], key=cmp_to_key(compare)), start)
+    return [*searched, *cheap]

@@ -1,0 +1,248 @@
+"""Planning with a cap on moves: a plan that needs more of them stays the *target*, and every cycle makes some.
+
+In: a problem, limits, and the target that an earlier cycle left. Out: the plan for this cycle, and the target that is
+left after it. No state is kept here: ``core.planning_cycle`` owns the target.
+
+Of the ways to use up the cap the one with the smallest levels is taken:
+
+- *Step*: flows go to the routes of the target (``transition.step``), as many as may.
+- *Leap*, in the first cycle of a target: the best plan within the cap, whatever its routes, filled up with a step. Only
+  if steps lead on from there that take no more cycles than all moves of the target would: so the target is reached
+  within ceil(moves / cap) + 1 cycles.
+
+The running routes never get worse, so where neither exists the running routes stay, and the smallest group of moves
+that would improve them is named.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import NamedTuple
+
+import structlog
+
+from controller.planning import greedy
+from controller.planning.aligned_cutting import aligned_cutting
+from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.efficiency import first_difference
+from controller.planning.messages import Planned, SolvePlan
+from controller.planning.plan import NoPlan, Plan, Target, answered, draft
+from controller.planning.planner import Routings, judged, plan, repair
+from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
+from controller.planning.split_flows.search import relieve
+from controller.planning.transition import Stuck, smallest_group, step
+from controller.planning.verdict import in_place, verdict
+
+log = structlog.get_logger(__name__)
+
+_SHARE = 0.5
+"""Of the time limit: for a leap, and for a step."""
+_PARTS = (1.0, 0.85, 0.7, 0.5)
+"""Of the cap, for the first part of a leap: the rest is for moves towards the target."""
+
+
+def solved(request: SolvePlan) -> Planned:
+    """The plan, whether it is worth its moves, and the target that is left."""
+    problem = request.problem
+    answer, target = plan_towards(problem, request.limits, request.target)
+    if isinstance(answer, NoPlan):
+        return Planned(answer)
+    stay = repair(problem) if answer.moves and not all(map(problem.stands, problem.flows)) else None
+    judged = verdict(
+        problem, answer, request.min_gain, request.running, stay if isinstance(stay, Plan) else None, target
+    )
+    adopted = judged.decision.adopt and judged.decision.moving
+    left = target if target and (target.blocked or (adopted and target.moves)) else None
+    return Planned(judged.plan, verdict=judged, target=left)
+
+
+class Towards(NamedTuple):
+    """``plan``: for this cycle. ``target``: that it leads to, None when it is the best plan itself."""
+
+    plan: Plan | NoPlan
+    target: Target | None = None
+
+
+def plan_towards(problem: Problem, limits: PlanLimits, held: Target | None) -> Towards:
+    """``held``: left by an earlier cycle; it is dropped when the problem has changed otherwise than in its running
+    routes."""
+    if not limits.max_moves:
+        return Towards(plan(problem, limits))
+    if held and same_inputs(held.problem, problem):
+        going_on = _Way(problem, limits, held.plan).go_on(held)
+        if going_on:
+            return going_on
+    found = plan(problem, replace(limits, max_moves=None))
+    if isinstance(found, NoPlan) or found.moves <= limits.max_moves:
+        return Towards(found)
+    return _Way(problem, limits, _by_lanes(problem, limits, found)).begin()
+
+
+def _by_lanes(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
+    """A plan in closed form that is as good and takes no more cycles, or the one that was found: where the same few
+    lanes change for all leaves, steps are seldom blocked."""
+    routes = aligned_cutting(problem, None)
+    if routes is None or not limits.max_moves:
+        return found
+    by_lanes = draft(problem, "aligned-cutting", routes)
+    cycles, others = math.ceil(by_lanes.moves / limits.max_moves), math.ceil(found.moves / limits.max_moves)
+    if cycles > others or first_difference(by_lanes.vector, found.sorted_levels) is not None:
+        return found
+    free = replace(limits, max_moves=None, ecmp_draws=0)
+    answer = judged(problem, free, lambda bounds: Routings([by_lanes], bounds))
+    return found if isinstance(answer, NoPlan) else answer
+
+
+class Outlook(NamedTuple):
+    """``plan``: what is reached in the end. ``first``: after one cycle. ``cycles``: that it takes at most, None when no
+    moves within the cap lead on."""
+
+    plan: Plan
+    first: Plan
+    cycles: int | None
+
+
+def outlook(problem: Problem, limits: PlanLimits, where: str = "") -> Outlook:
+    """What cycles under these limits would do. Raises ``SignalboxError`` when there is no plan; ``where`` is a part of
+    its text."""
+    if limits.max_moves == 0:
+        found = answered(plan(problem, replace(limits, max_moves=None)), where)
+        return Outlook(found, found, None if found.moves else 0)
+    towards = plan_towards(problem, limits, None)
+    first, target = answered(towards.plan, where), towards.target
+    if target is None:
+        return Outlook(first, first, min(1, first.moves))
+    cycles = 1 + math.ceil(target.moves / (limits.max_moves or 1))
+    return Outlook(target.plan, first, None if target.blocked else cycles)
+
+
+def same_inputs(a: Problem, b: Problem) -> bool:
+    """Whether the problems differ in the running routes alone."""
+    return (
+        a.capacity_bps == b.capacity_bps
+        and a.paths.far_end == b.paths.far_end
+        and len(a.flows) == len(b.flows)
+        and all(
+            (one.id, one.job_id, one.demand_bps, one.max_subflows, one.nic_links)
+            == (other.id, other.job_id, other.demand_bps, other.max_subflows, other.nic_links)
+            for one, other in zip(a.flows, b.flows, strict=True)
+        )
+    )
+
+
+class _Way:
+    """From the running routes to those of a plan."""
+
+    def __init__(self, problem: Problem, limits: PlanLimits, aim: Plan) -> None:
+        self._problem = problem
+        self._limits = limits
+        self._cap = limits.max_moves or 0
+        self._aim = aim
+        self._running = greedy.assign(problem, keep_current=True)
+        self._free = frozenset(flow.id for flow in problem.flows if not problem.stands(flow))
+        self._goal: Routes = {flow: in_place(route, self._running.get(flow)) for flow, route in aim.routes.items()}
+        self._part = replace(limits, time_limit_s=_SHARE * limits.time_limit_s)
+
+    def begin(self) -> Towards:
+        """The first cycle."""
+        routes = self._step(self._running, self._cap)
+        leap = self._leap()
+        if isinstance(routes, Stuck):
+            return self._answer(leap, held=False) if leap and self._better(leap, self._running) else self._blocked()
+        if leap and self._better(leap, routes) and (self._leads_on(leap) or not self._leads_on(routes)):
+            routes = leap
+        return self._answer(routes, held=False)
+
+    def go_on(self, held: Target) -> Towards | None:
+        """None when the target is no better than what runs, or no step leads to it: then another one may."""
+        if held.blocked and held.smallest:
+            return Towards(self._judged(self._running), held)
+        if not self._better(self._goal, self._running):
+            return None
+        if self._problem.moves(self._goal) <= self._cap:
+            return self._answer(self._goal, held=True)
+        routes = self._step(self._running, self._cap)
+        return None if isinstance(routes, Stuck) else self._answer(routes, held=True)
+
+    def _step(self, start: Routes, most: int, free: frozenset[FlowId] = frozenset()) -> Routes | Stuck:
+        return step(self._problem, start, self._goal, most, self._free | free, self._part)
+
+    def _leads_on(self, routes: Routes) -> bool:
+        """Whether steps reach the target from there in as many cycles as its moves need, as far as there is time to
+        look."""
+        ends_at = time.perf_counter() + (math.inf if self._limits.deterministic else self._part.time_limit_s)
+        for _ in range(math.ceil(self._aim.moves / self._cap)):
+            if self._left(routes) <= self._cap or time.perf_counter() > ends_at:
+                return True
+            further = self._step(routes, self._cap)
+            if isinstance(further, Stuck):
+                return not further.proven
+            routes = further
+        return self._left(routes) == 0
+
+    def _leap(self) -> Routes | None:
+        """With which the target takes no more cycles than without, at best; None when there is none."""
+        cycles = math.ceil(self._aim.moves / self._cap)
+        found: Routes | None = None
+        for most in self._sizes():
+            routes = self._within(most)
+            moves = self._problem.moves(routes)
+            if not moves:
+                break
+            found = found or routes
+            if self._left(routes) - (self._cap - moves) <= self._cap * (cycles - 1):
+                found = routes
+                break
+        return None if found is None else self._filled(found)
+
+    def _sizes(self) -> list[int]:
+        """Caps to try; only the closed form is quick enough for several."""
+        parts = _PARTS if aligned_cutting(self._problem, None) else _PARTS[:1]
+        return [max(1, int(part * self._cap)) for part in parts]
+
+    def _filled(self, routes: Routes) -> Routes:
+        """With what is left of the cap used for moves towards the target."""
+        moved = frozenset(flow for flow, route in routes.items() if route != self._running.get(flow))
+        more = self._step(routes, self._cap - self._problem.moves(routes), moved)
+        return routes if isinstance(more, Stuck) else more
+
+    def _within(self, most: int) -> Routes:
+        """The best routes with so many moves that are found, the running ones if none are."""
+        problem, limits = self._problem, replace(self._part, max_moves=most, ecmp_draws=0)
+        routes: Routes | None = aligned_cutting(problem, most)
+        if routes is None and all(flow.max_subflows == 1 for flow in problem.flows):
+            found = plan(problem, limits)
+            routes = None if isinstance(found, NoPlan) else found.routes
+        elif routes is None:
+            routes = relieve(problem, limits, level_bounds(problem), self._aim.routes)
+        return {flow: in_place(route, self._running.get(flow)) for flow, route in (routes or self._running).items()}
+
+    def _left(self, routes: Routes) -> int:
+        return sum(routes.get(flow) != route for flow, route in self._goal.items())
+
+    def _better(self, routes: Routes, others: Routes) -> bool:
+        levels, other = draft(self._problem, "", routes).vector, draft(self._problem, "", others).vector
+        index = first_difference(levels, other)
+        return index is not None and levels[index] < other[index]
+
+    def _blocked(self) -> Towards:
+        flows, smallest = smallest_group(self._problem, self._running, self._goal, self._part)
+        log.warning("no moves within the cap lead on", max_moves=self._cap, together=len(flows))
+        target = Target(self._aim, self._problem, self._left(self._running), False, flows, smallest)
+        return Towards(self._judged(self._running), target)
+
+    def _answer(self, routes: Routes, held: bool) -> Towards:
+        return Towards(self._judged(routes), Target(self._aim, self._problem, self._left(routes), held))
+
+    def _judged(self, routes: Routes) -> Plan | NoPlan:
+        """As a plan, with what is proven for the target's."""
+
+        def drafts(bounds: Bounds) -> Routings:
+            proven = bounds.vector
+            if proven and self._aim.bound > proven[0]:
+                proven = (self._aim.bound, *sorted(bounds.job.values(), reverse=True)[1:])
+            return Routings([draft(self._problem, "target", routes)], bounds, proven)
+
+        return judged(self._problem, self._limits, drafts)

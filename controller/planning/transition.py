@@ -1,0 +1,290 @@
+"""From one routing towards another, some moves at a time and never through a worse one.
+
+In: a problem, the routes to begin from, those to reach, how many more flows may move. Out: the routes after the moves
+that were chosen, or the smallest group of moves that has to be made at once.
+
+A 0-1 programme for CP-SAT: flow f takes its new route where x_f = 1, so the load of every link is linear in x. The
+sorted levels after the moves are not lexicographically greater than before: either for each level t of the vector no
+more jobs are above t than before, or this holds down to some level t and fewer jobs than before are at t or above (the
+*pivot*). Only the largest levels, ``_MOST_PIVOTS`` at most, can be pivots; jobs below them keep to their own levels
+when there is none. A job is above t when a link that it uses is; which links it uses depends on x where flows leave or
+come.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from controller.fabric.topology import LinkId
+from controller.jobs.spec import JobId
+from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels, job_loads
+from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes
+from controller.planning.solver import cp_model, solver_within
+
+_MOST_PIVOTS = 4
+_MOST_ROWS = 400
+"""Pivots times jobs; one pivot at least."""
+_MOST_MOVES = 4_000
+"""In one model: building a larger one takes longer than a cycle should."""
+_STRICT = 2 * LEVEL_TOLERANCE
+"""A level that is smaller by this (relative) is smaller for every comparison of plans."""
+_UNITS = 10_000_000
+"""Of load, in one link's capacity: loads are integers for the solver."""
+
+
+class Group(NamedTuple):
+    """Flows whose moves, made together, give smaller levels. ``smallest``: proven that no smaller group does."""
+
+    flows: tuple[FlowId, ...]
+    smallest: bool
+
+
+class Stuck(NamedTuple):
+    """There are no moves within the cap. ``proven``: else none were found in time."""
+
+    proven: bool
+
+
+def step(
+    problem: Problem, start: Routes, target: Routes, most: int, free: Collection[FlowId], limits: PlanLimits
+) -> Routes | Stuck:
+    """As many moves as possible towards ``target``, of those that give the smallest sorted levels that can be told from
+    the pivots. ``most``: flows that may move beside those that are ``free``."""
+    model = _Model(problem, start, target)
+    model.limit(most, free)
+    model.maximise_gain()
+    solver, status = _solved(model, limits)
+    chosen = model.chosen(solver) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else []
+    if not chosen:
+        return Stuck(status == cp_model.OPTIMAL and model.complete)
+    return {**start, **{flow: target[flow] for flow in chosen}}
+
+
+def smallest_group(problem: Problem, start: Routes, target: Routes, limits: PlanLimits) -> Group:
+    """The fewest moves that give smaller levels than ``start`` has. ``target`` has smaller ones, so all of them do."""
+    model = _Model(problem, start, target)
+    model.minimise_moves()
+    solver, status = _solved(model, limits)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Group(tuple(model.moves), smallest=False)
+    return Group(tuple(model.chosen(solver)), status == cp_model.OPTIMAL and model.complete)
+
+
+def _solved(model: _Model, limits: PlanLimits) -> tuple[cp_model.CpSolver, cp_model.CpSolverStatus]:
+    """Presolving takes several times as long as the search."""
+    solver = solver_within(limits, limits.time_limit_s)
+    solver.parameters.cp_model_presolve = False
+    return solver, solver.solve(model.cp)
+
+
+@dataclass(slots=True)
+class _Phase:
+    """Of one job on one link. ``before``: its load without moves. ``changes``: what each move adds."""
+
+    before: float = 0.0
+    changes: list[tuple[Any, float]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _User:
+    """A job on a link. ``always``: it uses the link whatever moves. ``when``: else it does when one of these holds."""
+
+    phases: defaultdict[int, _Phase] = field(default_factory=lambda: defaultdict(_Phase))
+    always: bool = False
+    when: list[Any] = field(default_factory=list)
+
+
+class _Link:
+    """The load of a link whose load may change, in units."""
+
+    def __init__(self, cp: cp_model.CpModel, users: Mapping[JobId, _User]) -> None:
+        self.users = users
+        self.load: Any = 0
+        self.most = self.rounding = 0
+        for user in users.values():
+            self._add(cp, [phase for phase in user.phases.values() if phase.before or phase.changes])
+
+    def _add(self, cp: cp_model.CpModel, phases: Sequence[_Phase]) -> None:
+        """A job's load is that of its largest phase."""
+        sums, most, terms = [], 0, 1
+        for phase in phases:
+            changes = [(move, round(_UNITS * load)) for move, load in phase.changes]
+            before = round(_UNITS * phase.before)
+            sums.append(before + sum(units * move for move, units in changes))
+            most = max(most, before + sum(max(0, units) for _, units in changes))
+            terms = max(terms, 1 + len(changes))
+        self.most += most
+        self.rounding += terms
+        if len(sums) == 1:
+            self.load += sums[0]
+        elif sums:
+            peak = cp.new_int_var(0, most, "")
+            for of_phase in sums:
+                cp.add(peak >= of_phase)
+            self.load += peak
+
+
+class _Model:
+    """``moves``: x_f of every flow whose route changes, or of some of them where it is not ``complete``."""
+
+    def __init__(self, problem: Problem, start: Routes, target: Routes) -> None:
+        self.cp = cp_model.CpModel()
+        self._problem = problem
+        self._start = start
+        changing = [flow for flow in problem.flows if flow.id in start and flow.id in target]
+        changing = [flow for flow in changing if start[flow.id] != target[flow.id]]
+        self.complete = len(changing) <= _MOST_MOVES
+        if not self.complete:
+            changing = _from_the_fullest(problem, start, changing)
+        self.moves: dict[FlowId, Any] = {flow.id: self.cp.new_bool_var("") for flow in changing}
+        self._levels = job_levels(problem, start)
+        self._links = self._changing_links(target)
+        self._links_of: defaultdict[JobId, list[_Link]] = defaultdict(list)
+        for link in self._links.values():
+            for job in link.users:
+                self._links_of[job].append(link)
+        self._above_of: dict[float, dict[JobId, Any]] = {}
+        self._pivots = self._not_worse()
+
+    def limit(self, most: int, free: Collection[FlowId]) -> None:
+        self.cp.add(sum(move for flow, move in self.moves.items() if flow not in free) <= most)
+
+    def maximise_gain(self) -> None:
+        """The largest level that can fall, then the most moves."""
+        weight = len(self.moves) + 1
+        gain = sum(weight * rank * pivot for rank, pivot in enumerate(reversed(self._pivots), start=1))
+        self.cp.maximize(gain + sum(self.moves.values()))
+
+    def minimise_moves(self) -> None:
+        """With smaller levels."""
+        self.cp.add_bool_or(self._pivots)
+        self.cp.minimize(sum(self.moves.values()))
+
+    def chosen(self, solver: cp_model.CpSolver) -> list[FlowId]:
+        return [flow for flow, move in self.moves.items() if solver.boolean_value(move)]
+
+    # ---- loads
+
+    def _changing_links(self, target: Routes) -> dict[LinkId, _Link]:
+        """Every link that a moving flow uses, before or after."""
+        moving = [flow for flow in self._problem.flows if flow.id in self.moves]
+        passed = {
+            link
+            for flow in moving
+            for route in (self._start[flow.id], target[flow.id])
+            for path, _ in route
+            for link in path
+        }
+        users: dict[LinkId, defaultdict[JobId, _User]] = {link: defaultdict(_User) for link in passed}
+        for flow in self._problem.flows:
+            for link, before, after in _shares(self._start.get(flow.id, ()), target.get(flow.id, ())):
+                if link in users:
+                    self._use(users[link][flow.job_id], flow, link, before, after)
+        return {link: _Link(self.cp, of_link) for link, of_link in users.items()}
+
+    def _use(self, user: _User, flow: Flow, link: LinkId, before: float, after: float) -> None:
+        move = self.moves.get(flow.id)
+        capacity_bps = self._problem.capacity_bps[link]
+        for phase, bps in flow.demand_bps:
+            if before:
+                user.phases[phase].before += before * bps / capacity_bps
+            if move is not None:
+                user.phases[phase].changes.append((move, (after - before) * bps / capacity_bps))
+        if move is None or (before and after):
+            user.always |= move is not None or before > 0
+        else:
+            user.when.append(move if after else move.negated())
+
+    @cached_property
+    def _settled(self) -> dict[JobId, float]:
+        """Per job the largest load on a link that no move changes, NICs too."""
+        loads = job_loads(self._problem, self._start)
+        levels: dict[JobId, float] = {}
+        for link, of_jobs in loads.items():
+            if link not in self._links:
+                load = sum(of_jobs.values())
+                for job in of_jobs:
+                    levels[job] = max(load, levels.get(job, 1.0))
+        return levels
+
+    # ---- levels
+
+    def _not_worse(self) -> list[Any]:
+        """Pivots, from the largest level on."""
+        levels = sorted(self._levels.values(), reverse=True)
+        pivots: list[Any] = []
+        last = 1.0
+        for level in _distinct(levels)[: max(1, min(_MOST_PIVOTS, _MOST_ROWS // max(1, len(levels))))]:
+            above = [job for job in levels if job > level * (1 + LEVEL_TOLERANCE)]
+            earlier = [pivot.negated() for pivot in pivots]
+            self.cp.add(sum(self._above(level).values()) <= len(above)).only_enforce_if(earlier)
+            last = level
+            if level > 1 + _STRICT:
+                at_least = sum(job >= level * (1 - LEVEL_TOLERANCE) for job in levels)
+                pivots.append(self.cp.new_bool_var(""))
+                fewer = sum(self._above(level * (1 - _STRICT)).values()) <= at_least - 1
+                self.cp.add(fewer).only_enforce_if(pivots[-1])
+        none = [pivot.negated() for pivot in pivots]
+        for job, level in self._levels.items():
+            if level < last * (1 - LEVEL_TOLERANCE):
+                self._keep_below(level, job, none)
+        return pivots
+
+    def _above(self, level: float) -> Mapping[JobId, Any]:
+        """Per job that may be, whether it is above the level."""
+        if level not in self._above_of:
+            self._above_of[level] = found = {}
+            for job in self._levels:
+                above = self.cp.new_bool_var("")
+                if self._settled.get(job, 1.0) > level * (1 + LEVEL_TOLERANCE / 2):
+                    self.cp.add(above == 1)
+                    found[job] = above
+                elif self._keep_below(level, job, [above.negated()]):
+                    found[job] = above
+        return self._above_of[level]
+
+    def _keep_below(self, level: float, job: JobId, conditions: Sequence[Any]) -> bool:
+        """Under these conditions the job's links are no fuller. Whether any could be."""
+        constrained = False
+        for link in self._links_of[job]:
+            limit = round(_UNITS * level) + link.rounding
+            if link.most <= limit:
+                continue
+            constrained = True
+            user = link.users[job]
+            for when in [[]] if user.always else [[uses] for uses in user.when]:
+                self.cp.add(link.load <= limit).only_enforce_if([*conditions, *when])
+        return constrained
+
+
+def _from_the_fullest(problem: Problem, start: Routes, flows: Sequence[Flow]) -> list[Flow]:
+    """As many of the flows as a model may have, those that leave the fullest links first."""
+    load = {link: sum(of_jobs.values()) for link, of_jobs in job_loads(problem, start).items()}
+
+    def fullest(flow: Flow) -> float:
+        return max((load.get(link, 0.0) for path, _ in start[flow.id] for link in path), default=0.0)
+
+    return sorted(flows, key=fullest, reverse=True)[:_MOST_MOVES]
+
+
+def _shares(before: Route, after: Route) -> list[tuple[LinkId, float, float]]:
+    """(link, share before, share after) for every link of two routes of a flow."""
+    shares: defaultdict[LinkId, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for side, route in enumerate((before, after)):
+        for path, share in route:
+            for link in path:
+                shares[link][side] += share
+    return [(link, first, second) for link, (first, second) in shares.items()]
+
+
+def _distinct(levels: Sequence[float]) -> list[float]:
+    """Of levels in descending order, those that are told apart."""
+    found: list[float] = []
+    for level in levels:
+        if not found or level < found[-1] * (1 - LEVEL_TOLERANCE):
+            found.append(level)
+    return found

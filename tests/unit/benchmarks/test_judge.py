@@ -1,0 +1,347 @@
+"""The judge of plans: its exact side against known answers and against trying everything; what it says of wrong claims;
+one instance of each kind of fabric, and a small workload."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ortools.math_opt.python import mathopt
+
+from benchmarks.__main__ import main
+from benchmarks.judge import adapter, programme, workloads
+from benchmarks.judge.adapter import answer, problem_of
+from benchmarks.judge.exact import Exact, Routing
+from benchmarks.judge.instances import KINDS, MOST_FLOWS, Cable, Host, Instance, Send, from_json, generate
+from benchmarks.judge.records import Records
+from benchmarks.judge.verdicts import Answer, Judge, Verdict
+from benchmarks.plan.workloads import Setting
+from benchmarks.random_flows import random_flows
+from controller.planning.problem import PlanLimits
+from controller.scenarios.fabrics import leaf_spine
+from controller.scenarios.generator import jobs_of
+
+LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
+RATE = 100
+SOLVE_S = 60.0
+
+
+def two_leaves(spines: int, flows: Sequence[tuple[int, int, int, int, int]], background: int = 0) -> Instance:
+    """Leaves 0 and 1, hosts 0 to 3 on the first and 4 to 7 on the second; the first uplink carries other traffic."""
+    cables = [Cable(leaf, 2 + spine, RATE) for leaf in range(2) for spine in range(spines)]
+    cables[0] = cables[0]._replace(taken_ab=background)
+    hosts = tuple(Host(leaf, RATE) for leaf in (0, 0, 0, 0, 1, 1, 1, 1))
+    return Instance("test", 2 + spines, tuple(cables), hosts, tuple(Send(*flow) for flow in flows))
+
+
+def across(jobs: Iterable[int], size: int = 1000) -> list[tuple[int, int, int, int, int]]:
+    """One flow for each, from the first leaf to the second."""
+    return [(job, number, 4 + number, 0, size) for number, job in enumerate(jobs)]
+
+
+def least(exact: Exact, pieces: int | None) -> Fraction:
+    if pieces is None:
+        found = programme.fluid(exact, SOLVE_S)
+    else:
+        found = programme.better(exact, pieces, (), Fraction(1000), SOLVE_S)
+    assert found.decided
+    assert found.routing is not None
+    assert pieces is None or not list(exact.faults(found.routing, pieces))
+    return exact.vector(found.routing)[0]
+
+
+def everything(exact: Exact) -> list[tuple[Fraction, ...]]:
+    """The levels of every routing of whole flows, the least first."""
+    choices = product(*(exact.paths(*flow.ends) for flow in exact.flows))
+    return sorted({exact.vector([[(path, Fraction(1))] for path in paths]) for paths in choices})
+
+
+@pytest.mark.parametrize(
+    ("spines", "flows", "background", "whole", "two", "fluid"),
+    [
+        (2, 2, 0, 1, 1, 1),
+        (2, 3, 0, 2, Fraction(3, 2), Fraction(3, 2)),
+        (3, 4, 0, 2, Fraction(4, 3), Fraction(4, 3)),
+        # Two flows on links of 80 and 100: 10/9 each when both are cut.
+        (2, 2, 20, Fraction(5, 4), Fraction(10, 9), Fraction(10, 9)),
+        # One flow on three links of 100, and a NIC of 100.
+        (3, 1, 0, 1, 1, 1),
+    ],
+)
+def test_the_least_level_of_cases_with_a_known_answer(
+    spines: int, flows: int, background: int, whole: Fraction, two: Fraction, fluid: Fraction
+) -> None:
+    exact = Exact(two_leaves(spines, across([0] * flows), background))
+    for pieces, level in ((1, whole), (2, two), (None, fluid)):
+        assert float(least(exact, pieces)) == pytest.approx(float(level), rel=1e-6)
+    assert exact.cut_level <= exact.whole_cut_level <= whole
+
+
+def test_pieces_that_are_too_few_for_the_fluid_optimum() -> None:
+    """One flow of rate 3 over three links of rate 1."""
+    cables = tuple(Cable(a, 2 + spine, 100) for a in range(2) for spine in range(3))
+    exact = Exact(Instance("one", 5, cables, (Host(0, 300), Host(1, 300)), (Send(0, 0, 1, 0, 9),)))
+    levels = [float(least(exact, pieces)) for pieces in (1, 2, 3, None)]
+    assert levels == pytest.approx([3.0, 1.5, 1.0, 1.0])
+
+
+def test_where_one_solver_fails_the_other_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With their first question HiGHS and then both fail."""
+    exact, failing = Exact(two_leaves(2, across([0, 0, 0]))), [mathopt.SolverType.HIGHS]
+    really = mathopt.solve
+
+    def solve(model: mathopt.Model, solver: mathopt.SolverType, **others: Any) -> mathopt.SolveResult:
+        if solver in failing:
+            raise AttributeError
+        return really(model, solver, **others)
+
+    monkeypatch.setattr("ortools.math_opt.python.mathopt.solve", solve)
+    assert float(least(exact, 2)) == pytest.approx(1.5)
+    failing.append(mathopt.SolverType.GSCIP)
+    assert programme.better(exact, 2, (), Fraction(2), SOLVE_S) == (None, False)
+
+
+def test_phases_of_one_job_share_a_link_in_turn() -> None:
+    phases = [(0, 0, 4, 0, 1000), (0, 1, 5, 1, 1000)]
+    at_once = [(0, 0, 4, 0, 1000), (1, 1, 5, 0, 1000)]
+    assert least(Exact(two_leaves(1, phases)), 1) == 1
+    assert least(Exact(two_leaves(1, at_once)), 1) == 2
+
+
+def small(seed: int) -> Exact | None:
+    exact = Exact(generate(seed))
+    routings = 1
+    for flow in exact.flows:
+        routings *= len(exact.paths(*flow.ends))
+    return exact if 1 < routings <= 300 else None
+
+
+@pytest.mark.parametrize("seed", [seed for seed in range(90) if small(seed)])
+def test_the_least_levels_are_those_that_trying_everything_finds(seed: int) -> None:
+    exact = small(seed)
+    assert exact is not None
+    best = everything(exact)[0]
+    found: tuple[Fraction, ...] = ()
+    for _ in best:
+        answer = programme.better(exact, 1, found, Fraction(1000), SOLVE_S)
+        assert answer.decided
+        assert answer.routing is not None
+        found = (*found, exact.vector(answer.routing)[len(found)])
+    assert [float(level) for level in found] == pytest.approx([float(level) for level in best], rel=1e-6)
+    assert exact.cut_level <= least(exact, None) * (1 + Fraction(1, 10**6))
+    assert exact.whole_cut_level <= best[0]
+
+
+def claims(exact: Exact, routing: Routing, **others: object) -> Answer:
+    """An honest answer in one piece, but for ``others``."""
+    levels = {job: float(level) for job, level in exact.levels(routing).items()}
+    honest = Answer(1, routing, levels, 1.0, 1.0, 1.0, 0, "heuristic", "test", 0.0, 0.0)
+    return replace(honest, **others)  # type: ignore[arg-type]
+
+
+def of(exact: Exact, answer: Answer) -> Verdict:
+    return Judge(exact, SOLVE_S).of(answer)
+
+
+def crowded() -> tuple[Exact, Routing]:
+    """Two jobs with two flows each on two spines, three of them on the first."""
+    exact = Exact(two_leaves(2, across([0, 0, 1, 1])))
+    first, second = exact.paths(0, 1)
+    return exact, [[(path, Fraction(1))] for path in (first, first, first, second)]
+
+
+def test_an_honest_answer_is_not_refuted_and_its_gap_is_known() -> None:
+    exact, routing = crowded()
+    verdict = of(exact, claims(exact, routing))
+    assert (verdict.level, verdict.optimum, verdict.decided) == (3.0, 2.0, True)
+    assert verdict.gap == pytest.approx(0.5)
+    assert not verdict.refuted
+    assert not verdict.faults
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        ({"bound": 2.5}, "bound 2.5, a routing has 2"),
+        ({"fluid_bound": 2.1}, "fluid bound 2.1, a routing has 2"),
+        ({"integer_bound": 3.0}, "bound of whole flows 3, one has 2"),
+        ({"levels_proven": 1}, "worst level 3 proven, a routing has 2"),
+    ],
+)
+def test_a_claim_that_a_routing_refutes(claim: dict[str, float], words: str) -> None:
+    exact, routing = crowded()
+    assert words in of(exact, claims(exact, routing, **claim)).refuted
+
+
+def test_a_lower_level_that_is_not_proven() -> None:
+    """Job 0 has three flows on two spines, level 2 at least; job 1 need not share the spine with two of them."""
+    exact = Exact(two_leaves(3, across([0, 0, 0, 1])))
+    one, two, _ = exact.paths(0, 1)
+    routing = [[(path, Fraction(1))] for path in (one, one, two, two)]
+    verdict = of(exact, claims(exact, routing, levels_proven=2))
+    assert verdict.refuted == ["2 levels proven of [2.0, 2.0], a routing has [2.0, 1.0]"]
+
+
+def test_what_is_wrong_with_a_routing() -> None:
+    exact, routing = crowded()
+    first, second = exact.paths(0, 1)
+    halves = [(first, Fraction(1, 2)), (second, Fraction(1, 2))]
+    for route, words in (
+        ([], "has 0 pieces"),
+        (halves, "has 2 pieces"),
+        ([(first, Fraction(1, 2))], "has shares [0.5]"),
+        ([(first[:1], Fraction(1))], "that is no shortest one"),
+    ):
+        fault, *_ = of(exact, claims(exact, [route, *routing[1:]], job_level={})).faults
+        assert words in fault
+    lower = claims(exact, routing, job_level={0: 1.0, 1: 3.0})
+    assert of(exact, lower).faults == ["job 0 has level 3, the plan says 1"]
+
+
+def test_more_pieces_that_are_worse() -> None:
+    exact, routing = crowded()
+    first, second = exact.paths(0, 1)
+    better = [[(path, Fraction(1))] for path in (first, first, second, second)]
+    judge = Judge(exact, SOLVE_S)
+    assert not judge.of(claims(exact, better)).worse
+    assert judge.of(claims(exact, routing, pieces=2)).worse == ["level 1 from the worst is 3 instead of 2"]
+
+
+PART_WORSE = 1420
+"""In three tiers: a part of the flows proves a larger worst level than the bounds of all."""
+
+
+@pytest.mark.parametrize("seed", [*range(len(KINDS)), PART_WORSE])
+def test_plans_of_each_kind_of_fabric_are_confirmed(seed: int) -> None:
+    exact = Exact(generate(seed))
+    judge = Judge(exact, SOLVE_S)
+    for pieces in (1, 2):
+        verdict = judge.of(answer(generate(seed), pieces, LIMITS))
+        assert not verdict.refuted
+        assert not verdict.faults
+        assert verdict.decided
+        assert pieces > 1 or verdict.gap == 0
+
+
+def test_a_plan_for_which_the_machine_had_no_time_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two attempts take 10 s, of which the process had one second; the third has the processor to itself."""
+    limits = PlanLimits(time_limit_s=2, ecmp_draws=0)
+    wall_s, cpu_s = iter([0.0, 10.0, 20.0, 30.0, 40.0, 50.0]), iter([0.0, 1.0, 2.0, 3.0, 4.0, 14.0])
+    monkeypatch.setattr(adapter, "process_time", lambda: next(cpu_s))
+    monkeypatch.setattr(adapter, "perf_counter", lambda: next(wall_s))
+    found = answer(generate(6), 1, limits)
+    assert (found.wall_s, found.cpu_s) == (10.0, 10.0)
+
+
+def test_an_instance_is_the_same_for_the_same_seed_and_survives_json() -> None:
+    for seed in range(30):
+        instance = generate(seed)
+        assert instance == generate(seed)
+        assert from_json(json.loads(json.dumps(instance.as_json()))) == instance
+        exact = Exact(instance)
+        assert len(exact.flows) == len(problem_of(instance, 1).flows) <= MOST_FLOWS
+        assert all(exact.paths(*flow.ends) for flow in exact.flows)
+
+
+def test_the_exact_side_does_not_import_the_controller() -> None:
+    code = "import sys, benchmarks.judge.verdicts, benchmarks.judge.instances; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "benchmarks.judge.programme" in loaded
+    assert not [name for name in loaded if name.partition(".")[0] == "controller"]
+
+
+# ---- the commands
+
+
+Benchmark = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def benchmark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Benchmark:
+    def run(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return int(stopped.value.code or 0), capsys.readouterr().out
+
+    return run
+
+
+def test_a_run_goes_on_where_the_one_before_it_ended(benchmark: Benchmark, tmp_path: Path) -> None:
+    file = tmp_path / "out" / "judge.jsonl"
+    assert json.loads(benchmark("judge", "--first", 6, "--instances", 1, "--out", file, "--json")[1])["left"] == 0
+    with file.open("a") as after:
+        after.write('{"name": "torn off')
+    status, out = benchmark("judge", "--first", 6, "--instances", 2, "--out", file, "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert (found["judged"], found["left"], found["refuted"]) == (2, 0, [])
+    assert [json.loads(line)["name"] for line in file.read_text().splitlines()] == ["leaf-spine 6", "three tiers 7"]
+    assert "2 judged, 0 left" in benchmark("judge", "--first", 6, "--instances", 2, "--out", file)[1]
+
+
+def test_an_instance_is_printed_as_data(benchmark: Benchmark) -> None:
+    assert from_json(json.loads(benchmark("judge", "--instance", 5)[1])) == generate(5)
+
+
+def test_what_is_left_is_counted_when_time_is_over(tmp_path: Path) -> None:
+    records = Records(tmp_path / "file.jsonl")
+    assert records.fill(["a", "b"], lambda name: {"name": name}, 0.0) == 2
+    assert records.fill(["a", "b"], lambda name: {"name": name}, 60.0) == 0
+    assert list(Records(tmp_path / "file.jsonl").known) == ["a", "b"]
+
+
+@pytest.fixture
+def setting() -> Setting:
+    fabric = leaf_spine(4, 4, 4, 100e9, 100e9)
+    jobs = jobs_of(random_flows(fabric, 16, 2, 1), fabric)
+    return Setting("whole-leaf", "tiny", fabric, jobs, ())
+
+
+@pytest.mark.parametrize("variant", workloads.VARIANTS)
+@pytest.mark.parametrize("failure", ["0 spines", "1 spines", "1 cables"])
+def test_workloads_are_compared_with_the_fluid_optimum(setting: Setting, failure: str, variant: str) -> None:
+    case = workloads.Case("tiny", failure, 1, variant)
+    record = workloads.judged(case, setting, LIMITS)
+    assert record["name"] == f"tiny, {failure}, seed 1, {variant}"
+    assert [plan["pieces"] for plan in record["plans"]] == list(workloads.PIECES)
+    for plan in record["plans"]:
+        assert not plan["faults"]
+        assert plan["level"] >= plan["least"] * (1 - 1e-6)
+    found = workloads.summary([record], 0)
+    assert [(row["variant"], row["failed"], row["cases"]) for row in found["rows"]] == [(variant, failure, 1)]
+    assert not found["wrong"]
+
+
+def test_failures_take_what_they_say_and_are_the_same_again(setting: Setting) -> None:
+    def cables(failure: str, seed: int) -> int:
+        case = workloads.Case("tiny", failure, seed, workloads.PLAIN)
+        assert workloads.instance_for(case, setting) == workloads.instance_for(case, setting)
+        return len(workloads.instance_for(case, setting).cables)
+
+    assert [cables(failure, 3) for failure in ("0 spines", "1 spines", "5 cables")] == [16, 12, 11]
+    names = ["a", "b"]
+    cases = list(workloads.all_cases(names, 10, workloads.VARIANTS))
+    assert len(cases) == len({str(case) for case in cases}) == 2 * (1 + 60 + 70 + 70)
+
+
+def test_the_command_for_workloads(benchmark: Benchmark, tmp_path: Path) -> None:
+    folder = tmp_path / "published" / "tiny"
+    folder.mkdir(parents=True)
+    (folder / "job_0-X.txt").write_text("96 128 0 1 0 500 9 0\n128 96 1 0 0 500 9 0\n")
+    out = tmp_path / "workloads.jsonl"
+    options = ("--workloads", folder.parent, "--only", "1 spines, seed 0, plain", "--out", out)
+    status, text = benchmark("workloads", *options, "--json")
+    assert status == 0
+    found = json.loads(text)
+    assert (found["judged"], found["left"], found["wrong"], found["worst"]) == (1, 0, [], [])
+    assert "1 judged, 0 left" in benchmark("workloads", *options)[1]
+    assert benchmark("workloads", "--variants", "other")[0] == 2

@@ -1,0 +1,137 @@
+"""A plan with more moves than a cycle may make is reached in several cycles, none of which makes anything worse."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+
+from controller.config import Strategy
+from controller.core.messages import Command, Message
+from controller.fabric.topology import Dpid
+from controller.jobs.messages import DeregisterJob, RegisterJob
+from controller.jobs.spec import JobId
+from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference, job_levels
+from controller.planning.messages import Planned, SetStrategy, SolvePlan
+from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.three_rings import CONFIG
+
+LEAVES = SPINES = HOSTS = 4
+SPINE = Dpid(257)
+CAP = 4
+CAPPED = CONFIG.model_copy(update={"planning": CONFIG.planning.model_copy(update={"max_moves": CAP})})
+CYCLE_S = CONFIG.planning.interval_s
+Levels = tuple[float, ...]
+
+
+class Recorded(FakeFabric):
+    """``answers``: of the planner, without repairs."""
+
+    def __init__(self) -> None:
+        super().__init__(LEAVES, SPINES, HOSTS)
+        self.answers: list[Planned] = []
+        self._asked: SolvePlan | None = None
+
+    def _carry_out(self, command: Command) -> list[Message]:
+        found = super()._carry_out(command)
+        if isinstance(command, SolvePlan):
+            self._asked = command
+        self.answers += [answer for answer in found if isinstance(answer, Planned) and not answer.repair]
+        return found
+
+    def levels(self) -> Levels:
+        """Of what the switches have confirmed."""
+        assert self._asked
+        routes = {
+            flow: route for job in self.status.jobs.values() for flow, route in job.routes.items() if route is not None
+        }
+        return tuple(sorted(job_levels(self._asked.problem, routes).values(), reverse=True))
+
+    def set_spine(self, up: bool) -> None:
+        if up:
+            self.connect(SPINE)
+        else:
+            self.lose(SPINE)
+
+
+@pytest.fixture
+def fabric() -> Recorded:
+    """Two jobs of two rings each, in pieces, fill every link."""
+    fabric = Recorded()
+    fabric.start(CAPPED)
+    fabric.run(3)
+    for job in (0, 1):
+        ips = [f"10.0.{leaf}.{host}" for host in (2 * job + 1, 2 * job + 2) for leaf in range(1, LEAVES + 1)]
+        rings = [{"name": f"r{n}", "ranks": list(range(LEAVES * n, LEAVES * (n + 1)))} for n in (0, 1)]
+        collective = {"algorithm": "ring_all_reduce", "groups": ["r0", "r1"], "bytes_per_iteration": 1_000_000}
+        spec = ring_job(f"job{job}", ips, 600.0, groups=rings, collectives=[collective], max_subflows=2)
+        fabric.send(RegisterJob(spec))
+    fabric.run(CYCLE_S)
+    assert fabric.levels() == pytest.approx((1.0, 1.0))
+    fabric.answers.clear()
+    return fabric
+
+
+def cycles(fabric: Recorded) -> list[Levels]:
+    """The levels after each cycle that moved a flow."""
+    found: list[Levels] = []
+    for _ in range(6 * round(CYCLE_S)):
+        moved = fabric.status.moved_flows_total
+        fabric.run(1)
+        assert fabric.status.moved_flows_total - moved <= CAP
+        if fabric.status.moved_flows_total > moved:
+            found.append(fabric.levels())
+    return found
+
+
+def assert_never_worse(found: list[Levels]) -> None:
+    for before, after in pairwise(found):
+        index = first_difference(before, after)
+        assert index is None or after[index] < before[index]
+
+
+def test_the_bound_is_reached_when_a_spine_dies_and_when_it_returns(fabric: Recorded) -> None:
+    for up, bound in ((False, LEAVES / (SPINES - 1)), (True, 1.0)):
+        fabric.answers.clear()
+        fabric.set_spine(up)
+        found = cycles(fabric)
+        assert found[-1][0] <= bound * (1 + LEVEL_TOLERANCE)
+        assert_never_worse(found)
+        targets = [answer.target for answer in fabric.answers if answer.target]
+        assert targets or up, "it takes several cycles"
+        assert len(found) <= math.ceil(targets[0].plan.moves / CAP if targets else 1) + 1
+        assert fabric.loop.state.cycle.target is None
+
+
+def test_what_is_left_of_a_target_is_told(fabric: Recorded) -> None:
+    fabric.set_spine(up=False)
+    fabric.run(1)
+    target = fabric.loop.state.cycle.target
+    assert target
+    assert (fabric.status.moves_left, fabric.status.blocked_flows) == (target.moves, 0)
+    assert f"when {target.moves} flows more are moved" in fabric.status.plan_reason
+    fabric.run(CYCLE_S)
+    after = fabric.loop.state.cycle.target
+    assert after is None or (after.plan is target.plan and after.moves == target.moves - CAP)
+
+
+def test_another_job_makes_another_target(fabric: Recorded) -> None:
+    fabric.set_spine(up=False)
+    fabric.run(1)
+    target = fabric.loop.state.cycle.target
+    assert target
+    fabric.send(DeregisterJob(JobId("job1")))
+    cycles(fabric)
+    assert all(answer.target is None or answer.target.plan is not target.plan for answer in fabric.answers[1:])
+    assert fabric.levels() == pytest.approx((1.0,))
+
+
+@pytest.mark.parametrize("strategy", [Strategy.ECMP, Strategy.SHADOW])
+def test_a_strategy_that_installs_nothing_has_no_target(fabric: Recorded, strategy: Strategy) -> None:
+    fabric.set_spine(up=False)
+    fabric.run(1)
+    assert fabric.loop.state.cycle.target
+    fabric.send(SetStrategy(strategy))
+    fabric.run(1)
+    assert fabric.loop.state.cycle.target is None

@@ -1,0 +1,123 @@
+"""Split flows part by part, and over lanes with the cables besides."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import job_levels
+from controller.planning.lanes import lanes_between, parts
+from controller.planning.plan import Plan, draft
+from controller.planning.planner import plan
+from controller.planning.problem import PlanLimits, Problem, whole
+from controller.planning.split_flows import by_part, lanes_first, peeling, search
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
+from tests.support.planning.split_problems import optimum, split
+
+LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
+LEAVES, SPINES = 6, 8
+
+
+def chain(gone: list[tuple[int, int]], pieces: int = 2, other_part: bool = False) -> Problem:
+    """Leaf n sends four flows to leaf n + 1 and four to leaf n + 2 (of six), over eight spines. Leaves 1 to 3 send;
+    leaf 5 may send as many to 6 and 1: another part, and another job."""
+    ends = [(leaf, leaf + step) for leaf in (1, 2, 3) for step in (1, 2)]
+    ends += [(5, 6), (5, 1)] if other_part else []
+    flows = [
+        flow("b" if src == 5 else "a", (src, 4 * n + h), (dst, 4 * n + h), RATE)
+        for n, (src, dst) in enumerate(ends)
+        for h in range(4)
+    ]
+    return problem_of(leaf_spine(LEAVES, SPINES, without=gone), split(flows, pieces))
+
+
+gone_cables = st.lists(
+    st.tuples(st.integers(1, LEAVES), st.integers(101, 100 + SPINES)).map(lambda at: (at[0], at[1] - 100)),
+    unique=True,
+    max_size=5,
+)
+
+
+@settings(max_examples=40)
+@given(gone_cables)
+def test_two_pieces_reach_the_fluid_optimum_on_lanes_and_the_cables_besides(gone: list[tuple[int, int]]) -> None:
+    problem = chain(gone)
+    leaves = ({f.src_leaf for f in problem.flows}, {f.dst_leaf for f in problem.flows})
+    lanes = lanes_between(problem, *leaves)
+    assert lanes
+    routes = lanes_first.route(problem, lanes, 1.0)
+    assert routes
+    assert max(map(len, routes.values())) <= 2
+    assert max(job_levels(problem, routes).values()) == pytest.approx(optimum(problem), rel=1e-3)
+
+
+@settings(max_examples=40)
+@given(gone_cables, st.integers(0, 2**32))
+def test_any_number_of_pairs_is_near_the_fluid_optimum(gone: list[tuple[int, int]], seed: int) -> None:
+    """Sixteen flows out of each of three leaves and into each of three others, in random pairs."""
+    ends = [4, 5, 6] * 16
+    random.Random(seed).shuffle(ends)
+    flows = [flow("a", (1 + n % 3, n), (leaf, n), RATE) for n, leaf in enumerate(ends)]
+    problem = problem_of(leaf_spine(LEAVES, SPINES, without=gone), split(flows, 4))
+    lanes = lanes_between(problem, {f.src_leaf for f in flows}, {f.dst_leaf for f in flows})
+    assert lanes
+    routes = peeling.route(problem, lanes, level_bounds(problem).fluid)
+    assert routes
+    assert max(map(len, routes.values())) <= 4
+    assert max(job_levels(problem, routes).values()) <= 1.25 * optimum(problem)
+
+
+def test_a_cable_that_every_leaf_but_one_has_carries_its_part_with_two_pieces() -> None:
+    """Leaf 1 lost a cable and leaf 2 another: seven links each for 8 flows, six of them lanes."""
+    ends = [(src, dst) for src in (1, 2, 3) for dst in (4, 5, 6) for _ in range(3)]
+    ends = [end for n, end in enumerate(ends) if n not in (0, 13, 26)]
+    flows = [flow("a", (src, n), (dst, n), RATE) for n, (src, dst) in enumerate(ends)]
+    problem = problem_of(leaf_spine(LEAVES, SPINES, without=[(1, 1), (2, 2)]), split(flows, 2))
+    answer = plan(problem, LIMITS)
+    assert isinstance(answer, Plan)
+    assert answer.max_level == pytest.approx(8 / 7, rel=1e-6)
+    assert max(map(len, answer.routes.values())) <= 2
+
+
+def test_flows_that_stay_whole_or_differ_are_left_to_others() -> None:
+    whole_ones, problem = chain([(1, 1)], pieces=1), chain([(1, 1)])
+    one, *others = problem.flows
+    unequal = replace(problem, flows=(replace(one, demand_bps=((0, RATE / 2),)), *others))
+    for refused in (whole_ones, unequal):
+        lanes = lanes_between(refused, {f.src_leaf for f in refused.flows}, {f.dst_leaf for f in refused.flows})
+        assert lanes
+        assert lanes_first.route(refused, lanes, 1.0) is None
+        assert peeling.route(refused, lanes, 1.0) is None
+
+
+def test_only_the_part_that_misses_its_aim_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = chain([(1, 1), (2, 2)], other_part=True)
+    assert len(parts(problem.flows)) == 2
+    searched: list[Problem] = []
+
+    def recorded(part: Problem, *_: object) -> None:
+        searched.append(part)
+
+    monkeypatch.setattr(search, "solve", recorded)
+    monkeypatch.setattr(lanes_first, "route", lambda *_: None)
+    monkeypatch.setattr(peeling, "route", lambda *_: None)
+    assert isinstance(plan(problem, LIMITS), Plan)
+    assert [{f.job_id for f in part.flows} for part in searched] == [{"a"}]
+
+
+def test_running_routes_at_their_aim_stay_while_another_part_is_planned() -> None:
+    problem = chain([(1, 1)], other_part=True)
+    first = plan(problem, LIMITS)
+    assert isinstance(first, Plan)
+    slow = next(path for path, _ in first.routes[problem.flows[0].id])
+    of_a = {f.id: whole(slow) for f in problem.flows if (f.src_leaf, f.dst_leaf) == (1, 2)}
+    running = pinned(problem, {**first.routes, **of_a})
+    found = by_part.solve(running, LIMITS, level_bounds(running), [draft(running, "running", {**first.routes, **of_a})])
+    assert found
+    assert all(found.routes[f.id] == first.routes[f.id] for f in problem.flows if f.job_id == "b")
+    assert max(job_levels(running, found.routes).values()) == pytest.approx(first.max_level, rel=1e-3)

@@ -1,0 +1,140 @@
+"""Targets: cycle by cycle, under any cap, the levels never grow, and the best plan is reached or said to be blocked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from controller.planning import greedy
+from controller.planning.messages import SolvePlan
+from controller.planning.plan import Plan, Target
+from controller.planning.plan_check import check
+from controller.planning.planner import plan
+from controller.planning.problem import PlanLimits, Problem, whole
+from controller.planning.target import outlook, plan_towards, same_inputs, solved
+from controller.status import Status
+from tests.support.planning.fabrics import better, fabric_of, flow, leaf_spine, pinned, problem_of
+from tests.support.planning.random_problems import problems as whole_problems
+from tests.support.planning.split_problems import leaf_spines
+from tests.support.planning.split_problems import problems as split_problems
+from tests.unit.planning.test_transition import vector, worse
+
+LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
+MOST_CYCLES = 30
+random_problems = st.one_of(whole_problems(), split_problems(leaf_spines(), pieces=(1, 2, 3)))
+
+
+def running(data: st.DataObject, problem: Problem) -> Problem:
+    """All flows are pinned, to any of their paths."""
+    routes = greedy.assign(problem, keep_current=False)
+    for f in problem.flows:
+        if f.id in routes:
+            routes[f.id] = whole(data.draw(st.sampled_from(problem.candidates(f))))
+    return pinned(problem, routes)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
+@given(random_problems, st.data())
+def test_cycles_lead_to_the_best_plan_or_a_group_is_named(problem: Problem, data: st.DataObject) -> None:
+    problem = running(data, problem)
+    best = plan(problem, LIMITS)
+    assert isinstance(best, Plan)
+    assume(best.moves > 1)
+    cap = data.draw(st.integers(1, best.moves - 1))
+    limits = replace(LIMITS, max_moves=cap)
+    target: Target | None = None
+    for _ in range(MOST_CYCLES):
+        routes = {f.id: f.current for f in problem.flows if f.current}
+        answer, target = plan_towards(problem, limits, target)
+        assert isinstance(answer, Plan)
+        assert check(problem, answer, cap) == ()
+        assert not worse(answer.sorted_levels, vector(problem, routes))
+        if target and target.blocked:
+            assert answer.moves == 0
+            goal = {**routes, **{f: r for f, r in target.plan.routes.items() if f in target.blocked}}
+            assert better(vector(problem, goal), vector(problem, routes))
+            moving = [f for f, r in target.plan.routes.items() if routes[f] != r]
+            for size in range(1, cap + 1):
+                for chosen in combinations(moving, size):
+                    some = {**routes, **{f: target.plan.routes[f] for f in chosen}}
+                    assert better(vector(problem, routes), vector(problem, some))
+            return
+        if not answer.moves:
+            break
+        problem = pinned(problem, answer.routes)
+    assert not better(best.sorted_levels, vector(problem, {f.id: f.current for f in problem.flows if f.current}))
+
+
+def test_the_bound_is_reached_in_as_few_cycles_as_its_moves_need() -> None:
+    """Six flows in two pieces on five spines, one of which is left over: nothing can be reached with one move."""
+    flows = [replace(flow("a", (1, h), (2, h), 5e6), max_subflows=2) for h in range(1, 7)]
+    problem = problem_of(leaf_spine(2, 5), flows)
+    paths = problem.candidates(flows[0])
+    problem = pinned(problem, {f.id: whole(paths[min(n, 4)]) for n, f in enumerate(flows)})
+    limits = replace(LIMITS, max_moves=2)
+    levels, moves, target = [], [], None
+    while True:
+        answer, target = plan_towards(problem, limits, target)
+        assert isinstance(answer, Plan)
+        if not answer.moves:
+            break
+        levels.append(answer.max_level)
+        moves.append(target.plan.moves if target else answer.moves)
+        problem = pinned(problem, answer.routes)
+    assert levels == sorted(levels, reverse=True)
+    assert levels[-1] == pytest.approx(6 / 5)
+    assert len(levels) <= math.ceil(moves[0] / 2) + 1
+
+
+def in_turn() -> Problem:
+    """Of each job a flow, on spines of three rates: each is where the next smaller one fits."""
+    fabric = fabric_of([(leaf, 100 + n, rate) for leaf in (1, 2) for n, rate in ((1, 6.0), (2, 5.0), (3, 4.0))])
+    flows = [flow(job, (1, h), (2, h), bps) for job, h, bps in (("a", 1, 6.0), ("b", 2, 5.0), ("c", 3, 4.0))]
+    problem = problem_of(fabric, flows, nic_bps=6.0)
+    by_rate = sorted(problem.candidates(flows[0]), key=lambda path: -problem.capacity_bps[path[0]])
+    return pinned(problem, {f.id: whole(by_rate[n]) for f, n in zip(flows, (1, 2, 0), strict=True)})
+
+
+def test_a_blocked_target_names_who_has_to_move_and_is_not_searched_for_again() -> None:
+    """Two on one spine are slower than any is now."""
+    problem = in_turn()
+    request = SolvePlan(problem, replace(LIMITS, max_moves=1), 0.02)
+    first = solved(request)
+    assert first.verdict
+    assert first.target
+    assert (set(first.target.blocked), first.target.smallest) == ({f.id for f in problem.flows}, True)
+    decision = first.verdict.decision
+    assert (decision.adopt, decision.reason) == (
+        False,
+        "the worst level could be 1.00, but no moves within planning.max_moves lead there: at least 3 flows would have "
+        "to move together (10.0.1.1 > 10.0.2.1, 10.0.1.2 > 10.0.2.2, 10.0.1.3 > 10.0.2.3)",
+    )
+    assert Status(target=first.target).blocked_flows == 3
+    again = solved(replace(request, target=first.target))
+    assert again.target is first.target
+    together = solved(replace(request, limits=replace(request.limits, max_moves=3)))
+    assert together.verdict
+    assert (together.verdict.decision.adopt, together.verdict.plan.max_level, together.target) == (True, 1.0, None)
+
+
+@pytest.mark.parametrize(("cap", "first", "cycles"), [(3, 1.0, 1), (1, 1.25, None), (0, 1.0, None)])
+def test_what_cycles_would_do_is_known_before_they_begin(cap: int, first: float, cycles: int | None) -> None:
+    found = outlook(in_turn(), replace(LIMITS, max_moves=cap))
+    assert (found.plan.max_level, found.first.max_level, found.cycles) == (1.0, first, cycles)
+
+
+def test_a_target_is_for_one_problem() -> None:
+    problem = in_turn()
+    moved = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
+    assert same_inputs(problem, moved)
+    assert not same_inputs(problem, replace(problem, flows=problem.flows[:1]))
+    assert not same_inputs(problem, replace(problem, flows=problem.flows[::-1]))
+    slower = {link: bps / 2 for link, bps in problem.capacity_bps.items()}
+    assert not same_inputs(problem, replace(problem, capacity_bps=slower))
+    link = next(iter(problem.paths.far_end))
+    assert not same_inputs(problem, replace(problem, paths=problem.paths.without(frozenset([link]))))

@@ -1,0 +1,126 @@
+"""Moves towards other routes: within the cap, never to larger levels, and all that there are. Small ones are compared
+with every subset of the moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels
+from controller.planning.plan import Plan
+from controller.planning.planner import plan
+from controller.planning.problem import FlowId, PlanLimits, Problem, Routes, whole
+from controller.planning.transition import Stuck, smallest_group, step
+from tests.support.planning.fabrics import better, flow, leaf_spine, problem_of
+from tests.support.planning.random_problems import problems as whole_problems
+from tests.support.planning.split_problems import any_fabric
+from tests.support.planning.split_problems import problems as split_problems
+
+LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
+MOST_MOVES = 7
+random_problems = st.one_of(whole_problems(), split_problems(any_fabric(), pieces=(1, 2, 3)))
+quick = settings(max_examples=40)
+
+
+def vector(problem: Problem, routes: Routes) -> tuple[float, ...]:
+    return tuple(sorted(job_levels(problem, routes).values(), reverse=True))
+
+
+def worse(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    """Whether the levels ``a`` are larger than ``b``, rounding apart."""
+    for x, y in zip(a, b, strict=True):
+        if abs(x - y) > LEVEL_TOLERANCE / 2 * max(x, y):
+            return x > y
+    return False
+
+
+def changed(start: Routes, target: Routes) -> set[FlowId]:
+    return {flow for flow, route in target.items() if start[flow] != route}
+
+
+def subsets(start: Routes, target: Routes, sizes: range) -> Iterator[Routes]:
+    moves = sorted(changed(start, target))
+    for size in sizes:
+        for chosen in combinations(moves, size):
+            yield {**start, **{flow: target[flow] for flow in chosen}}
+
+
+def drawn(data: st.DataObject, problem: Problem) -> tuple[Routes, Routes]:
+    """Routes of which some are any whole ones, and those of the best plan."""
+    best = plan(problem, LIMITS)
+    assert isinstance(best, Plan)
+    routed = [f for f in problem.flows if problem.candidates(f)]
+    assume(routed)
+    elsewhere = data.draw(st.lists(st.sampled_from(routed), min_size=1, max_size=MOST_MOVES, unique_by=lambda f: f.id))
+    others = {f.id: whole(data.draw(st.sampled_from(problem.candidates(f)))) for f in elsewhere}
+    assume(any(best.routes[flow] != route for flow, route in others.items()))
+    return {**best.routes, **others}, best.routes
+
+
+@quick
+@given(random_problems, st.data())
+def test_a_step_is_the_largest_that_makes_nothing_worse(problem: Problem, data: st.DataObject) -> None:
+    start, target = drawn(data, problem)
+    moves = changed(start, target)
+    most = data.draw(st.integers(0, len(moves)))
+    free = set(data.draw(st.lists(st.sampled_from(sorted(moves)), max_size=1)))
+    before = vector(problem, start)
+    after = step(problem, start, target, most, free, LIMITS)
+    if isinstance(after, Stuck):
+        assert after.proven
+        for routes in subsets(start, target, range(1, most + 1)):
+            assert better(before, vector(problem, routes))
+        return
+    made = changed(start, after)
+    assert len(made - free) <= most
+    assert all(after[flow] == target[flow] for flow in made)
+    assert not worse(vector(problem, after), before)
+    if len(moves - free) <= most and not worse(vector(problem, target), before):
+        assert made == moves
+
+
+@quick
+@given(random_problems, st.data())
+def test_no_smaller_group_of_moves_than_the_one_named_improves_anything(problem: Problem, data: st.DataObject) -> None:
+    start, target = drawn(data, problem)
+    before = vector(problem, start)
+    assume(better(vector(problem, target), before))
+    group = smallest_group(problem, start, target, LIMITS)
+    assert group.smallest
+    together = {**start, **{flow: target[flow] for flow in group.flows}}
+    assert better(vector(problem, together), before)
+    for routes in subsets(start, target, range(1, len(group.flows))):
+        assert not better(vector(problem, routes), before)
+
+
+@quick
+@given(random_problems, st.data())
+def test_steps_of_any_size_reach_the_target_or_a_group_is_named(problem: Problem, data: st.DataObject) -> None:
+    routes, target = drawn(data, problem)
+    assume(better(vector(problem, target), vector(problem, routes)))
+    cap = data.draw(st.integers(1, 4))
+    cycles = 0
+    while left := changed(routes, target):
+        before, cycles = vector(problem, routes), cycles + 1
+        after = step(problem, routes, target, cap, (), LIMITS)
+        if isinstance(after, Stuck):
+            group = smallest_group(problem, routes, target, LIMITS)
+            assert len(group.flows) > cap
+            break
+        assert not worse(vector(problem, after), before)
+        assert len(changed(after, target)) < len(left)
+        routes = after
+
+
+def test_flows_that_take_each_others_places_move_together() -> None:
+    """Three flows fill three spines, and each has to go where the next one is: none can go first."""
+    problem = problem_of(leaf_spine(2, 3), [flow("a", (1, h), (2, h), 5e6) for h in (1, 2, 3)])
+    paths = problem.candidates(problem.flows[0])
+    start = {f.id: whole(path) for f, path in zip(problem.flows, paths, strict=True)}
+    target = {f.id: whole(path) for f, path in zip(problem.flows, [*paths[1:], paths[0]], strict=True)}
+    assert step(problem, start, target, 2, (), LIMITS) == Stuck(proven=True)
+    assert step(problem, start, target, 3, (), LIMITS) == target
+    assert step(problem, start, target, 2, {problem.flows[0].id}, LIMITS) == target
