@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from controller.fabric.topology import LinkId
 from controller.planning.analysis.requests import FabricNames
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.plan import Plan
@@ -38,9 +39,11 @@ def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, A
 
 def _form(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, Any]:
     """Without levels and proofs."""
-    paths, numbers = problem.paths, problem.link_number
+    paths = problem.paths
     routed = [flow for flow in problem.flows if flow.id in plan.routes]
-    ends = {link: (names.switch(link.dpid), names.switch(end)) for link, end in paths.far_end.items()}
+    ends: dict[LinkId, tuple[int | str, int | str]] = {
+        link: (names.switch(link.dpid), names.switch(end)) for link, end in paths.far_end.items()
+    }
     for flow in routed:
         src, dst = names.host(flow.id.src_ip), names.host(flow.id.dst_ip)
         ends[flow.nic_links[0]] = src, names.switch(flow.src_leaf)

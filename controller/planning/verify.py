@@ -1,5 +1,5 @@
-"""Checks a plan and its proofs from the plan's file alone: ``python3 docs/verify_plan.py plan.json``. No solver, nothing
-but Python's standard library. docs/reference/json-output.md describes the file, docs/explanation/planning.md the proofs.
+"""Checks a plan and its proofs from the plan's file alone, without a solver: ``python3 docs/verify_plan.py plan.json``.
+Needs nothing but Python. docs/reference/json-output.md describes the file, docs/explanation/planning.md the proofs.
 
 All numbers are integers; levels, bounds and shares are over ``denominator``. What is proven: when these flows take any
 walks of their ``hops`` links, and the levels before the n-th from the worst are at most the plan's, then the n-th is at
@@ -11,19 +11,24 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter, defaultdict
+from fractions import Fraction
 from typing import Any
 
-NONE = float("inf")
+
+def read(file: Any) -> Any:
+    """Raises ``ValueError`` for what is no JSON, or has numbers that are no integers."""
+    with open(file, encoding="utf-8") as text:
+        return json.load(text, parse_float=int, parse_constant=int)
 
 
-def verify(plan: Any) -> str:
-    """What is proven, in a sentence. Raises ``ValueError`` with the first thing that does not follow."""
+def verify(plan: Any) -> tuple[str, int]:
+    """What is proven, and how many levels more are said to be by a search, which is no proof here. Raises
+    ``ValueError`` with the first thing that does not follow."""
     try:
         of_job, whole, near = levels_of(plan), plan["denominator"], plan["denominator"] + plan["tolerance"]
         for job, level in zip(plan["jobs"], of_job, strict=True):
             _require(job["level"] == level, f"job {job['name']} has level {level / whole:.9g}")
-        levels = sorted(of_job, reverse=True)
-        graph = graph_of(plan["links"])
+        levels, graph = sorted(of_job, reverse=True), Graph(plan["links"])
         cuts = [Cut(plan, graph, cut) for cut in plan["cuts"]]
         bounds = [_bound(cuts, proof, levels, whole) for proof in plan["proofs"]]
         proven, searched = plan["proven"], plan["searched"]
@@ -34,8 +39,9 @@ def verify(plan: Any) -> str:
             _require(level * whole <= bound * near, f"nothing proves level {place} from the worst")
         worst, least = max([whole, *levels]), max([whole, *(bound for _, bound in bounds)])
         text = f"worst level {worst / whole:.6g}, none is below {least / whole:.6g}; {proven} of {len(levels)} proven"
-        return text + f", {searched} more by a search, which cannot be checked" * (searched > 0)
-    except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError) as error:
+        text += f", {searched} more by a search, which cannot be checked" * (searched > 0)
+        return text, searched
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
         raise ValueError(f"this is no plan: {type(error).__name__} {error}") from error
 
 
@@ -48,64 +54,54 @@ def levels_of(plan: Any) -> list[int]:
     """Per job, rounded up. Raises ``ValueError`` for a flow on a path that it may not take."""
     links, jobs, whole = plan["links"], plan["jobs"], plan["denominator"]
     _require(whole > 0 and all(capacity > 0 for _, _, capacity in links), "a link has no capacity")
-    loads: Any = defaultdict(lambda: defaultdict(int))
+    loads: list[dict[Any, int]] = [{} for _ in links]
     for number, flow in enumerate(plan["flows"]):
         job, demand, shares = flow["job"], flow["demand"], [share for share, _ in flow["route"]]
-        if not 0 <= job < len(jobs) or not all(rate > 0 for _, rate in demand):
-            raise ValueError(f"flow {number} has no job or no demand")
-        if not 0 < len(shares) <= flow["pieces"] or min(shares) <= 0 or sum(shares) != whole:
-            raise ValueError(f"flow {number} has too many pieces, or shares that do not add up")
+        sound = 0 <= job < len(jobs) and all(rate > 0 for _, rate in demand)
+        sound = sound and min(shares) > 0 and sum(shares) == whole and len(shares) <= flow["pieces"]
         for share, path in flow["route"]:
-            here, cells = flow["from"], [((job, phase), rate * share) for phase, rate in demand]
-            for link in path:
-                if link < 0 or links[link][0] != here:
-                    raise ValueError(f"flow {number} has a path with a gap")
-                here = links[link][1]
-                for cell, rate in cells:
-                    loads[link][cell] += rate
-            if here != flow["to"] or len(path) != flow["hops"]:
-                raise ValueError(f"flow {number} has a path that does not end there, or is too long")
+            hops = [links[link] for link in path]
+            sound = sound and min(path) >= 0 and len(path) == flow["hops"] and hops[-1][1] == flow["to"]
+            sound = sound and [start for start, _, _ in hops] == [flow["from"], *(end for _, end, _ in hops[:-1])]
+            for phase, rate in demand:
+                cell, part = (job, phase), rate * share
+                for link in path:
+                    cells = loads[link]
+                    cells[cell] = cells.get(cell, 0) + part
+        if not sound:
+            raise ValueError(f"flow {number} has a route that it may not have")
     levels = [whole] * len(jobs)
-    for link, cells in loads.items():
-        peaks = _peaks(cells)
-        load = -(-sum(peaks.values()) // links[link][2])
+    for (_, _, capacity), cells in zip(links, loads, strict=True):
+        peaks = _peaks(cells) if cells else {}
+        load = -(-sum(peaks.values()) // capacity)
         for job in peaks:
             levels[job] = max(load, levels[job])
     return levels
 
 
-def _peaks(cells: dict[tuple[int, Any], int]) -> dict[int, int]:
+def _peaks(cells: dict[Any, int]) -> dict[int, int]:
     """Per job its largest phase."""
     peaks: dict[int, int] = {}
     for (job, _), rate in cells.items():
-        peaks[job] = max(rate, peaks.get(job, 0))
+        if rate > peaks.get(job, 0):
+            peaks[job] = rate
     return peaks
 
 
 def _bound(cuts: list[Cut], proof: Any, levels: list[int], whole: int) -> tuple[int, int]:
-    """(number of jobs, bound): each group has ``least`` jobs at the bound, and fewer jobs cannot be so many, weighted."""
+    """(number of jobs, bound): each group has ``least`` jobs at the bound; weighted, fewer jobs cannot be so many."""
     jobs, bound = proof["jobs"], proof["bound"]
     _require(jobs > 0 and whole <= bound <= levels[jobs - 1], f"a bound is above level {jobs} from the worst")
     total, of_job = 0, Counter[int]()
     for group in proof["groups"]:
         members, least, weight = set(group["jobs"]), group["least"], group["weight"]
         _require(weight > 0 < least <= len(members) and group["cut"] >= 0, "a group has no weight or no jobs")
-        needs = cuts[group["cut"]].proves(members, least, bound, levels[0])
-        _require(needs, f"cut {group['cut']} does not prove {bound / whole:.6g} for {least} of {len(members)} jobs")
+        proves = cuts[group["cut"]].proves(members, least, bound, levels[0])
+        _require(proves, f"cut {group['cut']} does not prove {bound / whole:.6g} for {least} of {len(members)} jobs")
         total += weight * least
         of_job.update(dict.fromkeys(members, weight))
     _require(total > (jobs - 1) * max(of_job.values()), f"the groups for {jobs} jobs need fewer")
     return jobs, bound
-
-
-def graph_of(links: Any) -> tuple[Any, Any]:
-    """Per node its next nodes, each with the links there; per node the nodes before it."""
-    out: Any = defaultdict(lambda: defaultdict(list))
-    into: Any = defaultdict(lambda: defaultdict(list))
-    for link, (start, end, _) in enumerate(links):
-        out[start][end].append(link)
-        into[end][start].append(link)
-    return out, into
 
 
 class Cut:
@@ -113,91 +109,81 @@ class Cut:
     phase; a job in ``phases`` divides prices among its phases. With a ``unit`` only flows that stay whole count, and
     their demands in whole units."""
 
-    def __init__(self, plan: Any, graph: tuple[Any, Any], cut: Any) -> None:
-        links, price, unit, shared = plan["links"], dict(cut["prices"]), cut["unit"], None
-        parts, divided = defaultdict[int, Any](lambda: defaultdict(dict)), Counter[Any]()
-        _require(unit >= 0 and all(link >= 0 <= of for link, of in price.items()), "a price is negative")
+    def __init__(self, plan: Any, graph: Graph, cut: Any) -> None:
+        price, self._unit, self._whole = dict(cut["prices"]), cut["unit"], plan["denominator"]
+        self._single, self._rooms = len(price) == 1, Counter[int]()
+        for link, of in price.items():
+            self._rooms[plan["links"][link][2]] += of
+        parts, divided = defaultdict[Any, dict[int, int]](dict), Counter[Any]()
         for job, phase, link, part in cut["phases"]:
-            parts[job][phase][link] = part
+            parts[job, phase][link] = part
             divided[job, link] += part
-            _require(0 <= part and divided[job, link] <= price[link], "phases cost more than their link")
-        shared, cells = Walks(links, graph, price), defaultdict[Any, int](int)
+            _require(part >= 0 <= price[link] - divided[job, link], "phases cost more than their link")
+        _require(self._unit >= 0 and all(link >= 0 <= of for link, of in price.items()), "a price is negative")
+        every, nowhere, own = Walks(graph, price), Walks(graph, {}), {job for job, _ in parts}
+        walks = {cell: Walks(graph, of) for cell, of in parts.items()}
+        cells = Counter[Any]()
         for number in set(cut["flows"]):
             flow = plan["flows"][number]
             job, ends = flow["job"], (flow["from"], flow["to"], flow["hops"])
-            demand = [] if unit and flow["pieces"] > 1 else [(of, rate // (unit or 1)) for of, rate in flow["demand"]]
-            if job in parts:
-                own = Counter[int]()
-                for phase, rate in demand:
-                    own.update({link: part * rate for link, part in parts[job][phase].items()})
-                cells[job, 0] += Walks(links, graph, own).cheapest(*ends)
-            else:
-                cheapest = shared.cheapest(*ends)
-                for phase, rate in demand:
-                    cells[job, phase] += cheapest * rate
-        self.needs, self._unit, self._whole = _peaks(cells), unit, plan["denominator"]
-        self._rooms = [(of, links[link][2]) for link, of in price.items()]
+            for phase, rate in flow["demand"] if flow["pieces"] == 1 or not self._unit else ():
+                priced = walks.get((job, phase), nowhere) if job in own else every
+                cells[job, None if job in own else phase] += priced.cheapest(*ends) * (rate // (self._unit or 1))
+        self.needs = _peaks(cells)
 
     def proves(self, members: set[int], least: int, bound: int, worst: int) -> bool:
-        """Whether ``least`` of these jobs are at the bound or above in every routing with no job above ``worst``. If
-        fewer are, though those with the largest needs, all flows together have no room on the links of the cut."""
-        inside = sorted(self.needs.get(job, 0) for job in members)
-        low = sum(inside[: len(inside) - least + 1])
-        high, whole = sum(self.needs.values()) - low, self._whole * (self._unit or 1)
+        """Whether ``least`` of these jobs are at the bound or above it in every routing with no job above ``worst``. If
+        fewer are, even those with the largest needs, all flows together have no room on the links of the cut. All jobs
+        on a single link have its load."""
+        inside, total = sorted([self.needs.get(job, 0) for job in members]), sum(self.needs.values())
+        low = total if self._single and inside[0] else sum(inside[: len(inside) - least + 1])
         if not self._unit:
-            room = sum(price * capacity for price, capacity in self._rooms)
-            return low > 0 and (low * worst + high * bound) * whole >= room * bound * worst
-        fits = [(price, (bound * of - 1) // whole, worst * of // whole) for price, of in self._rooms]
-        _, below, most = fits[0]
-        if any((few, many) != (below, most) for _, few, many in fits):
-            return low > sum(price * few for price, few, _ in fits)
-        return low * most + high * below > below * most * sum(price for price, _, _ in fits)
+            room = sum(price * capacity for capacity, price in self._rooms.items())
+            return low > 0 and (low * worst + (total - low) * bound) * self._whole >= room * bound * worst
+        unit = self._whole * self._unit
+        fits = [(of, (bound * capacity - 1) // unit, worst * capacity // unit) for capacity, of in self._rooms.items()]
+        others = (total - low) * min(Fraction(below, most) for _, below, most in fits if most)
+        return low + others > sum(price * below for price, below, _ in fits)
+
+
+class Graph:
+    """``cables``: the number of links per pair of nodes; the nodes ``after`` each and ``before`` it."""
+
+    def __init__(self, links: Any) -> None:
+        self.links, self.cables = links, Counter([(start, end) for start, end, _ in links])
+        self.after, self.before = defaultdict[Any, set[Any]](set), defaultdict[Any, set[Any]](set)
+        for start, end in self.cables:
+            self.after[start].add(end)
+            self.before[end].add(start)
 
 
 class Walks:
-    """The cheapest by these prices of links, 0 where there is none. A price's own nodes get rows of their own."""
+    """The cheapest by these prices of links, 0 where there is none."""
 
-    def __init__(self, links: Any, graph: tuple[Any, Any], price: Any) -> None:
-        self._graph, self._known, self._price = graph, dict[Any, Any](), price
-        self._priced = defaultdict[Any, set[Any]](set), defaultdict[Any, set[Any]](set)
-        for start, end, _ in [links[link] for link in price]:
-            self._priced[0][start].add(end)
-            self._priced[1][end].add(start)
-
-    def _row(self, side: int, node: Any) -> dict[Any, Any]:
-        """Per neighbour the least price of a link."""
-        if (side, node) not in self._known:
-            around = self._graph[side][node]
-            self._known[side, node] = row = dict.fromkeys(around, 0)
-            for other in self._priced[side][node]:
-                row[other] = min([self._price.get(link, 0) for link in around[other]])
-        return self._known[side, node]
+    def __init__(self, graph: Graph, price: dict[int, int]) -> None:
+        self._graph, self._known, cables = graph, dict[Any, Any](), defaultdict[Any, list[int]](list)
+        for link, of in price.items():
+            cables[graph.links[link][0], graph.links[link][1]].append(of)
+        self._price = {ends: min(of) for ends, of in cables.items() if len(of) == graph.cables[ends]}
 
     def cheapest(self, src: Any, dst: Any, hops: int) -> Any:
-        """Sum of prices of a walk of so many links; infinite where there is none."""
+        """Sum of prices of a walk of so many links, two or more; infinite where there is none."""
         if (src, dst, hops) not in self._known:
-            out, into = self._row(0, src), self._row(1, dst)
-            if hops <= 2:
-                ways = [out[node] + into[node] for node in out.keys() & into.keys()] if hops == 2 else [out.get(dst, NONE)]
-            elif len(out) <= len(into):
-                ways = [price + self.cheapest(node, dst, hops - 1) for node, price in out.items()]
+            after, before, price = self._graph.after[src], self._graph.before[dst], self._price.get
+            if hops == 2:
+                ways = [price((src, node), 0) + price((node, dst), 0) for node in after & before]
+            elif len(after) <= len(before):
+                ways = [price((src, node), 0) + self.cheapest(node, dst, hops - 1) for node in after]
             else:
-                ways = [price + self.cheapest(src, node, hops - 1) for node, price in into.items()]
-            self._known[src, dst, hops] = min(ways, default=NONE)
+                ways = [self.cheapest(src, node, hops - 1) + price((node, dst), 0) for node in before]
+            self._known[src, dst, hops] = min(ways, default=float("inf"))
         return self._known[src, dst, hops]
-
-
-def _no_fraction(text: str) -> None:
-    raise ValueError(f"{text} is no integer")
-
-
-def read(text: str) -> Any:
-    """Raises ``ValueError`` for what is no JSON, or has numbers that are no integers."""
-    return json.loads(text, parse_float=_no_fraction, parse_constant=_no_fraction)
 
 
 if __name__ == "__main__":
     try:
-        sys.stdout.write(verify(read(open(sys.argv[1], encoding="utf-8").read())) + "\n")
-    except ValueError as error:
-        sys.exit(f"refused: {error}")
+        said, unchecked = verify(read(sys.argv[1]))
+    except (OSError, ValueError) as problem:
+        sys.exit(f"error: {problem}")
+    sys.stdout.write(f"{said}\n")
+    sys.exit(4 if unchecked else 0)

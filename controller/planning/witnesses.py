@@ -1,10 +1,10 @@
 """Witnesses of the levels of a plan: why no routing has smaller ones, as data that ``verify`` can check.
 
-A *cut* is a price per link. What flows cost at the least, whatever walks they take, is at most what the links of the cut
-have room for; so not all jobs can be below some level. Cuts are taken from NICs, from the bounds (``bounds``), and from the
-duals of the fluid optimum (``split_flows.lp``), in this order; with flows that stay whole also in units of their demands.
-A *group* are jobs of which at least so many must be at a level. A *proof* are groups that together need so many jobs:
-how many follows from weights, the dual of the least set of jobs that meets all groups.
+A *cut* is a price per link. What flows cost at the least, whatever walks they take, is at most what the links of the
+cut have room for; so not all jobs can be below some level. Cuts are taken from NICs, from the bounds (``bounds``), and
+from the duals of the fluid optimum (``split_flows.lp``), in this order; where flows stay whole also in units of their
+demands. A *group* are jobs of which at least so many must be at a level. A *proof* are groups that together need so
+many jobs: how many follows from weights, the dual of the fewest jobs that meet all groups.
 
 In: a problem, its plan, and the plan in integers (``certificate``). Out: cuts and proofs.
 """
@@ -24,12 +24,10 @@ from controller.planning.plan import Plan
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.split_flows.lp import Programme
 from controller.planning.split_flows.prices import dual_prices
-from controller.planning.verify import Cut, graph_of
+from controller.planning.verify import Cut, Graph
 
 _NEARLY = 1e-9
 """A bound may be so much (relative) below the level that it proves, before the whole tolerance is used."""
-_PROMISING = 0.45
-"""Of the level to be proven: cuts whose links are less full prove nothing. Rounding up doubles a bound at most."""
 _MOST_UNITS = 16
 _FINEST = 64
 _SECONDS = 20.0
@@ -37,11 +35,13 @@ _WEIGHTS = 10**6
 
 
 class _Source(NamedTuple):
-    """A cut without a unit: a dictionary as in the file, how full it is, and the units that may be tried."""
+    """A cut without a unit: a dictionary as in the file, how full it is, and the units that may be tried. With these
+    no bound is above ``highest``: whole flows, each on the emptiest link, do as well."""
 
     cut: dict[str, Any]
     level: float
-    units: Sequence[int]
+    units: Sequence[int] = ()
+    highest: float = 0.0
 
 
 class _Group(NamedTuple):
@@ -67,7 +67,7 @@ class Witnesses:
     def __init__(self, problem: Problem, plan: Plan, form: dict[str, Any]) -> None:
         self._problem, self._plan, self._form = problem, plan, form
         self._whole: int = form["denominator"]
-        self._graph = graph_of(form["links"])
+        self._graph = Graph(form["links"])
         self._sources = sorted([*self._of_nics(), *self._of_bounds()], key=lambda of: -of.level)
         self._made: dict[tuple[int, int], Cut] = {}
         self._priced = False
@@ -128,12 +128,15 @@ class Witnesses:
         peaks: defaultdict[int, int] = defaultdict(int)
         for (job, _), rate in cells.items():
             peaks[job] = max(peaks[job], rate)
-        level = sum(peaks.values()) / sum(self._form["links"][link][2] for link in links)
+        capacities = [self._form["links"][link][2] for link in links]
+        level = sum(peaks.values()) / sum(capacities)
         rates = sorted({rate for flow in crossing if flow["pieces"] == 1 for _, rate in flow["demand"]}, reverse=True)
         sizes = rates[:_MOST_UNITS] if units else []
         step = math.gcd(*rates)
         sizes += [step] if sizes and step not in sizes and step * _FINEST >= rates[-1] else []
-        return _Source({"prices": [[link, 1] for link in links], "phases": [], "flows": list(flows)}, level, sizes)
+        highest = level + sizes[0] / min(capacities) if sizes else 0.0
+        cut = {"prices": [[link, 1] for link in links], "phases": [], "flows": list(flows)}
+        return _Source(cut, level, sizes, highest)
 
     def _of_duals(self) -> Iterator[_Source]:
         """The duals of the fluid optimum, once."""
@@ -149,7 +152,7 @@ class Witnesses:
                 "phases": [[number[str(job)], phase, links[link], price] for job, phase, link, price in found.phases],
                 "flows": [index for index, flow in enumerate(self._form["flows"]) if flow["hops"] > 2],
             }
-            yield _Source(cut, math.inf, ())
+            yield _Source(cut, math.inf)
 
     # ---- proofs
 
@@ -169,7 +172,7 @@ class Witnesses:
         alone: set[int] = set()
         for with_units in (False, True):
             for number, source in enumerate(self._sources):
-                if source.level * self._whole < _PROMISING * bound:
+                if max(source.level, source.highest if with_units else 0.0) * self._whole * (1 + _NEARLY) < bound:
                     continue
                 for unit in source.units if with_units else (0,):
                     groups += self._of_cut((number, unit), bound, worst, alone)
