@@ -239,11 +239,7 @@ FAMILIES: tuple[Family, ...] = (
         lambda snapshot: (((listener,), end) for listener, end in snapshot.certificates_end.items()),
         ("listener",),
     ),
-    _one(
-        "signalbox_network_efficiency_ratio",
-        "1 / level of the worst job; no series while no level is known.",
-        lambda s: s.network_efficiency,
-    ),
+    _one("signalbox_network_efficiency_ratio", "1 / worst known job level.", lambda s: s.network_efficiency),
     # switches
     _one("signalbox_switches", "Connected switches.", lambda s: len(s.fabric.switches)),
     _per_switch("signalbox_switch_in_sync", "1 when the switch holds exactly its rules.", lambda s: s.in_sync),

@@ -38,7 +38,7 @@ def running(data: st.DataObject, problem: Problem) -> Problem:
     return pinned(problem, routes)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
 @given(random_problems, st.data())
 def test_cycles_lead_to_the_best_plan_or_a_group_is_named(problem: Problem, data: st.DataObject) -> None:
     problem = running(data, problem)
