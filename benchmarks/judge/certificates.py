@@ -117,7 +117,7 @@ def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
         for kind, what, refused, harmless in plan["mutants"]
     )
     outcomes = ("refused", "accepted", "harmless, refused", "harmless, accepted")
-    mutants = [
+    mutants: list[dict[str, Any]] = [
         {"kind": kind, "changed": what, **{outcome: counts[kind, what, outcome] for outcome in outcomes}}
         for kind, what in sorted({(kind, what) for kind, what, _ in counts})
     ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -24,18 +23,18 @@ def follows(plan: Any) -> bool:
 
 def levels(plan: Any) -> list[Fraction]:
     """Per job, of its routes."""
-    loads: defaultdict[int, defaultdict[tuple[int, Any], Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+    loads: defaultdict[int, defaultdict[tuple[int, Any], int]] = defaultdict(lambda: defaultdict(int))
     for flow in plan["flows"]:
         for share, path in flow["route"]:
             for phase, rate in flow["demand"]:
                 for link in path:
-                    loads[link][flow["job"], phase] += Fraction(share * rate, plan["denominator"])
+                    loads[link][flow["job"], phase] += share * rate
     found = [Fraction(1)] * len(plan["jobs"])
     for link, cells in loads.items():
         jobs = {job for job, _ in cells}
-        load = sum((max(of for (own, _), of in cells.items() if own == job) for job in jobs), Fraction(0))
+        peaks = sum(max(of for (own, _), of in cells.items() if own == job) for job in jobs)
         for job in jobs:
-            found[job] = max(found[job], load / plan["links"][link][2])
+            found[job] = max(found[job], Fraction(peaks, plan["denominator"] * plan["links"][link][2]))
     return found
 
 
@@ -49,6 +48,9 @@ class _Plan:
         self._plan, self._whole = plan, plan["denominator"]
         self._links: list[list[Any]] = plan["links"]
         self._walks: dict[tuple[Any, Any, int], list[tuple[int, ...]]] = {}
+        self._out: defaultdict[Any, list[tuple[int, Any]]] = defaultdict(list)
+        for link, (start, end, _) in enumerate(self._links):
+            self._out[start].append((link, end))
 
     def holds(self) -> bool:
         plan, whole = self._plan, self._whole
@@ -83,18 +85,16 @@ class _Plan:
         )
 
     def between(self, flow: Any) -> list[tuple[int, ...]]:
-        ends = flow["from"], flow["to"], flow["hops"]
-        if ends not in self._walks:
-            self._walks[ends] = list(self._from(*ends))
-        return self._walks[ends]
+        return self._from(flow["from"], flow["to"], flow["hops"])
 
-    def _from(self, here: Any, to: Any, hops: int) -> Iterator[tuple[int, ...]]:
-        if hops == 0 and here == to:
-            yield ()
-        elif hops > 0:
-            for link, (start, end, _) in enumerate(self._links):
-                if start == here:
-                    yield from ((link, *rest) for rest in self._from(end, to, hops - 1))
+    def _from(self, here: Any, to: Any, hops: int) -> list[tuple[int, ...]]:
+        if hops <= 0:
+            return [()] if hops == 0 and here == to else []
+        if (here, to, hops) not in self._walks:
+            self._walks[here, to, hops] = [
+                (link, *rest) for link, end in self._out[here] for rest in self._from(end, to, hops - 1)
+            ]
+        return self._walks[here, to, hops]
 
     def _proves(self, proof: Any, exact: list[Fraction]) -> bool:
         jobs, groups = proof["jobs"], [(set(group["jobs"]), group["least"]) for group in proof["groups"]]
@@ -129,7 +129,7 @@ class _Plan:
         of_others = sum(need.values()) - of_low
         if not unit:
             room = sum(of * capacity[link] for link, of in price.items())
-            return of_low > 0 and of_low / bound + of_others / highest >= room
+            return bool(of_low > 0 and of_low / bound + of_others / highest >= room)
         below = {link: math.ceil(bound * capacity[link] / unit) - 1 for link in price}
         most = {link: math.floor(highest * capacity[link] / unit) for link in price}
         part = min(Fraction(below[link], most[link]) for link in price if most[link])

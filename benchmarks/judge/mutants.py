@@ -5,11 +5,11 @@ In: a file as plain data, and a random generator. Out: changed copies, each with
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from fractions import Fraction
 from typing import Any
 
@@ -26,6 +26,10 @@ def levelled(plan: Any) -> Any:
     return plan
 
 
+def _copy(data: Any) -> Any:
+    return json.loads(json.dumps(data))
+
+
 # ---- claims
 
 
@@ -34,7 +38,7 @@ def boasting(plan: Any, walks: Callable[[Any], list[list[int]]], rng: random.Ran
     ``walks``: those that a flow may take."""
     best = sorted(levels(plan), reverse=True)
     for _ in range(8):
-        mutant = deepcopy(plan)
+        mutant = _copy(plan)
         for flow in rng.sample(mutant["flows"], min(len(mutant["flows"]), rng.randint(1, 4))):
             flow["route"] = [[plan["denominator"], rng.choice(walks(flow))]]
         worse = sorted(levels(mutant), reverse=True)
@@ -65,7 +69,7 @@ def _claiming(plan: Any, rng: random.Random) -> Any:
             for group in proof["groups"]:
                 group["least"] = rng.randint(1, len(group["jobs"]))
     if proofs and rng.random() < 0.5:
-        further = deepcopy(proofs[-1])
+        further = _copy(proofs[-1])
         further["jobs"], further["bound"] = len(claimed), claimed[-1]
         proofs.append(further)
     plan["proofs"] = proofs
@@ -77,7 +81,7 @@ def _claiming(plan: Any, rng: random.Random) -> Any:
 
 def changed(plan: Any, rng: random.Random) -> tuple[str, Any]:
     """One change of a witness, or of the problem; of the latter half with the levels that follow from it."""
-    mutant = deepcopy(plan)
+    mutant = _copy(plan)
     if plan["proofs"] and rng.random() < 0.7:
         name, change = rng.choice(list(_OF_WITNESSES.items()))
         change(mutant, rng)

@@ -110,7 +110,7 @@ class Cut:
     their demands in whole units."""
 
     def __init__(self, plan: Any, graph: Graph, cut: Any) -> None:
-        price, self._unit, self._whole = dict(cut["prices"]), cut["unit"], plan["denominator"]
+        price, self._unit, self._whole = dict(cut["prices"]), int(cut["unit"]), int(plan["denominator"])
         self._single, self._rooms = len(price) == 1, Counter[int]()
         for link, of in price.items():
             self._rooms[plan["links"][link][2]] += of
