@@ -58,7 +58,7 @@ def levels_of(plan: Any) -> list[int]:
     for number, flow in enumerate(plan["flows"]):
         job, demand, shares = flow["job"], flow["demand"], [share for share, _ in flow["route"]]
         sound = 0 <= job < len(jobs) and all(rate > 0 for _, rate in demand)
-        sound = sound and min(shares) > 0 and sum(shares) == whole and len(shares) <= flow["pieces"]
+        sound = sound and min(shares, default=0) > 0 and sum(shares) == whole and len(shares) <= flow["pieces"]
         for share, path in flow["route"]:
             hops = [links[link] for link in path]
             sound = sound and min(path) >= 0 and len(path) == flow["hops"] and hops[-1][1] == flow["to"]
@@ -142,7 +142,7 @@ class Cut:
             return low > 0 and (low * worst + (total - low) * bound) * self._whole >= room * bound * worst
         unit = self._whole * self._unit
         fits = [(of, (bound * capacity - 1) // unit, worst * capacity // unit) for capacity, of in self._rooms.items()]
-        others = (total - low) * min(Fraction(below, most) for _, below, most in fits if most)
+        others = (total - low) * min([Fraction(below, most) for _, below, most in fits if most], default=0)
         return low + others > sum(price * below for price, below, _ in fits)
 
 

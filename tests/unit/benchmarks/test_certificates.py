@@ -1,0 +1,103 @@
+"""Certificates of random instances and their changed copies: the checker and the second decision agree, and the
+command."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.judge.adapter import certificate_of
+from benchmarks.judge.certificates import judged, summary
+from benchmarks.judge.implied import follows, levels, walks
+from benchmarks.judge.instances import generate
+from benchmarks.judge.mutants import boasting, changed, refuted
+from controller.planning.problem import PlanLimits
+from controller.planning.verify import verify
+
+LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
+WITH_PROOF = 51
+"""An instance whose whole flows need a level above 1."""
+
+
+@pytest.fixture(scope="module")
+def plan() -> Any:
+    return certificate_of(generate(WITH_PROOF), 1, LIMITS)
+
+
+def accepted(plan: Any) -> bool:
+    try:
+        verify(plan)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_certificates_are_accepted_and_what_does_not_follow_is_refused(seed: int) -> None:
+    record = judged(seed, LIMITS)
+    assert all(plan["accepted"] and plan["follows"] for plan in record["plans"])
+    mutants = [mutant for plan in record["plans"] for mutant in plan["mutants"]]
+    assert [mutant for mutant in mutants if not mutant[2] and not mutant[3]] == []
+    found = summary([record], 0)
+    assert found["wrong"] == []
+    assert found["certificates"] == 3
+
+
+def test_the_checker_and_the_second_decision_agree_on_changed_copies(plan: Any) -> None:
+    assert plan["proofs"]
+    agreed = []
+    for seed in range(300):
+        what, mutant = changed(plan, random.Random(seed))
+        if accepted(mutant):
+            assert follows(mutant), what
+        agreed.append((accepted(mutant), follows(mutant)))
+    assert {(False, False), (True, True)} <= set(agreed)
+
+
+def test_worse_routes_that_claim_to_be_the_best_are_refuted_by_the_better_ones(plan: Any) -> None:
+    best = sorted(levels(plan), reverse=True)
+    found = [boasting(plan, lambda flow: walks(plan, flow), random.Random(seed)) for seed in range(20)]
+    boasts = [mutant for mutant in found if mutant]
+    assert boasts
+    for mutant in boasts:
+        assert refuted(sorted(levels(mutant), reverse=True), best)
+        assert mutant["proven"] == len(best)
+        assert not accepted(mutant)
+        assert not follows(mutant)
+
+
+def test_levels_are_refuted_by_smaller_ones_after_none_that_are_larger() -> None:
+    claimed = [Fraction(3), Fraction(2)]
+    assert refuted(claimed, [Fraction(3), Fraction(1)])
+    assert refuted(claimed, [Fraction(2), Fraction(2)])
+    assert not refuted(claimed, [Fraction(4), Fraction(1)])
+    assert not refuted(claimed, claimed)
+
+
+def test_the_second_decision_does_not_import_the_controller() -> None:
+    code = "import sys, benchmarks.judge.implied, benchmarks.judge.mutants; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not [name for name in loaded if name.partition(".")[0] == "controller"]
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    arguments = ["benchmarks", "certificates", "--count", "3", "--seed", str(WITH_PROOF), "--out", str(tmp_path / "c")]
+    for extra in (["--json"], []):
+        monkeypatch.setattr(sys, "argv", [*arguments, *extra])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert not stopped.value.code
+        out = capsys.readouterr().out
+        if extra:
+            found = json.loads(out)
+            assert (found["certificates"], found["left"], found["wrong"]) == (3, 0, [])
+        else:
+            assert "3 certificates, 0 left" in out
