@@ -52,40 +52,34 @@ def _require(holds: bool, otherwise: str) -> None:
 
 def levels_of(plan: Any) -> list[int]:
     """Per job, rounded up. Raises ``ValueError`` for a flow on a path that it may not take."""
-    links, jobs, whole = plan["links"], plan["jobs"], plan["denominator"]
-    _require(whole > 0 and all(capacity > 0 for _, _, capacity in links), "a link has no capacity")
-    loads: list[dict[Any, int]] = [{} for _ in links]
+    starts, ends, capacities = zip(*plan["links"], strict=True)
+    start, end, jobs, whole = starts.__getitem__, ends.__getitem__, len(plan["jobs"]), plan["denominator"]
+    _require(whole > 0 and min(capacities) > 0, "a link has no capacity")
+    loads = defaultdict[Any, dict[int, int]](lambda: defaultdict(int))
     for number, flow in enumerate(plan["flows"]):
-        job, demand, shares = flow["job"], flow["demand"], [share for share, _ in flow["route"]]
-        sound = 0 <= job < len(jobs) and all(rate > 0 for _, rate in demand)
-        sound = sound and min(shares, default=0) > 0 and sum(shares) == whole and len(shares) <= flow["pieces"]
-        for share, path in flow["route"]:
-            hops = [links[link] for link in path]
-            sound = sound and min(path) >= 0 and len(path) == flow["hops"] and hops[-1][1] == flow["to"]
-            sound = sound and [start for start, _, _ in hops] == [flow["from"], *(end for _, end, _ in hops[:-1])]
+        job, demand, route, hops, left = flow["job"], flow["demand"], flow["route"], flow["hops"], whole
+        sound = 0 <= job < jobs and len(route) <= flow["pieces"]
+        for share, path in route:
+            left -= share
+            sound = sound and share > 0 and len(path) == hops and min(path) >= 0
+            sound = sound and [flow["from"], *map(end, path)] == [*map(start, path), flow["to"]]
             for phase, rate in demand:
-                cell, part = (job, phase), rate * share
+                cell, part = loads[job, phase], rate * share
+                sound = sound and rate > 0
                 for link in path:
-                    cells = loads[link]
-                    cells[cell] = cells.get(cell, 0) + part
-        if not sound:
+                    cell[link] += part
+        if not sound or left:
             raise ValueError(f"flow {number} has a route that it may not have")
-    levels = [whole] * len(jobs)
-    for (_, _, capacity), cells in zip(links, loads, strict=True):
-        peaks = _peaks(cells) if cells else {}
-        load = -(-sum(peaks.values()) // capacity)
-        for job in peaks:
-            levels[job] = max(load, levels[job])
-    return levels
-
-
-def _peaks(cells: dict[Any, int]) -> dict[int, int]:
-    """Per job its largest phase."""
-    peaks: dict[int, int] = {}
-    for (job, _), rate in cells.items():
-        if rate > peaks.get(job, 0):
-            peaks[job] = rate
-    return peaks
+    peaks: list[dict[int, int]] = [{} for _ in range(jobs)]
+    for (job, _), cell in loads.items():
+        own = peaks[job]
+        peaks[job] = {at: max(own.get(at, 0), cell.get(at, 0)) for at in own.keys() | cell.keys()} if own else cell
+    total = defaultdict[int, int](int)
+    for of_job in peaks:
+        for link, rate in of_job.items():
+            total[link] += rate
+    load = {link: -(-rate // capacities[link]) for link, rate in total.items()}
+    return [max([whole, *(load[link] for link in of_job)]) for of_job in peaks]
 
 
 def _bound(cuts: list[Cut], proof: Any, levels: list[int], whole: int) -> tuple[int, int]:
@@ -129,7 +123,9 @@ class Cut:
             for phase, rate in flow["demand"] if flow["pieces"] == 1 or not self._unit else ():
                 priced = walks.get((job, phase), nowhere) if job in own else every
                 cells[job, None if job in own else phase] += priced.cheapest(*ends) * (rate // (self._unit or 1))
-        self.needs = _peaks(cells)
+        self.needs = dict[int, int]()
+        for (job, _), need in cells.items():
+            self.needs[job] = max(need, self.needs.get(job, 0))
 
     def proves(self, members: set[int], least: int, bound: int, worst: int) -> bool:
         """Whether ``least`` of these jobs are at the bound or above it in every routing with no job above ``worst``. If
