@@ -27,9 +27,9 @@ from controller.planning.problem import PlanLimits, Routes
 from controller.scenarios.fabrics import leaf_spine, without
 from controller.scenarios.generator import jobs_of
 from controller.scenarios.scenario import problem_of
+from controller.tables.pins import Pins, PinSet
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, stages_between
-from controller.tables.running_routes import Pins, PinSet
 
 Row = dict[str, str | float]
 

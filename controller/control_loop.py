@@ -116,16 +116,15 @@ class ControlLoop:
 
     def _derive_rules(self, now: float) -> list[Command]:
         """What switches should hold, and the first stage of what they do not hold yet."""
-        s = self.state
+        s, d = self.state, self.derived
         if not s.phases.urgent and self._is_due(Work.RULES, now):
             self._pending |= at_once(Work.STAGE)
             if s.phases.adopting:
-                s.wanted = s.wanted._replace(rules=self.derived.adopting_rules())
+                s.wanted = s.wanted._replace(rules=d.adopting_rules())
             else:
-                keep_unknown = now < s.adoption.unknown_kept_until
-                rules = self.derived.rules_and_unknown() if keep_unknown else self.derived.rules()
-                s.want(self.derived.pins(), rules, self.derived.counted_links.later(), now)
-                self.derived.flows()  # the next plan's, of the jobs that have changed: all at once would take long
+                rules = d.rules_and_unknown() if now < s.adoption.unknown_kept_until else d.rules()
+                s.want(d.pins(), rules, d.counted_links.later(), now)
+                d.flows()  # the next plan's, of the jobs that have changed: all at once would take long
         return self._stage(now)
 
     def _stage(self, now: float) -> list[Command]:

@@ -37,10 +37,12 @@ class FieldProblem:
 
 class SignalboxError(Exception):
     """Base of every error that is the caller's to read. ``about``: what a program needs of the message, by names that
-    ``docs/reference/api.md`` has."""
+    ``docs/reference/api.md`` has. ``reason``: of one that came from the API, the name in ``ErrorReason`` without
+    its prefix; empty where it has none."""
 
     def __init__(self, message: str = "", about: Mapping[str, object] = MappingProxyType({})) -> None:
         super().__init__(message)
+        self.reason = ""
         self.about = {name: str(value) for name, value in about.items()}
 
 
@@ -82,6 +84,8 @@ class Gone(StrEnum):
 class NotFound(SignalboxError):
     """No such job, host or switch. ``reason``: of a job that has ended, how."""
 
+    reason: Gone
+
     def __init__(
         self, message: str, reason: Gone = Gone.NO_SUCH_JOB, about: Mapping[str, object] = MappingProxyType({})
     ) -> None:
@@ -107,6 +111,10 @@ class Conflict(SignalboxError):
 
 class ConcurrentUpdate(Conflict):
     """The job was updated at the same time: the request is to be made anew from what it is now."""
+
+
+class Superseded(Conflict):
+    """Another request asked for something else before this one was carried out to its end."""
 
 
 class NotAnnounced(Conflict):

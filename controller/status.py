@@ -187,11 +187,14 @@ class StatusBoard:
     """Holds the newest ``Status``. Written by the loop's thread, read by any. ``api_refused``: how often the API has
     refused or ended something of its clients, by reason; written by its thread. ``reload_refused``: whether the latest
     SIGHUP changed nothing, because something was wrong. ``certificates_end``: of each listener with TLS, in seconds
-    since 1970. Both are written by who reads the files."""
+    since 1970. Both are written by who reads the files. ``has_standby``: whether another controller waits for this
+    one's end. ``metrics_refused``: as ``api_refused``, of scrapers."""
 
     def __init__(self) -> None:
         self.api_refused: Mapping[str, int] = {}
+        self.metrics_refused: Mapping[str, int] = {"tls": 0}
         self.reload_refused = False
+        self.has_standby: Callable[[], bool] = lambda: False
         self.certificates_end: Mapping[str, float] = {}
         self._lock = threading.Lock()
         self._status = Status()

@@ -34,7 +34,7 @@ from controller.core.messages import Command, Message
 from controller.fabric.messages import LinkSeen, SwitchConnected
 from controller.fabric.topology import Fabric
 from controller.jobs.store import StateStore
-from controller.planning import worker
+from controller.planning import target, worker
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan, PlanTimes
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whole
@@ -244,7 +244,7 @@ def main(
     signal.signal(signal.SIGUSR1, lambda *_: clock.begin())
     if fabric:
         vars(serve)["run_hub"], vars(serve)["Outbox"] = Switches(fabric_of(fabric)), Outbox
-        vars(worker)["plan"], vars(worker)["baseline_levels"] = dealt_plan, lambda *_: {}
+        vars(target)["plan"], vars(worker)["baseline_levels"] = dealt_plan, lambda *_: {}
     try:
         status = serve.serve(load(config))
     finally:

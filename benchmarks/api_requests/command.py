@@ -145,6 +145,7 @@ class _Run:
 
     def _send_raw(self, number: str, sent: Raw) -> None:
         status = send_raw(self.controller.address.removeprefix("unix:"), sent)
+        self.ledger.open(Case(sent.what, sent.path, (sent.message,)))
         self.result.kinds["raw"] += 1
         self._judge(number, str(sent), sent.wrong(status))
 

@@ -46,10 +46,10 @@ class Ledger:
                     self._keep(response.job)
 
     def open(self, case: Case) -> None:
-        """It was sent, and its answer will not come."""
-        job_id = _job_id(_request(case))
-        self.jobs.pop(job_id, None)
-        self.undecided.add(job_id)
+        """It was sent, and its answer is not known."""
+        if case.path in _CHANGES and (job_id := _job_id(_request(case))):
+            self.jobs.pop(job_id, None)
+            self.undecided.add(job_id)
 
     def _deregistered(self, request: pb.DeregisterJobRequest) -> None:
         """With ``force`` the token does not count. Else OK is also the answer when the registration of the token had

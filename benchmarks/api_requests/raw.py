@@ -35,11 +35,12 @@ Header = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """``data``: all that is sent on a new connection."""
+    """``data``: all that is sent on a new connection. ``message``: the request in it, which may be understood."""
 
     what: str
     path: str
     data: bytes
+    message: bytes = b""
 
     def wrong(self, status: str) -> str:
         """What must not be. gRPC by itself answers frames that break its protocol with INTERNAL, and a path that is not
@@ -55,7 +56,7 @@ def raw(seed: int, number: int) -> Raw:
     path = rng.choice(tuple(METHODS))
     what, make = rng.choice(_KINDS)
     message = correct(rng, path, Known()).SerializeToString(deterministic=True)
-    return Raw(what, path, _PREFACE + _frame(_SETTINGS) + make(rng, path.encode(), message))
+    return Raw(what, path, _PREFACE + _frame(_SETTINGS) + make(rng, path.encode(), message), message)
 
 
 def call(path: bytes, message: bytes, *more: Header) -> bytes:

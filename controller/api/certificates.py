@@ -60,13 +60,14 @@ def _configuration(files: TlsFiles | None) -> grpc.ServerCertificateConfiguratio
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """``tls_ca``: PEM file with the authorities that sign the controller's certificate; with it the connection uses
-    TLS. ``tls_certificate``, ``tls_key``: PEM files of the client itself. ``token_file``: has one token."""
+    """Paths of files. ``tls_ca``: PEM file with the authorities that sign the controller's certificate; with it the
+    connection uses TLS. ``tls_certificate``, ``tls_key``: PEM files of the client itself. ``token_file``: has one
+    token."""
 
-    tls_ca: Path | None = None
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    token_file: Path | None = None
+    tls_ca: Path | str | None = None
+    tls_certificate: Path | str | None = None
+    tls_key: Path | str | None = None
+    token_file: Path | str | None = None
 
     @classmethod
     def of_environment(cls) -> Credentials:
@@ -80,9 +81,10 @@ class Credentials:
         self._refuse_incomplete()
         if self.tls_ca is None or address.startswith("unix:"):
             return grpc.insecure_channel(address, options)
-        own = (_read_secret(self.tls_key), _read(self.tls_certificate))
-        InvalidInput.refuse(client_problems(self.tls_ca, self.tls_certificate, self.tls_key))
-        return grpc.secure_channel(address, grpc.ssl_channel_credentials(_read(self.tls_ca), *own), options)
+        authorities, certificate, key = Path(self.tls_ca), _path(self.tls_certificate), _path(self.tls_key)
+        own = (_read_secret(key), _read(certificate))
+        InvalidInput.refuse(client_problems(authorities, certificate, key))
+        return grpc.secure_channel(address, grpc.ssl_channel_credentials(_read(authorities), *own), options)
 
     def metadata(self, address: str) -> tuple[tuple[str, str], ...]:
         """Of every call. Raises ``InvalidInput``, also where others could read the token, in its file or on its way,
@@ -92,7 +94,7 @@ class Credentials:
             return ()
         if self.tls_ca is None and not address.startswith("unix:") and not _only_here(address):
             raise InvalidInput.of("--token-file", f"a token is sent to {address} only through TLS: give --tls-ca too")
-        token = (_read_secret(self.token_file) or b"").decode(errors="replace").strip()
+        token = (_read_secret(Path(self.token_file)) or b"").decode(errors="replace").strip()
         if not token.isascii() or not token.isprintable() or not token or " " in token:
             raise InvalidInput.of(str(self.token_file), "is no file with one token")
         return (("authorization", f"Bearer {token}"),)
@@ -122,6 +124,10 @@ def _only_here(address: str) -> bool:
         return is_loopback(host)
     except (OSError, UnicodeError):
         raise InvalidInput.of("--address", f"'{host}' cannot be resolved to an address") from None
+
+
+def _path(given: Path | str | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def _read(path: Path | None) -> bytes | None:

@@ -49,10 +49,14 @@ _RETRY = {
                 "backoffMultiplier": 3,
                 "retryableStatusCodes": ["UNAVAILABLE"],
             },
-        }
+        },
+        {"name": [{"service": "grpc.health.v1.Health"}]},
     ]
 }
-"""gRPC A6: a call that UNAVAILABLE ended is sent again, up to three times."""
+"""gRPC A6: a call that UNAVAILABLE ended is sent again, up to three times; but not the one of ``_cause``."""
+
+PROBE_S = 0.2
+"""For that one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,7 @@ class Client:
         self._tokens: dict[str, str] = {}
         self._request_ids: dict[str, str] = {}
         self._jobs: Any = pb_grpc.JobServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._probe: Any = self._channel.unary_unary("/grpc.health.v1.Health/Check")
         self._controller: Any = pb_grpc.ControllerServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> Self:
@@ -179,11 +184,12 @@ class Client:
         response: pb.UpdateJobResponse = self._call(self._jobs.UpdateJob, request)
         return response.job
 
-    def deregister_job(self, job_id: str, lease_token: str | None = None, force: bool = False) -> None:
-        """End a job; again with the same token is no error. ``force``: without the token. Raises ``NotFound`` and
-        ``WrongLeaseToken``."""
+    def deregister_job(self, job_id: str, lease_token: str | None = None, force: bool = False, uid: str = "") -> None:
+        """End a job; again with the same token, or ``uid``, is no error. ``force``: without the token, then ``uid``
+        names the registration, empty for whichever has the id. Raises ``NotFound`` and ``WrongLeaseToken``."""
         token = self._token(job_id, lease_token)
-        self._call(self._jobs.DeregisterJob, pb.DeregisterJobRequest(job_id=job_id, lease_token=token, force=force))
+        request = pb.DeregisterJobRequest(job_id=job_id, lease_token=token, force=force, uid=uid)
+        self._call(self._jobs.DeregisterJob, request)
 
     def renew_lease(self, job_id: str, lease_token: str | None = None) -> float:
         """Returns the seconds left. Raises ``NotFound`` when the job has ended; the error's ``reason`` says how; and
@@ -216,10 +222,12 @@ class Client:
     # Watches go on until they are closed; ``resuming`` opens them again after the controller could not be reached.
 
     def watch_routes(
-        self, job_id: JobId | str, resume_token: str = ""
+        self, job_id: JobId | str, resume_token: str = "", uid: str = ""
     ) -> Generator[pb.WatchRoutesResponse, None, None]:
-        """The job's routes now and whenever they change. Raises ``NotFound`` when the job goes."""
-        return self._watch(self._jobs.WatchRoutes, pb.WatchRoutesRequest(job_id=job_id, resume_token=resume_token))
+        """The job's routes now and whenever they change. ``uid``: of the registration, empty for that of the token, or
+        the one that has the id. Raises ``NotFound`` with how it ended when the registration is over."""
+        request = pb.WatchRoutesRequest(job_id=job_id, resume_token=resume_token, uid=uid)
+        return self._watch(self._jobs.WatchRoutes, request)
 
     def watch_jobs(self, resume_token: str = "") -> Generator[pb.WatchJobsResponse, None, None]:
         """All jobs, then those that change or end."""
@@ -297,4 +305,19 @@ class Client:
         try:
             return method(request, timeout=max(self._timeout_s, at_least_s), metadata=self._metadata)
         except grpc.RpcError as error:
-            raise_ours(error, self._address)
+            raise_ours(self._cause(error), self._address)
+
+    def _cause(self, error: grpc.RpcError) -> grpc.RpcError:
+        """A call whose time is over while it is sent again does not say why it failed before: another call does, while
+        there is no connection."""
+        if _ended_with(grpc.StatusCode.DEADLINE_EXCEEDED, error):
+            try:
+                self._probe(b"", timeout=PROBE_S)
+            except grpc.RpcError as found:
+                return found if _ended_with(grpc.StatusCode.UNAVAILABLE, found) else error
+        return error
+
+
+def _ended_with(code: grpc.StatusCode, error: Any) -> bool:
+    """By gRPC on this side: the controller sends details."""
+    return error.code() is code and not error.trailing_metadata()

@@ -23,12 +23,23 @@ from controller.errors import (
     Gone,
     InvalidInput,
     NotAllowed,
+    NotAnnounced,
     NotFound,
+    NotKnownYet,
     SignalboxError,
+    Superseded,
     Unauthenticated,
     Unavailable,
     WrongLeaseToken,
 )
+
+_BY_REASON: dict[str, type[SignalboxError]] = {
+    "WRONG_LEASE_TOKEN": WrongLeaseToken,
+    "CONNECTIONS_NOT_ANNOUNCED": NotAnnounced,
+    "NOT_KNOWN_YET": NotKnownYet,
+    "SUPERSEDED": Superseded,
+}
+"""Where a status stands for several errors."""
 
 _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
@@ -41,6 +52,8 @@ _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
 
 _REASONS = {
     "Connection refused": "no process listens there; is the controller running?",
+    "Network is unreachable": "there is no route to it",
+    "No route to host": "there is no route to it, or a firewall is before it",
     "No such file or directory": "there is no such socket; is it running?",
     "Permission denied": "this user may not open the socket",
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not for this address, or not of an authority in --tls-ca",
@@ -70,22 +83,22 @@ def raise_ours(error: grpc.RpcError, address: str) -> NoReturn:
     info = _info(error)
     ours = _ours(error, info.reason, address)
     ours.about = dict(info.metadata)
+    if ours.reason != info.reason:
+        ours.reason = info.reason
     raise ours from (error if type(ours) is SignalboxError else None)
 
 
 def _ours(error: grpc.Call, reason: str, address: str) -> SignalboxError:
     code, text = error.code(), error.details() or ""
     if code is grpc.StatusCode.INVALID_ARGUMENT:
-        return InvalidInput(_problems(error) or (FieldProblem("", text),))
+        return InvalidInput((*_problems(error), *_left_out(text)) or (FieldProblem("", text),))
     retry_s = _retry_s(error)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return Exhausted(_oversized(text) or text, retry_s=retry_s)
     if code is grpc.StatusCode.NOT_FOUND and reason in tuple(Gone):
         return NotFound(text, Gone(reason))
-    if reason == "WRONG_LEASE_TOKEN":
-        return WrongLeaseToken(text)
-    if code in _ERRORS:
-        return _ERRORS[code](text)
+    if kind := _BY_REASON.get(reason) or _ERRORS.get(code):
+        return kind(text)
     if reason == "NOT_SAVED":
         return Unavailable(text, retry_s or 0.0)
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
@@ -112,7 +125,7 @@ def _oversized(text: str) -> str | None:
 
 
 def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
-    """The fields of the status's ``google.rpc.BadRequest`` details; the server may have left some out."""
+    """The fields of the status's ``google.rpc.BadRequest`` details."""
     found = []
     for detail in _details(error):
         request = error_details_pb2.BadRequest()
@@ -120,6 +133,12 @@ def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
             # Of a spec the caller has the fields in a file or an object of its own.
             found += [FieldProblem(v.field.removeprefix("spec."), v.description) for v in request.field_violations]
     return tuple(found)
+
+
+def _left_out(text: str) -> tuple[FieldProblem, ...]:
+    """How many more there are, which only the message says."""
+    more = re.search(r"; (and \d+ more)$", text)
+    return (FieldProblem("", more[1]),) if more else ()
 
 
 def _info(error: grpc.Call) -> error_details_pb2.ErrorInfo:

@@ -105,7 +105,7 @@ def replan_bytes(outcome: ReplanOutcome, status: Status) -> bytes:
 
 
 def routes_message(job: JobStatus, fabric: Fabric) -> pb.WatchRoutesResponse:
-    message = pb.WatchRoutesResponse(generation=job.routes_generation)
+    message = pb.WatchRoutesResponse(generation=job.routes_generation, uid=job.uid)
     for flow, route in sorted(job.routes.items(), key=itemgetter(0)):
         _fill_route(message.routes.add(), flow, route, job.dividing, fabric)
     return message

@@ -29,6 +29,7 @@ from controller.errors import (
     NotFound,
     NotKnownYet,
     SignalboxError,
+    Superseded,
     Unauthenticated,
     Unavailable,
     WrongLeaseToken,
@@ -72,6 +73,7 @@ _KINDS: dict[type[BaseException], _Kind] = {
     WrongLeaseToken: _Kind(grpc.StatusCode.PERMISSION_DENIED, pb.ERROR_REASON_WRONG_LEASE_TOKEN),
     Conflict: _Kind(grpc.StatusCode.FAILED_PRECONDITION, pb.ERROR_REASON_CONFLICT),
     ConcurrentUpdate: _Kind(grpc.StatusCode.ABORTED, pb.ERROR_REASON_CONCURRENT_UPDATE),
+    Superseded: _Kind(grpc.StatusCode.ABORTED, pb.ERROR_REASON_SUPERSEDED),
     NotAnnounced: _Kind(grpc.StatusCode.FAILED_PRECONDITION, pb.ERROR_REASON_CONNECTIONS_NOT_ANNOUNCED),
     NotKnownYet: _Kind(grpc.StatusCode.FAILED_PRECONDITION, pb.ERROR_REASON_NOT_KNOWN_YET),
     Exhausted: _Kind(grpc.StatusCode.RESOURCE_EXHAUSTED, pb.ERROR_REASON_LIMIT_REACHED),
@@ -91,8 +93,10 @@ def status_of(error: BaseException) -> status_pb2.Status:
     code, reason = _kind(error)
     text = "internal error; the controller's log has it"
     if isinstance(error, InvalidInput):
-        error = InvalidInput(_shown(error.problems))
-    if isinstance(error, SignalboxError):
+        found, error = len(error.problems), InvalidInput(_shown(error.problems))
+        left_out = found - len(error.problems)
+        text = f"{error}; and {left_out} more" if left_out else str(error)
+    elif isinstance(error, SignalboxError):
         text = _ascii(str(error))[:MAX_MESSAGE_BYTES]
     name = error.reason.value if isinstance(error, NotFound) else reason_name(reason)
     about = {key: _ascii(value)[:MAX_ABOUT_CHARS] for key, value in getattr(error, "about", {}).items()}
@@ -137,7 +141,7 @@ def _packed(detail: Message) -> any_pb2.Any:
 
 
 def _shown(problems: tuple[FieldProblem, ...]) -> tuple[FieldProblem, ...]:
-    """The first problems, as many as fit into a status, at least one; then how many are left out."""
+    """The first problems, as many as fit into a status, at least one."""
     shown: list[FieldProblem] = []
     size = 0
     for problem in problems[:MAX_PROBLEMS]:
@@ -146,8 +150,6 @@ def _shown(problems: tuple[FieldProblem, ...]) -> tuple[FieldProblem, ...]:
         if shown and size > MAX_MESSAGE_BYTES:
             break
         shown.append(short)
-    if len(shown) < len(problems):
-        shown.append(FieldProblem("", f"and {len(problems) - len(shown)} more"))
     return tuple(shown)
 
 

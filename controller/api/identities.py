@@ -9,15 +9,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from controller.config import read_toml
@@ -27,6 +28,12 @@ from controller.secret_files import of_another_user, open_to_others
 
 TOKEN_PREFIX = "sbx_"
 """So that tools which look for secrets in files find a token."""
+MOST_NAMED = 10
+"""Entries in a log line."""
+NOBODY = (
+    "gives a role to no one, perhaps because it was not written to its end: add a [[token]] (signalbox token NAME "
+    "--role ROLE prints one) or a [[certificate]]"
+)
 
 
 class Role(StrEnum):
@@ -35,6 +42,9 @@ class Role(StrEnum):
     OPERATOR = "operator"
     TENANT = "tenant"
     READER = "reader"
+
+
+ROLES = ", ".join(f"'{role}'" for role in Role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,8 @@ class Caller:
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._@:/*=, -]{1,253}$")]
 _Tenant = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
+_WORD = re.compile("[A-Za-z -]{0,20}")
+"""No token, nor its SHA-256."""
 
 
 class _Table(BaseModel):
@@ -66,6 +78,15 @@ class _Identity(_Table):
     name: _Name
     role: Role
     tenant: _Tenant | None = None
+
+    @field_validator("role", mode="before")
+    @classmethod
+    def _known(cls, given: object) -> object:
+        if isinstance(given, str) and given not in list(Role) and _WORD.fullmatch(given):
+            raise PydanticCustomError(
+                "role", "must be one of {roles} (given: '{given}')", {"roles": ROLES, "given": given}
+            )
+        return given
 
     @model_validator(mode="after")
     def _tenant_for_tenants(self) -> Self:
@@ -118,14 +139,38 @@ class Identities:
         quotas = {tenant.name: tenant.quota for tenant in file.tenant}
         self._tokens = tuple(_Known(bytes.fromhex(token.sha256), _caller(token, quotas)) for token in file.token)
         self._certificates = {certificate.name: _caller(certificate, quotas) for certificate in file.certificate}
+        self._entries: Mapping[str, _Table] = {
+            f"{table} {entry.name}": entry
+            for table, entries in (("token", file.token), ("certificate", file.certificate), ("tenant", file.tenant))
+            for entry in entries
+        }
 
     @classmethod
     def load(cls, path: Path) -> Identities:
-        """Raises ``InvalidInput`` with every problem of the file, and when others can read or change it."""
+        """Raises ``InvalidInput`` with every problem of the file, when it gives a role to no one, and when others can
+        read or change it."""
         _refuse_open_file(path)
         file = read_toml(path, _TokensFile)
         InvalidInput.refuse(FieldProblem(f"{path}: {p.path}", p.message) for p in _problems(file))
+        if not file.token and not file.certificate:
+            raise InvalidInput.of(str(path), NOBODY)
         return cls(file)
+
+    def differences(self, before: Identities) -> dict[str, object]:
+        """For the log: how many tokens and certificates there are and were, and which entries are new, other than
+        ``before``, or gone, such as ``token ops``."""
+        old, new = before._entries, self._entries
+        changes = {
+            "added": [name for name in new if name not in old],
+            "changed": [name for name in new if name in old and new[name] != old[name]],
+            "withdrawn": [name for name in old if name not in new],
+        }
+        return {
+            "tokens": len(self._tokens),
+            "tokens_before": len(before._tokens),
+            "certificates": len(self._certificates),
+            "certificates_before": len(before._certificates),
+        } | {change: _first(names) for change, names in changes.items() if names}
 
     def by_token(self, token: str) -> Caller | None:
         """None for an unknown one. Takes the same time whichever it is."""
@@ -165,6 +210,10 @@ def _digest(token: str) -> bytes:
 
 def _caller(identity: _Identity, quotas: dict[str, Quota]) -> Caller:
     return Caller(identity.name, identity.role, identity.tenant or "", quotas.get(identity.tenant or "", NO_QUOTA))
+
+
+def _first(names: list[str]) -> list[str]:
+    return names if len(names) <= MOST_NAMED else [*names[:MOST_NAMED], f"and {len(names) - MOST_NAMED} more"]
 
 
 def _problems(file: _TokensFile) -> Iterable[FieldProblem]:

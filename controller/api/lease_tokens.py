@@ -64,25 +64,45 @@ class LeaseTokens:
         return uid
 
 
+def check(state_dir: Path | None, in_use: bool) -> None:
+    """Raises ``InvalidInput`` where ``LeaseTokens.of`` would, also while another process has claimed the directory:
+    makes nothing."""
+    if state_dir:
+        _found(state_dir / FILE, in_use)
+
+
 def _kept(path: Path, in_use: bool) -> bytes:
+    found = _found(path, in_use) or secrets.token_bytes(SECRET_BYTES)
+    secret = found[:SECRET_BYTES]
+    if found == secret:
+        try:
+            _make(path, secret)
+        except OSError as error:
+            raise _cannot(path, error) from None
+    return secret
+
+
+def _found(path: Path, in_use: bool) -> bytes:
+    """A secret with or without its checksum; empty without a file. Raises ``InvalidInput``."""
     try:
         if not path.exists():
             if in_use:
                 why = "is missing, and jobs are registered whose owners could not renew them without it"
                 raise InvalidInput.of("state_dir", _instructions(path, why))
-            _make(path, secrets.token_bytes(SECRET_BYTES))
+            return b""
         found, problem = path.read_bytes(), of_another_user(path) or open_to_others(path)
-        if problem:
-            raise InvalidInput.of("state_dir", f"{path}, the secret of lease tokens: {problem}")
-        secret = found[:SECRET_BYTES]
-        if found == secret and len(secret) == SECRET_BYTES:
-            _make(path, secret)
-        elif found != _checked(secret):
-            why = "is damaged: it is not what was written, and no lease token would be right"
-            raise InvalidInput.of("state_dir", _instructions(path, why))
     except OSError as error:
-        raise InvalidInput.of("state_dir", f"{path} cannot be read or made: {error.strerror or error}") from None
-    return secret
+        raise _cannot(path, error) from None
+    if problem:
+        raise InvalidInput.of("state_dir", f"{path}, the secret of lease tokens: {problem}")
+    if len(found) != SECRET_BYTES and found != _checked(found[:SECRET_BYTES]):
+        why = "is damaged: it is not what was written, and no lease token would be right"
+        raise InvalidInput.of("state_dir", _instructions(path, why))
+    return found
+
+
+def _cannot(path: Path, error: OSError) -> InvalidInput:
+    return InvalidInput.of("state_dir", f"{path} cannot be read or made: {error.strerror or error}")
 
 
 def _checked(secret: bytes) -> bytes:
@@ -92,8 +112,9 @@ def _checked(secret: bytes) -> bytes:
 
 def _instructions(path: Path, why: str) -> str:
     return (
-        f"{path} {why}. Nothing was changed. Restore it from a copy. To go on without it, make a new one, and have the "
-        f"owners take their jobs over: (umask 077; head -c {SECRET_BYTES} /dev/urandom > {path})"
+        f"{path} {why}. Nothing was changed. Restore it from a copy. To go on without it, make a new one as "
+        "the controller's user, and have the owners take their jobs over: "
+        f"(umask 077; head -c {SECRET_BYTES} /dev/urandom > {path})"
     )
 
 

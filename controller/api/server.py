@@ -22,8 +22,8 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServ
 
 from controller.api import listening
 from controller.api.calls import Calls, Refusals
-from controller.api.certificates import Certificates
 from controller.api.connections import ConnectionLimits
+from controller.api.files import ApiFiles
 from controller.api.gate import Gate
 from controller.api.guard import GuardedServer, keep_clients_out_of_log
 from controller.api.identities import Identities
@@ -53,13 +53,20 @@ _SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_nam
 
 class ApiServer:
     """``put`` takes a message for the control loop from any thread and never blocks. ``tokens``: of registrations.
-    Raises ``InvalidInput`` for certificates and tokens that cannot be read."""
+    ``files``: that were read already. Raises ``InvalidInput`` for files that cannot be read."""
 
     def __init__(
-        self, config: ApiConfig, board: StatusBoard, put: Callable[[Request], None], tokens: LeaseTokens
+        self,
+        config: ApiConfig,
+        board: StatusBoard,
+        put: Callable[[Request], None],
+        tokens: LeaseTokens,
+        files: ApiFiles | None = None,
     ) -> None:
         self._config = config
-        self._certificates = Certificates(config.tls_files)
+        self.files = files or ApiFiles(config)
+        self._loop = asyncio.new_event_loop()
+        self.files.replaced = self._replace
         self._refusals = Refusals(board.publish_refused)
         limits = ConnectionLimits(
             config.max_connections,
@@ -70,12 +77,11 @@ class ApiServer:
         )
         calls_per_s = CallsPerS(config.max_client_calls_per_s, config.max_calls_per_s)
         self._relay = Relay(limits, config.max_client_bytes_per_s, calls_per_s, self._refusals.add)
-        self._gate = Gate(board, _identities(config), config.socket_role, self._relay.name)
+        self._gate = Gate(board, self.files.identities, config.socket_role, self._relay.name)
         self._services = Services(board, put, tokens)
         self._health = _HealthService()
         self._bound: Future[tuple[str, ...]] = Future()
         self._thread = threading.Thread(target=self._run, name="grpc-api", daemon=True)
-        self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._grace_s = 0.0
 
@@ -93,18 +99,10 @@ class ApiServer:
             self._thread.join()
         self._loop.close()
 
-    def prepare(self, config: ApiConfig) -> Callable[[], None]:
-        """Reads certificates and tokens; what is returned makes them count from now on, from any thread. Raises
-        ``InvalidInput``."""
-        take_certificates = self._certificates.prepare(config.tls_files)
-        identities = _identities(config)
-
-        def take() -> None:
-            take_certificates()
-            with suppress(RuntimeError):  # the server has stopped
-                self._loop.call_soon_threadsafe(self._gate.replace, identities)
-
-        return take
+    def _replace(self, identities: Identities | None) -> None:
+        """From any thread, also before the server has started."""
+        with suppress(RuntimeError):  # it has stopped
+            self._loop.call_soon_threadsafe(lambda: self._gate.replace(identities))
 
     def _run(self) -> None:
         try:
@@ -128,7 +126,7 @@ class ApiServer:
             try:
                 await self._add_services(server)
                 for listener in {listener.backend: listener for listener in listeners}.values():
-                    _add_backend(server, listener, self._certificates.credentials)
+                    _add_backend(server, listener, self.files.certificates.credentials)
                 await server.start()
                 self._relay.listen(listeners)
                 addresses = tuple(dict.fromkeys(listener.address for listener in listeners))
@@ -223,12 +221,3 @@ class _HealthService(health.aio.HealthServicer):
         """Not serving from now on: every watcher receives that, and its call ends."""
         await self.enter_graceful_shutdown()
         self._ended.set()
-
-
-def _identities(config: ApiConfig) -> Identities | None:
-    if config.tokens is None:
-        return None
-    found = Identities.load(config.tokens)
-    if found.quotas_for_nobody:
-        log.warning("quotas for nobody", file=str(config.tokens), tenants=found.quotas_for_nobody)
-    return found

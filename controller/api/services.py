@@ -30,15 +30,15 @@ from controller.api.mapping import duration
 from controller.api.pages import page
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from controller.api.watch_rows import HELD_S
 from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.errors import Gone, InvalidInput, NotFound, WrongLeaseToken
 from controller.fabric.topology import Fabric
-from controller.jobs.collectives import link_count, virtual_links
+from controller.jobs.collectives import VirtualLinks, link_count, virtual_links
 from controller.jobs.demand import DemandSource
 from controller.jobs.ends import EndReason, not_found
 from controller.jobs.messages import (
     DeregisterJob,
-    Links,
     RegisterJob,
     RenewLease,
     ReportConnections,
@@ -92,7 +92,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         self._waiting: set[asyncio.Event] = set()
         self._stopping = False
         self._long_work = LongWork()
-        self._watches = Watches(board, self._job, self._ended, self._long_work)
+        self._watches = Watches(board, self._uid_of, self._ended, self._long_work)
         self._publications = Publications(board, ROUTES_SPACING_S)
         self._plan = Memo(_plan)
         self._fabric = Memo(_fabric)
@@ -127,8 +127,9 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         and for a job of another tenant."""
         status, caller = self._status, CALLER.get()
         job = status.jobs.get(JobId(job_id))
-        if job is None or uid not in (None, job.uid) or not may_see(caller, job.registration.tenant):
-            raise not_found(own_ends(caller, status.job_ends), JobId(job_id), uid, id_in_use=job is not None)
+        seen = job is not None and may_see(caller, job.registration.tenant)
+        if job is None or uid not in (None, job.uid) or not seen:
+            raise not_found(own_ends(caller, status.job_ends), JobId(job_id), uid, id_in_use=seen)
         return job
 
     def _ended(self, job_id: str, uid: str) -> NotFound | None:
@@ -171,6 +172,21 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
                     await self._wait(published)
                     published.clear()
 
+    async def _uid_of(self, job_id: str, uid: str) -> str:
+        """Of the registration that the caller names, or of the one that has the id. Raises ``NotFound`` with how it
+        ended, and when it is not known for longer than it takes to learn how a registration ended."""
+        if uid:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HELD_S):
+                    await self._certain(job_id, uid)
+        return self._job(job_id, uid or None).uid
+
+    async def _named(self, job_id: str, uid: str) -> str | None:
+        """The uid, when a registration of the job has or had it; None without one. Raises ``NotFound``."""
+        if not uid or self._ended(job_id, uid):
+            return uid or None
+        return await self._uid_of(job_id, uid)
+
     async def _message(self, job_id: str, uid: str | None = None, with_pairs: bool = False) -> pb.Job:
         job, demand = self._job(job_id, uid), self._status.demands.get(JobId(job_id))
         work = functools.partial(convert.job_message, job, time.monotonic(), demand, with_pairs)
@@ -181,13 +197,13 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         with not_counted():
             return await self._long_work.run_if_long(request.ByteSize() // BYTES_OF_PART, convert)
 
-    async def _links(self, spec: JobSpec) -> Links:
+    async def _links(self, spec: JobSpec) -> VirtualLinks:
         """Made here, so that the control loop need not. A job of many counts as many calls of its client: the loop has
         to look at each."""
         count = link_count(spec)
         COST.get()(count / LINKS_OF_CALL)
         with not_counted():
-            return await self._long_work.run_if_long(count, lambda: virtual_links(spec))
+            return await self._long_work.run_if_long(count, lambda: virtual_links(spec).worked_out())
 
     async def _ask(self, message: Request) -> Any:
         """Put the message and wait for its reply. When the caller goes or the time of the call is over, what changes
@@ -254,8 +270,9 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return pb.UpdateJobResponse(job=await self._message(job_id, uid))
 
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802
-        owner = None if request.force else self._owner(request.job_id, request.lease_token)
-        deregister = DeregisterJob(JobId(request.job_id), owner, request.force, CALLER.get().tenant)
+        job_id, force = request.job_id, request.force
+        owner = await self._named(job_id, request.uid) if force else self._owner(job_id, request.lease_token)
+        deregister = DeregisterJob(JobId(job_id), owner, force and owner is None, CALLER.get().tenant)
         await self._ask(deregister)
         self._note_end(request.job_id, EndReason.DEREGISTERED, deregister.ended_at)
         return pb.DeregisterJobResponse()
@@ -284,7 +301,8 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return pb.ReportConnectionsResponse()
 
     async def WatchRoutes(self, request: pb.WatchRoutesRequest, context: Context) -> None:  # noqa: N802
-        await self._watches.routes.watch(request.job_id, request.resume_token, context.write, self._wait)
+        routes, token = self._watches.routes, request.resume_token
+        await routes.watch(request.job_id, request.uid, token, context.write, self._wait)
 
     async def WatchJobs(self, request: pb.WatchJobsRequest, context: Context) -> None:  # noqa: N802
         await self._watches.jobs.watch(request.resume_token, only_tenant(CALLER.get()), context.write, self._wait)

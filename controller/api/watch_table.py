@@ -39,26 +39,39 @@ Value = TypeVar("Value")
 
 
 class ResumeTokens:
-    """Texts that name a position in a stream. A process that has started again does not know those of before."""
+    """Texts that name a position in a stream. A process that has started again does not know those of before, but for
+    the registration that they are of."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(16)
 
-    def token(self, stream: str, position: int) -> str:
-        return f"{self._digest(stream)}-{position:x}"
+    def token(self, stream: str, position: int, uid: str = "") -> str:
+        """``uid``: of the registration whose stream it is, if it is one's."""
+        return f"{uid}.{self._digest(stream)}-{position:x}".removeprefix(".")
 
     def position(self, stream: str, token: str) -> int | None:
         """None without a token, and for one of another stream or an earlier start. Raises ``InvalidInput`` for what is
         no token."""
-        if not token:
-            return None
-        if not re.fullmatch(r"[0-9a-f]{16}-[0-9a-f]{1,16}", token):
-            raise InvalidInput.of("resume_token", "is none that a watch has sent; leave it empty for a new watch")
-        digest, _, position = token.partition("-")
-        return int(position, 16) if digest == self._digest(stream) else None
+        found = _parts(token)
+        return int(found["position"], 16) if found and found["stream"] == self._digest(stream) else None
+
+    @staticmethod
+    def uid(token: str) -> str:
+        """Of the registration that the token names, empty when it names none. Raises ``InvalidInput`` as above."""
+        found = _parts(token)
+        return (found["uid"] or "") if found else ""
 
     def _digest(self, stream: str) -> str:
         return hashlib.blake2b(stream.encode(), key=self._key, digest_size=8).hexdigest()
+
+
+def _parts(token: str) -> re.Match[str] | None:
+    if not token:
+        return None
+    found = re.fullmatch(r"((?P<uid>[0-9a-f-]{1,64})\.)?(?P<stream>[0-9a-f]{16})-(?P<position>[0-9a-f]{1,16})", token)
+    if not found:
+        raise InvalidInput.of("resume_token", "is none that a watch has sent; leave it empty for a new watch")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,9 @@ Write = Callable[[bytes], Awaitable[None]]
 Wait = Callable[[asyncio.Event], Awaitable[None]]
 """Returns when the event is set. Raises when the server stops first."""
 
-JobOf = Callable[[str], JobStatus]
-"""The status of the job with this id. Raises ``NotFound``."""
+UidOf = Callable[[str, str], Awaitable[str]]
+"""The uid of the registration that is meant, by the job's id and the uid, empty for the one that has the id. Raises
+``NotFound``."""
 
 Ended = Callable[[str, str], NotFound | None]
 """How the registration ended, by the job's id and the uid; None while that is not certain."""
@@ -194,23 +195,25 @@ class Routes:
     """The routes of jobs: all of a job's in one message."""
 
     def __init__(
-        self, board: StatusBoard, job_of: JobOf, ended: Ended, large: LargeMessages, long_work: LongWork
+        self, board: StatusBoard, uid_of: UidOf, ended: Ended, large: LargeMessages, long_work: LongWork
     ) -> None:
         self._board = board
         self._large = large
         self._long_work = long_work
         self._encoding = asyncio.Lock()
-        self._job_of = job_of
+        self._uid_of = uid_of
         self._ended = ended
         self._publications = Publications(board, ROUTES_SPACING_S)
         self._tokens = ResumeTokens()
         self._shared: dict[str, bytes] = {}
         self._shared_bytes = 0
 
-    async def watch(self, job_id: str, token: str, write: Write, wait: Wait) -> None:
-        """Write the newest routes whenever they have changed, until ``wait`` raises. Raises ``NotFound`` when the job's
-        registration ends, ``InvalidInput`` for what is no resume token."""
-        uid = self._job_of(job_id).uid
+    async def watch(self, job_id: str, uid: str, token: str, write: Write, wait: Wait) -> None:
+        """Write the newest routes whenever they have changed, until ``wait`` raises. ``uid``: of the registration;
+        empty: that of the token, or the one that has the id. Raises ``NotFound`` when the registration ends or has
+        ended, ``InvalidInput`` for what is no resume token."""
+        named = self._tokens.uid(token)
+        uid = await self._uid_of(job_id, uid or named)
         stream = f"{uid} {job_id}"
         sent = self._tokens.position(stream, token)
 
@@ -233,7 +236,7 @@ class Routes:
 
     async def _message(self, stream: str, job: JobStatus, status: Status) -> bytes:
         """Encoded once for all watchers who ask while it is."""
-        token = self._tokens.token(stream, job.routes_generation)
+        token = self._tokens.token(stream, job.routes_generation, job.uid)
         if len(job.routes) <= SMALL:
             return self._shared.get(token) or self._keep(token, _encoded(token, job, status))
         async with self._encoding:
@@ -260,10 +263,10 @@ def _encoded(token: str, job: JobStatus, status: Status) -> bytes:
 class Watches:
     """All that can be watched."""
 
-    def __init__(self, board: StatusBoard, job_of: JobOf, ended: Ended, long_work: LongWork) -> None:
+    def __init__(self, board: StatusBoard, uid_of: UidOf, ended: Ended, long_work: LongWork) -> None:
         large = LargeMessages()
         self.jobs = Feed(board, pb.WatchJobsResponse, JobRows(), large)
         self.fabric = Feed(board, pb.WatchFabricResponse, FabricRows(), large)
         self.plan = Feed(board, pb.WatchPlanResponse, PlanRows(), large)
         self.alarms = Feed(board, pb.WatchAlarmsResponse, AlarmRows(), large)
-        self.routes = Routes(board, job_of, ended, large, long_work)
+        self.routes = Routes(board, uid_of, ended, large, long_work)

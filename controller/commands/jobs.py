@@ -89,7 +89,9 @@ def deregister_job(
 ) -> None:
     """Forget a job and release its routes; its traffic falls back to ECMP."""
     with connect(address) as client, _advice(WrongLeaseToken, "--force does without"):
-        client.deregister_job(job, kept(address, job), force)
+        # Its uid: a call that is sent again must not end a registration that has begun since.
+        uid = client.get_job(job).uid if force else ""
+        client.deregister_job(job, kept(address, job), force, uid)
     forget(address, job)
 
 

@@ -20,6 +20,9 @@ def word(value: str | None) -> str:
 
 MOST_PAIRS = 20
 """Of a job, in a table."""
+MOST_ALARMS = 3
+"""Of one kind that have a line each; and subjects that are named where there are more."""
+CRITICAL = "critical"
 
 
 def rate(bps: float) -> str:
@@ -234,8 +237,27 @@ def status(found: Fields) -> RenderableType:
         "flows moved": found["moved_flows_total"],
         "counters": "none yet" if found["counters_age_s"] is None else f"{found['counters_age_s']:.1f} s old",
     }
-    alarms = [f"[bold red]alarm[/] {escape(alarm['text'])}" for alarm in found["alarms"]]
-    return Group(_facts(facts), *alarms)
+    return Group(_facts(facts), *_alarms(found["alarms"]))
+
+
+def _alarms(found: Sequence[Fields]) -> Iterator[str]:
+    """Critical ones first, else as they were raised. Of a kind with many one line, which names the first subjects."""
+    by_kind: dict[tuple[str, str], list[Fields]] = {}
+    for alarm in found:
+        by_kind.setdefault((str(alarm["severity"]), str(alarm["kind"])), []).append(alarm)
+    for (severity, kind), alarms in sorted(by_kind.items(), key=lambda item: item[0][0] != CRITICAL):
+        begin = f"[{'bold red' if severity == CRITICAL else 'yellow'}]{escape(severity)}[/] {escape(kind)}"
+        if len(alarms) <= MOST_ALARMS:
+            yield from (f"{begin}: {escape(alarm['text'])}" for alarm in alarms)
+        else:
+            first, more = alarms[:MOST_ALARMS], len(alarms) - MOST_ALARMS
+            subjects = escape(", ".join(alarm["subject"] for alarm in first))
+            yield f"{begin}, {len(alarms)} alarms: {subjects} and {more} more (--json has all)"
+
+
+def _alarm_count(found: Sequence[Fields]) -> str:
+    critical = sum(alarm["severity"] == CRITICAL for alarm in found)
+    return f"{len(found)} alarms" + (f", {critical} of them critical" if critical else "")
 
 
 def status_line(found: Fields) -> str:
@@ -243,7 +265,7 @@ def status_line(found: Fields) -> str:
     return (
         f"{word(found['strategy'])}: {found['switches_in_sync']} of {found['switches']} switches in sync, "
         f"{found['links']} links, {found['hosts']} hosts, {found['jobs']} jobs ({found['jobs_pending']} pending), "
-        f"{found['pins']} pins, efficiency {known(found['network_efficiency'], '.1%')}, {len(found['alarms'])} alarms"
+        f"{found['pins']} pins, efficiency {known(found['network_efficiency'], '.1%')}, {_alarm_count(found['alarms'])}"
     )
 
 
@@ -271,9 +293,9 @@ def _ecmp(level: Fields | None) -> str:
 
 
 def _others(schemes: Sequence[Fields]) -> str:
-    """ECMP has a separate line."""
-    others = (f"{word(each['scheme'])} {each['level']:.3f}" for each in schemes if each["scheme"] != "ecmp")
-    return ", ".join(others) or "not compared"
+    """ECMP has a separate line. Names are those of ``--strategy``."""
+    levels = {(each["scheme"] or "-").replace("_", "-"): each["level"] for each in schemes}
+    return ", ".join(f"{name} {level:.3f}" for name, level in levels.items() if name != "ecmp") or "not compared"
 
 
 def _route_columns(split: bool) -> Sequence[str]:

@@ -17,7 +17,8 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from controller.commands.output import AsJson, escape, show
-from controller.jobs.collectives import check, link_count
+from controller.errors import InvalidInput
+from controller.jobs.collectives import virtual_links
 from controller.jobs.records import FORMAT, Key, Kind, Unreadable, decode
 from controller.jobs.store import StateStore
 
@@ -33,7 +34,9 @@ def list_saved(state_dir: StateDir, as_json: AsJson = False) -> None:
     """List the saved jobs, in the order in which they were registered, and what this version finds wrong with each."""
     with closing(StateStore(state_dir)) as store:
         records, revision, version = store.written()
-    jobs = [_fields(key, text, version) for key, text in records if key.kind is Kind.JOB]
+    measured = {key.key: (key, text) for key, text in records if key.kind is Kind.MEASURED}
+    jobs = [_fields((key, text), measured.get(key.key), version) for key, text in records if key.kind is Kind.JOB]
+    jobs.sort(key=lambda job: (job["register_time"] is None, job["register_time"] or ""))
     show({"revision": revision, "format": version, "jobs": jobs}, lambda: _table(jobs), as_json)
 
 
@@ -47,19 +50,26 @@ def drop_saved(
     typer.echo(f"dropped {', '.join(jobs)}; the state has revision {revision} now")
 
 
-def _fields(key: Key, text: str, version: int) -> dict[str, Any]:
-    """What is not known is None."""
+def _fields(record: tuple[Key, str], measured: tuple[Key, str] | None, version: int) -> dict[str, Any]:
+    """Of a job's record and that of what was measured of it. What is not known is None."""
+    key, _ = record
     found: dict[str, Any] = dict.fromkeys(("job_id", "tenant", "register_time", "ranks", "virtual_links", "problem"))
     found["job_id"] = key.key
     try:
-        (job,) = decode([(key, text)], version).jobs.values()
+        saved = decode([record, measured] if measured else [record], version)
     except Unreadable as error:
         return found | {"problem": str(error).removeprefix(f"{Kind.JOB} {key.key!r}: ")}
+    (job,) = saved.jobs.values()
     if version == FORMAT:  # before, owners and times were not saved
         at = datetime.fromtimestamp(int(job.registered_at), UTC)
         found |= {"tenant": job.tenant, "register_time": at.isoformat().replace("+00:00", "Z")}
-    problem = "; ".join(map(str, check(job.spec))) or None
-    return found | {"ranks": len(job.spec.endpoints), "virtual_links": link_count(job.spec), "problem": problem}
+    found["ranks"] = len(job.spec.endpoints)
+    try:
+        links = virtual_links(job.spec)
+    except InvalidInput as error:
+        return found | {"problem": str(error)}
+    (links,) = saved.measured.values() or (links,)
+    return found | {"virtual_links": len(links.pairs)}
 
 
 def _table(jobs: Iterable[Mapping[str, Any]]) -> RenderableType:

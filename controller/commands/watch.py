@@ -136,7 +136,7 @@ def alarm_lines(found: Fields) -> Iterator[str]:
     for alarm in found["ended"]:
         yield f"over: {alarm['text']}"
     for alarm in found["raised"]:
-        yield f"{alarm['severity']}: {alarm['text']}"
+        yield f"{alarm['severity']} {alarm['kind']}: {alarm['text']}"
 
 
 def plan_lines(found: Fields) -> Iterator[str]:

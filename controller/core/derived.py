@@ -18,23 +18,26 @@ from controller.config import Config
 from controller.core.sending import ConfirmedRoutes
 from controller.core.state import State
 from controller.core.status_and_alarms import JobStatuses, demand_alarm, host_alarm, raised_alarms, status
+from controller.core.told import Told, Unsaved
 from controller.fabric.background import background
 from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
+from controller.jobs.collectives import VirtualLinks
 from controller.jobs.demand import DemandSource, JobDemand, MeasuredJobs
 from controller.jobs.job import Job
-from controller.jobs.messages import Links, Registration
+from controller.jobs.messages import Registration
 from controller.jobs.spec import JobId
 from controller.memo import Changed, Memo, per_key
 from controller.planning.problem import Flow, FlowId, Flows, Pairs, Problem, capacities, missing_hosts
 from controller.shared_map import SharedMap, differing, updated
-from controller.status import Status
+from controller.status import JobStatus, Status
 from controller.tables.control_table import adopting_rules
 from controller.tables.pinned_table import Pin, counted
+from controller.tables.pins import Pins, PinSet
 from controller.tables.pipeline import Pipeline, PipelineSettings, keep_unknown
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import LostLinks, Pins, PinSet, possible_links
+from controller.tables.running_routes import LostLinks, possible_links
 
 Inputs = TypeVarTuple("Inputs")
 Value = TypeVar("Value")
@@ -69,6 +72,8 @@ class Derived:
     ``counted_links``: per rule that counts the links that its packets may use; ``follows_uses``: it costs only what
     other pins there are. ``confirmed``: the
     pins and routes that switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
+    ``levels``, ``phase_levels``: of the jobs all of whose running routes stand (``tables.pins``).
+    ``unsaved``: the jobs whose latest change is not on disk; of those what was told before it is told (``core.told``).
     ``alarms`` are without their times; ``status`` takes them dated."""
 
     def __init__(self, config: Config, s: State) -> None:
@@ -113,23 +118,32 @@ class Derived:
         self.confirmed = Row(       ConfirmedRoutes(),   lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins,
                                                                   s.wanted.rules, s.sync.installed))
         self.routed_lost_links = Row(LostLinks(), lambda: (s.routes.routes, s.fabric.links))
+        self.levels = Row(          _without,            lambda: (s.cycle.levels, s.wanted.pins.fallen))
+        self.phase_levels = Row(    _without,            lambda: (s.cycle.phase_levels, s.wanted.pins.fallen))
         self.job_statuses = Row(    JobStatuses(),       lambda: (self.jobs(), self.missing(), s.fabric.hosts,
                                                                   s.sending.routes, s.sending.generation,
-                                                                  s.cycle.levels, s.cycle.phase_levels))
+                                                                  self.levels(), self.phase_levels()))
         self.demand_alarms = Row(   per_key(demand_alarm), lambda: (s.demand.demands,))
         self.host_alarms = Row(     per_key(host_alarm),  lambda: (self.missing(),))
         self.registrations = Row(   per_key(_registration), lambda: (s.jobs.jobs,))
         self.measured = Row(        per_key(_measured),  lambda: (s.demand.demands,))
+        self.unsaved = Row(         Unsaved(s.jobs.ends), lambda: (s.commits.on_disk.jobs, self.registrations()))
+        told_jobs, told_demands = Told[JobStatus](), Told[JobDemand]()
+        told_demand_alarms, told_host_alarms = Told[Alarm](), Told[Alarm]()
+        self.told_jobs = Row(       told_jobs,           lambda: (self.job_statuses(), self.unsaved()))
+        self.told_demands = Row(    told_demands,        lambda: (s.demand.demands, self.unsaved()))
+        self.told_demand_alarms = Row(told_demand_alarms, lambda: (self.demand_alarms(), self.unsaved()))
+        self.told_host_alarms = Row(told_host_alarms,    lambda: (self.host_alarms(), self.unsaved()))
         # fmt: on
         self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(s.fabric.hosts, s.fabric.links)
         # Not kept: what they follow from changes all the time.
         self.alarms: Callable[[float], Sequence[Mapping[Any, Alarm]]] = lambda now: (
             {alarm.key: alarm for alarm in raised_alarms(s, now)},
-            self.demand_alarms(),
-            self.host_alarms(),
+            self.told_demand_alarms(),
+            self.told_host_alarms(),
         )
         self.status: Callable[[Mapping[AlarmKey, Alarm]], Status] = lambda alarms: status(
-            s, self.job_statuses(), self.background(), alarms
+            s, self.told_jobs(), self.told_demands(), self.background(), alarms
         )
 
 
@@ -191,7 +205,7 @@ def _registration(_: JobId, job: Job) -> Registration:
     return job.registration
 
 
-def _measured(_: JobId, demand: JobDemand) -> Links | None:
+def _measured(_: JobId, demand: JobDemand) -> VirtualLinks | None:
     """What the job is planned for, if that is not in its spec."""
     return demand.virtual_links if demand.source is DemandSource.MEASURED else None
 
@@ -280,6 +294,10 @@ class UncountedLinks:
         self._known = {pair: known[pair] for pair in uncounted & known.keys()}
         self._known.update(zip(new, ({what: of} for what, of in found.items()), strict=True))
         return dict(chain.from_iterable(uses.items() for uses in self._known.values()))
+
+
+def _without(of_job: Mapping[JobId, Value], jobs: frozenset[JobId]) -> Mapping[JobId, Value]:
+    return {job_id: value for job_id, value in of_job.items() if job_id not in jobs} if jobs else of_job
 
 
 def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:

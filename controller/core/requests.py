@@ -97,7 +97,7 @@ class Requests:
         if held and held.uid != job.uid:
             taken_over = s.jobs.ends.of(held.id, held.uid)
             when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before, taken_over)
-            if held.spec == spec:
+            if held.spec == spec and held.dividing == job.dividing:
                 return when_saved
             self.release_routes(now)
             return self._changed(now) | when_saved

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from controller.config import Strategy
 from controller.core.messages import Command, Reply
 from controller.core.phases import Input, LinkLosses, Phases
-from controller.errors import Conflict, SignalboxError
+from controller.errors import SignalboxError, Superseded
 from controller.fabric.messages import ProbePorts, SendArpReply
 from controller.fabric.topology import Dpid, Host
 from controller.fabric.topology_state import TopologyState
@@ -28,8 +28,8 @@ from controller.planning.messages import StrategySet
 from controller.planning.problem import FlowId, Route
 from controller.shared_map import differing, unequal, updated
 from controller.tables.pinned_table import Pin
+from controller.tables.pins import PinSet
 from controller.tables.rules import FlowKey, FlowRule, RuleSet
-from controller.tables.running_routes import PinSet
 from controller.tables.switch_sync import SwitchSync
 
 ARP_ANSWER_AFTER_S = 0.5
@@ -235,7 +235,7 @@ class Sending:
     def wait_for_strategy(self, reply: Future[Any], strategy: Strategy, cycles_done: int, now: float) -> list[Reply]:
         """Returns the reply to an earlier request that has not been answered yet."""
         before, self._for_strategy = self._for_strategy, _StrategyWaiter(reply, strategy, now, cycles_done)
-        return [Reply(before.future, Conflict(f"superseded: {strategy} was set"))] if before else []
+        return [Reply(before.future, Superseded(f"superseded: {strategy} was set"))] if before else []
 
     def due_replies(
         self, rules_due: bool, saved: bool, cycles_done: int, losses: LinkLosses, now: float

@@ -26,8 +26,9 @@ from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import SavedState
 from controller.jobs.registry import JobRegistry
 from controller.tables.counters import CounterIntake
+from controller.tables.pins import PinSet
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import PinSet, RunningRoutes
+from controller.tables.running_routes import RunningRoutes
 from controller.tables.switch_sync import SwitchSync
 
 UNKNOWN_PORT_BPS = 10e9
@@ -47,9 +48,9 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class State:
-    """``strategy``: what becomes of plans. ``commits``: what is on disk, and requests that wait for
-    that. ``topology``: switches, ports, links
-    and hosts. ``hosts``: ARP questions and claims. ``jobs``: specs, leases, reported times. ``demand``: what jobs
+    """``strategy``: what becomes of plans; ``first_strategy``: before any was saved. ``commits``: what is on disk, and
+    requests that wait for that. ``topology``: switches, ports, links and hosts. ``hosts``: ARP questions and claims.
+    ``jobs``: specs, leases, reported times. ``demand``: what jobs
     really send. ``routes``: the running routes. ``load``: samples of counters, and the measured background.
     ``counters``: which counter counts what. ``cycle``: the planning cycle and the newest plan. ``wanted``: what
     switches should hold. ``sync``: what every switch holds, and changes under way. ``sending``: confirmed pins and
@@ -57,6 +58,7 @@ class State:
     how far what is known of the network can be trusted. ``refusals``: packets and connections that were refused."""
 
     strategy: Strategy
+    first_strategy: Strategy
     commits: Commits
     topology: TopologyState
     hosts: HostDiscovery
@@ -79,6 +81,16 @@ class State:
     def fabric(self) -> Fabric:
         """The current snapshot of the topology."""
         return self.topology.fabric
+
+    @property
+    def saved_strategy(self) -> Strategy:
+        """The one that is on disk, or was configured: one that is being saved may be set back."""
+        return self.commits.on_disk.strategy or self.first_strategy
+
+    @property
+    def plan_installed(self) -> bool:
+        """The newest plan is what runs."""
+        return self.cycle.adopted and not self.wanted.pins.fallen
 
     def want(
         self, pins: PinSet, rules: Mapping[Dpid, RuleSet], counted_links: Callable[[], UsesOf], now: float
@@ -109,6 +121,7 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
     is_restart = saved != SavedState()
     return State(
         strategy=saved.strategy or config.planning.strategy,
+        first_strategy=config.planning.strategy,
         commits=Commits(saved),
         topology=topology,
         hosts=HostDiscovery(topology),

@@ -39,21 +39,25 @@ _LLDP_KINDS = {
 
 
 def status(
-    s: State, jobs: Mapping[JobId, JobStatus], background_bps: Mapping[LinkId, float], alarms: Mapping[AlarmKey, Alarm]
+    s: State,
+    jobs: Mapping[JobId, JobStatus],
+    demands: Mapping[JobId, JobDemand],
+    background_bps: Mapping[LinkId, float],
+    alarms: Mapping[AlarmKey, Alarm],
 ) -> Status:
-    """Everything that others may see, as of now."""
+    """Everything that others may see, as of now. ``jobs``, ``demands``, ``alarms``: of jobs as they are on disk."""
     return Status(
         fabric=s.fabric,
-        strategy=s.strategy,
+        strategy=s.saved_strategy,
         adopting=s.phases.adopting,
         switches=_switches(s.sync, s.fabric),
         links=s.load.figures(s.fabric, background_bps),
         jobs=jobs,
         job_ends=s.jobs.ends.certain,
         jobs_ended=s.jobs.ends.totals,
-        demands=s.demand.demands,
+        demands=demands,
         plan=s.cycle.plan,
-        plan_installed=s.cycle.adopted,
+        plan_installed=s.plan_installed,
         plan_reason=s.cycle.reason,
         plan_demand_source=s.cycle.demand_source,
         target=s.cycle.target,
@@ -165,11 +169,11 @@ class _Routed(NamedTuple):
 
 
 def _routed(job: Job, pending: bool, hosts: Mapping[str, Host], confirmed: Mapping[FlowId, Route]) -> _Routed:
-    owner, pairs = job.dividing.owner, sorted(job.pairs)
+    owner, pairs = job.dividing.owner, job.virtual_links.in_phases
     routes: Mapping[FlowId, Route | None] = (
         {FlowId(*pair, owner): route_of(job.dividing, pair, confirmed) for pair in pairs}
         if confirmed
-        else dict.fromkeys(FlowId(*pair, owner) for pair in pairs)
+        else dict.fromkeys([FlowId(src, dst, owner) for src, dst in pairs])
     )
     state = "pending" if pending else _routed_state(hosts, routes)
     return _Routed(state, prediction_withheld(job), routes)
@@ -229,7 +233,7 @@ def host_alarm(job_id: JobId, missing: tuple[str, ...]) -> Alarm:
 def raised_alarms(s: State, now: float) -> Iterator[Alarm]:
     """What is wrong now beside jobs, each kind at most once per subject."""
     plan = s.cycle.plan
-    if s.cycle.adopted and plan and plan.ecmp and plan.max_level > plan.ecmp.mean * (1 + LEVEL_TOLERANCE):
+    if s.plan_installed and plan and plan.ecmp and plan.max_level > plan.ecmp.mean * (1 + LEVEL_TOLERANCE):
         yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"level": plan.max_level, "ecmp": plan.ecmp.mean})
     if plan and plan.unrouted:
         yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": plan.unrouted})

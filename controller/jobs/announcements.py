@@ -53,12 +53,13 @@ class Announcements:
 
     def _remove(self, job: Announcing, pairs: Set[Pair]) -> None:
         self.version += 1
+        mine, shares = job.id, bool(job.dividing.owner)
         for pair in pairs:
-            if not job.dividing.owner:
-                if self._alone.get(pair) == job.id:
+            if not shares:
+                if self._alone.get(pair) == mine:
                     del self._alone[pair]
             elif len(self._sharing[pair]) > 1:
-                del self._sharing[pair][job.id]
+                del self._sharing[pair][mine]
             else:
                 del self._sharing[pair]
 
@@ -72,7 +73,7 @@ class Announcements:
         return self._alone.get(pair) or next(iter(self._sharing.get(pair, ())), None)
 
     def holder(self, pair: Pair) -> JobId | None:
-        """Which job has the rule for all packets of a pair (``tables.running_routes``): the ``first``, else the one
+        """Which job has the rule for all packets of a pair (``tables.pins``): the ``first``, else the one
         whose acknowledgements it has."""
         src, dst = pair
         return self.first(pair) or self.first((dst, src))

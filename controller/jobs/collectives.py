@@ -15,14 +15,18 @@ for everything, which nothing can beat; that one step may load a link more than 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from operator import attrgetter
+from typing import Self
 
 from controller.errors import FieldProblem, InvalidInput
 from controller.jobs.formulas import Formula, Sent
 from controller.jobs.library_profiles import formula
 from controller.jobs.spec import MAX_VIRTUAL_LINKS, Collective, JobSpec, Library
+from controller.jobs.subflows import Pair
 
 MAX_JOB_BYTES = (1 << 63) - 1
 """Per iteration; sums of bytes fit into the API's fields."""
@@ -41,7 +45,59 @@ class VirtualLink:
     bytes: int
 
 
-def virtual_links(spec: JobSpec) -> tuple[VirtualLink, ...]:
+class VirtualLinks(tuple[VirtualLink, ...]):
+    """Those of one job, one per (source, destination, phase) and sorted by it, with what follows from them, each worked
+    out once: a job of 256 ranks can have 65,280."""
+
+    def worked_out(self) -> Self:
+        """These, with all that the control loop asks of those of a new job: it need not work that out."""
+        _ = self.pairs, self.addresses, self.bytes_of, self.most_to_one, self.most_from_one, self.exchanges
+        return self
+
+    @cached_property
+    def in_phases(self) -> Mapping[Pair, Sequence[tuple[int, int]]]:
+        """Per pair of addresses the (phase, bytes) of its virtual links. The pairs are sorted."""
+        of_pair = defaultdict[Pair, list[tuple[int, int]]](list)
+        for link in self:
+            of_pair[link.src_ip, link.dst_ip].append((link.phase, link.bytes))
+        return dict(of_pair)
+
+    @cached_property
+    def bytes_of(self) -> Mapping[Pair, int]:
+        """Of each pair, in all phases together."""
+        return {pair: sum(size for _, size in sizes) for pair, sizes in self.in_phases.items()}
+
+    @cached_property
+    def pairs(self) -> frozenset[Pair]:
+        """(source, destination) addresses."""
+        return frozenset(self.in_phases)
+
+    @cached_property
+    def addresses(self) -> frozenset[str]:
+        """Of hosts that send or receive."""
+        return frozenset(chain.from_iterable(self.in_phases))
+
+    @cached_property
+    def most_to_one(self) -> int:
+        """How many hosts send to one at once, in one phase."""
+        return max(Counter((link.phase, link.dst_ip) for link in self).values(), default=0)
+
+    @cached_property
+    def most_from_one(self) -> int:
+        """To how many hosts one sends at once, in one phase."""
+        return max(Counter((link.phase, link.src_ip) for link in self).values(), default=0)
+
+    @cached_property
+    def exchanges(self) -> bool:
+        """Whether two hosts send to each other in one phase."""
+        return any(
+            phase in {other for other, _ in self.in_phases.get((dst, src), ())}
+            for (src, dst), sizes in self.in_phases.items()
+            for phase, _ in sizes
+        )
+
+
+def virtual_links(spec: JobSpec) -> VirtualLinks:
     """The job's virtual links, merged per (source, destination, phase) and sorted by it; none when it is observed.
     Raises ``InvalidInput`` with what ``check`` finds, and for more bytes than a 64-bit number holds."""
     InvalidInput.refuse(check(spec))
@@ -64,7 +120,7 @@ def virtual_links(spec: JobSpec) -> tuple[VirtualLink, ...]:
     if in_all > MAX_JOB_BYTES:
         where = "collectives" if spec.collectives else "transfers"
         raise InvalidInput.of(where, f"the job sends {in_all} bytes per iteration; at most {MAX_JOB_BYTES} are allowed")
-    return tuple(sorted(links, key=attrgetter("src_ip", "dst_ip", "phase")))
+    return VirtualLinks(sorted(links, key=attrgetter("src_ip", "dst_ip", "phase")))
 
 
 def formulas_of(spec: JobSpec) -> set[Formula]:

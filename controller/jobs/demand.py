@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from controller.fabric.counter_samples import Floats
-from controller.jobs.collectives import VirtualLink
+from controller.jobs.collectives import VirtualLinks
 from controller.jobs.job import Job
 from controller.jobs.spec import JobId
 from controller.jobs.subflows import Pair
@@ -54,7 +54,7 @@ class JobDemand:
     ``declared``: bytes of one iteration per announced pair. ``undeclared_fraction``: of the measured payload."""
 
     source: DemandSource
-    virtual_links: tuple[VirtualLink, ...]
+    virtual_links: VirtualLinks
     declared: Mapping[Pair, int]
     per_iteration: bool = True
     counted: frozenset[Pair] = frozenset()
@@ -67,10 +67,10 @@ class JobDemand:
     @property
     def pairs(self) -> frozenset[Pair]:
         """Those that it is planned for."""
-        return frozenset((link.src_ip, link.dst_ip) for link in self.virtual_links)
+        return self.virtual_links.pairs
 
 
-_Inputs = tuple[Job, tuple[VirtualLink, ...], frozenset[Pair], bool, bool]
+_Inputs = tuple[Job, VirtualLinks, frozenset[Pair], bool, bool]
 
 
 class MeasuredJobs:
@@ -123,22 +123,20 @@ class MeasuredJobs:
 def _without(job: Job, pairs: frozenset[Pair]) -> Job:
     if not pairs:
         return job
-    links = tuple(link for link in job.virtual_links if (link.src_ip, link.dst_ip) not in pairs)
+    links = VirtualLinks(link for link in job.virtual_links if (link.src_ip, link.dst_ip) not in pairs)
     return _measured_job(job, links, job.counted, job.per_iteration, job.silent)
 
 
 def _measured_job(
-    job: Job, virtual_links: tuple[VirtualLink, ...], counted: frozenset[Pair], per_iteration: bool, silent: bool
+    job: Job, virtual_links: VirtualLinks, counted: frozenset[Pair], per_iteration: bool, silent: bool
 ) -> Job:
     if virtual_links is job.virtual_links:
         return replace(job, counted=counted, silent=silent) if counted or silent else job
-    pairs = frozenset((link.src_ip, link.dst_ip) for link in virtual_links)
     return replace(
         job,
         virtual_links=virtual_links,
-        pairs=pairs,
         counted=counted,
         per_iteration=per_iteration,
-        phases_known=job.phases_known and pairs <= job.pairs,
+        phases_known=job.phases_known and virtual_links.pairs <= job.pairs,
         silent=silent,
     )

@@ -152,7 +152,12 @@ def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_us
     latest that the job had. ``ends``: oldest first. ``id_in_use``: another registration has its id."""
     of_job = (end for end in reversed(ends) if end.job_id == job_id and uid in (None, end.uid))
     end = next(of_job, None)
-    return end.error(id_in_use) if end else no_such_job(job_id)
+    if end:
+        return end.error(id_in_use)
+    if uid and id_in_use:
+        text = f"this registration of job '{job_id}' is not known; another one has its id now"
+        return NotFound(text, about={"jobId": job_id})
+    return no_such_job(job_id)
 
 
 def ends_since(before: tuple[JobEnd, ...], now: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:

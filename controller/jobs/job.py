@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
-from controller.jobs.collectives import VirtualLink
+from controller.jobs.collectives import VirtualLinks
 from controller.jobs.messages import Registration
 from controller.jobs.spec import JobId, JobSpec, Transport
 from controller.jobs.subflows import Dividing, Pair
@@ -42,15 +41,14 @@ class Vitals:
 
 @dataclass(frozen=True)
 class Job:
-    """An accepted job. ``pairs``: (source, destination) addresses of the virtual links. ``dividing``: how its flows can
+    """An accepted job. ``dividing``: how its flows can
     be divided, with the connections that it has reported. ``counted``: pairs of its addresses that are counted besides
     (``demand``). ``silent``: the connections that it has reported carry nothing yet. ``per_iteration``: the bytes of
     the virtual links are of one iteration. ``phases_known``: their phases are those of the spec. ``vitals``: of this
     registration, shared by all snapshots of the job."""
 
     registration: Registration
-    virtual_links: tuple[VirtualLink, ...]
-    pairs: frozenset[Pair]
+    virtual_links: VirtualLinks
     vitals: Vitals = field(compare=False)
     dividing: Dividing
     counted: frozenset[Pair] = frozenset()
@@ -70,10 +68,15 @@ class Job:
     def uid(self) -> str:
         return self.registration.uid
 
-    @cached_property
+    @property
+    def pairs(self) -> frozenset[Pair]:
+        """(source, destination) addresses of the virtual links."""
+        return self.virtual_links.pairs
+
+    @property
     def addresses(self) -> frozenset[str]:
         """Of the hosts that it must have: those of its virtual links; of an observed job all."""
-        return frozenset(ip for pair in self.pairs for ip in pair) or self.spec.addresses
+        return self.virtual_links.addresses or self.spec.addresses
 
     @property
     def transport(self) -> Transport:

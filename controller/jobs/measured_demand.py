@@ -16,7 +16,7 @@ import numpy as np
 
 from controller.errors import InvalidInput
 from controller.jobs.announcements import Announcements
-from controller.jobs.collectives import VirtualLink
+from controller.jobs.collectives import VirtualLinks
 from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
 from controller.jobs.messages import IterationTime
@@ -70,7 +70,7 @@ class MeasuredDemand:
             raise InvalidInput.of("endpoints", message)
 
     def follow(
-        self, jobs: Mapping[JobId, Job], now: float, measured: Mapping[JobId, tuple[VirtualLink, ...]] | None = None
+        self, jobs: Mapping[JobId, Job], now: float, measured: Mapping[JobId, VirtualLinks] | None = None
     ) -> None:
         """These are the jobs that there are. Only those are looked at that have come or gone, or have another spec now:
         those whose traffic it concerns are measured anew. ``measured``: as it was before a restart."""
@@ -83,18 +83,21 @@ class MeasuredDemand:
             else:
                 self.connections_changed(jobs[one], now)
         gone = known.keys() & {*changed, *no_more} - stay
-        left = [known.pop(job_id) for job_id in gone]
+        left = {job_id: known.pop(job_id) for job_id in gone}
         new = [jobs[job_id] for job_id in changed if job_id not in known]
         if not left and not new:
             return
-        for watched in left:
-            self._announced.remove(watched.job)
+        for job_id in left.keys() - {job.id for job in new}:
+            self._announced.remove(left[job_id].job)
         for job in new:
-            self._announced.add(job)
+            if before := left.get(job.id):
+                self._announced.change(before.job, job)
+            else:
+                self._announced.add(job)
         for job in new:
-            before = measured.get(job.id, ()) if measured else ()
-            known[job.id] = WatchedJob(job, self.counters, self._interval_s, now, before, self._announced)
-        if any(watched.reports_as for watched in left) or any(job.dividing.owner for job in new):
+            links = (measured or {}).get(job.id, VirtualLinks())
+            known[job.id] = WatchedJob(job, self.counters, self._interval_s, now, links, self._announced)
+        if any(watched.reports_as for watched in left.values()) or any(job.dividing.owner for job in new):
             self.counters.connections = self._connections()
         self._publish([job.id for job in new], now, gone)
 

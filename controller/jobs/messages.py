@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from controller.config import Strategy
-from controller.jobs.collectives import VirtualLink
+from controller.jobs.collectives import VirtualLinks
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.spec import JobId, JobSpec
-
-Links = tuple[VirtualLink, ...]
 
 
 def new_uid() -> str:
@@ -75,7 +73,7 @@ class RegisterJob:
     registered_at: float = field(default_factory=time.time)
     request_id: str = field(default="", repr=False)
     quota: Quota = NO_QUOTA
-    links: Links | None = field(default=None, compare=False)
+    links: VirtualLinks | None = field(default=None, compare=False)
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
     @property
@@ -92,7 +90,7 @@ class UpdateJob:
     merged_with: JobSpec | None = None
     owner: str | None = None
     quota: Quota = NO_QUOTA
-    links: Links | None = field(default=None, compare=False)
+    links: VirtualLinks | None = field(default=None, compare=False)
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
@@ -167,7 +165,7 @@ class SavedState:
     jobs: Mapping[JobId, Registration] = field(default_factory=dict)
     strategy: Strategy | None = None
     shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
-    measured: Mapping[JobId, tuple[VirtualLink, ...]] = field(default_factory=dict)
+    measured: Mapping[JobId, VirtualLinks] = field(default_factory=dict)
     connections: Mapping[JobId, frozenset[Connected]] = field(default_factory=dict)
     ends: Mapping[str, JobEnd] = field(default_factory=dict)
     revision: int = field(default=0, compare=False)

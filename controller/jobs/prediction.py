@@ -10,10 +10,7 @@ one flat switch (docs/joining.md): doubling algorithms, trees and all-to-all tak
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-
-from controller.jobs.collectives import VirtualLink, formulas_of
+from controller.jobs.collectives import formulas_of
 from controller.jobs.formulas import (
     ALL_TO_ALL,
     BINOMIAL_TREE,
@@ -42,24 +39,11 @@ def prediction_withheld(job: Job) -> str:
         return "the steps of its halving collectives wait for each other, and the network does not say for how long"
     if found & {*TREES} and len(job.pairs) > 1:
         return "ranks of a tree send to several others at once, in an order that the library chooses"
-    most = _most((link.phase, link.dst_ip) for link in job.virtual_links)
-    if most > (1 if ALL_TO_ALL in found else MOST_AT_ONCE):
+    links = job.virtual_links
+    if (most := links.most_to_one) > (1 if ALL_TO_ALL in found else MOST_AT_ONCE):
         return f"up to {most} hosts send to one at once; how its port is shared is not known"
-    most = _most((link.phase, link.src_ip) for link in job.virtual_links)
-    if most > MOST_AT_ONCE:
+    if (most := links.most_from_one) > MOST_AT_ONCE:
         return f"one host sends to up to {most} at once; in which order is not known"
-    if job.spec.library not in ONE_WAY_EACH and _exchanges(job.virtual_links):
+    if job.spec.library not in ONE_WAY_EACH and links.exchanges:
         return "hosts that send to each other at once may take turns; that depends on the library"
     return ""
-
-
-def _exchanges(links: Iterable[VirtualLink]) -> bool:
-    """Whether two hosts send to each other in one phase."""
-    pairs = {(link.phase, link.src_ip, link.dst_ip) for link in links}
-    return any((phase, dst, src) in pairs for phase, src, dst in pairs)
-
-
-def _most(in_phase: Iterable[tuple[int, str]]) -> int:
-    """(phase, host) of each virtual link, of which there is one per phase and pair of hosts: with how many others one
-    host deals in one phase."""
-    return max(Counter(in_phase).values(), default=0)

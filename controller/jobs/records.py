@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from controller.config import Strategy
 from controller.errors import InvalidInput
-from controller.jobs.collectives import VirtualLink
+from controller.jobs.collectives import VirtualLink, VirtualLinks
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Connected, Registration, SavedState, new_uid
 from controller.jobs.spec import JobId, JobSpec
@@ -197,7 +197,7 @@ def _decoded(key: Key, data: Any) -> Any:
         case Kind.CONNECTIONS:
             return frozenset(Connected(str(src), int(sport), str(dst), int(dport)) for src, sport, dst, dport in data)
         case Kind.MEASURED:
-            return tuple(_link(*link) for link in data)
+            return VirtualLinks(_link(*link) for link in data)
         case Kind.SHARES:
             return _shares(data)
         case Kind.END:

@@ -27,7 +27,7 @@ from controller.errors import (
     WrongLeaseToken,
     no_such_job,
 )
-from controller.jobs.collectives import virtual_links
+from controller.jobs.collectives import VirtualLinks, virtual_links
 from controller.jobs.ends import EndReason, Ends, JobEnd
 from controller.jobs.job import Job, Reported, Vitals
 from controller.jobs.leases import Leases
@@ -35,7 +35,6 @@ from controller.jobs.messages import (
     NO_QUOTA,
     Connected,
     IterationTime,
-    Links,
     Quota,
     RegisterJob,
     Registration,
@@ -48,10 +47,10 @@ from controller.jobs.reported_connections import (
     ReportedConnections,
     Reports,
     among,
-    by_pair,
     by_source,
     misfits,
     path_of,
+    with_connections,
 )
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing, Pair
@@ -83,8 +82,8 @@ class JobRegistry:
 
     def register(self, request: RegisterJob, now: float) -> Job:
         """Accept a job; or renew the lease of the one that has its id and spec already, if the caller is its owner or
-        repeats its request; or end that one and begin anew, if the caller takes it over. Connections that were reported
-        between addresses that stay are kept.
+        repeats its request; or end that one and begin anew, if the caller takes it over. What that one has reported of
+        its connections is forgotten: a program that is started anew has other ports.
 
         Raises ``NotFound`` for a repetition of the request of a registration that has ended: it may come late, and
         begins nothing. ``InvalidInput`` (see ``collectives.check``), ``AlreadyExists`` when another registration has
@@ -104,7 +103,7 @@ class JobRegistry:
             return held
         if not request.take_over or not ours or repeated:
             raise _taken(held.id, ours, mine)
-        job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota, request.links)
+        job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota, request.links, {})
         self.ends.add(held.registration.end(EndReason.TAKEN_OVER, new.registered_at))
         return job
 
@@ -130,7 +129,7 @@ class JobRegistry:
         owner: str | None,
         merged_with: JobSpec | None = None,
         quota: Quota = NO_QUOTA,
-        links: Links | None = None,
+        links: VirtualLinks | None = None,
     ) -> Job:
         """Give a job another spec. Its lease goes on, and connections that it has reported between addresses that stay
         are kept; measured times are not: they are of the spec before. ``merged_with``: the spec that it must have now.
@@ -144,7 +143,8 @@ class JobRegistry:
             raise ConcurrentUpdate(text, {"jobId": job.id})
         if spec == job.spec:
             return job
-        self._replace(job, replace(job.registration, spec=spec), job.vitals, quota, links)
+        reports = among(spec.addresses, self._connections.of(job.id)) if spec.reports_connections else {}
+        self._replace(job, replace(job.registration, spec=spec), job.vitals, quota, links, reports)
         self.reset_measured(job.id)
         return self.jobs[job.id]
 
@@ -250,7 +250,7 @@ class JobRegistry:
             raise no_such_job(job_id) from None
 
     def _acceptable(
-        self, registration: Registration, now: float, quota: Quota = NO_QUOTA, links: Links | None = None
+        self, registration: Registration, now: float, quota: Quota = NO_QUOTA, links: VirtualLinks | None = None
     ) -> Job:
         """The job of a registration whose id is free. Raises as ``register``."""
         if len(self.jobs) >= self._max_jobs:
@@ -263,12 +263,11 @@ class JobRegistry:
         return job
 
     @staticmethod
-    def _job(registration: Registration, vitals: Vitals, links: Links | None = None) -> Job:
+    def _job(registration: Registration, vitals: Vitals, links: VirtualLinks | None = None) -> Job:
         """Raises ``InvalidInput``."""
         spec = registration.spec
         links = virtual_links(spec) if links is None else links
-        pairs = frozenset((link.src_ip, link.dst_ip) for link in links)
-        return Job(registration, links, pairs, vitals, Dividing.of(spec))
+        return Job(registration, links, vitals, Dividing.of(spec))
 
     def _put(self, job: Job) -> Job:
         self.jobs = updated(self.jobs, {job.id: job})
@@ -291,17 +290,18 @@ class JobRegistry:
         self.ends.take_back(known.job.uid)
         self._hold(known.job, known.reports)
 
-    def _replace(self, held: Job, registration: Registration, vitals: Vitals, quota: Quota, links: Links | None) -> Job:
-        """Put the same job in its place, with another spec or owner."""
-        spec, reports = registration.spec, self._connections.of(held.id)
+    def _replace(
+        self, held: Job, new: Registration, vitals: Vitals, quota: Quota, links: VirtualLinks | None, reports: Reports
+    ) -> Job:
+        """Put the same job in its place, with another spec or owner, and with these connections."""
+        spec = new.spec
         if spec == held.spec:
-            job = replace(held, registration=registration, vitals=vitals)
+            job = with_connections(replace(held, registration=new, vitals=vitals), reports)
         else:
-            reports = among(spec.addresses, reports) if spec.reports_connections else {}
             refuse_too_many_links(self._max_virtual_links, self._size, spec, held)
             links = virtual_links(spec) if links is None else links
-            new = self._job(registration, vitals, held.virtual_links if links == held.virtual_links else links)
-            job = replace(new, dividing=replace(new.dividing, connections=by_pair(reports)))
+            links = held.virtual_links if links == held.virtual_links else links
+            job = with_connections(self._job(new, vitals, links), reports)
             refuse_over_quota(quota, self.jobs.values(), job, held)
             self._refuse_conflict(job)
         self._let_go(held)
@@ -340,7 +340,7 @@ class JobRegistry:
         reports = {**self._connections.of(job.id), **new}
         InvalidInput.refuse(misfits(job, new, sum(map(len, reports.values())), places))
         self._refuse_taken(job, new, places)
-        with_reports = replace(job, dividing=replace(job.dividing, connections=by_pair(reports)))
+        with_reports = with_connections(job, reports)
         refuse_over_quota(quota, self.jobs.values(), with_reports, job)
         self._connections.put(job.id, reports)
         return with_reports
@@ -368,8 +368,8 @@ class JobRegistry:
     def _refuse_conflict(self, job: Job) -> None:
         if job.dividing.owner:
             return
-        known = self._announced_by.keys() & job.pairs
-        taken = sorted(pair for pair in known if self._announced_by[pair] != job.id)
+        mine, announced_by = job.id, self._announced_by
+        taken = sorted(pair for pair in announced_by.keys() & job.pairs if announced_by[pair] != mine)
         if not taken:
             return
         src, dst = taken[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 from heapq import nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -110,6 +111,11 @@ def by_pair(reports: Reports) -> Connections:
         found[src, dst].add(Connection(src_port, dst_port))
         found[dst, src].add(Connection(dst_port, src_port))
     return {pair: tuple(sorted(connections)) for pair, connections in found.items()}
+
+
+def with_connections(job: Job, reports: Reports) -> Job:
+    """The same job, having reported these and no others."""
+    return replace(job, dividing=replace(job.dividing, connections=by_pair(reports)))
 
 
 def _either_end(connection: Connected) -> Connected:

@@ -41,6 +41,10 @@ CREATE TABLE revision (number INTEGER NOT NULL, records INTEGER NOT NULL, checks
 """``checksum``: of all records together, the exclusive or of theirs. ``seal``: of the other columns."""
 
 
+class NewerFormat(ValueError):
+    """A newer version has written the database."""
+
+
 class Written(NamedTuple):
     """What a database holds, as text of the format that it has: nothing is accepted by today's rules yet."""
 
@@ -160,7 +164,8 @@ def _checked(database: sqlite3.Connection) -> Written:
     if found["application"] != APPLICATION:
         raise ValueError("it is no state of signalbox")
     if not OLDEST <= found["format"] <= FORMAT:
-        raise ValueError(f"it has format {found['format']}, this version reads {OLDEST} to {FORMAT}")
+        kind = NewerFormat if found["format"] > FORMAT else ValueError
+        raise kind(f"it has format {found['format']}, this version reads {OLDEST} to {FORMAT}")
     damage = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if damage != "ok":
         raise ValueError(f"it is damaged: {damage}")

@@ -27,6 +27,7 @@ from controller.jobs.messages import SavedState
 from controller.jobs.records import FORMAT, Changes, Key, Kind, Unreadable, decode, first_format
 from controller.jobs.state_database import (
     OLDEST,
+    NewerFormat,
     Written,
     beside,
     empty_log,
@@ -91,6 +92,11 @@ class StateStore:
             self._lock = _lock(self.directory, wait)
         return self._lock is not None or self.directory is None
 
+    @property
+    def is_claimed(self) -> bool:
+        """By this process."""
+        return self._lock is not None
+
     def owner(self) -> str:
         """The process id of the controller that claimed the directory last."""
         try:
@@ -131,10 +137,13 @@ class StateStore:
             return SavedState()
         for _ in range(LOOKS - 1):
             try:
-                return _saved_in(self.directory)[0]
+                self._loaded = _saved_in(self.directory)
+                break
             except InvalidInput:
                 time.sleep(LOOK_AGAIN_S)
-        return _saved_in(self.directory)[0]
+        else:
+            self._loaded = _saved_in(self.directory)
+        return self._loaded[0]
 
     @property
     def has_owners(self) -> bool:
@@ -278,6 +287,11 @@ def _put_by(path: Path) -> None:
 
 
 def _instructions(directory: Path, error: Exception) -> str:
+    if isinstance(error, NewerFormat):
+        return (
+            f"the state in {directory} is of a newer version: {error}. Nothing was changed. Start the version that "
+            "wrote it, or restore the backup from before the upgrade"
+        )
     drop = f", or forget single jobs (signalbox state drop --state-dir {directory} JOB)"
     return (
         f"the state in {directory} cannot be read: {error}. Nothing was changed. Restore the directory from a copy"

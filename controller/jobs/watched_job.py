@@ -16,7 +16,7 @@ import numpy as np
 
 from controller.fabric.counter_samples import Rows
 from controller.jobs.announcements import Announcements
-from controller.jobs.collectives import VirtualLink
+from controller.jobs.collectives import VirtualLink, VirtualLinks
 from controller.jobs.demand import DemandSource, Difference, JobDemand, Measurement
 from controller.jobs.job import Job
 from controller.jobs.judgement import Judge, Judgement
@@ -72,7 +72,7 @@ class WatchedJob:
         counters: PairCounters,
         interval_s: float,
         now: float,
-        measured: tuple[VirtualLink, ...],
+        measured: VirtualLinks,
         announced: Announcements,
     ) -> None:
         """``measured``: what it was planned for before a restart. ``announced``: by all jobs, this one among them."""
@@ -81,12 +81,10 @@ class WatchedJob:
         self._announced = announced
         self.job = job
         self._windows = PayloadWindows(interval_s, job.transport)
-        self._profile: dict[Pair, list[tuple[int, int]]] = {}
-        for link in job.virtual_links:
-            self._profile.setdefault((link.src_ip, link.dst_ip), []).append((link.phase, link.bytes))
-        self._declared = _per_pair(job.virtual_links)
+        self._profile = job.virtual_links.in_phases
+        self._declared = job.virtual_links.bytes_of
         self._links = measured or job.virtual_links
-        self._held: dict[Pair, float] | None = dict(_per_pair(measured)) if measured else None
+        self._held: dict[Pair, float] | None = dict(measured.bytes_of) if measured else None
         self._held_per_iteration = False
         self._held_error = inf
         self._seen = set(self._held or ())
@@ -193,9 +191,9 @@ class WatchedJob:
         self._count_besides()
 
     def _count_besides(self) -> None:
-        planned = self._declared if self._links is self.job.virtual_links else _per_pair(self._links)
+        planned = self._links.pairs
         self._besides = frozenset(
-            pair for pair in self.pairs if pair not in planned and (pair[1], pair[0]) not in planned
+            (src, dst) for src, dst in frozenset(self.pairs) - planned if (dst, src) not in planned
         )
 
     # ---- judgement
@@ -335,7 +333,7 @@ class WatchedJob:
             self._links = self._measured_links(self._held)
             self._count_besides()
 
-    def _measured_links(self, held: Mapping[Pair, float]) -> tuple[VirtualLink, ...]:
+    def _measured_links(self, held: Mapping[Pair, float]) -> VirtualLinks:
         """Where only amounts differ, the phases of the spec with other amounts; else one phase."""
         if held.keys() <= self._declared.keys():
             links = [
@@ -345,7 +343,7 @@ class WatchedJob:
             ]
         else:
             links = [VirtualLink(*pair, 0, max(1, round(amount))) for pair, amount in held.items()]
-        return tuple(sorted(links, key=lambda link: (link.src_ip, link.dst_ip, link.phase)))
+        return VirtualLinks(sorted(links, key=lambda link: (link.src_ip, link.dst_ip, link.phase)))
 
     def _state(self) -> JobDemand:
         if self._held is not None:
@@ -384,12 +382,3 @@ def levelled(amounts: Mapping[Pair, float], equal: float) -> dict[Pair, float]:
         group.append(pair)
     close()
     return level
-
-
-def _per_pair(links: Iterable[VirtualLink]) -> dict[Pair, int]:
-    """Bytes."""
-    total: dict[Pair, int] = {}
-    for link in links:
-        pair = link.src_ip, link.dst_ip
-        total[pair] = total.get(pair, 0) + link.bytes
-    return total

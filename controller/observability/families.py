@@ -8,141 +8,32 @@ ratios), ``_total`` for counters, names as labels rather than ids.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Literal, NamedTuple, get_args
+from typing import get_args
 
 from controller.alarms import AlarmKind, severity
 from controller.config import Strategy
 from controller.fabric.messages import RefusalReason
-from controller.fabric.topology import LinkId, PortRef
-from controller.jobs.demand import DemandSource, JobDemand
-from controller.planning.plan import Plan
-from controller.status import EndReason, JobState, JobStatus, LinkStatus, Status, SwitchStatus
+from controller.jobs.demand import DemandSource
+from controller.observability.shapes import (
+    Family,
+    LinkLabels,
+    Sample,
+    Snapshot,
+    demands,
+    of_plan,
+    one,
+    per_demand,
+    per_job,
+    per_link,
+    per_port,
+    per_switch,
+)
+from controller.status import EndReason, JobState
 
 BITS_PER_BYTE = 8
 VERSION = version("signalbox")
-
-
-class LinkLabels(NamedTuple):
-    """``kind``: ``fabric`` between two switches, ``edge`` between a switch and a host."""
-
-    link: str
-    src: str
-    dst: str
-    kind: Literal["fabric", "edge"]
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One scrape: the status, the monotonic time, and the labels and capacity (bit/s) of every link that exists.
-    ``api_refused``: by reason. The others: see ``StatusBoard``."""
-
-    status: Status
-    now: float
-    links: Mapping[LinkId, tuple[LinkLabels, float]]
-    api_refused: Mapping[str, int] = field(default_factory=dict)
-    reload_refused: bool = False
-    certificates_end: Mapping[str, float] = field(default_factory=dict)
-
-
-Sample = tuple[tuple[str, ...], float]
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One metric: a counter if its name ends in ``_total``, else a gauge. ``samples`` gives label values, in the order
-    of ``labels``, and the value. A label must not be called ``job``: Prometheus puts its own on every series."""
-
-    name: str
-    help: str
-    samples: Callable[[Snapshot], Iterable[Sample]]
-    labels: tuple[str, ...] = ()
-
-
-# ---- families of one shape, each from a value
-
-
-def _one(name: str, text: str, value: Callable[[Status], float | None]) -> Family:
-    """No series where the value is not known."""
-
-    def samples(snapshot: Snapshot) -> Iterator[Sample]:
-        if (known := value(snapshot.status)) is not None:
-            yield (), known
-
-    return Family(name, text, samples)
-
-
-def _plan(name: str, text: str, value: Callable[[Plan], float | None]) -> Family:
-    """No series before the first plan, or where it has no such value."""
-
-    def samples(snapshot: Snapshot) -> Iterator[Sample]:
-        plan = snapshot.status.plan
-        if plan and (known := value(plan)) is not None:
-            yield (), known
-
-    return Family(name, text, samples)
-
-
-def _per_job(name: str, text: str, value: Callable[[JobStatus], float | None]) -> Family:
-    """No series for jobs without a value."""
-
-    def samples(snapshot: Snapshot) -> Iterator[Sample]:
-        for job_id, job in snapshot.status.jobs.items():
-            if (known := value(job)) is not None:
-                yield (job_id,), known
-
-    return Family(name, text, samples, ("job_id",))
-
-
-def _demands(snapshot: Snapshot) -> Iterator[tuple[str, JobDemand]]:
-    for job_id in snapshot.status.jobs:
-        if job_id in snapshot.status.demands:
-            yield job_id, snapshot.status.demands[job_id]
-
-
-def _per_demand(name: str, text: str, value: Callable[[JobDemand], float | None]) -> Family:
-    """No series for jobs without a value."""
-
-    def samples(snapshot: Snapshot) -> Iterator[Sample]:
-        for job_id, demand in _demands(snapshot):
-            if (known := value(demand)) is not None:
-                yield (job_id,), known
-
-    return Family(name, text, samples, ("job_id",))
-
-
-def _per_switch(name: str, text: str, value: Callable[[SwitchStatus], float]) -> Family:
-    def samples(snapshot: Snapshot) -> Iterator[Sample]:
-        for dpid, switch in snapshot.status.switches.items():
-            yield (snapshot.status.fabric.name(dpid),), value(switch)
-
-    return Family(name, text, samples, ("switch",))
-
-
-def _per_port(name: str, text: str, counts: Callable[[Status], Mapping[PortRef, int]]) -> Family:
-    """Of switches that are connected."""
-
-    def samples(snapshot: Snapshot) -> Iterator[Sample]:
-        fabric = snapshot.status.fabric
-        for at, count in counts(snapshot.status).items():
-            if at.dpid in fabric.switches:
-                yield (fabric.name(at.dpid), str(at.port)), count
-
-    return Family(name, text, samples, ("switch", "port"))
-
-
-def _per_link(name: str, text: str, value: Callable[[LinkStatus], float]) -> Family:
-    def samples(snapshot: Snapshot) -> Iterator[Sample]:
-        for link_id, link in snapshot.status.links.items():
-            if link_id in snapshot.links:
-                yield snapshot.links[link_id][0], value(link)
-
-    return Family(name, text, samples, LinkLabels._fields)
-
-
-# ---- samples of the others
 
 
 def _link_capacity(snapshot: Snapshot) -> Iterator[Sample]:
@@ -203,7 +94,7 @@ def _plan_info(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def _demand_source(snapshot: Snapshot) -> Iterator[Sample]:
-    for job_id, demand in _demands(snapshot):
+    for job_id, demand in demands(snapshot):
         for source in DemandSource:
             yield (job_id, source.value), source == demand.source
 
@@ -221,7 +112,7 @@ FAMILIES: tuple[Family, ...] = (
         lambda snapshot: [((strategy.value,), strategy == snapshot.status.strategy) for strategy in Strategy],
         ("strategy",),
     ),
-    _one("signalbox_adopting", "1 while a restarted controller adopts the rules it finds.", lambda s: s.adopting),
+    one("signalbox_adopting", "1 while a restarted controller adopts the rules it finds.", lambda s: s.adopting),
     Family(
         "signalbox_alarms",
         "Alarms that are active, by what is wrong; signalbox status lists them.",
@@ -231,25 +122,34 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "signalbox_reload_refused",
         "1 when the latest SIGHUP changed nothing, because something was wrong; the log says what.",
-        lambda snapshot: [((), snapshot.reload_refused)],
+        lambda snapshot: [((), snapshot.board.reload_refused)],
+    ),
+    Family(
+        "signalbox_standby",
+        "1 while another controller waits for this one's end, on this machine.",
+        lambda snapshot: [((), snapshot.board.has_standby())],
     ),
     Family(
         "signalbox_certificate_end_timestamp_seconds",
         "When the listener's own certificate ends, in seconds since 1970; listeners without TLS have no series.",
-        lambda snapshot: (((listener,), end) for listener, end in snapshot.certificates_end.items()),
+        lambda snapshot: (((listener,), end) for listener, end in snapshot.board.certificates_end.items()),
         ("listener",),
     ),
-    _one("signalbox_network_efficiency_ratio", "1 / worst known job level.", lambda s: s.network_efficiency),
+    one(
+        "signalbox_network_efficiency_ratio",
+        "1 / level of the worst job; no series while no level is known.",
+        lambda s: s.network_efficiency,
+    ),
     # switches
-    _one("signalbox_switches", "Connected switches.", lambda s: len(s.fabric.switches)),
-    _per_switch("signalbox_switch_in_sync", "1 when the switch holds exactly its rules.", lambda s: s.in_sync),
-    _per_switch("signalbox_switch_rules", "Flows, groups and meters of Signalbox on the switch.", lambda s: s.rules),
-    _per_switch(
+    one("signalbox_switches", "Connected switches.", lambda s: len(s.fabric.switches)),
+    per_switch("signalbox_switch_in_sync", "1 when the switch holds exactly its rules.", lambda s: s.in_sync),
+    per_switch("signalbox_switch_rules", "Flows, groups and meters of Signalbox on the switch.", lambda s: s.rules),
+    per_switch(
         "signalbox_switch_foreign_rules",
         "Foreign flows, groups and meters on the switch; Signalbox never changes them.",
         lambda s: s.foreign_rules,
     ),
-    _per_switch(
+    per_switch(
         "signalbox_healed_rules_total",
         "Rules of Signalbox that others removed, changed or added and that were restored.",
         lambda s: s.healed_rules,
@@ -261,12 +161,12 @@ FAMILIES: tuple[Family, ...] = (
         _refused_packets,
         ("switch", "port", "reason"),
     ),
-    _per_port(
+    per_port(
         "signalbox_refused_host_claims_total",
         "ARP packets from the port that claimed the address of a host at another port.",
         lambda s: s.refused_claims,
     ),
-    _per_port(
+    per_port(
         "signalbox_punt_drops_total",
         "LLDP and ARP packets of the port beyond its limit, dropped by its meter; ports without drops have no series.",
         lambda s: s.punt_drops,
@@ -274,22 +174,28 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "signalbox_api_refused_total",
         "Connections and calls of API clients that were refused or ended.",
-        lambda snapshot: (((reason,), count) for reason, count in snapshot.api_refused.items()),
+        lambda snapshot: (((reason,), count) for reason, count in snapshot.board.api_refused.items()),
         ("reason",),
     ),
-    _one("signalbox_state_revision", "Commits in the state directory.", lambda s: s.state_revision),
-    _one(
+    Family(
+        "signalbox_metrics_refused_total",
+        "Connections of scrapers that were refused.",
+        lambda snapshot: (((reason,), count) for reason, count in snapshot.board.metrics_refused.items()),
+        ("reason",),
+    ),
+    one("signalbox_state_revision", "Commits in the state directory.", lambda s: s.state_revision),
+    one(
         "signalbox_state_failed_commits_total",
         "Commits that the state directory did not take; their changes were refused.",
         lambda s: s.state_failures,
     ),
     Family("signalbox_counters_age_seconds", "Age of the oldest switch's latest counters.", _counters_age),
     # links
-    _one("signalbox_hosts", "Known hosts.", lambda s: len(s.fabric.hosts)),
-    _one("signalbox_links", "Directed links between switches in use.", lambda s: len(s.fabric.links)),
+    one("signalbox_hosts", "Known hosts.", lambda s: len(s.fabric.hosts)),
+    one("signalbox_links", "Directed links between switches in use.", lambda s: len(s.fabric.links)),
     Family("signalbox_link_capacity_bytes_per_second", "Capacity of the link.", _link_capacity, LinkLabels._fields),
-    _per_link("signalbox_link_bytes_total", "Bytes sent over the link.", lambda link: link.bytes_total),
-    _per_link(
+    per_link("signalbox_link_bytes_total", "Bytes sent over the link.", lambda link: link.bytes_total),
+    per_link(
         "signalbox_link_background_bytes_per_second",
         "Measured traffic on the link that no job announced.",
         lambda link: link.background_bps / BITS_PER_BYTE,
@@ -297,53 +203,53 @@ FAMILIES: tuple[Family, ...] = (
     # jobs
     Family("signalbox_jobs", "Jobs by state.", _jobs, ("state",)),
     Family("signalbox_jobs_ended_total", "Registrations of jobs that are over.", _jobs_ended, ("reason",)),
-    _per_job("signalbox_job_flows", "Virtual links of the job.", lambda j: len(j.routes)),
-    _per_job("signalbox_job_pinned_flows", "Virtual links of the job that are pinned to a path.", lambda j: j.pinned),
-    _per_job("signalbox_job_subflows", "Subflows of the job's pinned virtual links.", lambda j: j.subflows),
-    _per_job("signalbox_job_missing_hosts", "Hosts of the job that are not found yet.", lambda j: len(j.missing_hosts)),
+    per_job("signalbox_job_flows", "Virtual links of the job.", lambda j: len(j.routes)),
+    per_job("signalbox_job_pinned_flows", "Virtual links of the job that are pinned to a path.", lambda j: j.pinned),
+    per_job("signalbox_job_subflows", "Subflows of the job's pinned virtual links.", lambda j: j.subflows),
+    per_job("signalbox_job_missing_hosts", "Hosts of the job that are not found yet.", lambda j: len(j.missing_hosts)),
     # Of a job the status gives 0 for what is unknown.
-    _per_job(
+    per_job(
         "signalbox_job_level",
         "Predicted slow-down of the job's communication against an idle fabric; 1 is ideal.",
         lambda j: j.level or None,
     ),
-    _per_job(
+    per_job(
         "signalbox_job_efficiency_predicted_ratio",
         "Ideal communication time of the job over the one that its routes allow.",
         lambda j: j.efficiency_predicted or None,
     ),
-    _per_job(
+    per_job(
         "signalbox_job_efficiency_measured_ratio",
         "Ideal over reported communication time of the job.",
         lambda j: j.efficiency_measured or None,
     ),
-    _per_job(
+    per_job(
         "signalbox_job_ideal_communication_seconds",
         "Communication time of one iteration, alone on an idle fabric.",
         lambda j: j.ideal_communication_s or None,
     ),
-    _per_job(
+    per_job(
         "signalbox_job_communication_seconds",
         "Communication time of the latest reported iteration.",
         lambda j: j.last_communication_s or None,
     ),
-    _per_job("signalbox_job_iterations_total", "Iterations reported.", lambda j: j.iterations),
-    _per_demand(
+    per_job("signalbox_job_iterations_total", "Iterations reported.", lambda j: j.iterations),
+    per_demand(
         "signalbox_job_payload_bytes_per_second",
         "Payload of the job as switches count it; no series before a window is full.",
         lambda d: float(d.measurement.bps.sum()) / BITS_PER_BYTE if d.measurement else None,
     ),
-    _per_demand(
+    per_demand(
         "signalbox_job_undeclared_ratio",
         "Share of the job's payload on pairs, or in directions, that it did not announce.",
         lambda d: d.undeclared_fraction if d.measurement else None,
     ),
-    _per_demand(
+    per_demand(
         "signalbox_job_demand_differs",
         "1 while the job sends other traffic than it announced.",
         lambda d: d.difference is not None,
     ),
-    _per_demand("signalbox_job_learning", "1 while all pairs of the job's hosts are counted.", lambda d: d.learning),
+    per_demand("signalbox_job_learning", "1 while all pairs of the job's hosts are counted.", lambda d: d.learning),
     Family(
         "signalbox_job_demand_source",
         "1 for the bytes that the job is planned for, 0 for the others.",
@@ -351,22 +257,22 @@ FAMILIES: tuple[Family, ...] = (
         ("job_id", "source"),
     ),
     # the planner
-    _one("signalbox_plans_total", "Plans made.", lambda s: s.plans_total),
+    one("signalbox_plans_total", "Plans made.", lambda s: s.plans_total),
     Family(
         "signalbox_plan_info", "Always 1; stage that found the plan, and proof.", _plan_info, ("solver", "certificate")
     ),
-    _plan("signalbox_plan_level", "Worst job level of the latest plan.", lambda p: p.max_level),
-    _plan("signalbox_plan_bound", "No routing has a smaller worst level.", lambda p: p.bound),
-    _plan("signalbox_plan_gap_ratio", "Level of the plan over its bound, less 1.", lambda p: p.gap),
-    _plan("signalbox_plan_levels_proven", "Job levels, from the worst, proven optimal.", lambda p: p.levels_proven),
-    _plan("signalbox_plan_unrouted_flows", "Virtual links without a path in the plan.", lambda p: len(p.unrouted)),
-    _plan("signalbox_plan_subflows", "Subflows of all virtual links in the latest plan.", lambda p: p.subflows),
-    _one("signalbox_plan_installed", "1 when the latest plan is the one on the switches.", lambda s: s.plan_installed),
-    _one("signalbox_plan_moves_left", "Moves from the plan to its target.", lambda s: s.moves_left),
-    _one("signalbox_plan_blocked_flows", "Flows that would have to move together.", lambda s: s.blocked_flows),
+    of_plan("signalbox_plan_level", "Worst job level of the latest plan.", lambda p: p.max_level),
+    of_plan("signalbox_plan_bound", "No routing has a smaller worst level.", lambda p: p.bound),
+    of_plan("signalbox_plan_gap_ratio", "Level of the plan over its bound, less 1.", lambda p: p.gap),
+    of_plan("signalbox_plan_levels_proven", "Job levels, from the worst, proven optimal.", lambda p: p.levels_proven),
+    of_plan("signalbox_plan_unrouted_flows", "Virtual links without a path in the plan.", lambda p: len(p.unrouted)),
+    of_plan("signalbox_plan_subflows", "Subflows of all virtual links in the latest plan.", lambda p: p.subflows),
+    one("signalbox_plan_installed", "1 when the latest plan is the one on the switches.", lambda s: s.plan_installed),
+    one("signalbox_plan_moves_left", "Moves from the plan to its target.", lambda s: s.moves_left),
+    one("signalbox_plan_blocked_flows", "Flows that would have to move together.", lambda s: s.blocked_flows),
     Family("signalbox_plan_duration_seconds", "Time spent on the latest plan.", _plan_duration, ("stage",)),
-    _one("signalbox_repairs_total", "Repairs made.", lambda s: s.repairs_total),
-    _one(
+    one("signalbox_repairs_total", "Repairs made.", lambda s: s.repairs_total),
+    one(
         "signalbox_repaired_flows_total",
         "Virtual links that got new paths by a repair because theirs were lost.",
         lambda s: s.repaired_flows_total,
@@ -377,12 +283,12 @@ FAMILIES: tuple[Family, ...] = (
         _repair_duration,
         ("stage",),
     ),
-    _plan(
+    of_plan(
         "signalbox_ecmp_level_mean",
         "Worst job level under ECMP on the same snapshot, mean over hash draws.",
         lambda p: p.ecmp.mean if p.ecmp else None,
     ),
-    _plan(
+    of_plan(
         "signalbox_ecmp_level_p95",
         "Worst job level under ECMP on the same snapshot, 95th percentile over hash draws.",
         lambda p: p.ecmp.p95 if p.ecmp else None,
@@ -393,6 +299,6 @@ FAMILIES: tuple[Family, ...] = (
         lambda snapshot: [((name,), level) for name, level in snapshot.status.baseline_levels.items()],
         ("strategy",),
     ),
-    _one("signalbox_pins", "Pins on the switches: of virtual links and of their acknowledgements.", lambda s: s.pins),
-    _one("signalbox_moved_flows_total", "Pinned flows moved.", lambda s: s.moved_flows_total),
+    one("signalbox_pins", "Pins on the switches: of virtual links and of their acknowledgements.", lambda s: s.pins),
+    one("signalbox_moved_flows_total", "Pinned flows moved.", lambda s: s.moved_flows_total),
 )

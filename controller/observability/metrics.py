@@ -26,17 +26,27 @@ from prometheus_client.registry import Collector
 from controller.config import MetricsConfig
 from controller.errors import InvalidInput
 from controller.fabric.topology import Fabric, LinkId
-from controller.observability.families import FAMILIES, LinkLabels, Snapshot
+from controller.log_limit import LimitedLog
+from controller.observability.families import FAMILIES
+from controller.observability.shapes import LinkLabels, Snapshot
 from controller.status import StatusBoard
 from controller.tls import TlsContext
 
 log = structlog.get_logger(__name__)
+limited_log = LimitedLog(log)
+"""For what clients can cause."""
 
 SILENT_S = 10.0
 """A client that is silent for so long is dropped."""
 MOST_S = 30.0
 """And one that has not finished after this time."""
 ACCEPT_PAUSE_S = 0.1
+
+_WHY = {
+    "HTTP_REQUEST": "the client does not speak TLS",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate",
+}
+"""In words, by what OpenSSL calls it."""
 
 
 class StatusCollector(Collector):
@@ -49,14 +59,7 @@ class StatusCollector(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         status = self._board.status
         status = replace(status, fabric=_with_unique_names(status.fabric))
-        snapshot = Snapshot(
-            status,
-            self._clock(),
-            _links(status.fabric),
-            self._board.api_refused,
-            self._board.reload_refused,
-            self._board.certificates_end,
-        )
+        snapshot = Snapshot(status, self._clock(), _links(status.fabric), self._board)
         for family in FAMILIES:
             kind = CounterMetricFamily if family.name.endswith("_total") else GaugeMetricFamily
             metric = kind(family.name, family.help, labels=family.labels)
@@ -93,11 +96,12 @@ def _links(fabric: Fabric) -> dict[LinkId, tuple[LinkLabels, float]]:
 
 @dataclass(slots=True, eq=False)
 class _Client:
-    """A connection and its thread. ``asked``: its request is complete."""
+    """A connection and its thread. ``asked``: its request is complete. ``ended``: by the server."""
 
     sock: socket.socket
     since: float
     asked: bool = False
+    ended: bool = False
 
 
 class _Server(ThreadingWSGIServer):
@@ -106,6 +110,7 @@ class _Server(ThreadingWSGIServer):
     accepted: one silent client would keep all others out."""
 
     tls: TlsContext
+    board: StatusBoard
     most: int
     request_queue_size = 64
 
@@ -132,16 +137,33 @@ class _Server(ThreadingWSGIServer):
         client = self._of_thread.client = self._clients[request]
         try:
             request.settimeout(SILENT_S)
-            if context := self.tls.current:
-                client.sock = context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
-                client.sock.do_handshake()
-            super().process_request_thread(client.sock, client_address)
+            context = self.tls.current
+            if context is None or self._shakes_hands(client, context, client_address):
+                super().process_request_thread(client.sock, client_address)
         except OSError as error:
-            log.debug("metrics client refused", peer=client_address[0], why=str(error))
+            log.debug("metrics client left", peer=client_address[0], why=str(error))
             client.sock.close()
         finally:
             with self._lock:
                 del self._clients[request]
+
+    def _shakes_hands(self, client: _Client, context: ssl.SSLContext, address: Any) -> bool:
+        """One that fails is counted and logged. Raises ``OSError`` for a client that says nothing, as those that only
+        look whether somebody listens, and for one that was ended meanwhile."""
+        if not client.sock.recv(1, socket.MSG_PEEK):
+            raise ConnectionResetError("the client has said nothing")
+        try:
+            client.sock = context.wrap_socket(client.sock, server_side=True, do_handshake_on_connect=False)
+            client.sock.do_handshake()
+        except OSError as error:
+            if client.ended:
+                raise
+            with self._lock:
+                self.board.metrics_refused = {"tls": self.board.metrics_refused["tls"] + 1}
+            limited_log.warning("metrics client refused", reason="tls", peer=_name(address), why=_why(error))
+            client.sock.close()
+            return False
+        return True
 
     def asked(self) -> None:
         """The client of this thread is worked for: it has its place until it has its answer."""
@@ -149,6 +171,7 @@ class _Server(ThreadingWSGIServer):
 
     def service_actions(self) -> None:
         """Called every half second: ends who has taken too long."""
+        limited_log.summarise()
         with self._lock:
             late = [client for client in self._clients.values() if time.monotonic() > client.since + MOST_S]
         for client in late:
@@ -166,7 +189,23 @@ class _Server(ThreadingWSGIServer):
         log.debug("metrics client failed", peer=client_address[0], exc_info=True)
 
 
+def _name(address: Any) -> str:
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _why(error: OSError) -> str:
+    """A handshake has failed."""
+    if verify_message := getattr(error, "verify_message", None):
+        return f"the client's certificate is refused: {verify_message}"
+    reason = getattr(error, "reason", None) or str(error)
+    if isinstance(error, ssl.SSLEOFError | ConnectionError) or "_ALERT_" in reason:
+        return f"the client ended the handshake: {reason}"
+    return _WHY.get(reason, f"the handshake failed: {reason}")
+
+
 def _break_off(client: _Client) -> None:
+    client.ended = True
     with suppress(OSError):
         client.sock.shutdown(socket.SHUT_RDWR)
 
@@ -215,6 +254,7 @@ class MetricsServer:
 
     def __init__(self, config: MetricsConfig, board: StatusBoard, tls: TlsContext | None = None) -> None:
         self._config = config
+        self._board = board
         self._tls = tls or TlsContext("metrics", config.tls_files)
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
@@ -226,7 +266,12 @@ class MetricsServer:
         host, port = self._config.host, self._config.port
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            settings = {"address_family": found[0][0], "tls": self._tls, "most": self._config.max_connections}
+            settings = {
+                "address_family": found[0][0],
+                "tls": self._tls,
+                "board": self._board,
+                "most": self._config.max_connections,
+            }
             kind = type("Server", (_Server,), settings)
             server: _Server = kind((str(found[0][4][0]), port), _Handler)
         except OSError as error:

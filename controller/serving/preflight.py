@@ -43,11 +43,13 @@ def doubts(config: Config) -> Iterator[str]:
 
 
 def check_saved(config: Config) -> None:
-    """Raises ``InvalidInput`` when a controller with this configuration would not start with the jobs that are saved,
-    also while another one uses the state directory: it takes no claim."""
+    """Raises ``InvalidInput`` when a controller with this configuration would not start with the jobs that are saved
+    and the secret of their lease tokens, also while another one uses the state directory: it takes no claim."""
     from controller.core import state  # takes a moment, which other commands need not wait for
 
-    state.initial(config, store.StateStore(config.state_dir).look(), (), 0.0)
+    saved = store.StateStore(config.state_dir)
+    state.initial(config, saved.look(), (), 0.0)
+    lease_tokens.check(config.state_dir, saved.has_owners)
 
 
 def check_dates(config: Config) -> None:

@@ -1,7 +1,7 @@
 """SIGHUP: reads the configuration file again and takes over what may change while the controller runs.
 
 In: the signal; the owners of certificates, identities and log level. Out: all of it is new, or, when anything of it is
-wrong, nothing is and the log says why. What needs a restart is named.
+wrong, nothing is and the log names every problem. What needs a restart is named.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,15 @@ import structlog
 
 from controller import config as configuration
 from controller.config import Config, TlsFiles
-from controller.errors import InvalidInput
+from controller.errors import FieldProblem, InvalidInput
 from controller.serving.validity import TLS_SECTIONS
 
 log = structlog.get_logger(__name__)
 
-Prepare = Callable[[Config], Callable[[], None]]
-"""Reads what the configuration names, and raises ``InvalidInput`` when it is wrong; what it returns takes it over."""
+TakeOver = Callable[[], Mapping[str, object] | None]
+"""Has what was read count from now on. Returns what the log should have of it."""
+Prepare = Callable[[Config], TakeOver]
+"""Reads what the configuration names, and raises ``InvalidInput`` when it is wrong."""
 
 
 class Hangups:
@@ -56,15 +58,8 @@ def hangups() -> Iterator[Hangups]:
 
 
 @contextmanager
-def reloading(
-    received: Hangups,
-    file: Path | None,
-    config: Config,
-    prepare: Iterable[Prepare],
-    refused: Callable[[bool], None],
-) -> Iterator[None]:
+def reloading(received: Hangups, reload: Reload) -> Iterator[None]:
     """Does what SIGHUPs ask for, also those that came before, in a thread of its own."""
-    reload = Reload(file, config, prepare, refused)
     thread = threading.Thread(target=reload.run, args=(received,), name="reload", daemon=True)
     thread.start()
     try:
@@ -76,7 +71,7 @@ def reloading(
 
 class Reload:
     """``file``: None when the configuration is from none. ``config``: what the controller runs with. ``refused``: is
-    told of each reload whether it changed nothing because something was wrong."""
+    told of each reload whether it changed nothing because something was wrong. Any thread may use it."""
 
     def __init__(
         self,
@@ -89,32 +84,51 @@ class Reload:
         self._file = file
         self._config = config
         self._prepare = tuple(prepare)
+        self._lock = threading.Lock()
 
     def run(self, received: Hangups) -> None:
         while received.wait():
-            try:
-                self.once()
-            except Exception:
-                self._refused(True)
-                log.exception("reloading failed; what was not taken over stays as it was")
+            self.once()
 
     def once(self) -> None:
         """Takes over all or nothing."""
         try:
+            with self._lock:
+                self._once()
+        except Exception:
+            self._refused(True)
+            log.exception("reloading failed; what was not taken over stays as it was")
+
+    def _once(self) -> None:
+        try:
             wanted = configuration.load(self._file) if self._file else self._config
             config = changeable(self._config, wanted)
-            take_over = [prepare(config) for prepare in self._prepare]
+            take_over = _all_prepared(self._prepare, config)
         except InvalidInput as error:
             self._refused(True)
             log.error("not reloaded: nothing has changed", problems=[str(problem) for problem in error.problems])
             return
+        changed: dict[str, object] = {}
         for take in take_over:
-            take()
+            changed |= take() or {}
         self._config = config
         self._refused(False)
-        log.info("reloaded", file=str(self._file))
+        log.info("reloaded", file=str(self._file), **changed)
         if restart := sorted(_differing(config.model_dump(), wanted.model_dump())):
             log.warning("changed in the file, but needs a restart", keys=restart)
+
+
+def _all_prepared(prepare: Iterable[Prepare], config: Config) -> list[TakeOver]:
+    """Raises ``InvalidInput`` with what every one of them finds wrong."""
+    take_over: list[TakeOver] = []
+    problems: list[FieldProblem] = []
+    for one in prepare:
+        try:
+            take_over.append(one(config))
+        except InvalidInput as error:
+            problems += error.problems
+    InvalidInput.refuse(dict.fromkeys(problems))
+    return take_over
 
 
 def changeable(running: Config, wanted: Config) -> Config:

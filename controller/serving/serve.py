@@ -34,12 +34,11 @@ from controller.planning.analysis.requests import Analyse
 from controller.planning.analysis.worker import AnalysisWorker, resolve
 from controller.planning.messages import SolvePlan, WorkOutLevels
 from controller.planning.worker import PlanningWorker
-from controller.serving import descriptors, exposure, inventory, preflight
+from controller.serving import descriptors, exposure, preflight, standby
 from controller.serving.event_log import ALARM, events
 from controller.serving.garbage import Garbage, loading
-from controller.serving.reload import Hangups, Prepare, hangups, reloading
-from controller.serving.standby import wait_for_turn
-from controller.serving.validity import CertificatesInUse
+from controller.serving.loaded import Loaded
+from controller.serving.reload import Hangups, Reload, hangups, reloading
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import StatusBoard
 from controller.tables.messages import Counters, FromSwitches, ToSwitches
@@ -64,21 +63,21 @@ PUBLISH_COUNTERS_S = 1.0
 
 def serve(
     config: Config,
-    standby: bool = False,
+    stand_by: bool = False,
     planning_worker: type[PlanningWorker] = PlanningWorker,
     config_file: Path | None = None,
 ) -> int:
-    """Run the controller until SIGTERM or SIGINT. ``standby``: wait first, as long as another controller uses the state
-    directory. ``planning_worker``: what plans; a benchmark passes its own. ``config_file``: read again on SIGHUP.
+    """Run the controller until SIGTERM or SIGINT. ``stand_by``: wait first, as long as another controller uses the
+    state directory. ``planning_worker``: what plans; a benchmark passes its own. ``config_file``: read again on SIGHUP.
     Returns the exit status; raises ``InvalidInput`` for what files are wrong, and ``OSError`` when an address cannot be
     listened on."""
     with hangups() as received:
-        return _serve(config, standby, planning_worker, config_file, received)
+        return _serve(config, stand_by, planning_worker, config_file, received)
 
 
 def _serve(
     config: Config,
-    standby: bool,
+    stand_by: bool,
     planning_worker: type[PlanningWorker],
     config_file: Path | None,
     received: Hangups,
@@ -89,43 +88,46 @@ def _serve(
         log.warning("allowed, but look at it", what=doubt)
     given, config = config, descriptors.within(config, descriptors.raise_limit())
     store = StateStore(config.state_dir)
-    if standby:
-        for module in SOUTHBOUND:
-            import_module(module)  # takes a moment, which neither jobs nor switches need wait for later
-        if not wait_for_turn(store):
-            return 0
+    # control loop -> gRPC server, metrics server
+    board = StatusBoard()
+    board.has_standby = partial(standby.is_there, config.state_dir)
+    loaded = Loaded(config, board)
+    reload = Reload(config_file, given, loaded.prepare, partial(setattr, board, "reload_refused"))
+    with reloading(received, reload):
+        if stand_by:
+            for module in SOUTHBOUND:
+                import_module(module)  # takes a moment, which neither jobs nor switches need wait for later
+            with loaded.waiting(store):
+                if not standby.wait_for_turn(store):
+                    return 0
+                reload.once()  # what is wrong by now does not count: then all is as it was read before
+        _run(config, planning_worker, store, board, loaded)
+    return 0
+
+
+def _run(
+    config: Config, planning_worker: type[PlanningWorker], store: StateStore, board: StatusBoard, loaded: Loaded
+) -> None:
+    """With the state directory, if there is one, until SIGTERM or SIGINT."""
     # southbound, gRPC server, worker -> control loop
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     # control loop -> southbound
     outbox = Outbox()
-    # control loop -> gRPC server, metrics server
-    board = StatusBoard()
     # control loop -> planning worker -> inbox
     worker = planning_worker(inbox.put, outbox.fail)
     # control loop -> analysis, which resolves the API's futures itself
     analysis = AnalysisWorker()
 
     with loading():
-        loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
+        loop = ControlLoop(config, store.load(), loaded.declared, time.monotonic())
         tokens = LeaseTokens.of(config.state_dir, store.has_owners)
         store.begin()
         board.publish(loop.status(time.monotonic()))  # jobs that were saved are there before the first question
     driver = _Driver(loop, inbox, outbox, worker, analysis, store, board)
-    api = ApiServer(config.api, board, inbox.put, tokens)
-    openflow_tls = TlsContext("openflow", config.openflow.tls_files)
-    metrics_tls = TlsContext("metrics", config.metrics.tls_files)
-    metrics = MetricsServer(config.metrics, board, metrics_tls)
-    certificates = CertificatesInUse(config, board)
-    reloaded: tuple[Prepare, ...] = (
-        certificates.prepare,
-        lambda new: openflow_tls.prepare(new.openflow.tls_files),
-        lambda new: metrics_tls.prepare(new.metrics.tls_files),
-        lambda new: api.prepare(new.api),
-        lambda new: partial(logs.configure, json=new.log.json_lines, level=new.log.level),
-    )
+    api = ApiServer(config.api, board, inbox.put, tokens, loaded.api)
+    metrics = MetricsServer(config.metrics, board, loaded.metrics_tls)
     try:
-        refused = partial(setattr, board, "reload_refused")
-        with stop_signals(outbox.stop), reloading(received, config_file, given, reloaded, refused):
+        with stop_signals(outbox.stop):
             driver.start()
             addresses = api.start()
             metrics_port = metrics.start()
@@ -133,7 +135,7 @@ def _serve(
                 config,
                 inbox.put,
                 outbox,
-                openflow_tls,
+                loaded.openflow_tls,
                 on_ready=lambda: log.info(
                     "ready",
                     openflow=f"{config.openflow.host}:{config.openflow.port}",
@@ -149,7 +151,6 @@ def _serve(
         analysis.stop()
         worker.stop()
         store.close()
-    return 0
 
 
 def run_hub(

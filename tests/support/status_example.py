@@ -8,6 +8,7 @@ from controller.alarms import Alarm, AlarmKind
 from controller.config import Strategy
 from controller.fabric.messages import RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
+from controller.jobs.collectives import VirtualLinks
 from controller.jobs.demand import DemandSource, Difference, JobDemand, Measurement
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
@@ -78,7 +79,7 @@ def demand() -> JobDemand:
     pairs = ("10.0.1.1", "10.0.2.1"), ("10.0.2.1", "10.0.1.1")
     return JobDemand(
         source=DemandSource.MEASURED,
-        virtual_links=(),
+        virtual_links=VirtualLinks(),
         declared={pairs[0]: 1_000_000},
         learning=True,
         measurement=Measurement(pairs, np.array([3e6, 1e6]), 6.0, 2.5),

@@ -120,11 +120,13 @@ def test_stopping_a_server_that_never_started_is_nothing() -> None:
     ApiServer(ApiConfig(), StatusBoard(), lambda _: None, TOKENS).stop()
 
 
-def test_nobody_at_the_address_is_unreachable() -> None:
+@pytest.mark.parametrize("timeout_s", [0.3, 10.0])
+def test_nobody_at_the_address_is_unreachable(timeout_s: float) -> None:
+    """Also when there is no time for gRPC to try as often as it would."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with Client(address) as client, pytest.raises(Unreachable) as error:
+        with Client(address, timeout_s) as client, pytest.raises(Unreachable) as error:
             client.get_status()
         expected = f"no answer from the controller at {address}: no process listens there; is the controller running?"
         assert str(error.value) == expected

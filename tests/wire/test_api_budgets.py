@@ -19,8 +19,7 @@ from controller.api.client import Client
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.jobs import registry
-from controller.jobs.collectives import virtual_links
-from controller.jobs.messages import Links
+from controller.jobs.collectives import VirtualLinks, virtual_links
 from controller.jobs.spec import JobSpec
 from tests.support.wire.control_stand_in import Running, running_api
 
@@ -362,7 +361,7 @@ def test_a_job_of_many_virtual_links_costs_its_client_many_calls(monkeypatch: py
     """They are made in the API's threads, not in the control loop."""
     made_in = []
 
-    def noted(spec: JobSpec) -> Links:
+    def noted(spec: JobSpec) -> VirtualLinks:
         made_in.append(threading.current_thread().name)
         return virtual_links(spec)
 

@@ -23,7 +23,17 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
-from controller.errors import AlreadyExists, ConcurrentUpdate, Exhausted, SignalboxError
+from controller.errors import (
+    AlreadyExists,
+    ConcurrentUpdate,
+    Conflict,
+    Exhausted,
+    InvalidInput,
+    NotAnnounced,
+    NotFound,
+    SignalboxError,
+    WrongLeaseToken,
+)
 from controller.jobs.messages import IterationTime
 from controller.jobs.spec import JobSpec
 from controller.status import StatusBoard
@@ -209,6 +219,23 @@ def test_a_control_loop_that_does_not_answer_is_a_deadline(monkeypatch: pytest.M
 
 
 # ---- status details
+
+
+def test_every_error_of_the_client_has_the_reason(api: Running) -> None:
+    with Client(api.addresses[0]) as client, Client(api.addresses[0]) as other:
+        client.register_job(ring())
+        for call, kind, why in (
+            (lambda: client.get_job(""), InvalidInput, "INVALID_FIELD"),
+            (lambda: client.get_job("nobody"), NotFound, "NO_SUCH_JOB"),
+            (lambda: other.renew_lease("ring"), WrongLeaseToken, "WRONG_LEASE_TOKEN"),
+            (lambda: other.register_job(ring()), AlreadyExists, "JOB_EXISTS"),
+            (lambda: other.register_job(ring("other")), Conflict, "CONFLICT"),
+            (lambda: client.report_connections("ring", H1, ()), NotAnnounced, "CONNECTIONS_NOT_ANNOUNCED"),
+            (lambda: client.report_iterations("ring", [IterationTime(666, 1.0, 1.0)]), SignalboxError, "INTERNAL"),
+        ):
+            with pytest.raises(kind) as error:
+                call()
+            assert (type(error.value), error.value.reason) == (kind, why)
 
 
 def test_every_refusal_has_its_reason(jobs: Any) -> None:

@@ -62,7 +62,7 @@ class Secured(NamedTuple):
     def credentials(self, shown: Certificate | None = None, token: str | None = None) -> Credentials:
         """Of a client that trusts our authority."""
         own = shown or (None, None)
-        return Credentials(self.ours.certificate, own[0], own[1], self.token_file(token) if token else None)
+        return Credentials(str(self.ours.certificate), own[0], own[1], self.token_file(token) if token else None)
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +238,8 @@ def test_a_client_without_a_valid_certificate_gets_no_connection(
 def test_authorities_can_be_replaced_while_the_server_runs(secured: Secured) -> None:
     settings = {**secured.settings, "ca_certificates": secured.ours.certificate}
     with running_api(**settings) as api:
-        api.server.prepare(ApiConfig(**{**settings, "ca_certificates": secured.other.certificate}))()
+        other = ApiConfig(**{**settings, "ca_certificates": secured.other.certificate})
+        api.server.files.prepare_certificates(other)()
         assert status(api.addresses[0], secured.credentials(secured.other.sign("anyone")))
         with pytest.raises(Unreachable):
             status(api.addresses[0], secured.credentials(secured.ours.sign("anyone")))
@@ -319,6 +320,8 @@ def test_incomplete_credentials_are_an_error(secured: Secured, tmp_path: Path) -
         (Credentials(tls_certificate=own.certificate, tls_key=own.private_key), "needs --tls-ca"),
         (Credentials(secured.ours.certificate, own.certificate), "belong together"),
         (Credentials(tmp_path / "none"), "No such file"),
+        (Credentials(str(tmp_path / "none")), "No such file"),
+        (Credentials(token_file=str(tmp_path / "none")), "No such file"),
     ]:
         with pytest.raises(InvalidInput, match=message):
             Client(credentials=wrong)

@@ -334,7 +334,7 @@ def test_a_plan_is_made_and_shown(signalbox: Signalbox, spec_file: Path) -> None
 def test_the_status_is_shown_with_its_alarms(signalbox: Signalbox) -> None:
     table = signalbox("status").out
     assert "3, 1 in sync" in table
-    assert "alarm spine1 holds 2 foreign rules" in table
+    assert "warning foreign_rules: spine1 holds 2 foreign rules" in table
     assert signalbox("status", "--json").json["strategy"] == "planned"
 
 

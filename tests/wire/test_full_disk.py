@@ -3,6 +3,7 @@ there after a SIGKILL."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -106,6 +107,12 @@ def limit(controller: ControllerProcess, **limits: int | str) -> None:
     subprocess.run(["prlimit", "--pid", str(controller.process.pid), *options], check=True)
 
 
+def logged(controller: ControllerProcess, event: str) -> list[str]:
+    """The jobs of these lines."""
+    lines = controller.log.read_text().splitlines()
+    return [re.findall(r"\bjob=(\S+)", line)[0] for line in lines if f'event="{event}"' in line]
+
+
 def test_what_cannot_be_written_is_not_acknowledged_until_it_can(tmp_path: Path) -> None:
     """As on a file system that became read-only: what is beyond the first bytes of a file cannot be written."""
     controller = ControllerProcess(tmp_path)
@@ -123,6 +130,8 @@ def test_what_cannot_be_written_is_not_acknowledged_until_it_can(tmp_path: Path)
         acknowledged += register(client, range(10, 13))
         assert len(acknowledged) == 6
         wait_for(lambda: "cannot be saved" not in alarms(client), "the alarm's end", 2)
+        assert logged(controller, "job registered") == acknowledged, "each one once, and no other"
+        assert logged(controller, "job ended") == []
         controller.kill()
     with controller.running() as client:
         assert sorted(known(client)) == sorted(acknowledged)

@@ -77,3 +77,7 @@ def test_certificates_tokens_and_commands_of_the_tls_guide_work_together(
     with running_api(**tls_settings(tmp_path)) as api:
         for command in shown:
             run(command.replace("192.0.2.10:50051", api.addresses[0]), tmp_path)
+        (text,) = (block.text for block in TLS_GUIDE.blocks if block.language == "python")
+        program = tmp_path / "program.py"
+        program.write_text(text.replace("192.0.2.10:50051", api.addresses[0]))
+        assert run(f"{sys.executable} {program}", tmp_path) == "[]\n"

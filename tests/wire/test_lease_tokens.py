@@ -156,6 +156,19 @@ def test_who_is_overtaken_learns_it_once_that_is_certain(api: Running, owner: Cl
             assert (job.uid == registered.job.uid) == (name == "update")
 
 
+def test_force_ends_the_registration_that_is_meant_or_none(owner: Client, stranger: Client) -> None:
+    first = owner.register_job(spec()).job.uid
+    for _ in range(2):
+        stranger.deregister_job("job", force=True, uid=first)
+    second = owner.register_job(spec()).job.uid
+    stranger.deregister_job("job", force=True, uid=first)  # sent again, and late
+    assert owner.get_job("job").uid == second
+    owner.register_job(spec(max_subflows=2), take_over=True)
+    with pytest.raises(NotFound, match="taken over"):
+        stranger.deregister_job("job", force=True, uid=second)
+    assert owner.renew_lease("job") == 30.0
+
+
 def test_deregistering_again_is_no_error_and_by_force_needs_no_token(owner: Client, stranger: Client) -> None:
     owner.register_job(spec())
     owner.deregister_job("job")

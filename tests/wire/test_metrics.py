@@ -9,18 +9,20 @@ import subprocess
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.config import MetricsConfig
 from controller.errors import InvalidInput
 from controller.observability.metrics import MetricsServer
 from controller.status import Status, StatusBoard
 from mininet_topos.controller_process import free_port
+from mininet_topos.lab.record import wait_for
 from tests.support import status_example as example
 from tests.support.dashboard import dashboard_expressions
 from tests.support.wire.certificates import Authority, Certificate
@@ -117,6 +119,39 @@ def test_with_authorities_a_scrape_needs_a_certificate(board: StatusBoard, autho
             with pytest.raises(OSError):
                 get_over_tls(port, authority, shown)
         assert "signalbox_pins 1.0\n" in get_over_tls(port, authority, authority.sign("prometheus"))
+
+
+def test_who_fails_to_shake_hands_is_counted_and_logged_with_why(board: StatusBoard, authority: Authority) -> None:
+    other = Authority(authority.certificate.parent, "another")
+
+    def refused(get_metrics: Callable[[int], str]) -> MutableMapping[str, Any]:
+        with capture_logs() as lines, secured(authority, board, mutual=True) as port:
+            before = board.metrics_refused["tls"]
+            with pytest.raises(OSError):
+                get_metrics(port)
+            wait_for(lambda: board.metrics_refused["tls"] == before + 1 and bool(lines), "the count", 10, 0.01)
+            shown = get_over_tls(port, authority, authority.sign("prometheus"))
+            assert f'signalbox_metrics_refused_total{{reason="tls"}} {before + 1}.0\n' in shown
+        (line,) = lines
+        assert line["event"] == "metrics client refused"
+        assert line["peer"].startswith("127.0.0.1:")
+        return line
+
+    assert refused(lambda port: get(f"http://127.0.0.1:{port}/metrics"))["why"] == "the client does not speak TLS"
+    assert refused(lambda port: get_over_tls(port, authority))["why"] == "the client shows no certificate"
+    why = refused(lambda port: get_over_tls(port, authority, other.sign("prometheus")))["why"]
+    assert why.startswith("the client's certificate is refused: ")
+    why = refused(lambda port: get_over_tls(port, other, authority.sign("prometheus")))["why"]
+    assert why.startswith("the client ended the handshake: ")
+    assert "UNKNOWN_CA" in why
+
+
+def test_who_only_looks_whether_somebody_listens_is_not_counted(board: StatusBoard, authority: Authority) -> None:
+    with capture_logs() as lines, secured(authority, board, mutual=True) as port:
+        socket.create_connection(("127.0.0.1", port)).close()
+        wait_for(lambda: bool(lines), "its end", 10, 0.01)
+    assert board.metrics_refused == {"tls": 0}
+    assert [line["log_level"] for line in lines] == ["debug"]
 
 
 def test_clients_that_go_before_their_answer_leave_no_traceback(

@@ -24,7 +24,6 @@ from controller.api.identities import new_token
 from controller.errors import NotFound, SignalboxError, Unauthenticated, WrongLeaseToken
 from controller.jobs.messages import IterationTime
 from controller.jobs.spec import JobSpec
-from controller.jobs.store import StateStore
 from mininet_topos.controller_process import ControllerProcess, free_port
 from mininet_topos.lab.record import wait_for
 from tests.support.wire.certificates import Authority
@@ -195,11 +194,34 @@ def test_a_broken_file_changes_nothing_and_is_named_in_the_log(controller: Reloa
     (controller.folder / "c.key").chmod(0o600)
     (controller.folder / "c.key").write_text("no key")
     controller.hang_up('event="not reloaded: nothing has changed"')
-    assert "is no PEM file with a private key" in controller.log()
+    line = controller.log().splitlines()[-1]
+    for listener in ("openflow", "api", "metrics"):
+        assert f"{listener}.private_key: {controller.folder}/c.key is no PEM file with a private key" in line
     assert controller.status("old", controller.first)
     (controller.folder / "signalbox.toml").write_text("no_such_key = 1")
     controller.hang_up('event="not reloaded: nothing has changed"')
     assert controller.status("old", controller.first)
+
+
+def test_a_tokens_file_that_was_cut_off_changes_nothing(controller: Reloaded) -> None:
+    controller.tokens.write_text("")
+    controller.hang_up('event="not reloaded: nothing has changed"')
+    assert f"api.tokens: {controller.tokens}: gives a role to no one" in controller.log()
+    assert controller.status("old", controller.first)
+    assert "signalbox_reload_refused 1.0" in controller.metrics(controller.first)
+
+
+def test_a_reload_says_which_tokens_came_and_went(controller: Reloaded) -> None:
+    controller.accept("new", "newer")
+    controller.hang_up("event=reloaded")
+    line = next(line for line in reversed(controller.log().splitlines()) if "event=reloaded" in line)
+    for said in (
+        "tokens=2",
+        "tokens_before=1",
+        "added=\"['token new', 'token newer']\"",
+        "withdrawn=\"['token old']\"",
+    ):
+        assert said in line
 
 
 def test_an_expired_certificate_is_refused_and_the_old_one_goes_on(controller: Reloaded) -> None:
@@ -301,20 +323,3 @@ def test_no_secret_is_in_the_log_or_the_metrics_whatever_fails(controller: Reloa
     written = log + controller.metrics_over(controller.first, 1 << 20).decode()
     assert "signalbox_" in written
     assert not [secret for secret in secrets if secret[:20] in written.replace(f"token[0].{token}", "")]
-
-
-def test_a_standby_keeps_the_signal_until_it_takes_over(tmp_path: Path) -> None:
-    store = StateStore(tmp_path / "state")
-    assert store.claim()
-    standby = ControllerProcess(tmp_path)
-    try:
-        standby.start("--standby")
-        assert standby.process is not None
-        wait_for(lambda: '"standing by"' in standby.log.read_text(), "the standby", 60, 0.05)
-        os.kill(standby.process.pid, signal.SIGHUP)
-        store.close()
-        wait_for(lambda: "event=reloaded" in standby.log.read_text(), "the reload", 60, 0.05)
-        assert standby.stop() == 0
-    finally:
-        store.close()
-        standby.kill()

@@ -15,13 +15,13 @@ import grpc
 import pytest
 
 from controller.alarms import Alarm, AlarmKind
-from controller.api import watches
+from controller.api import services, watches
 from controller.api.client import Client, Unreachable, resuming
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from controller.errors import InvalidInput, NotAllowed, NotFound, SignalboxError
+from controller.errors import Gone, InvalidInput, NotAllowed, NotFound, SignalboxError
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
-from controller.jobs.messages import IterationTime
+from controller.jobs.messages import IterationTime, Registration, SavedState
 from controller.planning.problem import FlowId
 from controller.status import LinkStatus, Status
 from tests.support.wire.api_calls import ring
@@ -303,10 +303,74 @@ def test_a_token_of_before_a_restart_gives_a_snapshot(tmp_path: Path) -> None:
         client.register_job(ring())
         tokens = next(client.watch_alarms()).resume_token, next(client.watch_routes("ring")).resume_token
         assert api.control.board.status.jobs
-    with running_api(address), Client(address) as client:
-        client.register_job(ring())
+        saved = SavedState(jobs={job_id: job.registration for job_id, job in api.control.registry.jobs.items()})
+    with running_api(address) as api, Client(address) as client:
+        api.control.registry.take_saved(saved, time.monotonic())
+        publish(api, lambda status: status)
         assert next(client.watch_alarms(tokens[0])).snapshot
-        assert next(client.watch_routes("ring", tokens[1])).routes
+        message = next(client.watch_routes("ring", tokens[1]))
+        assert message.routes
+        assert message.uid == client.get_job("ring").uid
+
+
+def test_routes_go_on_with_the_same_registration_or_not_at_all(client: Client) -> None:
+    uid = client.register_job(ring()).job.uid
+    first = next(client.watch_routes("ring"))
+    assert first.uid == uid
+    new = client.register_job(ring(max_subflows=2), take_over=True).job.uid
+    for given in ({"resume_token": first.resume_token}, {"uid": uid}, {"resume_token": first.resume_token, "uid": uid}):
+        with pytest.raises(NotFound, match="'ring' was taken over by another registration") as error:
+            next(client.watch_routes("ring", **given))
+        assert error.value.reason is Gone.JOB_TAKEN_OVER
+    assert next(client.watch_routes("ring")).uid == new
+    assert next(client.watch_routes("ring", first.resume_token, uid=new)).uid == new
+    client.deregister_job("ring")
+    with pytest.raises(NotFound) as error:
+        next(client.watch_routes("ring", uid=new))
+    assert error.value.reason is Gone.JOB_DEREGISTERED
+
+
+def test_routes_of_a_registration_that_is_not_known_are_no_others(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a controller that was started with another state, for instance."""
+    monkeypatch.setattr(services, "HELD_S", 0.05)
+    client.register_job(ring())
+    address = f"unix:{tmp_path}/api.sock"
+    with running_api(address), Client(address) as other:
+        other.register_job(ring())
+        token = next(other.watch_routes("ring")).resume_token
+    with pytest.raises(NotFound, match="registration of job 'ring' is not known; another one has its id now") as error:
+        next(client.watch_routes("ring", token))
+    assert error.value.reason is Gone.NO_SUCH_JOB
+
+
+def test_routes_are_resumed_when_it_is_certain_whose_they_are(api: Running, client: Client) -> None:
+    """The take-over is not on disk yet: it may be taken back, and then the registration goes on."""
+    client.register_job(ring())
+    first = next(client.watch_routes("ring"))
+    jobs = api.control.status.jobs
+    overtaken = {job_id: replace(job, registration=Registration(ring())) for job_id, job in jobs.items()}
+    api.control.board.publish(replace(api.control.status, jobs=overtaken))
+    watch = client.watch_routes("ring", first.resume_token)
+    received: list[Any] = []
+    reader = threading.Thread(target=lambda: received.append(next(watch)))
+    reader.start()
+    deadline = time.monotonic() + 60
+    while not api.control.board._listeners and time.monotonic() < deadline:
+        time.sleep(0.01)
+    api.control.set_route(FlowId(H1, H2), VIA_SPINE)
+    reader.join(60)
+    assert [(message.uid, message.generation) for message in received] == [(first.uid, first.generation + 1)]
+    watch.close()
+
+
+def test_a_token_of_another_watch_gives_a_snapshot(client: Client) -> None:
+    client.register_job(ring())
+    routes, alarms = next(client.watch_routes("ring")).resume_token, next(client.watch_alarms()).resume_token
+    assert next(client.watch_jobs(routes)).snapshot
+    assert next(client.watch_jobs(alarms)).snapshot
+    assert next(client.watch_routes("ring", alarms)).routes
 
 
 @pytest.mark.parametrize("method", ["watch_jobs", "watch_fabric", "watch_plan", "watch_alarms"])

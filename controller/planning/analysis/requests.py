@@ -138,9 +138,9 @@ def analysis_request(message: Explain | WhatIf, network: Network, jobs: Mapping[
         raise NotFound(f"there is no job '{message.job_id}'; {known}", about={"jobId": message.job_id})
     missing = missing_hosts(network.fabric.hosts, job.addresses)
     if missing:
-        named = ", ".join(missing[:4])
-        text = f"job '{job.id}' waits for {named}: where its traffic goes is not known yet"
-        raise NotKnownYet(text, {"jobId": job.id, "missingHosts": named})
+        named = missing[:4]
+        text = f"job '{job.id}' waits for {', '.join(named)}: where its traffic goes is not known yet"
+        raise NotKnownYet(text, {"jobId": job.id, "missingHosts": ",".join(named)})
     if not job.pairs:
         raise NotKnownYet(f"job '{job.id}' is being learnt: what it sends is not known yet", {"jobId": job.id})
     return AnalyseJob(network, job.id, _efficiency_measured(network.fabric, job))

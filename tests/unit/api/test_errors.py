@@ -23,6 +23,7 @@ from controller.errors import (
     InvalidInput,
     NotFound,
     SignalboxError,
+    Superseded,
     Unavailable,
 )
 
@@ -85,7 +86,20 @@ def test_any_problems_fit_into_trailers(problems: list[FieldProblem]) -> None:
     assert len(status.SerializeToString()) + len(status.message) < 8192
     assert status.message.isascii()
     shown = details_of(status)["BadRequest"].field_violations
-    assert 1 <= len(shown) <= errors.MAX_PROBLEMS + 1
+    assert 1 <= len(shown) <= errors.MAX_PROBLEMS
+
+
+def test_who_is_superseded_may_ask_again() -> None:
+    status = errors.status_of(Superseded("superseded: ecmp was set"))
+    assert status.code == grpc.StatusCode.ABORTED.value[0]
+    assert details_of(status)["ErrorInfo"].reason == "SUPERSEDED"
+
+
+def test_the_message_says_how_many_problems_are_left_out_and_each_violation_has_a_field() -> None:
+    status = errors.status_of(InvalidInput(tuple(FieldProblem(f"endpoints[{n}]", "is wrong") for n in range(31))))
+    shown = details_of(status)["BadRequest"].field_violations
+    assert [violation.field for violation in shown] == [f"endpoints[{n}]" for n in range(errors.MAX_PROBLEMS)]
+    assert status.message.endswith("endpoints[15]: is wrong; and 15 more")
 
 
 def test_what_programs_need_is_in_the_metadata_of_error_info() -> None:

@@ -124,6 +124,46 @@ def test_a_token_in_the_place_of_its_hash_is_not_repeated(file: Path) -> None:
     assert token not in str(found)
 
 
+def test_a_file_that_gives_a_role_to_no_one_is_refused_with_what_would_be_right(file: Path) -> None:
+    for text in ("", "# nobody yet", FILE[FILE.index("[[tenant]]") :]):
+        file.write_text(text)
+        (problem,) = problems(file)
+        assert problem.startswith("FILE: gives a role to no one")
+        assert "signalbox token NAME --role ROLE" in problem
+        assert "[[certificate]]" in problem
+
+
+@pytest.mark.parametrize("role", ["king", "Operator", ""])
+def test_a_role_that_there_is_not_is_told_with_those_that_there_are(file: Path, role: str) -> None:
+    file.write_text(f'[[certificate]]\nname = "a"\nrole = "{role}"\n')
+    assert problems(file) == [
+        f"FILE: certificate[0].role: must be one of 'operator', 'tenant', 'reader' (given: '{role}')",
+    ]
+
+
+def test_what_is_different_is_told_by_name(file: Path) -> None:
+    before = Identities.load(file)
+    text = FILE.replace("ops.example.org", "operations").replace("max_jobs = 2", "max_jobs = 3")
+    file.write_text(text + f'\n[[token]]\nname = "ci"\nrole = "reader"\nsha256 = "{"0" * 64}"\n')
+    assert Identities.load(file).differences(before) == {
+        "tokens": 2,
+        "tokens_before": 1,
+        "certificates": 2,
+        "certificates_before": 2,
+        "added": ["token ci", "certificate operations"],
+        "changed": ["tenant blue"],
+        "withdrawn": ["certificate ops.example.org"],
+    }
+
+
+def test_of_many_that_are_gone_the_first_are_named(file: Path) -> None:
+    file.write_text(FILE + "".join(f'[[certificate]]\nname = "c{i}"\nrole = "reader"\n' for i in range(12)))
+    before = Identities.load(file)
+    file.write_text(FILE)
+    withdrawn = Identities.load(file).differences(before)["withdrawn"]
+    assert withdrawn == [*(f"certificate c{i}" for i in range(10)), "and 2 more"]
+
+
 def test_what_is_there_twice_is_refused(file: Path) -> None:
     file.write_text(FILE + FILE)
     assert problems(file) == [

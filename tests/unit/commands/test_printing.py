@@ -1,4 +1,4 @@
-"""What people see of routes."""
+"""What people see of routes and of alarms."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
+from controller.alarms import Alarm, AlarmKind
+from controller.api import convert
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.commands import printing
-from controller.commands.output import escape
+from controller.commands.output import escape, fields
 
 
 def shown(table: RenderableType) -> list[list[str]]:
@@ -44,6 +47,41 @@ def test_routes_that_are_all_whole_have_no_columns_for_subflows() -> None:
     assert ["10.0.1.3", "10.0.2.1", "ecmp"] in lines
 
 
+def status(*alarms: Alarm) -> dict[str, Any]:
+    """As the client prints it, of a controller without a network."""
+    return fields(pb.GetStatusResponse(alarms=[convert.alarm_message(alarm, 0.0) for alarm in alarms]))
+
+
+def text(table: RenderableType) -> list[str]:
+    return [" ".join(line) for line in shown(table)]
+
+
+def test_critical_alarms_come_first_with_their_kind() -> None:
+    found = status(
+        Alarm(AlarmKind.FOREIGN_RULES, "leaf1", {"rules": 2}),
+        Alarm(AlarmKind.STATE_NOT_SAVED, "state", {"why": "No space left on device"}),
+        Alarm(AlarmKind.FOREIGN_RULES, "leaf2", {"rules": 3}),
+    )
+    assert text(printing.status(found))[-3:] == [
+        "critical state_not_saved: changes of jobs cannot be saved and are refused: No space left on device",
+        "warning foreign_rules: leaf1 holds 2 foreign rules",
+        "warning foreign_rules: leaf2 holds 3 foreign rules",
+    ]
+    assert printing.status_line(found).endswith("3 alarms, 1 of them critical")
+    assert printing.status_line(status()).endswith("0 alarms")
+
+
+def test_many_alarms_of_a_kind_are_a_line_with_their_number_and_the_first_subjects() -> None:
+    waiting = [Alarm(AlarmKind.HOSTS_MISSING, f"f{i}", {"hosts": ["10.0.0.1"]}) for i in range(235)]
+    forged = [Alarm(AlarmKind.LLDP_FORGED, f"leaf1:{i}") for i in range(4)]
+    lines = text(printing.status(status(*waiting, *forged)))
+    assert lines[-2:] == [
+        "critical lldp_forged, 4 alarms: leaf1:0, leaf1:1, leaf1:2 and 1 more (--json has all)",
+        "warning hosts_missing, 235 alarms: f0, f1, f2 and 232 more (--json has all)",
+    ]
+    assert "hosts_missing" not in "".join(lines[:-1])
+
+
 def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
     found = {
         "spec": {"job_id": "ring", "endpoints": []},
@@ -64,6 +102,13 @@ def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
         demand = {"source": source, "learning": learning}
         (line,) = (line for line in shown(printing.jobs([{**found, "demand": demand}])) if line[:1] == ["ring"])
         assert line == ["ring", "ecmp", "0", "0", "0", *said, "-", "-", "-", "0", "60", "s"]
+
+
+def test_published_schemes_have_the_names_of_the_option_strategy() -> None:
+    levels = {"ecmp": 2.0, "edge_coloring": 1.0, None: 1.5}
+    schemes = [{"scheme": scheme, "level": level} for scheme, level in levels.items()]
+    assert printing._others(schemes) == "edge-coloring 1.000, - 1.500"
+    assert printing._others([]) == "not compared"
 
 
 def test_names_of_jobs_give_a_terminal_no_orders() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -14,9 +14,10 @@ from controller.cli import main
 from controller.config import Config, JobsConfig
 from controller.core.state import initial
 from controller.errors import InvalidInput
+from controller.jobs.collectives import VirtualLink, VirtualLinks
 from controller.jobs.messages import Registration, SavedState
 from controller.jobs.records import FORMAT, changes
-from controller.jobs.spec import JobSpec
+from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.state_database import checksum, opened, sealed
 from controller.jobs.store import FILE, StateStore
 from tests.support.by_id import registered
@@ -41,13 +42,13 @@ def signalbox(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     return run
 
 
-def saved(*names: str) -> SavedState:
+def saved(*names: str, later_s: Sequence[float] = (0, 0, 0)) -> SavedState:
     jobs = []
     for number, name in enumerate(names):
         ips = [f"10.0.{number}.1", f"10.0.{number}.2"]
         transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1000}]
         spec = JobSpec.parse({"job_id": name, "endpoints": ips, "transfers": transfers})
-        jobs.append(Registration(spec, f"uid-of-{name}", "blue", registered_at=1.8e9))
+        jobs.append(Registration(spec, f"uid-of-{name}", "blue", registered_at=1.8e9 + later_s[number]))
     return SavedState(registered(*jobs))
 
 
@@ -86,6 +87,15 @@ def start(state_dir: Path) -> SavedState:
         store.close()
 
 
+def test_a_job_that_was_taken_over_is_listed_by_when_that_was(signalbox: Run, state: Path) -> None:
+    with closing(StateStore(state)) as store:
+        before = store.load()
+        store.begin()
+        store.commit(changes(before, saved("first", "second", "third", later_s=(0, 60, 30))), lambda _: None)
+    _, out, _ = signalbox("list", "--state-dir", state, "--json")
+    assert [job["job_id"] for job in json.loads(out)["jobs"]] == ["first", "third", "second"]
+
+
 def test_jobs_are_listed_in_their_order(signalbox: Run, state: Path) -> None:
     status, out, _ = signalbox("list", "--state-dir", state)
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
@@ -98,13 +108,36 @@ def test_as_json_each_job_has_what_the_table_has_and_what_is_wrong_with_it(signa
     status, out, _ = signalbox("list", "--state-dir", state, "--json")
     found = json.loads(out)
     assert (status, found["revision"], found["format"]) == (0, 1, FORMAT)
-    first, second, third = found["jobs"]
+    first, third, second = found["jobs"]  # without a time it is the last
     known = {"tenant": "blue", "register_time": "2027-01-15T08:00:00Z", "ranks": 2, "virtual_links": 1, "problem": None}
     assert (first, third) == ({"job_id": "first", **known}, {"job_id": "third", **known})
     assert second.pop("problem").startswith("lease_s: must be at least 1.0")
     assert second == {"job_id": "second", **dict.fromkeys(("tenant", "register_time", "ranks", "virtual_links"))}
     status, out, _ = signalbox("list", "--state-dir", state)
     assert (status, "lease_s: must be at least 1.0" in out) == (0, True)
+
+
+def test_virtual_links_are_the_pairs_that_the_api_counts(signalbox: Run, tmp_path: Path) -> None:
+    ips = ["10.0.0.1", "10.0.0.2"]
+    both = JobSpec.parse(
+        {
+            "job_id": "both",
+            "endpoints": ips,
+            "groups": [{"name": "dp", "ranks": [0, 1]}],
+            "collectives": [{"algorithm": "ring_all_gather", "groups": ["dp"], "bytes_per_iteration": 1000}],
+            "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 1000, "phase": 1}],
+        }
+    )
+    observed = JobSpec.parse({"job_id": "observed", "endpoints": ["10.0.0.3", "10.0.0.4"]})
+    measured = {JobId("observed"): VirtualLinks([VirtualLink("10.0.0.3", "10.0.0.4", 0, 1000)])}
+    jobs = registered(Registration(both), Registration(observed))
+    store = StateStore(tmp_path)
+    store.load()
+    store.begin()
+    store.commit(changes(SavedState(), SavedState(jobs, measured=measured)), lambda _: None)
+    store.close()
+    _, out, _ = signalbox("list", "--state-dir", tmp_path, "--json")
+    assert {job["job_id"]: job["virtual_links"] for job in json.loads(out)["jobs"]} == {"both": 2, "observed": 1}
 
 
 def test_a_refused_start_names_the_command_after_which_it_succeeds(signalbox: Run, state: Path) -> None:

@@ -57,7 +57,9 @@ def test_what_is_gone_is_named_as_far_as_its_name_was_told() -> None:
 def test_alarms_say_when_they_are_over() -> None:
     alarm = convert.alarm_message(Alarm(AlarmKind.MASTERSHIP_LOST, "leaf1"), 0.0)
     assert list(alarm_lines(fields(pb.WatchAlarmsResponse(snapshot=True)))) == ["no alarms now"]
-    assert list(alarm_lines(fields(pb.WatchAlarmsResponse(raised=[alarm])))) == [f"critical: {alarm.text}"]
+    assert list(alarm_lines(fields(pb.WatchAlarmsResponse(raised=[alarm])))) == [
+        f"critical mastership_lost: {alarm.text}"
+    ]
     assert list(alarm_lines(fields(pb.WatchAlarmsResponse(ended=[alarm])))) == [f"over: {alarm.text}"]
 
 

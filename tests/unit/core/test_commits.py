@@ -8,7 +8,7 @@ import pytest
 
 from controller.alarms import AlarmKind
 from controller.config import Config, FabricConfig, Strategy
-from controller.core.messages import Reply
+from controller.core.messages import Message, Reply
 from controller.errors import Unavailable
 from controller.jobs.messages import (
     Connected,
@@ -21,6 +21,7 @@ from controller.jobs.messages import (
 )
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.messages import SetStrategy
+from controller.serving.event_log import events
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
 CONFIG = Config(fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS))
@@ -163,7 +164,7 @@ class SlowDisk(FakeFabric):
         self.send(self.waiting.pop(0))
 
 
-def test_replies_wait_for_the_disk_and_nothing_else_does() -> None:
+def test_replies_and_what_is_told_wait_for_the_disk_and_nothing_else_does() -> None:
     fabric = SlowDisk(4, 4, 1)
     fabric.waiting = []
     fabric.start(CONFIG)
@@ -172,7 +173,8 @@ def test_replies_wait_for_the_disk_and_nothing_else_does() -> None:
         fabric.send(RegisterJob(ring_job(f"job{number}", HOSTS[number - 1 : number + 1], lease_s=600)))
     fabric.run(1)
     assert fabric.replies == []
-    assert fabric.status.jobs[JobId("job1")].state == "pinned", "routes do not wait"
+    assert len(fabric.loop.state.sending.routes[JobId("job1")]) == 2, "routes do not wait"
+    assert not fabric.status.jobs, "what is told does"
     assert len(fabric.waiting) == 1
     fabric.answer()
     assert answers(fabric) == [uid(fabric, "job1")]
@@ -205,3 +207,155 @@ def test_all_that_is_not_on_disk_is_taken_back_newest_first() -> None:
     assert all(isinstance(reply.value, Unavailable) for reply in replies)
     assert len(replies) == 2
     assert list(fabric.status.jobs) == ["first"]
+
+
+# ---- what is told
+
+
+class Published(SlowDisk):
+    """Publishes a status after everything that happens. ``log``: what is logged of them."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4, 1)
+        self.waiting = []
+        self.log: list[tuple[str, str]] = []
+        self.start(CONFIG)
+        self._last = self.status
+        self.run(3)
+        self.log.clear()
+
+    def send(self, message: Message) -> None:
+        super().send(message)
+        self.publish()
+
+    def publish(self) -> None:
+        if hasattr(self, "_last"):
+            before, self._last = self._last, self.status
+            told = events(before, self._last)
+            self.log += [(what, str(details.get("job", details.get("kind", "")))) for what, details in told]
+
+    def fail(self) -> None:
+        """The oldest commit, and those that follow."""
+        self.waiting.pop(0)
+        self.disk_error = FULL
+        self.send(StateNotSaved(FULL))
+
+    def _carry_out(self, command: Any) -> list[Any]:
+        self.publish()
+        return super()._carry_out(command)
+
+    def logged(self) -> list[tuple[str, str]]:
+        """Of jobs, the strategy and alarms, since this was asked last."""
+        found = [line for line in self.log if line[0].split()[0] in ("job", "alarm", "strategy")]
+        self.log.clear()
+        return found
+
+
+NOT_SAVED = [("alarm", "state_not_saved")]
+
+
+@pytest.fixture
+def published() -> Published:
+    """One job runs."""
+    fabric = Published()
+    fabric.send(RegisterJob(ring_job("held", HOSTS, lease_s=600)))
+    fabric.run(1)
+    assert not fabric.logged()
+    fabric.answer()
+    assert fabric.logged() == [("job registered", "held")]
+    fabric.run(1)
+    fabric.logged()
+    answers(fabric)
+    return fabric
+
+
+@pytest.mark.parametrize(
+    "hosts", [HOSTS[::-1], [HOSTS[0], "10.9.9.9"]], ids=["all hosts are known", "one host is missing"]
+)
+def test_a_refused_registration_leaves_no_trace_in_log_alarms_and_metrics(
+    published: Published, hosts: list[str]
+) -> None:
+    published.send(RegisterJob(ring_job("job", hosts, lease_s=600)))
+    published.run(1)
+    assert not published.logged()
+    assert list(published.status.jobs) == list(published.status.demands) == ["held"]
+    published.fail()
+    published.run(3)
+    assert published.logged() == NOT_SAVED
+    assert list(published.status.jobs) == ["held"]
+    assert isinstance(answers(published)[0], Unavailable)
+
+
+def test_a_registration_is_told_with_its_reply_and_its_alarm_too(published: Published) -> None:
+    published.send(RegisterJob(ring_job("job", [HOSTS[0], "10.9.9.9"], lease_s=600)))
+    published.run(1)
+    assert not published.logged()
+    published.answer()
+    assert published.logged() == [("job registered", "job"), ("alarm", "hosts_missing")]
+
+
+def test_ends_updates_and_take_overs_that_are_taken_back_are_never_told(published: Published) -> None:
+    held = published.status.jobs[JobId("held")]
+    other = ring_job("held", HOSTS[:3], lease_s=600)
+    changes = (
+        lambda: DeregisterJob(JobId("held")),
+        lambda: DeregisterJob(JobId("held"), force=True),
+        lambda: UpdateJob(other),
+        lambda: RegisterJob(held.spec, owner="", take_over=True),
+        lambda: RegisterJob(other, owner="", take_over=True),
+    )
+    for change in changes:
+        published.disk_error = ""
+        published.run(6)
+        while published.waiting:
+            published.answer()
+        published.run(1)
+        published.logged()
+        published.send(change())
+        published.run(0.5)
+        told = published.status.jobs[JobId("held")]
+        assert (told.uid, told.spec, told.state) == (held.uid, held.spec, "pinned")
+        assert not published.logged()
+        published.fail()
+        told = published.status.jobs[JobId("held")]
+        assert (told.uid, told.spec) == (held.uid, held.spec)
+        assert {what for what, _ in published.logged()} <= {"alarm", "job"}
+        assert sum(published.status.jobs_ended.values()) == 0
+    published.run(1)
+    assert published.status.jobs[JobId("held")].state == "pinned"
+
+
+def test_a_strategy_that_is_set_back_is_never_told(published: Published) -> None:
+    published.send(SetStrategy(Strategy.ECMP))
+    published.run(1)
+    published.fail()
+    published.run(1)
+    assert not [what for what, _ in published.logged() if what.startswith("strategy")]
+    published.disk_error = ""
+    published.run(6)
+    while published.waiting:
+        published.answer()
+    published.send(SetStrategy(Strategy.ECMP))
+    published.run(1)
+    told = [published.status.strategy]
+    published.answer()
+    assert [*told, published.status.strategy] == [Strategy.PLANNED, Strategy.ECMP]
+    assert [what for what, _ in published.logged() if what.startswith("strategy")] == ["strategy set"]
+
+
+def test_a_lease_that_runs_out_is_told_whatever_the_disk_does(published: Published) -> None:
+    short = ring_job("short", [HOSTS[0], HOSTS[2]], lease_s=5)
+    published.send(RegisterJob(short))
+    published.answer()
+    assert set(published.status.jobs) == {"held", "short"}
+    published.logged()
+    published.run(8)
+    assert published.waiting, "the disk has not answered"
+    assert ("job ended", "short") in published.logged()
+    assert set(published.status.jobs) == {"held"}
+    published.send(RegisterJob(short))
+    assert set(published.status.jobs) == {"held"}, "neither of the two"
+    while published.waiting:
+        published.answer()
+    assert set(published.status.jobs) == {"held", "short"}
+    assert ("job registered", "short") in published.logged()

@@ -8,7 +8,8 @@ import pytest
 
 from controller.alarms import AlarmKind
 from controller.config import JobsConfig, Strategy
-from controller.errors import AlreadyExists, Conflict
+from controller.core.messages import Reply
+from controller.errors import AlreadyExists, Conflict, Superseded
 from controller.fabric.messages import ArpSeen, LinkSeen, SwitchConnected
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.fabric.topology_state import DeclaredHost
@@ -265,6 +266,14 @@ def test_ecmp_counts_and_pins_nothing(fabric: FakeFabric) -> None:
     assert {job.state for job in status.jobs.values()} == {"ecmp"}
     assert 0 < (status.network_efficiency or 0) < 0.7
     assert len({tuple(fabric.trace(*all_flows()[0].pair, entropy) or ()) for entropy in range(4)}) == 4
+
+
+def test_who_sets_a_strategy_learns_that_another_call_came_before_the_switches_had_it(fabric: FakeFabric) -> None:
+    first, second = Future[StrategySet](), Future[StrategySet]()
+    both = [SetStrategy(Strategy.ECMP, first), SetStrategy(Strategy.PLANNED, second)]
+    (answer,) = (command for command in fabric.loop.handle(both, fabric.now) if isinstance(command, Reply))
+    assert answer.future is first
+    assert isinstance(answer.value, Superseded)
 
 
 def test_the_strategy_survives_a_restart(fabric: FakeFabric) -> None:

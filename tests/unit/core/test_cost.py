@@ -17,7 +17,7 @@ from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, 
 from controller.jobs.spec import JobId
 from controller.jobs.watched_job import WatchedJob
 from controller.planning.messages import SolvePlan
-from controller.tables import pinned_table, running_routes
+from controller.tables import pinned_table, pins
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import SlowSolver
 from tests.support.three_rings import CONFIG, register
@@ -124,7 +124,7 @@ def test_a_plan_for_one_job_makes_pins_of_that_job_only(monkeypatch: pytest.Monk
     fabric.send(DeregisterJob(JobId("job2")))
     fabric.run(3)
     made: Counter[str] = Counter()
-    _count(monkeypatch, made, running_routes, "both_directions")
+    _count(monkeypatch, made, pins, "both_directions")
     _count(monkeypatch, made, pinned_table, "pin_rule")
     register(fabric, 2)
     fabric.run(3)
@@ -135,14 +135,14 @@ def test_a_plan_for_one_job_makes_pins_of_that_job_only(monkeypatch: pytest.Monk
 
 
 def test_pins_of_a_large_plan_come_into_force_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_routes, "AT_ONCE", 4)
+    monkeypatch.setattr(pins, "AT_ONCE", 4)
     fabric = SlowSolver()
     fabric.start(CONFIG)
     fabric.run(3)
     register(fabric, 0, 1, 2)
     fabric.run(1)
     made: Counter[str] = Counter()
-    _count(monkeypatch, made, running_routes, "both_directions")
+    _count(monkeypatch, made, pins, "both_directions")
     handle, portions = fabric.loop.handle, []
 
     def counted(*arguments: Any) -> Any:

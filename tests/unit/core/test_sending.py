@@ -21,8 +21,8 @@ from controller.planning.messages import SetStrategy, StrategySet
 from controller.planning.problem import FlowId, Subflow, whole
 from controller.tables.messages import StageDone
 from controller.tables.pinned_table import Part, Pin, counting_rule
+from controller.tables.pins import PinSet
 from controller.tables.rules import FlowKey, FlowRule, RuleSet, Table, ToGroup
-from controller.tables.running_routes import PinSet
 from tests.support.fake_fabric import FakeFabric
 from tests.support.late_answers import LateAnswers, SlowSolver
 from tests.support.three_rings import CONFIG, register, spines_used

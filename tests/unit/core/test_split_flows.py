@@ -21,9 +21,9 @@ from controller.planning.planner import plan
 from controller.planning.problem import FlowId, Route, Routes, Subflow
 from controller.planning.verdict import in_place
 from controller.tables.pinned_table import PIN_PRIORITY, pin_key
+from controller.tables.pins import Pins, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table, stages_between
-from controller.tables.running_routes import Pins, parts_of
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet

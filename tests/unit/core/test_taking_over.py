@@ -10,8 +10,17 @@ import pytest
 from controller.core.messages import Tick
 from controller.errors import Gone, InvalidInput, NotFound, Unavailable
 from controller.jobs.ends import EndReason
-from controller.jobs.messages import DeregisterJob, RegisterJob, Registration, RenewLease, StateNotSaved
+from controller.jobs.messages import (
+    Connected,
+    DeregisterJob,
+    RegisterJob,
+    Registration,
+    RenewLease,
+    ReportConnections,
+    StateNotSaved,
+)
 from controller.jobs.spec import JobId, JobSpec
+from controller.tables.rules import Prefix
 from tests.support.by_id import registered
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.unit.core.test_commits import CONFIG, FULL, SlowDisk
@@ -96,14 +105,71 @@ def test_taking_over_that_cannot_be_saved_is_undone(fabric: FakeFabric, hosts: i
     assert fabric.saved.ends == {}
 
 
+SECOND = JobId("second")
+
+
+@pytest.fixture
+def sharing(fabric: FakeFabric) -> FakeFabric:
+    """Two jobs have reported a connection each between the same hosts; that of the second one has a rule of its own."""
+    for job_id, port in ((JOB, 5000), (SECOND, 7000)):
+        spec = ring_job(job_id, HOSTS, lease_s=600, reports_connections=True)
+        fabric.send(RegisterJob(spec, owner="", take_over=True, uid=f"new {job_id}"))
+        fabric.send(ReportConnections(job_id, HOSTS[0], connected(port)))
+    fabric.run(3)
+    assert rules_of_ports(fabric) == {7000}
+    fabric.replies.clear()
+    return fabric
+
+
+def connected(*ports: int) -> frozenset[Connected]:
+    return frozenset(Connected(HOSTS[0], port, HOSTS[1], 6000) for port in ports)
+
+
+@pytest.mark.parametrize("hosts", [4, 3])
+def test_taking_over_forgets_the_connections_of_before_with_their_rules(sharing: FakeFabric, hosts: int) -> None:
+    spec = ring_job(SECOND, HOSTS[:hosts], lease_s=600, reports_connections=True)
+    sharing.send(RegisterJob(spec, owner="", take_over=True, uid="newer"))
+    assert answer(sharing) == "newer"
+    assert sharing.saved.connections == {JOB: connected(5000)}
+    sharing.run(3)
+    assert not rules_of_ports(sharing)
+    assert not sharing.status.jobs[SECOND].dividing.connections
+    sharing.send(ReportConnections(JOB, HOSTS[0], connected(5000, 7000)))
+    assert answer(sharing) is None, "the connection is free"
+    sharing.send(ReportConnections(SECOND, HOSTS[0], connected(8000)))
+    sharing.run(3)
+    assert rules_of_ports(sharing) == {8000}
+
+
+def test_taking_over_that_cannot_be_saved_keeps_the_connections(sharing: FakeFabric) -> None:
+    before = sharing.status.jobs[SECOND]
+    sharing.disk_error = FULL
+    sharing.send(RegisterJob(before.spec, owner="", take_over=True, uid="newer"))
+    assert isinstance(answer(sharing), Unavailable)
+    sharing.run(3)
+    job = sharing.status.jobs[SECOND]
+    assert (job.uid, job.routes, job.dividing) == ("new second", before.routes, before.dividing)
+    assert set(sharing.loop.state.jobs.connections) == {JOB, SECOND}
+    assert rules_of_ports(sharing) == {7000}
+
+
+def rules_of_ports(fabric: FakeFabric) -> set[int]:
+    """Source ports of single connections that have rules at the first host's leaf."""
+    keys = (key for switch in fabric.switches.values() for key in switch.flows if key.match.ipv4_src)
+    ports = (key.match.src_port for key in keys if key.match.ipv4_src == Prefix(HOSTS[0]))
+    return {port.value for port in ports if port is not None}
+
+
 def test_an_end_is_told_when_it_is_on_disk() -> None:
     fabric = SlowDisk(4, 4, 1)
     fabric.waiting = []
     fabric.start(CONFIG)
     fabric.send(RegisterJob(SPEC, uid="first"))
     fabric.answer()
+    assert JOB in fabric.status.jobs
     fabric.send(DeregisterJob(JOB, "first"))
-    assert JOB not in fabric.status.jobs
+    assert JOB not in fabric.loop.state.jobs.jobs
+    assert JOB in fabric.status.jobs
     assert told(fabric) == []
     fabric.send(StateNotSaved(FULL))
     fabric.waiting.clear()

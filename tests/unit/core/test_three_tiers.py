@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import pairwise, permutations
+from collections.abc import Iterable
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given, settings
@@ -21,91 +21,25 @@ from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.jobs.spec import JobId
-from controller.jobs.subflows import port_classes
 from controller.planning.messages import SetStrategy
 from controller.planning.problem import FlowId, Route, Subflow
 from controller.scenarios.fabrics import without
 from controller.scenarios.topologies import fat_tree
 from controller.tables.lost_next_hops import narrowed
 from controller.tables.pinned_table import Pin
+from controller.tables.pins import Pins
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import NARROW, RuleSet, Stage, stages_between
-from controller.tables.running_routes import Pins
 from tests.support.by_id import by_id
+from tests.support.every_way import Watch, apart, lose_carrier, ring_flows, watch_changes
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ordered, ring_job
-from tests.support.fake_switch import Packet
 
 K = 4
 EDGES = range(1, K * K // 2 + 1)
 CONFIG = Config.model_validate({"fabric": {"link_bps": FABRIC_BPS, "host_link_bps": FABRIC_BPS}})
 LINKS = 2 * (2 * K * (K // 2) ** 2)
 RINGS = {f"job{host}": [f"10.0.{edge}.{host}" for edge in EDGES] for host in (1, 2)}
-SECOND_CLASS = port_classes(2)[1].value
 SETTINGS = PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)
-
-
-def ring_flows(ips: Sequence[str]) -> list[FlowId]:
-    return [FlowId(a, b) for a, b in zip(ips, [*ips[1:], ips[0]], strict=True)]
-
-
-class Watch:
-    """Walks every way that a packet may take between hosts, again for those that a change may have changed.
-
-    ``lost``: pairs of which a packet may be lost now.
-    """
-
-    def __init__(self, fabric: FakeFabric, hosts: Sequence[str]) -> None:
-        """Also packets of the second class of ports, both ways, between neighbours in a ring of the hosts: flows of two
-        pieces have a pin for each class."""
-        self._fabric = fabric
-        self._packets = [Packet(src, dst) for src, dst in permutations(hosts, 2)]
-        for src, dst in (flow.pair for flow in ring_flows(hosts)):
-            self._packets += [Packet(src, dst, src_port=SECOND_CLASS), Packet(dst, src, dst_port=SECOND_CLASS)]
-        self._through: dict[Packet, set[Dpid]] = {}
-        self.lost: frozenset[Packet] = frozenset()
-        self.look()
-
-    def look(self) -> None:
-        """At everything; from now on the losses are those of now."""
-        self.lost = frozenset(packet for packet in self._packets if self._is_lossy(packet))
-
-    def look_after(self, changed: Iterable[Dpid]) -> None:
-        """Nothing may be lost that was not before."""
-        changed = set(changed)
-        again = [packet for packet in self._packets if not changed.isdisjoint(self._through[packet])]
-        lossy = {packet for packet in again if self._is_lossy(packet)}
-        assert lossy <= self.lost, f"lost: {sorted((p.src, p.dst) for p in lossy - self.lost)}"
-        self.lost = self.lost.difference(again) | lossy
-
-    @property
-    def through(self) -> set[Dpid]:
-        """Switches that some packet may pass."""
-        return set().union(*self._through.values())
-
-    def _is_lossy(self, packet: Packet) -> bool:
-        through: set[Dpid] = set()
-        target = self._fabric.hosts[packet.dst]
-        done: dict[PortRef, bool] = {}
-
-        def lossy(at: PortRef, trail: tuple[PortRef, ...]) -> bool:
-            assert at.dpid not in {ref.dpid for ref in trail}, f"{packet.src} > {packet.dst} goes round: {trail}"
-            if at in done:
-                return done[at]
-            switch = self._fabric.switches[at.dpid]
-            through.add(at.dpid)
-            found = False
-            for port in switch.possible(at.port, packet):
-                if port is None:
-                    found = True
-                elif PortRef(at.dpid, port) != target:
-                    peer = switch.peers[port]
-                    found |= peer is None or lossy(peer, (*trail, at))
-            done[at] = found
-            return found
-
-        result = lossy(self._fabric.hosts[packet.src], ())
-        self._through[packet] = through
-        return result
 
 
 # ---- the tables alone: any plan to any other, with any cables cut and plugged meanwhile
@@ -204,13 +138,6 @@ def carry_out(fake: FakeFabric, stage: Stage, order: random.Random, watch: Watch
         watch.look_after([dpid])
 
 
-def apart(fabric: Fabric, hosts: Iterable[str]) -> set[tuple[str, str]]:
-    """Pairs with no way between them."""
-    paths = CandidatePaths(fabric, 1)
-    at = {host: fabric.hosts[host].at.dpid for host in hosts}
-    return {(a, b) for a, b in permutations(at, 2) if not paths.connected(at[a], at[b])}
-
-
 # ---- the whole controller: jobs come and go, cables, aggregation switches and cores fail and return
 
 
@@ -276,19 +203,6 @@ def test_jobs_that_come_and_go_lose_nothing(training: FakeFabric) -> None:
     assert training.mods
 
 
-def watch_changes(fabric: FakeFabric, watch: Watch) -> None:
-    """After every rule change; only the switch that changed is looked through again."""
-    counts = dict.fromkeys(fabric.switches, 0)
-
-    def check() -> None:
-        changed = [dpid for dpid, switch in fabric.switches.items() if len(switch.mods) != counts[dpid]]
-        counts.update((dpid, len(fabric.switches[dpid].mods)) for dpid in changed)
-        watch.look_after(changed)
-
-    check()
-    fabric.after_each_mod = check
-
-
 @pytest.mark.parametrize("cable", [(0x001, 3), (0x101, 3)], ids=["edge1 - agg1", "agg1 - core1"])
 def test_a_cable_that_is_cut_is_repaired_step_by_step_and_its_return_loses_nothing(
     training: FakeFabric, cable: tuple[int, int]
@@ -306,14 +220,6 @@ def test_a_cable_that_is_cut_is_repaired_step_by_step_and_its_return_loses_nothi
     assert not watch.lost
     assert len(training.loop.fabric.links) == LINKS
     assert paths_taken(training).items() >= planned_paths(training).items()
-
-
-def lose_carrier(fabric: FakeFabric, a: Dpid, port: PortNo) -> None:
-    """Before the controller learns of it."""
-    peer = fabric.switches[a].peers[port]
-    assert peer
-    fabric.switches[a].set_up(port, up=False)
-    fabric.switches[peer.dpid].set_up(peer.port, up=False)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -14,7 +14,8 @@ from pydantic.fields import FieldInfo
 from controller.alarms import Alarm, AlarmKind
 from controller.config import Config
 from controller.jobs.spec import Algorithm, JobSpec
-from controller.observability.families import FAMILIES, Family
+from controller.observability.families import FAMILIES
+from controller.observability.shapes import Family
 from tests.support.doc_pages import ROOT
 from tests.support.repository_names import commands, options_of
 

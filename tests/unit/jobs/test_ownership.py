@@ -133,16 +133,18 @@ def test_who_takes_over_has_the_job_and_the_owner_learns_it(registry: JobRegistr
     assert registry.renew(A, new.uid, 6.0) == 60.0
 
 
-def test_taking_over_with_the_same_spec_keeps_links_and_connections(registry: JobRegistry) -> None:
+def test_taking_over_with_the_same_spec_keeps_links_and_forgets_connections(registry: JobRegistry) -> None:
     of_job = spec(reports_connections=True)
     old = registry.register(RegisterJob(of_job), 0.0)
     connections = frozenset({Connected("10.0.0.1", 5000, "10.0.0.2", 6000)})
     registry.report_connections(A, "10.0.0.1", connections, old.uid)
     registry.report(A, old.uid, times(7))
     new = registry.register(RegisterJob(of_job, take_over=True), 1.0)
-    assert registry.connections == {A: connections}
+    assert registry.connections == {}
     assert new.virtual_links is old.virtual_links
-    assert new.dividing.connections
+    assert not new.dividing.connections
+    other = registry.register(RegisterJob(spec("b", reports_connections=True)), 1.0)
+    registry.report_connections(other.id, "10.0.0.1", connections, other.uid)
     assert registry.report(A, new.uid, times(0)) == times(0), "its iterations are counted anew"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.jobs.collectives import VirtualLink
+from controller.jobs.collectives import VirtualLink, VirtualLinks
 from controller.jobs.demand import DemandSource, JobDemand, MeasuredJobs
 from controller.jobs.messages import RegisterJob
 from controller.jobs.prediction import prediction_withheld
@@ -51,7 +51,7 @@ def test_what_was_announced_says_nothing_of_a_job_that_was_found_to_send_between
     tree = [{"algorithm": "broadcast", "groups": ["all"], "bytes_per_iteration": 480_000}]
     spec = {"job_id": "job", "endpoints": ips, "groups": groups, "collectives": tree, "library": "gloo"}
     jobs.register(RegisterJob(JobSpec.parse(spec)), 0.0)
-    ring = tuple(VirtualLink(a, b, 0, 480_000) for a, b in zip(ips, ips[1:] + ips[:1], strict=True))
+    ring = VirtualLinks(VirtualLink(a, b, 0, 480_000) for a, b in zip(ips, ips[1:] + ips[:1], strict=True))
     demand = JobDemand(DemandSource.MEASURED, ring, {})
     [announced], [measured] = jobs.jobs.values(), MeasuredJobs()(jobs.jobs, {JobId("job"): demand}).values()
     assert prediction_withheld(announced)

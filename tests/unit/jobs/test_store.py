@@ -20,7 +20,7 @@ from controller.config import Strategy
 from controller.errors import InvalidInput, NotFound
 from controller.jobs import state_database
 from controller.jobs import store as store_module
-from controller.jobs.collectives import VirtualLink
+from controller.jobs.collectives import VirtualLink, VirtualLinks
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Connected, Registration, SavedState
 from controller.jobs.records import Key, Kind, changes, encode
@@ -87,11 +87,12 @@ def full() -> SavedState:
             "reports_connections": True,
         }
     )
+    links = VirtualLink("10.0.0.1", "10.0.0.2", 0, 7), VirtualLink("10.0.0.2", "10.0.0.1", 1, 9)
     return SavedState(
         registered(job("b"), job("a", tenant="red", request_id="once"), Registration(transfers, "c-1", "", 1e9)),
         Strategy.SHADOW,
         {("10.0.0.1", "10.0.0.2"): (0.1, 0.2, 0.7), ("10.0.0.2", "10.0.0.1"): (1 / 3, 2 / 3)},
-        {JobId("a"): (VirtualLink("10.0.0.1", "10.0.0.2", 0, 7), VirtualLink("10.0.0.2", "10.0.0.1", 1, 9))},
+        {JobId("a"): VirtualLinks(links)},
         {JobId("c"): frozenset({Connected("10.0.0.1", 5000, "10.0.0.2", 6000)})},
         {f"b-{n}": JobEnd(JobId("b"), f"b-{n}", "red", how, 1e9 + n, f"r{n}") for n, how in enumerate(EndReason)},
     )
@@ -203,7 +204,7 @@ def test_a_database_of_format_2_is_taken_over_and_its_jobs_get_uids(tmp_path: Pa
     assert (tmp_path / "state.db").read_bytes() == before, "reading changes nothing"
     assert [job.spec for job in found.jobs.values()] == [spec("b"), spec("a")]
     assert len({uuid.UUID(job.uid) for job in found.jobs.values()}) == 2
-    links = {JobId("a"): (VirtualLink("10.0.0.1", "10.0.0.2", 0, 7),)}
+    links = {JobId("a"): VirtualLinks([VirtualLink("10.0.0.1", "10.0.0.2", 0, 7)])}
     assert found == SavedState(found.jobs, Strategy.SHADOW, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)}, links)
     written(tmp_path)
     kept = read(tmp_path)
@@ -297,8 +298,11 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     written(tmp_path, full())
     with closing(sqlite3.connect(tmp_path / "state.db")) as database:
         database.execute("PRAGMA user_version = 6")
-    with pytest.raises(InvalidInput, match="it has format 6, this version reads 2 to 5"):
+    with pytest.raises(
+        InvalidInput, match=r"it has format 6, this version reads 2 to 5\. .* Start the version that wrote it"
+    ) as error:
         read(tmp_path)
+    assert "without jobs" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controller.api.lease_tokens import LeaseTokens
 from controller.config import Config, JobsConfig
 from controller.errors import InvalidInput
 from controller.jobs.messages import Registration, SavedState
@@ -54,11 +55,19 @@ def test_everything_is_reported_at_once(tmp_path: Path) -> None:
 def test_a_quota_for_nobody_is_told_and_allowed(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.touch(0o600)
-    tokens.write_text('[[tenant]]\nname = "bleu"\nmax_jobs = 1\n')
+    quota = '[[tenant]]\nname = "bleu"\nmax_jobs = 1\n'
+    tokens.write_text(quota + '[[certificate]]\nname = "scheduler"\nrole = "operator"\n')
     config = Config.model_validate({"api": {"tokens": tokens}})
     preflight.check(config)
     (said,) = preflight.doubts(config)
     assert said == f"{tokens}: the quota for 'bleu' is nobody's: no token or certificate has this tenant"
+
+
+def test_tokens_that_give_a_role_to_no_one_are_refused(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.touch(0o600)
+    found = problems(api={"tokens": tokens})
+    assert found[f"api.tokens: {tokens}"].startswith("gives a role to no one")
 
 
 def test_what_opens_the_api_is_checked_with_its_files(tmp_path: Path) -> None:
@@ -116,7 +125,17 @@ def test_jobs_that_are_saved_and_could_not_be_accepted_are_found_while_another_c
     jobs = registered(*(Registration(ring_job(job_id, ["10.0.0.1", "10.0.0.2"])) for job_id in "a"))
     store.commit(changes(SavedState(), SavedState(jobs)), done.set_result)
     assert done.result(10) == 1
+    with pytest.raises(InvalidInput, match=r"lease\.key is missing, and jobs are registered"):
+        preflight.check_saved(Config(state_dir=tmp_path / "state"))
+    key = tmp_path / "state" / "lease.key"
+    assert not key.exists()
+    LeaseTokens.of(tmp_path / "state")
     preflight.check_saved(Config(state_dir=tmp_path / "state"))
+    right = key.read_bytes()
+    key.write_bytes(bytes([right[0] ^ 1]) + right[1:])
+    with pytest.raises(InvalidInput, match=r"lease\.key is damaged"):
+        preflight.check_saved(Config(state_dir=tmp_path / "state"))
+    key.write_bytes(right)
     with pytest.raises(InvalidInput, match=r"jobs\.max_virtual_links 1"):
         preflight.check_saved(Config(state_dir=tmp_path / "state", jobs=JobsConfig(max_virtual_links=1)))
     store.close()

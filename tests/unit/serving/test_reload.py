@@ -8,8 +8,8 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from controller.config import Config
-from controller.errors import InvalidInput
-from controller.serving.reload import Reload, changeable
+from controller.errors import FieldProblem, InvalidInput
+from controller.serving.reload import Prepare, Reload, changeable
 
 TLS = {"certificate": "c.pem", "private_key": "c.key"}
 
@@ -60,6 +60,24 @@ def test_when_one_owner_refuses_no_other_takes_anything_over(tmp_path: Path) -> 
     assert refused == [True, False]
     assert [line["event"] for line in lines] == ["not reloaded: nothing has changed", "reloaded"]
     assert lines[0]["problems"] == ["api.private_key: is no key"]
+
+
+def test_all_that_is_wrong_is_told_once_whoever_finds_it() -> None:
+    def refuse(*fields: str) -> Prepare:
+        def prepare(_: Config) -> Any:
+            raise InvalidInput(tuple(FieldProblem(field, "is no key") for field in fields))
+
+        return prepare
+
+    with capture_logs() as lines:
+        Reload(None, config(), [refuse("api.private_key"), refuse("metrics.private_key", "api.private_key")]).once()
+    assert lines[0]["problems"] == ["api.private_key: is no key", "metrics.private_key: is no key"]
+
+
+def test_the_log_has_what_is_different() -> None:
+    with capture_logs() as lines:
+        Reload(None, config(), [lambda _: lambda: {"tokens": 1}, lambda _: lambda: None]).once()
+    assert (lines[0]["event"], lines[0]["tokens"]) == ("reloaded", 1)
 
 
 def test_what_needs_a_restart_is_named_each_time(tmp_path: Path) -> None:

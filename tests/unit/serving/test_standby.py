@@ -11,7 +11,9 @@ import pytest
 
 from controller.errors import InvalidInput
 from controller.jobs.store import StateStore
+from controller.serving import standby
 from controller.serving.standby import wait_for_turn
+from mininet_topos.lab.record import wait_for
 
 
 def test_a_free_directory_is_taken_at_once(tmp_path: Path) -> None:
@@ -41,6 +43,39 @@ def test_a_signal_ends_the_wait_and_changes_nothing(tmp_path: Path, number: sign
 
 def test_the_end_of_the_other_is_noticed_at_once(tmp_path: Path) -> None:
     active, waiting = StateStore(tmp_path), StateStore(tmp_path)
+    assert active.claim()
+    timer = threading.Timer(0.1, active.close)
+    timer.start()
+    assert wait_for_turn(waiting)
+    timer.join()
+    waiting.close()
+
+
+def test_the_active_sees_who_waits_and_only_while_it_does(tmp_path: Path) -> None:
+    active, waiting = StateStore(tmp_path), StateStore(tmp_path)
+    assert not standby.is_there(None)
+    assert not standby.is_there(tmp_path / "none")
+    assert active.claim()
+    assert not standby.is_there(tmp_path)
+    seen = threading.Event()
+
+    def watch() -> None:
+        wait_for(lambda: standby.is_there(tmp_path) and standby.is_there(tmp_path), "the standby", 60, 0.01)
+        seen.set()
+        active.close()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    assert wait_for_turn(waiting)
+    thread.join()
+    assert seen.is_set()
+    assert not standby.is_there(tmp_path)
+    waiting.close()
+
+
+def test_a_directory_that_takes_no_mark_is_waited_for_all_the_same(tmp_path: Path) -> None:
+    active, waiting = StateStore(tmp_path), StateStore(tmp_path)
+    (tmp_path / standby.MARK).mkdir()
     assert active.claim()
     timer = threading.Timer(0.1, active.close)
     timer.start()

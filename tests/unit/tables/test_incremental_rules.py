@@ -17,9 +17,10 @@ from controller.jobs.spec import JobId
 from controller.planning.problem import FlowId, Flows, Problem, Route, Routes, capacities, whole
 from controller.scenarios.fabrics import leaf_spine
 from controller.tables.pinned_table import Pin
+from controller.tables.pins import Pins
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, mods_between
-from controller.tables.running_routes import LostLinks, Pins, RunningRoutes
+from controller.tables.running_routes import LostLinks, RunningRoutes
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job
 

@@ -10,6 +10,7 @@ import pytest
 from controller.fabric.recent_uses import Counted
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
+from controller.jobs.collectives import VirtualLinks
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
@@ -17,15 +18,10 @@ from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
 from controller.planning.verdict import in_place
 from controller.scenarios.fabrics import leaf_spine
 from controller.tables.pinned_table import Pin, pin_key
+from controller.tables.pins import Pins, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, job_owner
-from controller.tables.running_routes import (
-    LostLinks,
-    Pins,
-    RunningRoutes,
-    parts_of,
-    possible_links,
-)
+from controller.tables.running_routes import LostLinks, RunningRoutes, possible_links
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job
 
@@ -154,21 +150,28 @@ def test_routes_that_a_job_has_claimed_go_with_it() -> None:
 # ---- pins
 
 
+def one_way_of(job: Job) -> Job:
+    """The job without all flows but one."""
+    links = VirtualLinks(link for link in job.virtual_links if (link.src_ip, link.dst_ip) == FLOW.pair)
+    return replace(job, virtual_links=links)
+
+
 def test_acknowledgements_keep_their_cables_while_one_of_them_is_lost() -> None:
-    """They fail over like the flow itself, and return to their cables with it."""
+    """Lost in their direction only: the flow itself stays. They fail over, and return to their cables."""
     spec = ring_job("job", [*FLOW.pair], max_subflows=1)
-    one_way = replace(JobRegistry(10).register(RegisterJob(spec), 0.0), pairs=frozenset([FLOW.pair]))
+    one_way = one_way_of(JobRegistry(10).register(RegisterJob(spec), 0.0))
     derive, routes = Pins(), {FLOW: whole(FIRST)}
     before = derive(FABRIC, by_id(one_way), routes, ())
     assert {pin.flow for pin in before} == {FLOW, BACK}
     assert all(pin.path for pin in before)
-    assert derive(without(FIRST[1]), by_id(one_way), routes, ()) == before
+    there = FABRIC.links[FIRST[1]].dst
+    assert derive(without(LinkId(*there)), by_id(one_way), routes, ()) == before
     assert derive(FABRIC, by_id(one_way), routes, ()) == before
 
 
 def test_acknowledgements_follow_a_cable_that_was_plugged_in_elsewhere() -> None:
     """The last cable of the path ends at another port of the same switch."""
-    one_way = replace(job_of("job", 1), pairs=frozenset([FLOW.pair]))
+    one_way = one_way_of(job_of("job", 1))
     up, down = FIRST
     port = PortRef(Dpid(2), PortNo(77))
     there = FABRIC.links[down]
@@ -183,7 +186,7 @@ def test_acknowledgements_follow_a_cable_that_was_plugged_in_elsewhere() -> None
 def test_a_job_without_pairs_loses_its_pins_also_when_links_change_at_the_same_time() -> None:
     derive, job = Pins(), job_of("job", 1)
     assert len(derive(FABRIC, by_id(job), {FLOW: whole(FIRST)}, ()))
-    observed = replace(job, pairs=frozenset(), virtual_links=())
+    observed = replace(job, virtual_links=VirtualLinks())
     assert not len(derive(without(SECOND[1]), by_id(observed), {}, ()))
 
 

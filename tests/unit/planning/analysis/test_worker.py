@@ -107,10 +107,10 @@ def test_under_ecmp_flows_are_hashed_and_routing_could_gain(fabric: FakeFabric) 
 def test_jobs_that_cannot_be_analysed(fabric: FakeFabric) -> None:
     with pytest.raises(NotFound, match="there is no job 'nix'; jobs: job0, job1, job2"):
         analysed_job(fabric, "nix")
-    fabric.send(RegisterJob(ring_job("late", ["10.0.1.1", "10.0.9.9"])))
-    with pytest.raises(Conflict, match=r"job 'late' waits for 10\.0\.9\.9") as error:
+    fabric.send(RegisterJob(ring_job("late", ["10.0.1.1", "10.0.9.9", "10.0.9.8"])))
+    with pytest.raises(Conflict, match=r"job 'late' waits for 10\.0\.9\.8, 10\.0\.9\.9:") as error:
         analysed_job(fabric, "late")
-    assert error.value.about == {"jobId": "late", "missingHosts": "10.0.9.9"}
+    assert error.value.about == {"jobId": "late", "missingHosts": "10.0.9.8,10.0.9.9"}
     empty = FakeFabric()
     empty.start(CONFIG)
     with pytest.raises(NotFound, match="no job is announced"):

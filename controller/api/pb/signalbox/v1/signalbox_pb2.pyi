@@ -34,6 +34,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_NOT_KNOWN_YET: _ClassVar[ErrorReason]
     ERROR_REASON_NO_SUCH_METHOD: _ClassVar[ErrorReason]
     ERROR_REASON_CONNECTIONS_NOT_ANNOUNCED: _ClassVar[ErrorReason]
+    ERROR_REASON_SUPERSEDED: _ClassVar[ErrorReason]
 
 class Algorithm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -198,6 +199,7 @@ ERROR_REASON_CONCURRENT_UPDATE: ErrorReason
 ERROR_REASON_NOT_KNOWN_YET: ErrorReason
 ERROR_REASON_NO_SUCH_METHOD: ErrorReason
 ERROR_REASON_CONNECTIONS_NOT_ANNOUNCED: ErrorReason
+ERROR_REASON_SUPERSEDED: ErrorReason
 ALGORITHM_UNSPECIFIED: Algorithm
 ALGORITHM_RING_ALL_REDUCE: Algorithm
 ALGORITHM_RING_REDUCE_SCATTER: Algorithm
@@ -513,14 +515,16 @@ class UpdateJobResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class DeregisterJobRequest(_message.Message):
-    __slots__ = ("job_id", "lease_token", "force")
+    __slots__ = ("job_id", "lease_token", "force", "uid")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     lease_token: str
     force: bool
-    def __init__(self, job_id: _Optional[str] = ..., lease_token: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
+    uid: str
+    def __init__(self, job_id: _Optional[str] = ..., lease_token: _Optional[str] = ..., force: _Optional[bool] = ..., uid: _Optional[str] = ...) -> None: ...
 
 class DeregisterJobResponse(_message.Message):
     __slots__ = ()
@@ -595,22 +599,26 @@ class ReportConnectionsResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class WatchRoutesRequest(_message.Message):
-    __slots__ = ("job_id", "resume_token")
+    __slots__ = ("job_id", "resume_token", "uid")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     resume_token: str
-    def __init__(self, job_id: _Optional[str] = ..., resume_token: _Optional[str] = ...) -> None: ...
+    uid: str
+    def __init__(self, job_id: _Optional[str] = ..., resume_token: _Optional[str] = ..., uid: _Optional[str] = ...) -> None: ...
 
 class WatchRoutesResponse(_message.Message):
-    __slots__ = ("generation", "routes", "resume_token")
+    __slots__ = ("generation", "routes", "resume_token", "uid")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     ROUTES_FIELD_NUMBER: _ClassVar[int]
     RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
     generation: int
     routes: _containers.RepeatedCompositeFieldContainer[Route]
     resume_token: str
-    def __init__(self, generation: _Optional[int] = ..., routes: _Optional[_Iterable[_Union[Route, _Mapping]]] = ..., resume_token: _Optional[str] = ...) -> None: ...
+    uid: str
+    def __init__(self, generation: _Optional[int] = ..., routes: _Optional[_Iterable[_Union[Route, _Mapping]]] = ..., resume_token: _Optional[str] = ..., uid: _Optional[str] = ...) -> None: ...
 
 class Route(_message.Message):
     __slots__ = ("src", "dst", "pinned", "switches", "subflows")

@@ -94,10 +94,10 @@ class JobServiceServicer:
     def RegisterJob(self, request, context):
         """Announces a job and starts its lease. A repetition with the same request_id, or with the lease token, renews the
         lease and answers as the first time. Once the registration has ended, a repetition with its request_id begins
-        nothing: it is NOT_FOUND, and the reason says how it ended. ALREADY_EXISTS when the id belongs to another registration;
-        FAILED_PRECONDITION when another job announced one of the (source, destination) pairs and neither of the two
-        reports its connections. A job whose hosts are not found yet is accepted as PENDING; the response names the missing
-        hosts.
+        nothing: it is NOT_FOUND, and the reason says how it ended, as far back as ends are remembered. ALREADY_EXISTS when
+        the id belongs to another registration; FAILED_PRECONDITION when another job announced one of the (source,
+        destination) pairs and neither of the two reports its connections. A job whose hosts are not found yet is accepted
+        as PENDING; the response names the missing hosts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,7 +111,7 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """All jobs that the caller may see, ordered by id, in pages of 1,000 jobs or 1 MiB at most.
+        """All jobs that the caller may see, ordered by id, in pages of at most 1,000 jobs and about 1 MiB.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,7 +155,8 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchRoutes(self, request, context):
-        """The job's routes now, and again whenever they change on the switches. Ends with NOT_FOUND when the job ends.
+        """The routes of one registration now, and again whenever they change on the switches. Ends with NOT_FOUND when the
+        registration ends; the reason says how.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -599,7 +600,7 @@ class ControllerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetStrategy(self, request, context):
-        """Returns when the switches confirmed the rules of the new strategy.
+        """Returns when the switches confirmed the rules of the new strategy. ABORTED when another call sets one before that.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

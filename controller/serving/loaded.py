@@ -1,0 +1,70 @@
+"""What a controller has read of files, apart from its state: certificates, who callers are, the inventory.
+
+In: the configuration. Out: what counts now. It is read before a standby waits, so that who takes over needs no file
+to be right by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from controller.api.files import ApiFiles
+from controller.config import Config
+from controller.errors import InvalidInput
+from controller.jobs.store import StateStore
+from controller.observability import logs
+from controller.serving import inventory, preflight
+from controller.serving.reload import Prepare, TakeOver
+from controller.serving.validity import CertificatesInUse
+from controller.status import StatusBoard
+from controller.tls import TlsContext
+
+
+class Loaded:
+    """``prepare``: for each SIGHUP. ``declared``: the hosts of the inventory. Raises ``InvalidInput`` for a file that
+    is wrong."""
+
+    def __init__(self, config: Config, board: StatusBoard) -> None:
+        self.openflow_tls = TlsContext("openflow", config.openflow.tls_files)
+        self.metrics_tls = TlsContext("metrics", config.metrics.tls_files)
+        self.api = ApiFiles(config.api)
+        self.declared = inventory.load(config.fabric.inventory)
+        certificates = CertificatesInUse(config, board)
+        self._waits_for: StateStore | None = None
+        self.prepare: tuple[Prepare, ...] = (
+            certificates.prepare,
+            lambda new: self.openflow_tls.prepare(new.openflow.tls_files),
+            lambda new: self.metrics_tls.prepare(new.metrics.tls_files),
+            lambda new: self.api.prepare_certificates(new.api),
+            lambda new: self.api.prepare_identities(new.api),
+            self._prepare_inventory,
+            self._check_saved,
+            lambda new: partial(logs.configure, json=new.log.json_lines, level=new.log.level),
+        )
+
+    @contextmanager
+    def waiting(self, store: StateStore) -> Iterator[None]:
+        """For the claim of ``store``: meanwhile the inventory is read again too, whose hosts who runs has taken in
+        already, and what is saved has to be acceptable."""
+        self._waits_for = store
+        try:
+            yield
+        finally:
+            self._waits_for = None
+
+    def _prepare_inventory(self, config: Config) -> TakeOver:
+        if self._waits_for is None:
+            return lambda: None
+        try:
+            declared = inventory.load(config.fabric.inventory)
+        except InvalidInput as error:
+            raise error.within("fabric.inventory") from None
+        return partial(setattr, self, "declared", declared)
+
+    def _check_saved(self, config: Config) -> TakeOver:
+        """Not once the claim is there: what is saved will be read at once."""
+        if self._waits_for and not self._waits_for.is_claimed:
+            preflight.check_saved(config)
+        return lambda: None

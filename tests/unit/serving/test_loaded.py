@@ -1,0 +1,58 @@
+"""What is read again, and checked, while a controller waits, and not any more when it runs."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from controller.config import Config
+from controller.errors import InvalidInput
+from controller.jobs.messages import Registration, SavedState
+from controller.jobs.records import changes
+from controller.jobs.store import StateStore
+from controller.serving.loaded import Loaded
+from controller.status import StatusBoard
+from tests.support.by_id import registered
+from tests.support.fake_fabric import ring_job
+
+HOST = '[[host]]\nip = "10.0.0.1"\nswitch = "leaf1"\nport = "leaf1-eth1"\n'
+
+
+def reload(loaded: Loaded, config: Config) -> None:
+    """Raises ``InvalidInput``."""
+    for take in [prepare(config) for prepare in loaded.prepare]:
+        take()
+
+
+def test_who_waits_reads_the_inventory_again_and_keeps_the_last_that_was_good(tmp_path: Path) -> None:
+    inventory = tmp_path / "inventory.toml"
+    inventory.write_text("")
+    config = Config.model_validate({"fabric": {"inventory": inventory}})
+    loaded = Loaded(config, StatusBoard())
+    with loaded.waiting(StateStore(None)):
+        inventory.write_text(HOST)
+        reload(loaded, config)
+        inventory.write_text("[[host")
+        with pytest.raises(InvalidInput, match=r"fabric\.inventory: .*inventory\.toml: not TOML"):
+            reload(loaded, config)
+    assert [host.ip for host in loaded.declared] == ["10.0.0.1"]
+    reload(loaded, config)
+
+
+def test_who_waits_says_that_it_could_not_take_what_is_saved_by_now(tmp_path: Path) -> None:
+    active = StateStore(tmp_path)
+    active.load()
+    active.begin()
+    config = Config.model_validate({"state_dir": tmp_path, "jobs": {"max_virtual_links": 1}})
+    loaded, waiting = Loaded(config, StatusBoard()), StateStore(tmp_path)
+    with loaded.waiting(waiting):
+        reload(loaded, config)
+        done: Future[int | OSError] = Future()
+        jobs = registered(Registration(ring_job("a", ["10.0.0.1", "10.0.0.2"])))
+        active.commit(changes(SavedState(), SavedState(jobs)), done.set_result)
+        assert done.result(10) == 1
+        with pytest.raises(InvalidInput, match=r"jobs\.max_virtual_links 1"):
+            reload(loaded, config)
+    active.close()

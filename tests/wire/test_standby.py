@@ -1,0 +1,169 @@
+"""Two real controller processes: what a standby has loaded, how it answers SIGHUP, and with what it takes over."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from controller.api.certificates import Credentials
+from controller.api.client import Client
+from controller.errors import SignalboxError, Unauthenticated
+from mininet_topos.controller_process import ControllerProcess, free_port
+from mininet_topos.lab.record import wait_for
+from tests.support.wire.certificates import Authority
+
+DEADLINE_S = 60.0
+REFUSED = 'event="not reloaded: nothing has changed"'
+
+
+class Pair:
+    """An active controller and a standby, with the same ports, certificate, tokens, inventory and state. Each has a log
+    and a configuration file of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = Authority(folder, "ours")
+        made = self.authority.sign("controller", also="IP:127.0.0.1")
+        self.certificate, self.key = made.certificate, made.private_key
+        self.tokens, self.inventory = folder / "tokens.toml", folder / "inventory.toml"
+        self.tokens.touch(0o600)
+        self.accept("old")
+        self.inventory.write_text("")
+        self.port, self.metrics_port = free_port(), free_port()
+        self.active, self.standby = (self._controller(folder / name) for name in ("active", "standby"))
+        self.standby.openflow_port = self.active.openflow_port
+        (folder / "active" / "state").mkdir(0o700)
+        (folder / "standby" / "state").symlink_to(folder / "active" / "state")
+
+    def _controller(self, folder: Path) -> ControllerProcess:
+        folder.mkdir()
+        return ControllerProcess(
+            folder,
+            settings={
+                "api": {
+                    "listen": [f"unix:{folder / 'api.sock'}", f"127.0.0.1:{self.port}"],
+                    "tokens": str(self.tokens),
+                    "certificate": str(self.certificate),
+                    "private_key": str(self.key),
+                },
+                "fabric": {"inventory": str(self.inventory)},
+                "metrics": {"port": self.metrics_port},
+            },
+        )
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        try:
+            self.active.start()
+            self.until(lambda: self.status("old"), "the active controller")
+            assert self.metric("signalbox_standby") == "0.0"
+            self.standby.start("--standby")
+            self.until(lambda: '"standing by"' in self.log(), "the standby")
+            yield
+        finally:
+            self.standby.kill()
+            self.active.kill()
+
+    def accept(self, token: str) -> None:
+        """This token, of operators, and no other."""
+        sha256 = hashlib.sha256(token.encode()).hexdigest()
+        self.tokens.write_text(f'[[token]]\nname = "{token}"\nrole = "operator"\nsha256 = "{sha256}"\n')
+
+    def status(self, token: str) -> bool:
+        file = self.folder / f"{token}.token"
+        file.touch(0o600)
+        file.write_text(token)
+        credentials = Credentials(self.authority.certificate, token_file=file)
+        with Client(f"127.0.0.1:{self.port}", 5, credentials) as client:
+            return bool(client.get_status().version)
+
+    def metric(self, name: str) -> str:
+        with urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10) as answer:
+            lines = str(answer.read().decode()).splitlines()
+        return next(line.partition(" ")[2] for line in lines if line.startswith(f"{name} "))
+
+    def log(self) -> str:
+        """The standby's."""
+        return self.standby.log.read_text()
+
+    def hang_up(self, expected: str) -> str:
+        """Sends SIGHUP to the standby; returns its log from then on, once the line is there."""
+        assert self.standby.process is not None
+        begin = len(self.log())
+        os.kill(self.standby.process.pid, signal.SIGHUP)
+        self.until(lambda: expected in self.log()[begin:], expected)
+        return self.log()[begin:]
+
+    def take_over(self, token: str) -> str:
+        """Kills the active controller; returns the standby's log from then on, once it answers who has the token."""
+        begin = len(self.log())
+        self.active.kill()
+        self.until(lambda: self.status(token), "the standby's API")
+        return self.log()[begin:]
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Also while nobody answers."""
+
+        def holds() -> bool:
+            for controller in (self.active, self.standby):
+                controller.check()
+            try:
+                return condition()
+            except Unauthenticated:
+                raise
+            except SignalboxError:
+                return False
+
+        wait_for(holds, what, DEADLINE_S, 0.05)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    pair = Pair(tmp_path)
+    with pair.running():
+        yield pair
+
+
+def test_a_standby_takes_over_with_what_it_has_loaded_when_all_files_are_broken_by_then(pair: Pair) -> None:
+    pair.tokens.write_text("")
+    pair.inventory.write_text("[[host")
+    pair.certificate.unlink()
+    said = pair.hang_up(REFUSED)
+    for problem in (
+        f"api.certificate: cannot read {pair.certificate}",
+        f"api.tokens: {pair.tokens}: gives a role to no one",
+        f"fabric.inventory: {pair.inventory}: not TOML",
+    ):
+        assert problem in said
+    (pair.standby.folder / "signalbox.toml").write_text("no_such_key = 1")
+    assert "no_such_key" in pair.hang_up(REFUSED)
+    said = pair.take_over("old")
+    assert said.index('"taking over"') < said.index(REFUSED) < said.index("event=ready")
+    assert pair.metric("signalbox_reload_refused") == "1.0"
+
+
+def test_a_standby_answers_sighup_and_takes_over_with_the_newest_that_was_good(pair: Pair) -> None:
+    assert pair.metric("signalbox_standby") == "1.0"
+    pair.accept("new")
+    line = next(line for line in pair.hang_up("event=reloaded").splitlines() if "event=reloaded" in line)
+    for what in ("tokens=1", "tokens_before=1", "added=\"['token new']\"", "withdrawn=\"['token old']\""):
+        assert what in line
+    pair.tokens.write_text("")
+    assert REFUSED in pair.take_over("new")
+    with pytest.raises(Unauthenticated):
+        pair.status("old")
+    assert pair.metric("signalbox_standby") == "0.0"
+
+
+def test_a_token_that_was_withdrawn_without_a_signal_does_not_count_after_the_take_over(pair: Pair) -> None:
+    pair.accept("new")
+    assert "event=reloaded" in pair.take_over("new")
+    with pytest.raises(Unauthenticated):
+        pair.status("old")
