@@ -28,7 +28,7 @@ def verify(plan: Any) -> tuple[str, int]:
         of_job, whole, near = levels_of(plan), plan["denominator"], plan["denominator"] + plan["tolerance"]
         for job, level in zip(plan["jobs"], of_job, strict=True):
             _require(job["level"] == level, f"job {job['name']} has level {level / whole:.9g}")
-        levels, graph = sorted(of_job, reverse=True), Graph(plan["links"])
+        levels, graph = sorted(of_job, reverse=True), Graph(plan["links"] if plan["cuts"] else [])
         cuts = [Cut(plan, graph, cut) for cut in plan["cuts"]]
         bounds = [_bound(cuts, proof, levels, whole) for proof in plan["proofs"]]
         proven, searched = plan["proven"], plan["searched"]

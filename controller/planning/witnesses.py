@@ -68,7 +68,7 @@ class Witnesses:
         self._problem, self._plan, self._form = problem, plan, form
         self._whole: int = form["denominator"]
         self._graph = Graph(form["links"])
-        self._sources = sorted([*self._of_nics(), *self._of_bounds()], key=lambda of: -of.level)
+        self._sources: list[_Source] = []
         self._made: dict[tuple[int, int], Cut] = {}
         self._priced = False
 
@@ -76,6 +76,8 @@ class Witnesses:
         """``cuts``, ``proofs`` and ``proven``. ``levels``: from the worst."""
         proofs: list[_Proof] = []
         proven, least = 0, self._whole + self._form["tolerance"]
+        if levels and levels[0] > least:
+            self._sources = sorted([*self._of_nics(), *self._of_bounds()], key=lambda of: -of.level)
         while proven < len(levels) and levels[proven] > least:
             near = [level for level in levels[proven:] if level * (1 + LEVEL_TOLERANCE / 2) >= levels[proven]]
             jobs = proven + len(near)
@@ -88,7 +90,7 @@ class Witnesses:
             proven = best.jobs
         if proven < len(levels) and levels[proven] <= least:
             proven = len(levels)
-        if not proofs and levels and levels[0] > self._whole:
+        if not proofs and self._sources:
             proofs += self._of_worst(levels[0])
         return self._written(proofs) | {"proven": proven}
 
