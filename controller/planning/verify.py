@@ -12,6 +12,7 @@ import json
 import sys
 from collections import Counter, defaultdict
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any
 
 
@@ -146,7 +147,7 @@ class Graph:
     """``cables``: the number of links per pair of nodes; the nodes ``after`` each and ``before`` it."""
 
     def __init__(self, links: Any) -> None:
-        self.links, self.cables = links, Counter([(start, end) for start, end, _ in links])
+        self.links, self.cables = links, Counter(map(itemgetter(0, 1), links))
         self.after, self.before = defaultdict[Any, set[Any]](set), defaultdict[Any, set[Any]](set)
         for start, end in self.cables:
             self.after[start].add(end)

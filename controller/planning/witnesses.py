@@ -29,9 +29,13 @@ from controller.planning.verify import Cut, Graph
 _NEARLY = 1e-9
 """A bound may be so much (relative) below the level that it proves, before the whole tolerance is used."""
 _MOST_UNITS = 16
+"""Demands, from the largest, that are tried as units of a cut."""
 _FINEST = 64
+"""The greatest common divisor is tried where the smallest demand has no more of it than that."""
 _SECONDS = 20.0
+"""For each linear programme."""
 _WEIGHTS = 10**6
+"""What a weight of 1 is in integers."""
 
 
 class _Source(NamedTuple):
@@ -81,10 +85,11 @@ class Witnesses:
         while proven < len(levels) and levels[proven] > least:
             near = [level for level in levels[proven:] if level * (1 + LEVEL_TOLERANCE / 2) >= levels[proven]]
             jobs = proven + len(near)
-            tried = int(near[-1] * (1 - _NEARLY)), math.ceil(near[0] / (1 + LEVEL_TOLERANCE)) + 1
-            found = [proof for bound in tried if (proof := self._prove(jobs, bound, levels[0]))]
-            best = max(found, key=lambda proof: proof.jobs, default=None)
-            if best is None or best.jobs <= proven:
+            best = self._prove(jobs, int(near[-1] * (1 - _NEARLY)), levels[0])
+            if best.jobs < jobs:
+                weakest = math.ceil(near[0] / (1 + LEVEL_TOLERANCE)) + 1
+                best = max(best, self._prove(jobs, weakest, levels[0]), key=lambda proof: proof.jobs)
+            if best.jobs <= proven:
                 break
             proofs.append(best)
             proven = best.jobs
@@ -109,8 +114,8 @@ class Witnesses:
                 yield source
 
     def _of_bounds(self) -> Iterator[_Source]:
-        places = {flow.id: None for flow in self._problem.flows if flow.id in self._plan.routes}
-        number = {flow: index for index, flow in enumerate(places)}
+        routed = [flow.id for flow in self._problem.flows if flow.id in self._plan.routes]
+        number = {flow: index for index, flow in enumerate(routed)}
         link_number = {link: index for index, link in enumerate(self._problem.paths.far_end)}
         _, links_of, flows, cuts, _ = level_bounds(self._problem).cuts.crossings
         order = np.argsort(cuts, kind="stable")
@@ -158,10 +163,10 @@ class Witnesses:
 
     # ---- proofs
 
-    def _prove(self, jobs: int, bound: int, worst: int) -> _Proof | None:
+    def _prove(self, jobs: int, bound: int, worst: int) -> _Proof:
         """For as many of so many jobs as there are witnesses."""
         best = self._packed(self._groups(jobs, bound, worst), jobs, bound)
-        if best and best.jobs == jobs:
+        if best.jobs == jobs:
             return best
         added = list(self._of_duals())
         if added:
@@ -211,11 +216,11 @@ class Witnesses:
             self._made[at] = Cut(self._form, self._graph, self._sources[source].cut | {"unit": unit})
         return self._made[at]
 
-    def _packed(self, groups: Sequence[_Group], jobs: int, bound: int) -> _Proof | None:
+    def _packed(self, groups: Sequence[_Group], jobs: int, bound: int) -> _Proof:
         """Weights of the groups: the dual of the fewest jobs that meet them all."""
         groups = list({(group.jobs, group.least): group for group in groups}.values())
         if not groups:
-            return None
+            return _Proof(0, bound, (), ())
         programme = Programme()
         first = programme.variables(np.array([-float(group.least) for group in groups]), np.full(len(groups), np.inf))
         rows = [(job, number) for number, group in enumerate(groups) for job in group.jobs]
@@ -224,7 +229,7 @@ class Witnesses:
         programme.add(limit + row, first + np.array([number for _, number in rows]), np.ones(len(rows)))
         solved = programme.solve(_SECONDS)
         if solved is None:
-            return None
+            return _Proof(0, bound, (), ())
         weights = [round(weight * _WEIGHTS) for weight in solved[0].tolist()]
         kept = [(group, weight) for group, weight in zip(groups, weights, strict=True) if weight]
         of_job: defaultdict[int, int] = defaultdict(int)
@@ -239,6 +244,9 @@ class Witnesses:
         largest: tuple[int, _Group] | None = None
         self._sources += self._of_duals()
         for number, source in enumerate(self._sources):
+            low = largest[0] if largest else self._whole
+            if max(source.level, source.highest) * self._whole <= low:
+                continue
             for unit in (0, *source.units):
                 cut = self._cut((number, unit))
                 members, low = set(cut.needs), largest[0] if largest else self._whole
