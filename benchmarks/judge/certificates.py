@@ -104,9 +104,8 @@ def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
             "with proofs": sum(plan["proofs"] > 0 for plan in of),
             "levels": sum(plan["jobs"] for plan in of),
             "above 1": sum(plan["above_1"] for plan in of),
-            "proven": sum(plan["proven"] for plan in of),
-            "above 1, proven": sum(min(plan["above_1"], plan["proven"]) for plan in of),
-            "by a search": sum(plan["searched"] for plan in of),
+            "proven": sum(min(plan["above_1"], plan["proven"]) for plan in of),
+            "by a search": sum(max(0, min(plan["searched"], plan["above_1"] - plan["proven"])) for plan in of),
         }
         for pieces in PIECES
         if (of := [plan for _, plan in plans if plan["pieces"] == pieces])

@@ -32,7 +32,8 @@ def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, A
     levels = sorted((job["level"] for job in form["jobs"]), reverse=True)
     found = Witnesses(problem, plan, form).find(levels)
     form |= found
-    form["searched"] = max(0, plan.levels_proven - form["proven"])
+    above = sum(level > WHOLE + form["tolerance"] for level in levels)
+    form["searched"] = max(0, min(above, plan.levels_proven) - form["proven"])
     verify(form)
     return form
 

@@ -39,7 +39,8 @@ def verify(plan: Any) -> tuple[str, int]:
             bound = max([whole, *(bound for jobs, bound in bounds if jobs >= place)])
             _require(level * whole <= bound * near, f"nothing proves level {place} from the worst")
         worst, least = max([whole, *levels]), max([whole, *(bound for _, bound in bounds)])
-        text = f"worst level {worst / whole:.6g}, none is below {least / whole:.6g}; {proven} of {len(levels)} proven"
+        known = proven + sum(level <= near for level in levels[proven + searched :])
+        text = f"worst level {worst / whole:.6g}, none is below {least / whole:.6g}; {known} of {len(levels)} proven"
         text += f", {searched} more by a search, which cannot be checked" * (searched > 0)
         return text, searched
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:

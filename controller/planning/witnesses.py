@@ -77,7 +77,7 @@ class Witnesses:
         self._priced = False
 
     def find(self, levels: Sequence[int]) -> dict[str, Any]:
-        """``cuts``, ``proofs`` and ``proven``. ``levels``: from the worst."""
+        """``cuts``, ``proofs`` and ``proven``, of the levels above 1. ``levels``: from the worst."""
         proofs: list[_Proof] = []
         proven, least = 0, self._whole + self._form["tolerance"]
         if levels and levels[0] > least:
@@ -93,8 +93,6 @@ class Witnesses:
                 break
             proofs.append(best)
             proven = best.jobs
-        if proven < len(levels) and levels[proven] <= least:
-            proven = len(levels)
         if not proofs and self._sources:
             proofs += self._of_worst(levels[0])
         return self._written(proofs) | {"proven": proven}

@@ -30,7 +30,8 @@ def proven(fabric: Fabric, flows: Sequence[Flow], pieces: int = 1) -> dict[str, 
     assert {job["name"]: job["level"] / written["denominator"] for job in written["jobs"]} == pytest.approx(
         dict(answer.job_level)
     )
-    assert written["proven"] + written["searched"] >= answer.levels_proven
+    above_1 = sum(level > 1.0001 for level in answer.sorted_levels)
+    assert written["proven"] + written["searched"] >= min(above_1, answer.levels_proven)
     return written
 
 
@@ -46,7 +47,7 @@ def summary(written: dict[str, Any]) -> tuple[int, int, list[tuple[int, float]]]
 
 
 def test_levels_of_1_need_no_witness() -> None:
-    assert summary(proven(leaf_spine(2, 2), across("ab"))) == (2, 0, [])
+    assert summary(proven(leaf_spine(2, 2), across("ab"))) == (0, 0, [])
 
 
 def test_a_leaf_with_too_few_uplinks_is_the_witness_of_whole_flows() -> None:
@@ -63,7 +64,7 @@ def test_a_full_cut_is_the_witness_of_every_job_across_when_flows_may_be_split()
 
 def test_of_two_jobs_one_must_be_slow() -> None:
     """Either of them may be the slow one, and the other need not be."""
-    assert summary(proven(leaf_spine(2, 2), across("aab"))) == (2, 0, [(1, 2.0)])
+    assert summary(proven(leaf_spine(2, 2), across("aab"))) == (1, 0, [(1, 2.0)])
 
 
 def test_a_shared_nic_is_a_witness() -> None:

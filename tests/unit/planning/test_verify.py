@@ -142,11 +142,11 @@ def test_a_job_divides_the_price_of_a_link_among_its_phases(split: dict[str, Any
 
 
 def test_what_a_search_has_proven_is_not_accepted_as_proof(whole: dict[str, Any]) -> None:
-    whole |= {"cuts": [], "proofs": [], "proven": 0, "searched": 2}
+    whole |= {"cuts": [], "proofs": [], "proven": 0, "searched": 1}
     text, searched = verify(whole)
-    assert searched == 2
-    assert text == "worst level 2, none is below 1; 0 of 2 proven, 2 more by a search, which cannot be checked"
-    whole |= {"proven": 2, "searched": 0}
+    assert searched == 1
+    assert text == "worst level 2, none is below 1; 1 of 2 proven, 1 more by a search, which cannot be checked"
+    whole |= {"proven": 1, "searched": 0}
     assert refusal(whole) == "nothing proves level 1 from the worst"
 
 
