@@ -16,6 +16,7 @@ MODULES = {
     "plan": "benchmarks.plan.command",
     "judge": "benchmarks.judge.command",
     "workloads": "benchmarks.judge.workloads",
+    "certificates": "benchmarks.judge.certificates",
     "fabric": "benchmarks.fabric.command",
     "fat-trees": "benchmarks.fat_trees",
     "rules": "benchmarks.rules",

@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import chain
 from time import perf_counter, process_time
+from typing import Any
 
 from benchmarks.judge import instances
 from benchmarks.judge.verdicts import Answer
@@ -20,7 +21,9 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, P
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId
 from controller.jobs.workload import WorkloadJob
-from controller.planning.plan import NoPlan
+from controller.planning.analysis.requests import FabricNames
+from controller.planning.certificate import certificate
+from controller.planning.plan import NoPlan, answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, take_snapshot
 
@@ -63,6 +66,12 @@ def answer(instance: instances.Instance, pieces: int, limits: PlanLimits) -> Ans
         wall_s,
         cpu_s,
     )
+
+
+def certificate_of(instance: instances.Instance, pieces: int, limits: PlanLimits) -> dict[str, Any]:
+    """The plan with its proofs, as plain data."""
+    problem = problem_of(instance, pieces)
+    return certificate(problem, answered(plan(problem, limits)), FabricNames(_fabric(instance)[0]))
 
 
 def disturbed(wall_s: float, cpu_s: float, limit_s: float) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import gc
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from rich.table import Table
 
 from controller.commands.output import AsJson, escape, show, waiting
 from controller.commands.scenario import PARTLY_ROUTED, FabricCommand, scheme_named
+from controller.errors import SignalboxError
 from controller.scenarios.fabric_options import LARGEST_SEED, FabricOptions, Placement, failure_option
 from controller.simulator.options import Options, Replan, Sharing
 
@@ -34,6 +36,8 @@ MAX_UNROUTED_SHOWN = 10
 LEVEL_DIGITS = 12
 MAX_MOVES = 256
 """The default of ``planning.max_moves``."""
+NOT_CHECKABLE = 4
+"""Exit status when levels are proven by a search, of which nothing can be checked."""
 CSV_HEADER = ("flow_id", "job", "src_host", "dst_host", "subflow", "share", "path")
 
 commands = typer.Typer()
@@ -60,6 +64,9 @@ def plan_file(
         bool, typer.Option("--deterministic", metavar="", help="Same input, same plan, however fast the machine is.")
     ] = False,
     export: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every route as CSV.")] = None,
+    proof: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the plan with its proofs, for signalbox verify.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Plan the routes of a workload on paper, and say how good they are. Exit status 3: some flows have no path."""
@@ -78,10 +85,29 @@ def plan_file(
         plan = answered(scheme(problem, limits))
     if export:
         _write_csv(export, known.names, problem, plan)
+    if proof:
+        with waiting("looking for proofs"):
+            _write_proof(proof, known.names, problem, plan)
     found = _plan_report(strategy, known.names, problem, plan)
     show(found, lambda: _summary(found, export), as_json)
     if found["unrouted"]:
         raise typer.Exit(PARTLY_ROUTED)
+
+
+@commands.command("verify")
+def verify_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What plan-file --proof has written.")],
+) -> None:
+    """Check a plan and its proofs, without a solver. Exit status 4: some levels are proven by a search alone."""
+    from controller.planning.verify import read, verify
+
+    try:
+        text, unchecked = verify(read(file))
+    except ValueError as error:
+        raise SignalboxError(f"{file}: {error}") from None
+    typer.echo(text)
+    if unchecked:
+        raise typer.Exit(NOT_CHECKABLE)
 
 
 @commands.command("simulate", cls=FabricCommand)
@@ -242,6 +268,14 @@ def _write_csv(file: Path, names: Names, problem: Problem, plan: Plan) -> None:
             ends = (names.host(flow.id.src_ip), names.host(flow.id.dst_ip))
             for piece, (path, share) in enumerate(plan.routes.get(flow.id, ())):
                 rows.writerow((number, flow.job_id, *ends, piece, share, names.path(flow.src_leaf, path)))
+
+
+def _write_proof(file: Path, names: Names, problem: Problem, plan: Plan) -> None:
+    """Raises ``OSError``."""
+    from controller.planning.certificate import certificate
+
+    text = json.dumps(certificate(problem, plan, names), separators=(",", ":"))
+    file.write_text(text + "\n", encoding="utf-8")
 
 
 def _rounded(level: float) -> float:

@@ -73,12 +73,12 @@ class Commodities:
         vectors: defaultdict[JobId, set[tuple[tuple[int, float], ...]]] = defaultdict(set)
         for flow in self.flows:
             vectors[flow.job_id].add(flow.demand_bps)
-        self._row_of: dict[tuple[JobId, int], int] = {}
+        self.row_of: dict[tuple[JobId, int], int] = {}
         row_job = [-1]
         for number, (job, demands) in enumerate(sorted(vectors.items())):
             phases = _phases_that_count(demands)
             for phase in phases:
-                self._row_of[job, phase] = len(row_job) if len(phases) > 1 else 0
+                self.row_of[job, phase] = len(row_job) if len(phases) > 1 else 0
                 if len(phases) > 1:
                     row_job.append(number)
         self.rows = len(row_job)
@@ -91,9 +91,9 @@ class Commodities:
         self._entries: list[tuple[tuple[int, float], ...]] = []
         for index, flow in enumerate(self.flows):
             entries = tuple(
-                (self._row_of[flow.job_id, phase], coarse(bps / self.unit_bps))
+                (self.row_of[flow.job_id, phase], coarse(bps / self.unit_bps))
                 for phase, bps in flow.demand_bps
-                if (flow.job_id, phase) in self._row_of
+                if (flow.job_id, phase) in self.row_of
             )
             aim = level.get(flow.job_id, 1.0)
             key = (flow.src_leaf, flow.dst_leaf, entries, flow.max_subflows, self._problem.stands(flow), aim)

@@ -261,6 +261,33 @@ def test_the_help_names_every_strategy(signalbox: Signalbox) -> None:
     assert all(name in text for name in SCHEMES)
 
 
+def test_a_written_plan_is_verified(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
+    """With one of four spines gone, whole flows of full leaves need level 2, and split ones 4/3."""
+    file = tmp_path / "plan.json"
+    for pieces, level in ((1, "2"), (2, "1.33333")):
+        options = ("--fail-spines", 3, "--max-subflows", pieces, "--proof", file)
+        found = signalbox("plan-file", *FABRIC, "--workload", workload, *options, "--json").json
+        said = signalbox("verify", file)
+        assert (said.status, said.err) == (0, "")
+        assert said.out == f"worst level {level}, none is below {level}; 2 of 2 proven\n"
+        assert found["levels_proven"] == 2
+
+
+def test_a_plan_that_does_not_follow_is_refused(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    signalbox("plan-file", *FABRIC, "--workload", workload, "--fail-spines", 3, "--proof", file)
+    plan = json.loads(file.read_text())
+    file.write_text(json.dumps(plan | {"proofs": []}))
+    refused = signalbox("verify", file)
+    assert (refused.status, refused.err) == (1, f"error: {file}: nothing proves level 1 from the worst\n")
+    file.write_text(json.dumps(plan | {"proofs": [], "proven": 0, "searched": 2}))
+    unchecked = signalbox("verify", file)
+    assert unchecked.status == 4
+    assert "0 of 2 proven, 2 more by a search, which cannot be checked" in unchecked.out
+    file.write_text('{"denominator": 1.5}')
+    assert signalbox("verify", file).err.startswith(f"error: {file}: invalid literal for int()")
+
+
 def test_people_get_a_table(signalbox: Signalbox, workload: Path) -> None:
     result = signalbox("plan-file", *FABRIC, "--workload", workload, "--fail-spines", "1")
     for text in (

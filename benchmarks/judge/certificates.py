@@ -1,0 +1,150 @@
+"""``certificates``: plans of random instances with their proofs, which the checker has to accept, and changed copies,
+which it has to refuse unless they are harmless.
+
+In: how many, by seed. Out: a table, or JSON; every verdict is in a file, and a run goes on where the one before it
+ended. What follows from what is decided by ``implied``, which shares nothing with the controller. docs/benchmarks.md
+has the figures.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.markup import escape
+
+from benchmarks.judge.adapter import certificate_of
+from benchmarks.judge.command import PIECES, Within, name_of
+from benchmarks.judge.implied import follows, walks
+from benchmarks.judge.instances import generate
+from benchmarks.judge.mutants import boasting, changed
+from benchmarks.judge.records import Record, Records
+from benchmarks.measures import table_of
+from controller.commands.output import AsJson, show
+from controller.planning.problem import PlanLimits
+from controller.planning.verify import verify
+
+CHANGES = 3
+"""Per certificate, of its witnesses or its problem."""
+BOASTS = 2
+"""Per certificate: worse routings that are said to be the best."""
+_MOST_SHOWN = 30
+
+
+def main(
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="How many certificates.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, metavar="S", help="The first instance.")] = 0,
+    seconds: Within = math.inf,
+    time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where verdicts are, and are added.")] = Path(
+        "out/bench/certificates.jsonl"
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """Plan random instances, have their proofs checked, and those of changed copies."""
+    limits = PlanLimits(time_limit_s=time_limit, ecmp_draws=0)
+    made = {name_of(number): number for number in range(seed, seed - (-count // len(PIECES)))}
+    records = Records(out)
+    left = records.fill(made, lambda name: judged(made[name], limits), seconds)
+    data = summary([records.known[name] for name in made if name in records.known], left)
+    show(data, lambda: _report(data), as_json)
+
+
+def judged(seed: int, limits: PlanLimits) -> Record:
+    instance = generate(seed)
+    return {
+        "name": name_of(seed),
+        "plans": [
+            _of_plan(certificate_of(instance, pieces, limits), pieces, random.Random(f"{seed} {pieces}"))
+            for pieces in PIECES
+        ],
+    }
+
+
+def _of_plan(plan: Any, pieces: int, rng: random.Random) -> Record:
+    """``mutants``: [kind, what was changed, whether it is refused, whether it is harmless]."""
+    boasts = [boasting(plan, lambda flow: walks(plan, flow), rng) for _ in range(BOASTS)]
+    mutants = [("claim", "a better routing is known", boast) for boast in boasts if boast]
+    mutants += [("witness", *changed(plan, rng)) for _ in range(CHANGES)]
+    whole = plan["denominator"]
+    return {
+        "pieces": pieces,
+        "jobs": len(plan["jobs"]),
+        "above_1": sum(job["level"] * 10_000 > 10_001 * whole for job in plan["jobs"]),
+        "proven": plan["proven"],
+        "searched": plan["searched"],
+        "proofs": len(plan["proofs"]),
+        "accepted": _accepted(plan),
+        "follows": follows(plan),
+        "mutants": [[kind, what, not _accepted(of), kind == "witness" and follows(of)] for kind, what, of in mutants],
+    }
+
+
+def _accepted(plan: Any) -> bool:
+    try:
+        verify(plan)
+    except ValueError:
+        return False
+    return True
+
+
+def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
+    plans = [(record["name"], plan) for record in found for plan in record["plans"]]
+    rows = [
+        {
+            "pieces": pieces,
+            "plans": len(of),
+            "accepted": sum(plan["accepted"] and plan["follows"] for plan in of),
+            "with proofs": sum(plan["proofs"] > 0 for plan in of),
+            "levels": sum(plan["jobs"] for plan in of),
+            "above 1": sum(plan["above_1"] for plan in of),
+            "proven": sum(min(plan["above_1"], plan["proven"]) for plan in of),
+            "by a search": sum(max(0, min(plan["searched"], plan["above_1"] - plan["proven"])) for plan in of),
+        }
+        for pieces in PIECES
+        if (of := [plan for _, plan in plans if plan["pieces"] == pieces])
+    ]
+    counts: Counter[tuple[str, str, str]] = Counter(
+        (kind, what, f"{'harmless, ' if harmless else ''}{'refused' if refused else 'accepted'}")
+        for _, plan in plans
+        for kind, what, refused, harmless in plan["mutants"]
+    )
+    outcomes = ("refused", "accepted", "harmless, refused", "harmless, accepted")
+    mutants: list[dict[str, Any]] = [
+        {"kind": kind, "changed": what, **{outcome: counts[kind, what, outcome] for outcome in outcomes}}
+        for kind, what in sorted({(kind, what) for kind, what, _ in counts})
+    ]
+    total = {outcome: sum(row[outcome] for row in mutants) for outcome in outcomes}
+    return {
+        "certificates": len(plans),
+        "left": left * len(PIECES),
+        "rows": rows,
+        "mutants": [*mutants, {"kind": "all", "changed": "", **total}],
+        "wrong": list(_wrong(plans)),
+    }
+
+
+def _wrong(plans: Sequence[tuple[str, Record]]) -> Iterator[str]:
+    for name, plan in plans:
+        where = f"{name}, {plan['pieces']} pieces"
+        if not plan["accepted"] or not plan["follows"]:
+            yield f"{where}: the certificate is {'accepted, but does not follow' if plan['accepted'] else 'refused'}"
+        for _, what, refused, harmless in plan["mutants"]:
+            if not refused and not harmless:
+                yield f"{where}: accepted although changed: {what}"
+
+
+def _report(data: dict[str, Any]) -> RenderableType:
+    return Group(
+        table_of("certificates", data["rows"]),
+        table_of("changed copies", data["mutants"]),
+        f"wrong: {len(data['wrong'])}",
+        *map(escape, data["wrong"][:_MOST_SHOWN]),
+        f"{data['certificates']} certificates, {data['left']} left",
+    )

@@ -1,0 +1,85 @@
+"""A plan with its proofs as plain data, which ``verify`` checks without a solver.
+
+In: a problem and its plan. Out: links, jobs, flows, routes and levels in integers, and for every level that is proven a
+witness (``witnesses``); docs/reference/json-output.md describes the form. Where the planner says that a level is proven
+and no witness is found here, a search has proven it, and the form says so.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from controller.fabric.topology import LinkId
+from controller.planning.analysis.requests import FabricNames
+from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.plan import Plan
+from controller.planning.problem import Problem, Route
+from controller.planning.verify import levels_of, verify
+from controller.planning.witnesses import Witnesses
+
+WHOLE = 10**12
+"""The denominator of levels, bounds and shares."""
+_FINE = 12
+"""Decimal digits that the largest capacity has at least: demands and capacities that differ by rounding are equal."""
+
+
+def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, Any]:
+    """Raises ``ValueError`` if it would be refused."""
+    form = _form(problem, plan, names)
+    for job, level in zip(form["jobs"], levels_of(form), strict=True):
+        job["level"] = level
+    levels = sorted((job["level"] for job in form["jobs"]), reverse=True)
+    found = Witnesses(problem, plan, form).find(levels)
+    form |= found
+    above = sum(level > WHOLE + form["tolerance"] for level in levels)
+    form["searched"] = max(0, min(above, plan.levels_proven) - form["proven"])
+    verify(form)
+    return form
+
+
+def _form(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, Any]:
+    """Without levels and proofs."""
+    paths = problem.paths
+    routed = [flow for flow in problem.flows if flow.id in plan.routes]
+    ends: dict[LinkId, tuple[int | str, int | str]] = {
+        link: (names.switch(link.dpid), names.switch(end)) for link, end in paths.far_end.items()
+    }
+    for flow in routed:
+        src, dst = names.host(flow.id.src_ip), names.host(flow.id.dst_ip)
+        ends[flow.nic_links[0]] = src, names.switch(flow.src_leaf)
+        ends[flow.nic_links[1]] = names.switch(flow.dst_leaf), dst
+    place = {link: number for number, link in enumerate(ends)}
+    largest = max([problem.capacity_bps[link] for link in ends], default=1.0)
+    per_bps = 10.0 ** (_FINE - math.floor(math.log10(largest)))
+    job_ids = sorted({flow.job_id for flow in routed})
+    number = {job: index for index, job in enumerate(job_ids)}
+    return {
+        "denominator": WHOLE,
+        "tolerance": int(LEVEL_TOLERANCE * WHOLE),
+        "units_per_bps": f"{per_bps:g}",
+        "links": [[*of, max(1, round(problem.capacity_bps[link] * per_bps))] for link, of in ends.items()],
+        "jobs": [{"name": str(job), "level": WHOLE} for job in job_ids],
+        "flows": [
+            {
+                "job": number[flow.job_id],
+                "from": names.host(flow.id.src_ip),
+                "to": names.host(flow.id.dst_ip),
+                "hops": 2 + len(plan.routes[flow.id][0].path),
+                "demand": [[phase, max(1, round(bps * per_bps))] for phase, bps in flow.demand_bps],
+                "pieces": flow.max_subflows,
+                "route": [
+                    [share, [place[flow.nic_links[0]], *(place[link] for link in path), place[flow.nic_links[1]]]]
+                    for share, (path, _) in zip(_parts(plan.routes[flow.id]), plan.routes[flow.id], strict=True)
+                ],
+            }
+            for flow in routed
+        ],
+    }
+
+
+def _parts(route: Route) -> list[int]:
+    """The shares of a route in integers; what rounding misses, the largest has."""
+    parts = [max(1, round(share * WHOLE)) for _, share in route]
+    parts[parts.index(max(parts))] += WHOLE - sum(parts)
+    return parts

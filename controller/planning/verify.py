@@ -1,0 +1,187 @@
+"""Checks a plan and its proofs from the plan's file alone, without a solver: ``python3 docs/verify_plan.py plan.json``.
+Needs nothing but Python. docs/reference/json-output.md describes the file, docs/explanation/planning.md the proofs.
+
+All numbers are integers; levels, bounds and shares are over ``denominator``. What is proven: when these flows take any
+walks of their ``hops`` links, and the levels before the n-th from the worst are at most the plan's, then the n-th is at
+least the bound of the proof for n jobs; and the plan's own is at most ``tolerance`` (relative) above that.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter, defaultdict
+from fractions import Fraction
+from operator import itemgetter
+from typing import Any
+
+
+def read(file: Any) -> Any:
+    """Raises ``ValueError`` for what is no JSON, or has numbers that are no integers."""
+    with open(file, encoding="utf-8") as text:
+        return json.load(text, parse_float=int, parse_constant=int)
+
+
+def verify(plan: Any) -> tuple[str, int]:
+    """What is proven, and how many levels more are said to be by a search, which is no proof here. Raises
+    ``ValueError`` with the first thing that does not follow."""
+    try:
+        of_job, whole, near = levels_of(plan), plan["denominator"], plan["denominator"] + plan["tolerance"]
+        for job, level in zip(plan["jobs"], of_job, strict=True):
+            _require(job["level"] == level, f"job {job['name']} has level {level / whole:.9g}")
+        levels, graph = sorted(of_job, reverse=True), Graph(plan["links"] if plan["cuts"] else [])
+        cuts = [Cut(plan, graph, cut) for cut in plan["cuts"]]
+        bounds = [_bound(cuts, proof, levels, whole) for proof in plan["proofs"]]
+        proven, searched = plan["proven"], plan["searched"]
+        _require(0 <= proven <= proven + searched <= len(levels), "more levels are proven than there are")
+        _require(whole <= near <= whole + whole // 10_000, "the tolerance is above 1/10,000")
+        for place, level in enumerate(levels[:proven], 1):
+            bound = max([whole, *(bound for jobs, bound in bounds if jobs >= place)])
+            _require(level * whole <= bound * near, f"nothing proves level {place} from the worst")
+        worst, least = max([whole, *levels]), max([whole, *(bound for _, bound in bounds)])
+        known = proven + sum(level <= near for level in levels[proven + searched :])
+        text = f"worst level {worst / whole:.6g}, none is below {least / whole:.6g}; {known} of {len(levels)} proven"
+        text += f", {searched} more by a search, which cannot be checked" * (searched > 0)
+        return text, searched
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
+        raise ValueError(f"this is no plan: {type(error).__name__} {error}") from error
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
+
+
+def levels_of(plan: Any) -> list[int]:
+    """Per job, rounded up. Raises ``ValueError`` for a flow on a path that it may not take."""
+    starts, ends, capacities = zip(*plan["links"], strict=True)
+    start, end, jobs, whole = starts.__getitem__, ends.__getitem__, len(plan["jobs"]), plan["denominator"]
+    _require(whole > 0 and min(capacities) > 0, "a link has no capacity")
+    loads = defaultdict[Any, dict[int, int]](lambda: defaultdict(int))
+    for number, flow in enumerate(plan["flows"]):
+        job, demand, route, hops, left = flow["job"], flow["demand"], flow["route"], flow["hops"], whole
+        sound = 0 <= job < jobs and len(route) <= flow["pieces"]
+        for share, path in route:
+            left -= share
+            sound = sound and share > 0 and len(path) == hops and min(path) >= 0
+            sound = sound and [flow["from"], *map(end, path)] == [*map(start, path), flow["to"]]
+            for phase, rate in demand:
+                cell, part = loads[job, phase], rate * share
+                sound = sound and rate > 0
+                for link in path:
+                    cell[link] += part
+        if not sound or left:
+            raise ValueError(f"flow {number} has a route that it may not have")
+    peaks: list[dict[int, int]] = [{} for _ in range(jobs)]
+    for (job, _), cell in loads.items():
+        own = peaks[job]
+        peaks[job] = {at: max(own.get(at, 0), cell.get(at, 0)) for at in own.keys() | cell.keys()} if own else cell
+    total = defaultdict[int, int](int)
+    for of_job in peaks:
+        for link, rate in of_job.items():
+            total[link] += rate
+    load = {link: -(-rate // capacities[link]) for link, rate in total.items()}
+    return [max([whole, *(load[link] for link in of_job)]) for of_job in peaks]
+
+
+def _bound(cuts: list[Cut], proof: Any, levels: list[int], whole: int) -> tuple[int, int]:
+    """(number of jobs, bound): each group has ``least`` jobs at the bound; weighted, fewer jobs cannot be so many."""
+    jobs, bound = proof["jobs"], proof["bound"]
+    _require(jobs > 0 and whole <= bound <= levels[jobs - 1], f"a bound is above level {jobs} from the worst")
+    total, of_job = 0, Counter[int]()
+    for group in proof["groups"]:
+        members, least, weight = set(group["jobs"]), group["least"], group["weight"]
+        _require(weight > 0 < least <= len(members) and group["cut"] >= 0, "a group has no weight or no jobs")
+        proves = cuts[group["cut"]].proves(members, least, bound, levels[0])
+        _require(proves, f"cut {group['cut']} does not prove {bound / whole:.6g} for {least} of {len(members)} jobs")
+        total += weight * least
+        of_job.update(dict.fromkeys(members, weight))
+    _require(total > (jobs - 1) * max(of_job.values()), f"the groups for {jobs} jobs need fewer")
+    return jobs, bound
+
+
+class Cut:
+    """Prices of links. ``needs``: per job the sum over its flows of demand * price of the cheapest walk, in its largest
+    phase; a job in ``phases`` divides prices among its phases. With a ``unit`` only flows that stay whole count, and
+    their demands in whole units."""
+
+    def __init__(self, plan: Any, graph: Graph, cut: Any) -> None:
+        price, self._unit, self._whole = dict(cut["prices"]), int(cut["unit"]), int(plan["denominator"])
+        self._single, self._rooms = len(price) == 1, Counter[int]()
+        for link, of in price.items():
+            self._rooms[plan["links"][link][2]] += of
+        parts, divided = defaultdict[Any, dict[int, int]](dict), Counter[Any]()
+        for job, phase, link, part in cut["phases"]:
+            parts[job, phase][link] = part
+            divided[job, link] += part
+            _require(part >= 0 <= price[link] - divided[job, link], "phases cost more than their link")
+        _require(self._unit >= 0 and all(link >= 0 <= of for link, of in price.items()), "a price is negative")
+        every, nowhere, own = Walks(graph, price), Walks(graph, {}), {job for job, _ in parts}
+        walks = {cell: Walks(graph, of) for cell, of in parts.items()}
+        cells = Counter[Any]()
+        for number in set(cut["flows"]):
+            flow = plan["flows"][number]
+            job, ends = flow["job"], (flow["from"], flow["to"], flow["hops"])
+            for phase, rate in flow["demand"] if flow["pieces"] == 1 or not self._unit else ():
+                priced = walks.get((job, phase), nowhere) if job in own else every
+                cells[job, None if job in own else phase] += priced.cheapest(*ends) * (rate // (self._unit or 1))
+        self.needs = dict[int, int]()
+        for (job, _), need in cells.items():
+            self.needs[job] = max(need, self.needs.get(job, 0))
+
+    def proves(self, members: set[int], least: int, bound: int, worst: int) -> bool:
+        """Whether ``least`` of these jobs are at the bound or above it in every routing with no job above ``worst``. If
+        fewer are, even those with the largest needs, all flows together have no room on the links of the cut. All jobs
+        on a single link have its load."""
+        inside, total = sorted([self.needs.get(job, 0) for job in members]), sum(self.needs.values())
+        low = total if self._single and inside[0] else sum(inside[: len(inside) - least + 1])
+        if not self._unit:
+            room = sum(price * capacity for capacity, price in self._rooms.items())
+            return low > 0 and (low * worst + (total - low) * bound) * self._whole >= room * bound * worst
+        unit = self._whole * self._unit
+        fits = [(of, (bound * capacity - 1) // unit, worst * capacity // unit) for capacity, of in self._rooms.items()]
+        others = (total - low) * min([Fraction(below, most) for _, below, most in fits if most], default=0)
+        return low + others > sum(price * below for price, below, _ in fits)
+
+
+class Graph:
+    """``cables``: the number of links per pair of nodes; the nodes ``after`` each and ``before`` it."""
+
+    def __init__(self, links: Any) -> None:
+        self.links, self.cables = links, Counter(map(itemgetter(0, 1), links))
+        self.after, self.before = defaultdict[Any, set[Any]](set), defaultdict[Any, set[Any]](set)
+        for start, end in self.cables:
+            self.after[start].add(end)
+            self.before[end].add(start)
+
+
+class Walks:
+    """The cheapest by these prices of links, 0 where there is none."""
+
+    def __init__(self, graph: Graph, price: dict[int, int]) -> None:
+        self._graph, self._known, cables = graph, dict[Any, Any](), defaultdict[Any, list[int]](list)
+        for link, of in price.items():
+            cables[graph.links[link][0], graph.links[link][1]].append(of)
+        self._price = {ends: min(of) for ends, of in cables.items() if len(of) == graph.cables[ends]}
+
+    def cheapest(self, src: Any, dst: Any, hops: int) -> Any:
+        """Sum of prices of a walk of so many links, two or more; infinite where there is none."""
+        if (src, dst, hops) not in self._known:
+            after, before, price = self._graph.after[src], self._graph.before[dst], self._price.get
+            if hops == 2:
+                ways = [price((src, node), 0) + price((node, dst), 0) for node in after & before]
+            elif len(after) <= len(before):
+                ways = [price((src, node), 0) + self.cheapest(node, dst, hops - 1) for node in after]
+            else:
+                ways = [self.cheapest(src, node, hops - 1) + price((node, dst), 0) for node in before]
+            self._known[src, dst, hops] = min(ways, default=float("inf"))
+        return self._known[src, dst, hops]
+
+
+if __name__ == "__main__":
+    try:
+        said, unchecked = verify(read(sys.argv[1]))
+    except (OSError, ValueError) as problem:
+        sys.exit(f"error: {problem}")
+    sys.stdout.write(f"{said}\n")
+    sys.exit(4 if unchecked else 0)

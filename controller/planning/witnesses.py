@@ -1,0 +1,277 @@
+"""Witnesses of the levels of a plan: why no routing has smaller ones, as data that ``verify`` can check.
+
+A *cut* is a price per link. What flows cost at the least, whatever walks they take, is at most what the links of the
+cut have room for; so not all jobs can be below some level. Cuts are taken from NICs, from the bounds (``bounds``), and
+from the duals of the fluid optimum (``split_flows.lp``), in this order; where flows stay whole also in units of their
+demands. A *group* are jobs of which at least so many must be at a level. A *proof* are groups that together need so
+many jobs: how many follows from weights, the dual of the fewest jobs that meet all groups.
+
+In: a problem, its plan, and the plan in integers (``certificate``). Out: cuts and proofs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.plan import Plan
+from controller.planning.problem import PlanLimits, Problem
+from controller.planning.split_flows.lp import Programme
+from controller.planning.split_flows.prices import dual_prices
+from controller.planning.verify import Cut, Graph
+
+_NEARLY = 1e-9
+"""A bound may be so much (relative) below the level that it proves, before the whole tolerance is used."""
+_MOST_UNITS = 16
+"""Demands, from the largest, that are tried as units of a cut."""
+_FINEST = 64
+"""The greatest common divisor is tried where the smallest demand has no more of it than that."""
+_SECONDS = 20.0
+"""For each linear programme."""
+_WEIGHTS = 10**6
+"""What a weight of 1 is in integers."""
+
+
+class _Source(NamedTuple):
+    """A cut without a unit: a dictionary as in the file, how full it is, and the units that may be tried. With these
+    no bound is above ``highest``: whole flows, each on the emptiest link, do as well."""
+
+    cut: dict[str, Any]
+    level: float
+    units: Sequence[int] = ()
+    highest: float = 0.0
+
+
+class _Group(NamedTuple):
+    """``cut``: source and unit."""
+
+    cut: tuple[int, int]
+    jobs: frozenset[int]
+    least: int
+
+
+class _Proof(NamedTuple):
+    """``weights``: one per group."""
+
+    jobs: int
+    bound: int
+    groups: Sequence[_Group]
+    weights: Sequence[int]
+
+
+class Witnesses:
+    """``form``: the plan in integers."""
+
+    def __init__(self, problem: Problem, plan: Plan, form: dict[str, Any]) -> None:
+        self._problem, self._plan, self._form = problem, plan, form
+        self._whole: int = form["denominator"]
+        self._graph = Graph(form["links"])
+        self._sources: list[_Source] = []
+        self._made: dict[tuple[int, int], Cut] = {}
+        self._priced = False
+
+    def find(self, levels: Sequence[int]) -> dict[str, Any]:
+        """``cuts``, ``proofs`` and ``proven``, of the levels above 1. ``levels``: from the worst."""
+        proofs: list[_Proof] = []
+        proven, least = 0, self._whole + self._form["tolerance"]
+        if levels and levels[0] > least:
+            self._sources = sorted([*self._of_nics(), *self._of_bounds()], key=lambda of: -of.level)
+        while proven < len(levels) and levels[proven] > least:
+            near = [level for level in levels[proven:] if level * (1 + LEVEL_TOLERANCE / 2) >= levels[proven]]
+            jobs = proven + len(near)
+            best = self._prove(jobs, int(near[-1] * (1 - _NEARLY)), levels[0])
+            if best.jobs < jobs:
+                weakest = math.ceil(near[0] / (1 + LEVEL_TOLERANCE)) + 1
+                best = max(best, self._prove(jobs, weakest, levels[0]), key=lambda proof: proof.jobs)
+            if best.jobs <= proven:
+                break
+            proofs.append(best)
+            proven = best.jobs
+        if not proofs and self._sources:
+            proofs += self._of_worst(levels[0])
+        return self._written(proofs) | {"proven": proven}
+
+    # ---- where cuts come from
+
+    def _of_nics(self) -> Iterator[_Source]:
+        """The NICs that would be full without any other link."""
+        through: defaultdict[int, list[int]] = defaultdict(list)
+        for number, flow in enumerate(self._form["flows"]):
+            path = flow["route"][0][1]
+            through[path[0]].append(number)
+            through[path[-1]].append(number)
+        for link, flows in through.items():
+            source = self._source([link], flows, units=False)
+            if source.level > 1:
+                yield source
+
+    def _of_bounds(self) -> Iterator[_Source]:
+        routed = [flow.id for flow in self._problem.flows if flow.id in self._plan.routes]
+        number = {flow: index for index, flow in enumerate(routed)}
+        link_number = {link: index for index, link in enumerate(self._problem.paths.far_end)}
+        _, links_of, flows, cuts, _ = level_bounds(self._problem).cuts.crossings
+        order = np.argsort(cuts, kind="stable")
+        starts = np.searchsorted(cuts[order], np.arange(len(links_of) + 1))
+        for cut, links in enumerate(links_of):
+            crossing = [self._problem.flows[of].id for of in flows[order[starts[cut] : starts[cut + 1]]]]
+            known = [number[of] for of in crossing if of in number]
+            if known and links:
+                yield self._source([link_number[link] for link in links], known)
+
+    def _source(self, links: Sequence[int], flows: Sequence[int], units: bool = True) -> _Source:
+        crossing = [self._form["flows"][number] for number in flows]
+        cells: defaultdict[tuple[int, int], int] = defaultdict(int)
+        for flow in crossing:
+            for phase, rate in flow["demand"]:
+                cells[flow["job"], phase] += rate
+        peaks: defaultdict[int, int] = defaultdict(int)
+        for (job, _), rate in cells.items():
+            peaks[job] = max(peaks[job], rate)
+        capacities = [self._form["links"][link][2] for link in links]
+        level = sum(peaks.values()) / sum(capacities)
+        rates = sorted({rate for flow in crossing if flow["pieces"] == 1 for _, rate in flow["demand"]}, reverse=True)
+        sizes = rates[:_MOST_UNITS] if units else []
+        step = math.gcd(*rates)
+        sizes += [step] if sizes and step not in sizes and step * _FINEST >= rates[-1] else []
+        highest = level + sizes[0] / min(capacities) if sizes else 0.0
+        cut = {"prices": [[link, 1] for link in links], "phases": [], "flows": list(flows)}
+        return _Source(cut, level, sizes, highest)
+
+    def _of_duals(self) -> Iterator[_Source]:
+        """The duals of the fluid optimum, once."""
+        if self._priced:
+            return
+        self._priced = True
+        found = dual_prices(self._problem, self._plan.routes, PlanLimits(time_limit_s=_SECONDS))
+        if found:
+            number = {job["name"]: index for index, job in enumerate(self._form["jobs"])}
+            links = {link: index for index, link in enumerate(self._problem.paths.far_end)}
+            cut = {
+                "prices": [[links[link], price] for link, price in found.prices],
+                "phases": [[number[str(job)], phase, links[link], price] for job, phase, link, price in found.phases],
+                "flows": [index for index, flow in enumerate(self._form["flows"]) if flow["hops"] > 2],
+            }
+            yield _Source(cut, math.inf)
+
+    # ---- proofs
+
+    def _prove(self, jobs: int, bound: int, worst: int) -> _Proof:
+        """For as many of so many jobs as there are witnesses."""
+        best = self._packed(self._groups(jobs, bound, worst), jobs, bound)
+        if best.jobs == jobs:
+            return best
+        added = list(self._of_duals())
+        if added:
+            self._sources += added
+            best = self._packed(self._groups(jobs, bound, worst), jobs, bound)
+        return best
+
+    def _groups(self, jobs: int, bound: int, worst: int) -> list[_Group]:
+        groups: list[_Group] = []
+        alone: set[int] = set()
+        for with_units in (False, True):
+            for number, source in enumerate(self._sources):
+                if max(source.level, source.highest if with_units else 0.0) * self._whole * (1 + _NEARLY) < bound:
+                    continue
+                for unit in source.units if with_units else (0,):
+                    groups += self._of_cut((number, unit), bound, worst, alone)
+                if len(alone) >= jobs:
+                    return groups
+        return groups
+
+    def _of_cut(self, at: tuple[int, int], bound: int, worst: int, alone: set[int]) -> Iterator[_Group]:
+        """Each job that must be at the bound; of the others together as many as must be; the fewest of which one must
+        be. ``alone``: jobs that are known to be; they are added."""
+        cut = self._cut(at)
+        jobs = sorted(cut.needs, key=lambda job: -cut.needs[job])
+        if not jobs or not cut.proves(set(jobs), 1, bound, worst):
+            return
+        for job in jobs:
+            if job not in alone:
+                if not cut.proves({job}, 1, bound, worst):
+                    break
+                alone.add(job)
+                yield _Group(at, frozenset([job]), 1)
+        for members in (jobs, [job for job in jobs if job not in alone]):
+            least = 0
+            while least < len(members) and cut.proves(set(members), least + 1, bound, worst):
+                least += 1
+            if least > 1 or 0 < least < len(jobs) == len(members):
+                yield _Group(at, frozenset(members), least)
+            if least:
+                few = next(n for n in range(1, len(members) + 1) if cut.proves(set(members[:n]), 1, bound, worst))
+                yield _Group(at, frozenset(members[:few]), 1)
+
+    def _cut(self, at: tuple[int, int]) -> Cut:
+        if at not in self._made:
+            source, unit = at
+            self._made[at] = Cut(self._form, self._graph, self._sources[source].cut | {"unit": unit})
+        return self._made[at]
+
+    def _packed(self, groups: Sequence[_Group], jobs: int, bound: int) -> _Proof:
+        """Weights of the groups: the dual of the fewest jobs that meet them all."""
+        groups = list({(group.jobs, group.least): group for group in groups}.values())
+        if not groups:
+            return _Proof(0, bound, (), ())
+        programme = Programme()
+        first = programme.variables(np.array([-float(group.least) for group in groups]), np.full(len(groups), np.inf))
+        rows = [(job, number) for number, group in enumerate(groups) for job in group.jobs]
+        numbers, row = np.unique([job for job, _ in rows], return_inverse=True)
+        limit = programme.constraints(np.full(len(numbers), -np.inf), np.ones(len(numbers)))
+        programme.add(limit + row, first + np.array([number for _, number in rows]), np.ones(len(rows)))
+        solved = programme.solve(_SECONDS)
+        if solved is None:
+            return _Proof(0, bound, (), ())
+        weights = [round(weight * _WEIGHTS) for weight in solved[0].tolist()]
+        kept = [(group, weight) for group, weight in zip(groups, weights, strict=True) if weight]
+        of_job: defaultdict[int, int] = defaultdict(int)
+        for group, weight in kept:
+            for job in group.jobs:
+                of_job[job] += weight
+        needed = -(-sum(weight * group.least for group, weight in kept) // max(of_job.values()))
+        return _Proof(min(jobs, needed), bound, *zip(*kept, strict=True))
+
+    def _of_worst(self, worst: int) -> Iterator[_Proof]:
+        """Of the largest bound of the worst level that any cut proves."""
+        largest: tuple[int, _Group] | None = None
+        self._sources += self._of_duals()
+        for number, source in enumerate(self._sources):
+            low = largest[0] if largest else self._whole
+            if max(source.level, source.highest) * self._whole <= low:
+                continue
+            for unit in (0, *source.units):
+                cut = self._cut((number, unit))
+                members, low = set(cut.needs), largest[0] if largest else self._whole
+                if not members or not cut.proves(members, 1, low + 1, worst):
+                    continue
+                high = worst + 1
+                while high - low > 1:
+                    middle = (low + high) // 2
+                    low, high = (middle, high) if cut.proves(members, 1, middle, worst) else (low, middle)
+                largest = low, _Group((number, unit), frozenset(members), 1)
+        if largest:
+            yield _Proof(1, largest[0], [largest[1]], [1])
+
+    def _written(self, proofs: Sequence[_Proof]) -> dict[str, Any]:
+        used = {group.cut: 0 for proof in proofs for group in proof.groups}
+        place = {at: number for number, at in enumerate(used)}
+        return {
+            "cuts": [self._sources[source].cut | {"unit": unit} for source, unit in used],
+            "proofs": [
+                {
+                    "jobs": proof.jobs,
+                    "bound": proof.bound,
+                    "groups": [
+                        {"cut": place[group.cut], "jobs": sorted(group.jobs), "least": group.least, "weight": weight}
+                        for group, weight in zip(proof.groups, proof.weights, strict=True)
+                    ],
+                }
+                for proof in proofs
+            ],
+        }

@@ -1,0 +1,1 @@
+../controller/planning/verify.py

@@ -1,0 +1,99 @@
+"""Plans with their proofs: which levels witnesses prove, and what is left to a search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.fabric.topology import Fabric
+from controller.planning.analysis.requests import FabricNames
+from controller.planning.certificate import certificate
+from controller.planning.plan import Plan
+from controller.planning.planner import plan
+from controller.planning.problem import Flow, PlanLimits
+from controller.planning.verify import verify
+from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, problem_of, three_tiers
+
+LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
+
+
+def proven(fabric: Fabric, flows: Sequence[Flow], pieces: int = 1) -> dict[str, Any]:
+    """The certificate of the best plan, which the checker accepts."""
+    problem = problem_of(fabric, [replace(flow, max_subflows=pieces) for flow in flows])
+    answer = plan(problem, LIMITS)
+    assert isinstance(answer, Plan)
+    written = certificate(problem, answer, FabricNames(fabric))
+    verify(written)
+    assert {job["name"]: job["level"] / written["denominator"] for job in written["jobs"]} == pytest.approx(
+        dict(answer.job_level)
+    )
+    above_1 = sum(level > 1.0001 for level in answer.sorted_levels)
+    assert written["proven"] + written["searched"] >= min(above_1, answer.levels_proven)
+    return written
+
+
+def across(jobs: str, demand: float = RATE) -> list[Flow]:
+    """One flow per letter, from the first leaf to the second."""
+    return [flow(job, (1, number), (2, number), demand) for number, job in enumerate(jobs)]
+
+
+def summary(written: dict[str, Any]) -> tuple[int, int, list[tuple[int, float]]]:
+    """(proven, by a search, (jobs, bound) of each proof)."""
+    proofs = [(of["jobs"], round(of["bound"] / written["denominator"], 6)) for of in written["proofs"]]
+    return written["proven"], written["searched"], proofs
+
+
+def test_levels_of_1_need_no_witness() -> None:
+    assert summary(proven(leaf_spine(2, 2), across("ab"))) == (0, 0, [])
+
+
+def test_a_leaf_with_too_few_uplinks_is_the_witness_of_whole_flows() -> None:
+    written = proven(leaf_spine(2, 2), across("aaa"))
+    assert summary(written) == (1, 0, [(1, 2.0)])
+    assert written["cuts"][0]["unit"] > 0
+
+
+def test_a_full_cut_is_the_witness_of_every_job_across_when_flows_may_be_split() -> None:
+    written = proven(leaf_spine(2, 2), across("abc"), pieces=2)
+    assert summary(written) == (3, 0, [(3, 1.5)])
+    assert written["cuts"][0]["unit"] == 0
+
+
+def test_of_two_jobs_one_must_be_slow() -> None:
+    """Either of them may be the slow one, and the other need not be."""
+    assert summary(proven(leaf_spine(2, 2), across("aab"))) == (1, 0, [(1, 2.0)])
+
+
+def test_a_shared_nic_is_a_witness() -> None:
+    flows = [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 1), (2, 2), RATE)]
+    assert summary(proven(leaf_spine(2, 2), flows)) == (2, 0, [(2, 2.0)])
+
+
+def test_cores_of_a_pod_are_a_witness() -> None:
+    flows = [flow("a", (leaf, host), (2 + leaf, host), RATE) for leaf in (1, 2) for host in (1, 2)]
+    written = proven(three_tiers(2, 2, (1, 1)), flows, pieces=2)
+    assert summary(written) == (1, 0, [(1, 2.0)])
+
+
+def test_the_duals_of_the_fluid_optimum_are_a_witness_where_no_leaf_is_full() -> None:
+    """A line of switches: the middle cable is narrow, and no leaf is beside it."""
+    fabric = fabric_of([(1, 3, 4 * RATE), (3, 4, RATE), (4, 2, 4 * RATE)])
+    written = proven(fabric, across("abb", RATE), pieces=2)
+    assert summary(written) == (2, 0, [(2, 3.0)])
+
+
+def test_what_only_a_search_has_proven_is_said_to_be() -> None:
+    """Five flows of 3, 3, 2, 2 and 2 over two links of capacity 5: 6 and 6 is best, which no unit shows."""
+    flows = [flow("a", (1, n), (2, n), size * RATE / 5) for n, size in enumerate((5, 4, 4, 3, 3))]
+    written = proven(leaf_spine(2, 2), flows)
+    assert written["proven"] + written["searched"] == 1
+
+
+def test_flows_without_a_path_are_left_out() -> None:
+    fabric = leaf_spine(3, 1, without=[(3, 1)])
+    flows = [*across("a"), flow("a", (1, 5), (3, 1), RATE)]
+    written = proven(fabric, flows)
+    assert len(written["flows"]) == 1

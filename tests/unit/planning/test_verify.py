@@ -1,0 +1,275 @@
+"""The checker of plans and proofs, on files written by hand: what it accepts, and what it has to refuse."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.planning.verify import read, verify
+from tests.support.doc_pages import ROOT
+
+WHOLE = 1000
+RATE = 100
+DOC = ROOT / "docs" / "verify_plan.py"
+
+
+def flow(job: int, number: int, route: list[tuple[int, int]], pieces: int = 1) -> dict[str, Any]:
+    """From host a<number> on leaf l to host b<number> on leaf m. ``route``: (share, spine)."""
+    nics = [4 + 2 * number, 5 + 2 * number]
+    return {
+        "job": job,
+        "from": f"a{number}",
+        "to": f"b{number}",
+        "hops": 4,
+        "demand": [[0, RATE]],
+        "pieces": pieces,
+        "route": [[share, [nics[0], spine, 2 + spine, nics[1]]] for share, spine in route],
+    }
+
+
+def plan(flows: list[dict[str, Any]], levels: list[int]) -> dict[str, Any]:
+    """Two leaves and two spines. Links 0 and 1 leave the first leaf, 2 and 3 enter the second, NICs follow. Nothing is
+    said to be proven."""
+    links: list[list[Any]] = [["l", "s", RATE], ["l", "t", RATE], ["s", "m", RATE], ["t", "m", RATE]]
+    for number in range(len(flows)):
+        links += [[f"a{number}", "l", RATE], ["m", f"b{number}", RATE]]
+    return {
+        "denominator": WHOLE,
+        "tolerance": 0,
+        "links": links,
+        "jobs": [{"name": f"job{number}", "level": level} for number, level in enumerate(levels)],
+        "flows": flows,
+        "cuts": [],
+        "proofs": [],
+        "proven": 0,
+        "searched": 0,
+    }
+
+
+def cut(plan: dict[str, Any], unit: int = 0, links: tuple[int, ...] = (0, 1)) -> dict[str, Any]:
+    flows = list(range(len(plan["flows"])))
+    return {"prices": [[link, 1] for link in links], "phases": [], "flows": flows, "unit": unit}
+
+
+def proof(jobs: int, bound: int, members: list[int], least: int) -> dict[str, Any]:
+    return {"jobs": jobs, "bound": bound, "groups": [{"cut": 0, "jobs": members, "least": least, "weight": 1}]}
+
+
+@pytest.fixture
+def whole() -> dict[str, Any]:
+    """Three whole flows over two links, of two jobs: one link has two flows, and either job may be on it alone."""
+    made = plan([flow(0, 0, [(WHOLE, 0)]), flow(0, 1, [(WHOLE, 0)]), flow(1, 2, [(WHOLE, 1)])], [2000, 1000])
+    made["cuts"] = [cut(made, unit=RATE)]
+    made["proofs"] = [proof(1, 2000, [0, 1], 1)]
+    made["proven"] = 2
+    return made
+
+
+@pytest.fixture
+def split() -> dict[str, Any]:
+    """The same, and the last flow is divided evenly: all links have one and a half flows, so both jobs have that
+    level, whatever the routes."""
+    flows = [flow(0, 0, [(WHOLE, 0)], 2), flow(0, 1, [(WHOLE, 1)], 2), flow(1, 2, [(500, 0), (500, 1)], 2)]
+    made = plan(flows, [1500, 1500])
+    made["cuts"] = [cut(made)]
+    made["proofs"] = [proof(2, 1500, [0, 1], 2)]
+    made["proven"] = 2
+    return made
+
+
+def refusal(plan: Any) -> str:
+    with pytest.raises(ValueError) as refused:
+        verify(plan)
+    return str(refused.value)
+
+
+def test_whole_flows_are_counted_in_units(whole: dict[str, Any]) -> None:
+    assert verify(whole) == ("worst level 2, none is below 2; 2 of 2 proven", 0)
+    whole["cuts"][0]["unit"] = 0
+    assert refusal(whole) == "cut 0 does not prove 2 for 1 of 2 jobs"
+
+
+def test_only_flows_that_stay_whole_are_counted_in_units(whole: dict[str, Any]) -> None:
+    whole["flows"][2]["pieces"] = 2
+    assert "does not prove" in refusal(whole)
+
+
+def test_a_cut_that_is_full_proves_the_level_of_every_job_across(split: dict[str, Any]) -> None:
+    assert verify(split) == ("worst level 1.5, none is below 1.5; 2 of 2 proven", 0)
+
+
+def test_prices_are_paid_on_the_cheapest_walk(split: dict[str, Any]) -> None:
+    """With the second spine free, nothing has to pay."""
+    split["cuts"] = [cut(split, links=(0,))]
+    assert "does not prove" in refusal(split)
+    split["cuts"] = [cut(split, links=(0, 3))]
+    assert verify(split)[0].endswith("2 of 2 proven")
+
+
+def test_one_of_parallel_cables_without_a_price_is_free(split: dict[str, Any]) -> None:
+    split["links"].append(["l", "s", RATE])
+    assert "does not prove" in refusal(split)
+
+
+def test_a_link_has_one_load_for_all_its_jobs() -> None:
+    """Of a NIC that two jobs share both have the level; of two links that would have to be shown for each."""
+    made = plan([flow(0, 0, [(WHOLE, 0)]), flow(1, 0, [(WHOLE, 0)])], [2000, 2000])
+    made["cuts"] = [cut(made, links=(4,))]
+    made["proofs"] = [proof(2, 1800, [0, 1], 2)]
+    assert verify(made)[0].startswith("worst level 2, none is below 1.8")
+
+
+def test_a_job_divides_the_price_of_a_link_among_its_phases(split: dict[str, Any]) -> None:
+    """Of two flows in different phases, which never send together, only one counts on a link."""
+    split["flows"][1]["demand"] = [[1, RATE]]
+    split["flows"][1]["route"] = [[WHOLE, [6, 0, 2, 7]]]
+    split["proofs"], split["proven"] = [proof(1, 1000, [0, 1], 1)], 0
+    assert verify(split)[0].startswith("worst level 1.5, none is below 1;")
+    split["cuts"][0]["phases"] = [[0, phase, link, 1] for link in (0, 1) for phase in (0, 1)]
+    assert refusal(split) == "phases cost more than their link"
+    split["cuts"][0]["prices"] = [[0, 2], [1, 2]]
+    assert verify(split)[0].startswith("worst level 1.5, none is below 1;")
+    split["cuts"][0]["phases"].pop()
+    assert "does not prove" in refusal(split)
+
+
+def test_what_a_search_has_proven_is_not_accepted_as_proof(whole: dict[str, Any]) -> None:
+    whole |= {"cuts": [], "proofs": [], "proven": 0, "searched": 1}
+    text, searched = verify(whole)
+    assert searched == 1
+    assert text == "worst level 2, none is below 1; 1 of 2 proven, 1 more by a search, which cannot be checked"
+    whole |= {"proven": 1, "searched": 0}
+    assert refusal(whole) == "nothing proves level 1 from the worst"
+
+
+def test_weighted_groups_need_more_jobs_together() -> None:
+    """Of three jobs two and two share a NIC: each pair needs one, so all need two; not three."""
+    flows = [flow(job, number, [(WHOLE, number % 2)]) for number, job in enumerate((0, 1, 1, 2, 2, 0))]
+    made = plan(flows, [3000, 3000, 3000])
+    pairs = [cut(made, unit=RATE) | {"flows": of} for of in ([0, 1, 2], [2, 3, 4], [0, 4, 5])]
+    groups = [
+        {"cut": number, "jobs": jobs, "least": 1, "weight": 1} for number, jobs in enumerate(([0, 1], [1, 2], [0, 2]))
+    ]
+    made |= {"cuts": pairs, "proofs": [{"jobs": 2, "bound": 2000, "groups": groups}]}
+    assert verify(made)[0].startswith("worst level 3, none is below 2")
+    made["proofs"][0]["jobs"] = 3
+    assert refusal(made) == "the groups for 3 jobs need fewer"
+    made["proofs"][0] |= {"jobs": 2, "groups": groups[:1]}
+    assert refusal(made) == "the groups for 2 jobs need fewer"
+
+
+def at(*place: Any, value: Any) -> Callable[[Any], None]:
+    def change(plan: Any) -> None:
+        for step in place[:-1]:
+            plan = plan[step]
+        plan[place[-1]] = value
+
+    return change
+
+
+CHANGES = {
+    "a level too small": (at("jobs", 0, "level", value=1999), "job job0 has level 2"),
+    "a level too large": (at("jobs", 1, "level", value=1001), "job job1 has level 1"),
+    "a demand": (at("flows", 0, "demand", value=[[0, 50]]), "job job0 has level 1.5"),
+    "no demand": (at("flows", 0, "demand", value=[[0, 0]]), "flow 0 has a route that it may not have"),
+    "a negative demand": (at("flows", 0, "demand", value=[[0, -RATE]]), "flow 0 has a route"),
+    "a capacity": (at("links", 0, value=["l", "s", 99]), "job job0 has level 2.021"),
+    "no capacity": (at("links", 9, value=["m", "b2", 0]), "a link has no capacity"),
+    "another path": (at("flows", 0, "route", value=[[WHOLE, [4, 1, 3, 5]]]), "job job1 has level 2"),
+    "a path with a gap": (at("flows", 0, "route", value=[[WHOLE, [4, 0, 3, 5]]]), "flow 0 has a route"),
+    "a path to elsewhere": (at("flows", 0, "route", value=[[WHOLE, [4, 0, 2, 7]]]), "flow 0 has a route"),
+    "a path from elsewhere": (at("flows", 0, "route", value=[[WHOLE, [6, 0, 2, 5]]]), "flow 0 has a route"),
+    "a link counted from the end": (at("flows", 0, "route", value=[[WHOLE, [4, 0, 2, -5]]]), "flow 0 has a route"),
+    "a link that is not there": (
+        at("flows", 0, "route", value=[[WHOLE, [4, 0, 2, 99]]]),
+        "this is no plan: IndexError",
+    ),
+    "no route": (at("flows", 0, "route", value=[]), "flow 0 has a route"),
+    "a longer walk allowed": (at("flows", 0, "hops", value=5), "flow 0 has a route"),
+    "shares that do not add up": (at("flows", 0, "route", 0, 0, value=999), "flow 0 has a route"),
+    "no pieces": (at("flows", 0, "pieces", value=0), "flow 0 has a route"),
+    "a job that is not there": (at("flows", 0, "job", value=2), "flow 0 has a route"),
+    "a job counted from the end": (at("flows", 0, "job", value=-1), "flow 0 has a route"),
+    "a bound above the plan": (at("proofs", 0, "bound", value=2001), "a bound is above level 1 from the worst"),
+    "a bound below": (at("proofs", 0, "bound", value=1999), "nothing proves level 1 from the worst"),
+    "a bound for more jobs": (at("proofs", 0, "jobs", value=2), "a bound is above level 2 from the worst"),
+    "a bound for no job": (at("proofs", 0, "jobs", value=0), "a bound is above level 0"),
+    "a larger least": (at("proofs", 0, "groups", 0, "least", value=2), "cut 0 does not prove 2 for 2 of 2 jobs"),
+    "no least": (at("proofs", 0, "groups", 0, "least", value=0), "a group has no weight or no jobs"),
+    "a job too few": (at("proofs", 0, "groups", 0, "jobs", value=[1]), "cut 0 does not prove 2 for 1 of 1 jobs"),
+    "no weight": (at("proofs", 0, "groups", 0, "weight", value=0), "a group has no weight or no jobs"),
+    "a cut that is not there": (at("proofs", 0, "groups", 0, "cut", value=1), "this is no plan: IndexError"),
+    "a cut counted from the end": (at("proofs", 0, "groups", 0, "cut", value=-1), "a group has no weight or no jobs"),
+    "a flow not counted": (at("cuts", 0, "flows", value=[0, 1]), "cut 0 does not prove"),
+    "a flow counted twice": (at("cuts", 0, "flows", value=[0, 1, 1, 0]), "cut 0 does not prove"),
+    "a price": (at("cuts", 0, "prices", value=[[0, 1], [1, 2]]), "cut 0 does not prove"),
+    "a negative price": (at("cuts", 0, "prices", value=[[0, -1], [1, 1]]), "a price is negative"),
+    "another link": (at("cuts", 0, "prices", value=[[0, 1], [2, 1]]), "cut 0 does not prove"),
+    "no prices": (at("cuts", 0, "prices", value=[]), "cut 0 does not prove"),
+    "another unit": (at("cuts", 0, "unit", value=50), "cut 0 does not prove"),
+    "a negative unit": (at("cuts", 0, "unit", value=-RATE), "a price is negative"),
+    "more levels than jobs": (at("proven", value=3), "more levels are proven than there are"),
+    "a large tolerance": (at("tolerance", value=1), "the tolerance is above 1/10,000"),
+    "a negative tolerance": (at("tolerance", value=-1), "the tolerance is above 1/10,000"),
+    "no denominator": (at("denominator", value=0), "a link has no capacity"),
+    "a missing part": (lambda plan: plan.pop("cuts"), "this is no plan: KeyError 'cuts'"),
+    "a text for a number": (at("flows", 0, "demand", value=[[0, "100"]]), "this is no plan: TypeError"),
+    "no object": (at("flows", 0, value=None), "this is no plan: TypeError"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_refused(name: str, whole: dict[str, Any]) -> None:
+    change, sentence = CHANGES[name]
+    changed = deepcopy(whole)
+    change(changed)
+    assert refusal(changed).startswith(sentence)
+
+
+@pytest.mark.parametrize("text", ["1.0", "NaN", "[1e3]", "{", "[Infinity]"])
+def test_numbers_are_integers(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(text)
+    with pytest.raises(ValueError):
+        read(file)
+
+
+@pytest.mark.parametrize("data", [None, [], {}, 3, "plan"])
+def test_what_is_no_plan_is_refused(data: Any) -> None:
+    assert refusal(data).startswith("this is no plan")
+
+
+# ---- by itself
+
+
+def test_the_checker_needs_nothing_but_python() -> None:
+    tree = ast.parse(DOC.read_text())
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    imported |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    assert {name and name.partition(".")[0] for name in imported} <= sys.stdlib_module_names
+    assert DOC.resolve() == ROOT / "controller" / "planning" / "verify.py", "one place"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "said"),
+    [
+        ({}, 0, "worst level 2, none is below 2; 2 of 2 proven\n"),
+        ({"proven": 0, "searched": 2}, 4, "2 more by a search, which cannot be checked\n"),
+        ({"cuts": []}, 1, "error: this is no plan: IndexError list index out of range\n"),
+    ],
+)
+def test_it_runs_as_a_program(
+    change: dict[str, Any], status: int, said: str, whole: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(whole | change))
+    run = subprocess.run([sys.executable, "-S", str(DOC), str(file)], capture_output=True, text=True, check=False)
+    assert (run.returncode, (run.stdout + run.stderr)[-len(said) :]) == (status, said)
