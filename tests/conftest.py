@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
 from hypothesis import HealthCheck, settings
+
+from controller.observability import logs
 
 # Every run tries the same examples, so that a change alone makes a test fail; ``--hypothesis-profile=random`` tries
 # others. On a busy machine an example may take any time; pytest-timeout ends what hangs.
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("signalbox", settings.get_profile("random"), derandomize=True)
 settings.load_profile("signalbox")
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """For tests that configure the logging of the process."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    levels = {name: logging.getLogger(name).level for name in logs.QUIET_LOGGERS}
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, before in levels.items():
+        logging.getLogger(name).setLevel(before)

@@ -40,6 +40,8 @@ def test_where_there_are_hosts_and_a_plan_nothing_is_a_defect(tmp_path: Path, ca
             if not sent.path.endswith(NOT_IN_STAND_IN):
                 assert (sender.send(sent).wrong(sent), str(sent)) == ("", str(sent))
         for frames in (*KEPT_RAW, *(raw(11, number) for number in range(15))):
+            if frames.path.endswith(NOT_IN_STAND_IN):
+                continue
             assert (frames.wrong(send_raw(str(path), frames)), str(frames)) == ("", str(frames))
     assert [record.getMessage() for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
 

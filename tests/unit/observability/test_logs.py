@@ -2,25 +2,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 import structlog
 
 from controller.observability import logs
 
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    levels = {name: logging.getLogger(name).level for name in logs.QUIET_LOGGERS}
-    yield
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name, before in levels.items():
-        logging.getLogger(name).setLevel(before)
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 def test_json_lines_carry_event_fields_logger_and_traceback(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,8 @@ from controller.status import StatusBoard
 from tests.support.by_id import registered
 from tests.support.fake_fabric import ring_job
 
+pytestmark = pytest.mark.usefixtures("logging_as_before")
+
 HOST = '[[host]]\nip = "10.0.0.1"\nswitch = "leaf1"\nport = "leaf1-eth1"\n'
 
 
