@@ -79,6 +79,8 @@ def _plan_without_routes(plan: Plan, status: Status, installed: bool) -> pb.Plan
         unrouted=[pb.Pair(src=flow.src_ip, dst=flow.dst_ip) for flow in plan.unrouted],
         installed=installed,
         schemes=_schemes(status.baseline_levels if newest else {}),
+        moves_left=status.moves_left if newest else 0,
+        blocked_flows=status.blocked_flows if newest else 0,
     )
 
 

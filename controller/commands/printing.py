@@ -195,16 +195,23 @@ def fabric(found: Fields) -> RenderableType:
     return Group(switches, links, hosts)
 
 
+def _target(found: Fields) -> str:
+    if found["blocked_flows"]:
+        return f", and to its target {found['blocked_flows']} flows would have to move together"
+    return f", and {found['moves_left']} more to its target in the next cycles" if found["moves_left"] else ""
+
+
 def plan(found: Fields) -> RenderableType:
     facts = {
-        "planned by": f"{found['solver']}, in {1000 * found['plan_time_s']:.0f} ms",
+        "planned by": f"{found['solver']}, in {1000 * found['plan_time_s']:.0f} ms"
+        + (", cut short by the time limit" if found["cut_short"] else ""),
         "installed": "yes" if found["installed"] else "no",
         "worst level": f"{found['max_level']:.3f} ({word(found['certificate'])}, bound {found['bound']:.3f}, "
         f"gap {found['gap']:.1%}, {found['levels_proven']} levels proven)",
         "ecmp instead": _ecmp(found["ecmp_level"]),
         "others instead": _others(found["schemes"]),
         "flows": f"{len(found['routes'])}, in {found['subflows']} subflows",
-        "moves": found["moves"],
+        "moves": f"{found['moves']}{_target(found)}",
         "cannot be routed": ", ".join(f"{pair['src']}>{pair['dst']}" for pair in found["unrouted"]) or "none",
     }
     levels = _table(
