@@ -14,14 +14,15 @@ from controller.api.pages import page_token
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
 from controller.errors import InvalidInput
+from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import IterationTime, Registration
 from controller.jobs.spec import Algorithm, Dealing, JobId, JobSpec, Library, Transport
 from controller.jobs.subflows import Dividing
 from controller.planning.messages import ReplanOutcome
-from controller.planning.plan import EcmpLevel, Plan, PlanTimes
-from controller.planning.problem import FlowId, Route, Subflow, whole
+from controller.planning.plan import EcmpLevel, Plan, PlanTimes, Target
+from controller.planning.problem import FlowId, Problem, Route, Subflow, whole
 from controller.status import JobState, JobStatus, Status, SwitchStatus
 
 
@@ -325,6 +326,16 @@ def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
     assert not plan_message(older, compared, installed=False).schemes, "they are of the newest plan"
     before_the_first = convert_plan.plan_bytes(pb.GetPlanResponse(), None, status, False)
     assert not pb.GetPlanResponse.FromString(before_the_first).HasField("plan")
+
+
+def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_target_is() -> None:
+    plan = replace(a_plan({FLOW: whole((UP, DOWN))}), cut_short=True)
+    target = Target(plan, Problem(1, {}, CandidatePaths(FABRIC, 1), ()), moves=7, held=True, blocked=(FLOW,))
+    status = Status(fabric=FABRIC, plan=plan, target=target)
+    message = plan_message(plan, status, installed=True)
+    assert (message.cut_short, message.moves_left, message.blocked_flows) == (True, 7, 1)
+    older = plan_message(replace(plan, cut_short=False), status, installed=False)
+    assert (older.cut_short, older.moves_left, older.blocked_flows) == (False, 0, 0)
 
 
 def test_the_answer_of_replan_has_the_plan_that_it_made() -> None:

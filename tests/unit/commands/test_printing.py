@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from google.protobuf.duration_pb2 import Duration
 from rich.console import Console, RenderableType
 
 from controller.alarms import Alarm, AlarmKind
@@ -114,3 +115,14 @@ def test_published_schemes_have_the_names_of_the_option_strategy() -> None:
 def test_names_of_jobs_give_a_terminal_no_orders() -> None:
     """Set the title, clear the screen, fill the clipboard: what is between ESC ] and BEL, or follows CSI."""
     assert escape("a\x1b]0;owned\x07b\x9b2J\u202e[red]") == "a\ufffd]0;owned\ufffdb\ufffd2J\ufffd\\[red]"
+
+
+def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_target_is() -> None:
+    message = pb.Plan(solver="lp", certificate=pb.PLAN_CERTIFICATE_GAP, moves=8, plan_time=Duration())
+    assert "moves 8" in text(printing.plan(fields(message)))
+    message.MergeFrom(pb.Plan(cut_short=True, moves_left=20))
+    lines = text(printing.plan(fields(message)))
+    assert "planned by lp, in 0 ms, cut short by the time limit" in lines
+    assert "moves 8, and 20 more to its target in the next cycles" in lines
+    message.blocked_flows = 300
+    assert "moves 8, and to its target 300 flows would have to move together" in text(printing.plan(fields(message)))
