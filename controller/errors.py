@@ -242,3 +242,17 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and hasattr(annotation, "model_fields"):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)
+
+
+def id_taken(job_id: str, ours: bool, mine: bool) -> AlreadyExists:
+    """``ours``: by a job of the caller's tenant. ``mine``: by the caller's own registration."""
+    text, holder = (
+        f"job '{job_id}' belongs to another registration; renew it with its lease token, or take it over",
+        "other",
+    )
+    if not ours:
+        text, holder = f"the id '{job_id}' belongs to another tenant: choose another one", "other_tenant"
+    elif mine:
+        text = f"job '{job_id}' is registered with another spec; update it, or take it over with a new request_id"
+        holder = "caller"
+    return AlreadyExists(text, {"jobId": job_id, "heldBy": holder})

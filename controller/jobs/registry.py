@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from controller.errors import (
-    AlreadyExists,
     ConcurrentUpdate,
     Conflict,
     Exhausted,
@@ -25,6 +24,7 @@ from controller.errors import (
     NotAnnounced,
     SignalboxError,
     WrongLeaseToken,
+    id_taken,
     no_such_job,
 )
 from controller.jobs.collectives import VirtualLinks, virtual_links
@@ -102,7 +102,7 @@ class JobRegistry:
             held.vitals.lease_ends_at = now + held.spec.lease_s
             return held
         if not request.take_over or not ours or repeated:
-            raise _taken(held.id, ours, mine)
+            raise id_taken(held.id, ours, mine)
         job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota, request.links, {})
         self.ends.add(held.registration.end(EndReason.TAKEN_OVER, new.registered_at))
         return job
@@ -394,16 +394,3 @@ class JobRegistry:
             "jobs that report their connections may share pairs",
             {**about, "src": src, "dst": dst},
         )
-
-
-def _taken(job_id: JobId, ours: bool, mine: bool) -> AlreadyExists:
-    text, holder = (
-        f"job '{job_id}' belongs to another registration; renew it with its lease token, or take it over",
-        "other",
-    )
-    if not ours:
-        text, holder = f"the id '{job_id}' belongs to another tenant: choose another one", "other_tenant"
-    elif mine:
-        text = f"job '{job_id}' is registered with another spec; update it, or take it over with a new request_id"
-        holder = "caller"
-    return AlreadyExists(text, {"jobId": job_id, "heldBy": holder})
