@@ -29,7 +29,7 @@ from controller.jobs.job import Job
 from controller.jobs.messages import Registration
 from controller.jobs.spec import JobId
 from controller.memo import Changed, Memo, per_key
-from controller.planning.problem import Flow, FlowId, Flows, Pairs, Problem, capacities, missing_hosts
+from controller.planning.problem import Flow, FlowId, Flows, Pairs, Problem, capacities, in_order, missing_hosts
 from controller.shared_map import SharedMap, differing, updated
 from controller.status import Status
 from controller.tables.control_table import adopting_rules
@@ -305,10 +305,10 @@ def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:
 
 
 def _problem(
-    cycles: int, capacity_bps: Mapping[LinkId, float], paths: CandidatePaths, flows: tuple[Flow, ...]
+    cycles: int, capacity_bps: Mapping[LinkId, float], paths: CandidatePaths, flows: Mapping[JobId, tuple[Flow, ...]]
 ) -> Problem:
     """The next cycle's."""
-    return Problem(cycles + 1, capacity_bps, paths, flows)
+    return Problem(cycles + 1, capacity_bps, paths, in_order(flows))
 
 
 def _paths(links: Mapping[LinkId, Link], max_paths: int) -> CandidatePaths:

@@ -30,7 +30,7 @@ from controller.jobs.spec import JobId
 from controller.jobs.subflows import Dividing
 from controller.planning.demands import demands
 from controller.planning.tiers import Tiers, find_tiers
-from controller.shared_map import differing
+from controller.shared_map import SharedMap, differing, updated
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -292,18 +292,22 @@ class Flows:
         self._routes: Routes = {}
         self._of_job: dict[JobId, tuple[Flow, ...]] = {}
         self._job_of: dict[FlowId, JobId] = {}
-        self._routed: dict[JobId, tuple[Flow, ...]] = {}
+        self._routed: Mapping[JobId, tuple[Flow, ...]] = SharedMap()
 
-    def __call__(self, jobs: Mapping[JobId, Announced], hosts: Mapping[str, Host], routes: Routes) -> tuple[Flow, ...]:
-        """In the order of the jobs' ids. ``jobs``: those whose hosts are all known. ``routes``: of the pinned flows."""
+    def __call__(
+        self, jobs: Mapping[JobId, Announced], hosts: Mapping[str, Host], routes: Routes
+    ) -> Mapping[JobId, tuple[Flow, ...]]:
+        """By job. ``jobs``: those whose hosts are all known. ``routes``: of the pinned flows."""
         anew = self._follow(jobs, hosts)
         before, self._routes = self._routes, routes
         anew.update(dict.fromkeys(self._job_of[flow] for flow, *_ in differing(before, routes) if flow in self._job_of))
-        self._routed.update({job_id: _routed(self._of_job[job_id], routes) for job_id in anew})
-        return tuple(chain.from_iterable(self._routed[job_id] for job_id in sorted(self._of_job)))
+        of_job = self._of_job
+        routed = {job_id: _routed(of_job[job_id], routes) if job_id in of_job else None for job_id in anew}
+        self._routed = updated(self._routed, routed)
+        return self._routed
 
     def _follow(self, jobs: Mapping[JobId, Announced], hosts: Mapping[str, Host]) -> dict[JobId, None]:
-        """The jobs that have changed, or whose hosts have."""
+        """The jobs that have changed or gone, or whose hosts have."""
         before, self._jobs = self._jobs, jobs
         changed = {job_id: job for job_id, _, job in differing(before, jobs)}
         others = {ip for ip, *_ in differing(self._hosts, hosts)}
@@ -313,14 +317,18 @@ class Flows:
                 (job_id, job) for job_id, job in jobs.items() if any(s in others or d in others for s, d in job.pairs)
             )
         for job_id in changed:
-            self._routed.pop(job_id, None)
             for flow in self._of_job.pop(job_id, ()):
                 del self._job_of[flow.id]
         for job_id, job in changed.items():
             if job is not None:
                 self._of_job[job_id] = flows = _flows(job, self._hosts)
                 self._job_of.update(dict.fromkeys((flow.id for flow in flows), job_id))
-        return dict.fromkeys(job_id for job_id, job in changed.items() if job is not None)
+        return dict.fromkeys(changed)
+
+
+def in_order(flows: Mapping[JobId, tuple[Flow, ...]]) -> tuple[Flow, ...]:
+    """Those of all jobs, in the order of the jobs' ids."""
+    return tuple(chain.from_iterable(flows[job_id] for job_id in sorted(flows)))
 
 
 def take_snapshot(
@@ -332,7 +340,7 @@ def take_snapshot(
     max_paths: int,
 ) -> Problem:
     """One problem, from nothing."""
-    flows = Flows()({job.id: job for job in jobs}, fabric.hosts, routes)
+    flows = in_order(Flows()({job.id: job for job in jobs}, fabric.hosts, routes))
     capacity_bps = capacities(fabric.links, fabric.hosts, background_bps)
     return Problem(generation, capacity_bps, CandidatePaths(fabric, max_paths), flows)
 

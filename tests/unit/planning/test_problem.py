@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.fabric.topology import Dpid, Host, PortNo, PortRef
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
@@ -21,8 +22,10 @@ from controller.planning.problem import (
     FlowId,
     Flows,
     Problem,
+    Routes,
     Subflow,
     capacities,
+    in_order,
     missing_hosts,
     take_snapshot,
     whole,
@@ -42,6 +45,12 @@ def job_of(job_id: str = "ring", ips: list[str] = RING, max_subflows: int = 1) -
 
 def by_flow(flows: tuple[Flow, ...]) -> dict[FlowId, Flow]:
     return {flow.id: flow for flow in flows}
+
+
+def flows_of(
+    derive: Flows, jobs: tuple[Job, ...], routes: Routes, hosts: Mapping[str, Host] = FABRIC.hosts
+) -> dict[FlowId, Flow]:
+    return by_flow(in_order(derive(by_id(*jobs), hosts, routes)))
 
 
 # ---- capacities
@@ -67,7 +76,7 @@ def test_hosts_have_a_link_each_way_at_the_rate_of_their_port() -> None:
 
 def test_a_job_has_a_flow_per_pair_between_the_switches_of_its_hosts() -> None:
     job = job_of(max_subflows=2)
-    flow = by_flow(Flows()(by_id(job), FABRIC.hosts, {}))[FLOW]
+    flow = flows_of(Flows(), (job,), {})[FLOW]
     src, dst = FABRIC.hosts[FLOW.src_ip], FABRIC.hosts[FLOW.dst_ip]
     assert (flow.job_id, flow.max_subflows, flow.current) == (job.id, 2, None)
     assert (flow.src_leaf, flow.dst_leaf) == (src.at.dpid, dst.at.dpid)
@@ -78,20 +87,18 @@ def test_a_job_has_a_flow_per_pair_between_the_switches_of_its_hosts() -> None:
 def test_flows_follow_routes_hosts_and_jobs_and_are_the_same_objects_otherwise() -> None:
     derive, first, second = Flows(), job_of(), job_of("pair", ["10.0.0.2", "10.0.1.2"])
     route = whole(CandidatePaths(FABRIC, 64).between(Dpid(1), Dpid(2))[0])
-    before = by_flow(derive(by_id(first, second), FABRIC.hosts, {}))
-    assert all(flow is before[flow.id] for flow in derive(by_id(first, second), FABRIC.hosts, {}))
+    before = flows_of(derive, (first, second), {})
+    assert all(flow is before[flow.id] for flow in flows_of(derive, (first, second), {}).values())
 
-    routed = by_flow(derive(by_id(first, second), FABRIC.hosts, {FLOW: route}))
+    routed = flows_of(derive, (first, second), {FLOW: route})
     assert routed[FLOW] == replace(before[FLOW], current=route)
     assert {flow for flow in before if routed[flow].current != before[flow].current} == {FLOW}
-    assert by_flow(derive(by_id(first, second), FABRIC.hosts, {}))[FLOW].current is None
+    assert flows_of(derive, (first, second), {})[FLOW].current is None
 
     moved = {**FABRIC.hosts, RING[0]: replace(FABRIC.hosts[RING[0]], at=PortRef(Dpid(3), PortNo(9)))}
-    assert by_flow(derive(by_id(first, second), moved, {}))[FLOW].src_leaf == 3
-    assert by_flow(derive(by_id(second), FABRIC.hosts, {})).keys() == {
-        flow for flow in before if flow.src_ip not in RING
-    }
-    assert by_flow(derive(by_id(job_of(max_subflows=4)), FABRIC.hosts, {}))[FLOW].max_subflows == 4
+    assert flows_of(derive, (first, second), {}, moved)[FLOW].src_leaf == 3
+    assert flows_of(derive, (second,), {}).keys() == {flow for flow in before if flow.src_ip not in RING}
+    assert flows_of(derive, (job_of(max_subflows=4),), {})[FLOW].max_subflows == 4
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=3, max_size=3), st.integers(1, 10**6))

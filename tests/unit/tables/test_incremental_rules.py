@@ -14,7 +14,7 @@ from controller.jobs.job import Job
 from controller.jobs.messages import Connected, RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
-from controller.planning.problem import FlowId, Flows, Problem, Route, Routes, capacities, whole
+from controller.planning.problem import FlowId, Flows, Problem, Route, Routes, capacities, in_order, whole
 from controller.scenarios.fabrics import leaf_spine
 from controller.tables.pinned_table import Pin
 from controller.tables.pins import Pins
@@ -101,7 +101,7 @@ class Scene:
 
     def _route(self) -> None:
         known = [job for job in self._jobs if all(ip in self.fabric.hosts for pair in job.pairs for ip in pair)]
-        flows = Flows()(by_id(*known), self.fabric.hosts, {})
+        flows = in_order(Flows()(by_id(*known), self.fabric.hosts, {}))
         problem = Problem(1, capacities(FABRIC.links, FABRIC.hosts, {}), CandidatePaths(FABRIC, 64), flows)
         kept = {flow.id: self.routes[flow.id] for flow in flows if flow.id in self.routes}
         for flow in self.draw.sample(flows, min(len(flows), 4)):
