@@ -141,6 +141,7 @@ def test_without_descriptors_changes_are_still_saved_or_refused(tmp_path: Path) 
     controller = ControllerProcess(tmp_path)
     with controller.running() as client:
         assert controller.process
+        wait_for(lambda: "event=ready" in controller.log.read_text(), "the southbound", 60.0, 0.05)
         descriptors = Path("/proc", str(controller.process.pid), "fd")
         limit(controller, nofile=len(list(descriptors.iterdir())))
         acknowledged = register(client, range(20))
