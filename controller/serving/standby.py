@@ -54,7 +54,7 @@ def wait_for_turn(store: StateStore) -> bool:
 
 
 def is_there(state_dir: Path | None) -> bool:
-    """Whether a controller waits for this directory. Takes no lock: nobody waits for who asks."""
+    """Whether a controller waits for this directory. Takes no lock, so that asking delays no other process."""
     if state_dir is None:
         return False
     with suppress(OSError):
