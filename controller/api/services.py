@@ -30,7 +30,6 @@ from controller.api.mapping import duration
 from controller.api.pages import page
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from controller.api.watch_rows import HELD_S
 from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.errors import Gone, InvalidInput, NotFound, WrongLeaseToken
 from controller.fabric.topology import Fabric
@@ -80,6 +79,10 @@ def wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
     """Set the event from any thread. A closed loop needs no wake-up."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(event.set)
+
+
+UNKNOWN_S = 2.0
+"""How long a call waits for a registration that is not known: it may just have begun or ended."""
 
 
 class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
@@ -177,7 +180,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         ended, and when it is not known for longer than it takes to learn how a registration ended."""
         if uid:
             with suppress(TimeoutError):
-                async with asyncio.timeout(HELD_S):
+                async with asyncio.timeout(UNKNOWN_S):
                     await self._certain(job_id, uid)
         return self._job(job_id, uid or None).uid
 

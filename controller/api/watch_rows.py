@@ -33,10 +33,9 @@ def _bytes(message: Message) -> bytes:
 
 
 class Rows(Generic[Key, Value]):
-    """The rows of one watch. ``again_s``: when to ask again for those of the same status, in seconds; 0: not at all."""
+    """The rows of one watch."""
 
     encoding: Encoding[Key, Value]
-    again_s = 0.0
 
     def of(self, status: Status) -> Mapping[Key, Value]:
         """All that there are."""
@@ -44,9 +43,6 @@ class Rows(Generic[Key, Value]):
 
 
 # ---- jobs
-
-HELD_S = 2.0
-"""How long a job that has gone is still told while it is not known how it ended: that is told when it is on disk."""
 
 JobKey = tuple[JobId, str]
 """Of one registration: the job's id and the uid."""
@@ -63,24 +59,12 @@ class JobRows(Rows[JobKey, JobRow]):
 
     def __init__(self) -> None:
         self._ends: Mapping[str, JobEnd] = {}
-        self._told: Mapping[JobKey, JobRow] = {}
-        self._held_since: dict[JobKey, float] = {}
         self.encoding = Encoding(self._row, self._gone, _same_job, _owner)
 
     def of(self, status: Status) -> Mapping[JobKey, JobRow]:
-        """Also those that have just gone, until it is known how."""
+        """A job that is gone is among the ends of the same status."""
         self._ends = {end.uid: end for end in status.job_ends}
-        found = _jobs(status)
-        found |= self._held(found, time.monotonic())
-        self.again_s = HELD_S if self._held_since else 0.0
-        self._told = found
-        return found
-
-    def _held(self, found: Mapping[JobKey, JobRow], now: float) -> dict[JobKey, JobRow]:
-        gone = [key for key in self._told if key not in found and key[1] not in self._ends]
-        since = {key: self._held_since.get(key, now) for key in gone}
-        self._held_since = {key: at for key, at in since.items() if now < at + HELD_S}
-        return {key: self._told[key] for key in self._held_since}
+        return _jobs(status)
 
     def _row(self, _: JobKey, row: JobRow) -> bytes:
         job, demand, _reported = row

@@ -181,14 +181,8 @@ class Feed(Generic[Key, Value]):
             if status is not self._followed:
                 self._table.apply(await asyncio.to_thread(lambda: self._table.changes(self._rows.of(status))))
                 self._followed = status
-                if self._rows.again_s:
-                    asyncio.get_running_loop().call_later(self._rows.again_s, self._look_again)
         finally:
             self._following = None
-
-    def _look_again(self) -> None:
-        self._followed = None
-        self._publications.wake()
 
 
 class Routes:

@@ -149,7 +149,7 @@ class _Server(ThreadingWSGIServer):
 
     def _shakes_hands(self, client: _Client, context: ssl.SSLContext, address: Any) -> bool:
         """One that fails is counted and logged. Raises ``OSError`` for a client that says nothing, as those that only
-        look whether somebody listens, and for one that was ended meanwhile."""
+        look whether a server listens, and for one that was ended meanwhile."""
         if not client.sock.recv(1, socket.MSG_PEEK):
             raise ConnectionResetError("the client has said nothing")
         try:

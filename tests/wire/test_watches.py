@@ -334,7 +334,7 @@ def test_routes_of_a_registration_that_is_not_known_are_no_others(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a controller that was started with another state, for instance."""
-    monkeypatch.setattr(services, "HELD_S", 0.05)
+    monkeypatch.setattr(services, "UNKNOWN_S", 0.05)
     client.register_job(ring())
     address = f"unix:{tmp_path}/api.sock"
     with running_api(address), Client(address) as other:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.api import convert, convert_plan, watch_rows
+from controller.api import convert, convert_plan
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows
 from controller.api.watch_table import Reader, WatchTable
@@ -142,27 +142,9 @@ def test_a_job_that_is_gone_is_told_with_how_it_ended(jobs: Watcher) -> None:
     assert told.end_time.ToJsonString() == "1970-01-01T00:00:10.500Z"
 
 
-def test_the_end_of_a_job_is_told_when_it_is_known_how_it_ended(jobs: Watcher) -> None:
+def test_a_job_whose_end_is_forgotten_is_told_without_a_reason(jobs: Watcher) -> None:
     status = example_status()
     jobs.told(status)
     job_id = next(iter(status.jobs))
-    assert jobs.told(without(status, job_id)) is None
-    assert jobs.rows.again_s > 0
-    assert jobs.told(without(status, JobId("nobody"))) is None  # it could not be saved: the job goes on
-    assert jobs.rows.again_s == 0
-    assert jobs.told(without(status, job_id)) is None
-    told = jobs.told(without(status, job_id, end(job_id, status.jobs[job_id].uid)))
-    assert [end.job_id for end in told.ended] == [job_id]
-    assert jobs.rows.again_s == 0
-
-
-def test_the_end_of_a_job_is_told_at_last_also_when_it_is_not_known_how(
-    jobs: Watcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    status = example_status()
-    jobs.told(status)
-    job_id = next(iter(status.jobs))
-    assert jobs.told(without(status, job_id)) is None
-    monkeypatch.setattr(watch_rows, "HELD_S", 0.0)
     told = jobs.told(without(status, job_id))
     assert [(end.job_id, end.reason) for end in told.ended] == [(job_id, pb.JOB_END_REASON_UNSPECIFIED)]
