@@ -33,9 +33,8 @@ from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import RegisterJob, SavedState
 from controller.jobs.spec import JobSpec
 from controller.observability.metrics import MetricsServer
+from controller.planning.answers import Answers
 from controller.planning.messages import SolvePlan
-from controller.planning.planner import repair_first
-from controller.planning.target import solved
 from controller.scenarios.fabrics import leaf_spine
 from controller.serving.serve import PUBLISH_S, TICK_S
 from controller.southbound import openflow_encode as encode
@@ -71,6 +70,7 @@ class Switches:
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self.rules: dict[Dpid, RuleSet] = {dpid: RuleSet() for dpid in fabric.switches}
+        self.planning = Answers()
 
     def answers(self, commands: Iterable[Command]) -> Iterator[Message]:
         for command in commands:
@@ -80,10 +80,11 @@ class Switches:
                 case InstallStage(change_id, stage):
                     yield StageDone(change_id, dict.fromkeys(stage.mods, SwitchResult()))
                 case SolvePlan():
-                    repaired, request = repair_first(command)
+                    repaired, problem = self.planning.repair(command)
                     if repaired:
                         yield repaired
-                    yield solved(replace(request, limits=replace(request.limits, ecmp_draws=0)))
+                    limits = replace(command.limits, ecmp_draws=0)
+                    yield self.planning.plan(replace(command, limits=limits), problem)
 
     def replies(self, loop: ControlLoop, busy: bool, now: float) -> dict[Dpid, dict[int, bytes]]:
         """The body of every reply of every switch at a time. ``busy``: every port and pinned flow at 40 Gbit/s, in full

@@ -107,11 +107,11 @@ class ControlLoop:
             return []
         if not self._is_due(Work.PLAN, now):
             return []
-        problem = self.derived.problem()
+        snapshot = self.derived.snapshot()
         if lost := self.derived.routed_lost_links():
             s.losses.break_more_routes(lost, now)  # this cycle is the answer to it
         sources = {job_id: s.demand.demands[job_id].source for job_id in self.derived.ready()}
-        asked = s.cycle.begin(problem, self.derived.jobs(), sources, s.strategy, s.fabric.links, now)
+        asked = s.cycle.begin(snapshot, self.derived.jobs(), sources, s.strategy, s.fabric.links, now)
         if broken and any(isinstance(command, SolvePlan) for command in asked):
             s.phases.take(Input.REPAIR_ASKED, now)
         return asked

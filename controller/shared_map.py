@@ -1,12 +1,12 @@
 """Frozen mappings with tens of thousands of entries of which few change at a time.
 
-One is made from the other, and what has not changed is shared between them. So both a change and the difference of two
-of them cost what has changed, not what there is.
+One is made from the other, and what has not changed is shared between them. Each knows which keys the latest few
+changes were about. So both a change and the difference of two of them cost what has changed, not what there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Hashable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from itertools import chain, compress
 from operator import is_not
 from typing import Generic, TypeVar
@@ -17,23 +17,31 @@ Value = TypeVar("Value")
 FEW = 128
 """Up to so many entries are one piece, in the order in which they came. More are in no particular order."""
 
-PIECES = 256
-"""A power of two."""
+FULL = 16
+"""Entries in a piece, on average, above which there are more pieces."""
+
+MOST_PIECES = 4096
+"""A change copies the list of them."""
+
+STEPS = 16
+"""Changes of which the keys are known."""
 
 
 class SharedMap(Mapping[Key, Value]):
     """Its entries are in pieces, divided by the hashes of their keys. No value is None."""
 
-    __slots__ = ("_pieces", "_size")
+    __slots__ = ("_pieces", "_size", "_steps", "_version")
 
     _pieces: tuple[dict[Key, Value], ...]
     _size: int
+    _version: object
+    """The same object in no other mapping."""
+    _steps: tuple[tuple[object, tuple[Key, ...]], ...]
+    """The versions of mappings before this one, the oldest first, each with the keys that were changed then."""
 
     def __init__(self, entries: Mapping[Key, Value] | None = None) -> None:
-        if isinstance(entries, SharedMap):
-            self._pieces, self._size = entries._pieces, entries._size
-        else:
-            self._pieces, self._size = _divided(({**entries} if entries else {},))
+        pieces = entries._pieces if isinstance(entries, SharedMap) else ({**entries} if entries else {},)
+        self._set(pieces, len(entries or ()))
 
     @classmethod
     def of(cls, entries: Mapping[Key, Value]) -> SharedMap[Key, Value]:
@@ -41,10 +49,22 @@ class SharedMap(Mapping[Key, Value]):
         return entries if isinstance(entries, SharedMap) else cls(entries)
 
     @classmethod
-    def _of_pieces(cls, pieces: tuple[dict[Key, Value], ...]) -> SharedMap[Key, Value]:
+    def _made(
+        cls, pieces: tuple[dict[Key, Value], ...], size: int, steps: tuple[tuple[object, tuple[Key, ...]], ...] = ()
+    ) -> SharedMap[Key, Value]:
         made = cls.__new__(cls)
-        made._pieces, made._size = _divided(pieces)
+        made._set(pieces, size, steps)
         return made
+
+    def _set(
+        self, pieces: tuple[dict[Key, Value], ...], size: int, steps: tuple[tuple[object, tuple[Key, ...]], ...] = ()
+    ) -> None:
+        self._pieces, self._size = _divided(pieces, size), size
+        self._version, self._steps = object(), steps
+
+    def __reduce__(self) -> tuple[type[SharedMap[Key, Value]], tuple[dict[Key, Value]]]:
+        """Hashes are others in another process."""
+        return SharedMap, (dict(self.items()),)
 
     def __getitem__(self, key: Key) -> Value:
         return self._pieces[hash(key) & (len(self._pieces) - 1)][key]
@@ -85,17 +105,39 @@ class SharedMap(Mapping[Key, Value]):
         """With these values, and without the keys whose value is None. The same object without any changes."""
         if not changes:
             return self
-        pieces, last = list(self._pieces), len(self._pieces) - 1
+        pieces, last, size = list(self._pieces), len(self._pieces) - 1, self._size
         copied: dict[int, dict[Key, Value]] = {}
         for key, value in changes.items():
             number = hash(key) & last
             if number not in copied:
                 copied[number] = pieces[number] = pieces[number].copy()
+                size -= len(copied[number])
             if value is None:
                 copied[number].pop(key, None)
             else:
                 copied[number][key] = value
-        return self._of_pieces(tuple(pieces))
+        size += sum(map(len, copied.values()))
+        return self._made(tuple(pieces), size, (*self._steps[1 - STEPS :], (self._version, tuple(changes))))
+
+    def maybe_other(self, other: SharedMap[Key, Value]) -> Iterable[Key] | None:
+        """The keys that changes have been about since both were one mapping, which may have the same values again; None
+        when that is not known."""
+        known = {version: back for back, version in enumerate(self._versions())}
+        for back, version in enumerate(other._versions()):
+            if version in known:
+                steps = self._steps[len(self._steps) - known[version] :], other._steps[len(other._steps) - back :]
+                return dict.fromkeys(chain.from_iterable(keys for _, keys in chain.from_iterable(steps)))
+        return None
+
+    def _versions(self) -> Iterator[object]:
+        """The latest first."""
+        yield self._version
+        yield from (version for version, _ in reversed(self._steps))
+
+    def part(self, keys: Iterable[Key]) -> dict[Key, Value]:
+        """The entries with these keys."""
+        found = ((key, self.get(key)) for key in keys)
+        return {key: value for key, value in found if value is not None}
 
     def become(self, entries: Mapping[Key, Value]) -> SharedMap[Key, Value]:
         """These entries, made from this mapping. Looks at all of them."""
@@ -113,7 +155,7 @@ class SharedMap(Mapping[Key, Value]):
             return other
         for number in equal:
             pieces[number] = theirs[number]
-        return self._of_pieces(tuple(pieces)) if equal else self
+        return self._made(tuple(pieces), self._size) if equal else self
 
 
 class _Items(ItemsView[Key, Value], Generic[Key, Value]):
@@ -130,15 +172,15 @@ class _Values(ValuesView[Value], Generic[Value]):
         return chain.from_iterable(piece.values() for piece in self._mapping._pieces)
 
 
-def _divided(pieces: tuple[dict[Key, Value], ...]) -> tuple[tuple[dict[Key, Value], ...], int]:
-    """The pieces, more of them if one is too large; and how many entries they have."""
-    size = sum(map(len, pieces))
-    if len(pieces) == 1 and size > FEW:
-        divided: tuple[dict[Key, Value], ...] = tuple({} for _ in range(PIECES))
-        for key, value in pieces[0].items():
-            divided[hash(key) & (PIECES - 1)][key] = value
-        return divided, size
-    return pieces, size
+def _divided(pieces: tuple[dict[Key, Value], ...], size: int) -> tuple[dict[Key, Value], ...]:
+    """The pieces, more of them if they are too full. Their number is a power of two."""
+    if size <= (FEW if len(pieces) == 1 else FULL * len(pieces)) or len(pieces) == MOST_PIECES:
+        return pieces
+    count = min(1 << (4 * size // FULL).bit_length(), MOST_PIECES)
+    divided: tuple[dict[Key, Value], ...] = tuple({} for _ in range(count))
+    for key, value in chain.from_iterable(piece.items() for piece in pieces):
+        divided[hash(key) & (count - 1)][key] = value
+    return divided
 
 
 def updated(entries: Mapping[Key, Value], changes: Mapping[Key, Value | None]) -> Mapping[Key, Value]:
@@ -149,10 +191,15 @@ def updated(entries: Mapping[Key, Value], changes: Mapping[Key, Value | None]) -
 def unequal(
     before: Mapping[Key, Value], now: Mapping[Key, Value]
 ) -> Iterator[tuple[Mapping[Key, Value], Mapping[Key, Value]]]:
-    """Both in pairs of pieces, without those that are the same objects: a key is in no piece but those of one pair."""
+    """Both in pairs of parts, without what is known to be the same in both: a key is in no part but those of one
+    pair."""
     if before is now:
         return
-    if isinstance(before, SharedMap) and isinstance(now, SharedMap) and len(before._pieces) == len(now._pieces):
+    if not (isinstance(before, SharedMap) and isinstance(now, SharedMap)):
+        yield before, now
+    elif (keys := now.maybe_other(before)) is not None:
+        yield before.part(keys), now.part(keys)
+    elif len(before._pieces) == len(now._pieces):
         both = zip(before._pieces, now._pieces, strict=True)
         yield from compress(both, map(is_not, before._pieces, now._pieces))
     else:

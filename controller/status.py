@@ -24,7 +24,7 @@ from controller.jobs.messages import Registration
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing
 from controller.planning.efficiency import network_efficiency
-from controller.planning.plan import Plan, Target
+from controller.planning.plan import Plan, TargetLeft
 from controller.planning.problem import FlowId, Route
 
 JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
@@ -149,7 +149,7 @@ class Status:
     plan_installed: bool = False
     plan_reason: str = ""
     plan_demand_source: Mapping[JobId, DemandSource] = field(default_factory=dict)
-    target: Target | None = None
+    target: TargetLeft | None = None
     baseline_levels: Mapping[str, float] = field(default_factory=dict)
     pins: int = 0
     moved_flows_total: int = 0
@@ -175,7 +175,7 @@ class Status:
     @property
     def blocked_flows(self) -> int:
         """That would have to move together, where no moves within the cap lead to the target."""
-        return len(self.target.blocked) if self.target else 0
+        return self.target.blocked if self.target else 0
 
     @property
     def network_efficiency(self) -> float | None:

@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -38,6 +39,8 @@ from controller.planning import target, worker
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan, PlanTimes
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whole
+from controller.planning.process import OnCrash, PlanningProcess, Put
+from controller.planning.worker import PlanningWorker
 from controller.scenarios.fabrics import leaf_spine
 from controller.serving import serve
 from controller.status import StatusBoard
@@ -223,6 +226,12 @@ def dealt_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
     )
 
 
+def dealing_worker(put: Put, on_crash: OnCrash) -> PlanningWorker:
+    """In the planning process."""
+    vars(target)["plan"], vars(worker)["baseline_levels"] = dealt_plan, lambda *_: {}
+    return PlanningWorker(put, on_crash)
+
+
 def fabric_of(size: str) -> Fabric:
     """``LEAVESxSPINESxHOSTS``, hosts per leaf."""
     leaves, spines, hosts = map(int, size.split("x"))
@@ -244,9 +253,9 @@ def main(
     signal.signal(signal.SIGUSR1, lambda *_: clock.begin())
     if fabric:
         vars(serve)["run_hub"], vars(serve)["Outbox"] = Switches(fabric_of(fabric)), Outbox
-        vars(target)["plan"], vars(worker)["baseline_levels"] = dealt_plan, lambda *_: {}
+    make = partial(PlanningProcess, make=dealing_worker) if fabric else None
     try:
-        status = serve.serve(load(config))
+        status = serve.serve(load(config), make_planner=make)
     finally:
         measured.write_text(json.dumps(clock.measured()))
     raise typer.Exit(status)

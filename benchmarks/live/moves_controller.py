@@ -9,36 +9,33 @@ level below any real one, so that they are always adopted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from controller.config import load
-from controller.planning.messages import Compared, Planned, SolvePlan, WorkOutLevels
+from controller.planning.messages import Planned, PlanningRequest, SolvePlan
 from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import FlowId, Problem, Route, whole
-from controller.planning.verdict import Levels
-from controller.planning.worker import PlanningWorker
+from controller.planning.process import OnCrash, Put
 from controller.serving.serve import serve
 
 CLAIMED_LEVEL = 0.5
 """No real routing has less than 1."""
 
 
-class TwoAnswers(PlanningWorker):
-    """Answers at once; the worker's own threads have nothing to do."""
+class TwoAnswers:
+    """A planner that answers at once."""
 
-    def __init__(
-        self, inbox_put: Callable[[Planned | Compared | Levels], None], on_crash: Callable[[BaseException], None]
-    ) -> None:
-        super().__init__(inbox_put, on_crash)
-        self._send = inbox_put
+    def __init__(self, put: Put, _: OnCrash) -> None:
+        self._put = put
 
-    def submit(self, request: SolvePlan | WorkOutLevels) -> None:
+    def submit(self, request: PlanningRequest) -> None:
         if isinstance(request, SolvePlan):
-            self._send(Planned(_other_plan(request.problem)))
+            self._put(Planned(_other_plan(request.snapshot.problem)))
+
+    def stop(self) -> None: ...
 
 
 def routes(problem: Problem, turn: int) -> dict[FlowId, Route]:
@@ -74,7 +71,7 @@ def _other_plan(problem: Problem) -> Plan:
 
 def main(config: Annotated[Path, typer.Option(help="as for signalbox serve")]) -> None:
     """Run the controller until SIGTERM."""
-    raise typer.Exit(serve(load(config), planning_worker=TwoAnswers))
+    raise typer.Exit(serve(load(config), make_planner=TwoAnswers))
 
 
 if __name__ == "__main__":

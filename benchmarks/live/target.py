@@ -31,7 +31,7 @@ from controller.jobs.spec import JobSpec
 from controller.jobs.workload import WorkloadJob
 from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference
 from controller.planning.messages import Planned, SolvePlan
-from controller.planning.plan import Plan
+from controller.planning.plan import Plan, Target
 from controller.scenarios.fabric_options import Placement
 from controller.scenarios.fabrics import leaf_spine
 from controller.scenarios.generator import generate, jobs_of
@@ -84,6 +84,7 @@ class Network(Switches):
     def __init__(self, fabric: Fabric, config: Config) -> None:
         super().__init__(fabric)
         self.planned: list[Planned] = []
+        self.targets: dict[int, Target] = {}
         self.problem_flows = 0
         self._loop = ControlLoop(config, SavedState(), declared_hosts(fabric), 0.0)
         self._now = 0.0
@@ -97,6 +98,7 @@ class Network(Switches):
             self.problem_flows = max([self.problem_flows, *map(_flows, commands)])
             left = list(self.answers(commands))
             self.planned += [answer for answer in left if isinstance(answer, Planned)]
+            self.targets |= self.planning.targets
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds / STEP_S)):
@@ -117,7 +119,7 @@ class Network(Switches):
 
 
 def _flows(command: Command) -> int:
-    return len(command.problem.flows) if isinstance(command, SolvePlan) else 0
+    return sum(map(len, command.snapshot.flows.values())) if isinstance(command, SolvePlan) else 0
 
 
 def measured(fabric: Fabric, name: str, jobs: Sequence[WorkloadJob], config: Config) -> list[Change]:
@@ -142,7 +144,9 @@ def _changed(network: Network, name: str, pieces: int, what: str, spine: Dpid, u
     made = [planned for planned in network.planned if planned.repair or _moves(planned)]
     first = next((planned for planned in made if not planned.repair), None)
     last = _plan(network.planned[-1])
-    target_moves = 0 if first is None else first.target.plan.moves if first.target else _moves(first)
+    target_moves = (
+        0 if first is None else network.targets[first.target.generation].plan.moves if first.target else _moves(first)
+    )
     return Change(
         jobs=name,
         flows=network.problem_flows,

@@ -29,7 +29,7 @@ from controller.jobs.job import Job
 from controller.jobs.messages import Registration
 from controller.jobs.spec import JobId
 from controller.memo import Changed, Memo, per_key
-from controller.planning.problem import Flow, FlowId, Flows, Pairs, Problem, capacities, in_order, missing_hosts
+from controller.planning.problem import FlowId, Flows, FlowsOf, Pairs, Routes, Snapshot, capacities, missing_hosts
 from controller.shared_map import SharedMap, differing, updated
 from controller.status import Status
 from controller.tables.control_table import adopting_rules
@@ -99,9 +99,9 @@ class Derived:
                                                                   self.uncounted_links() if s.load.beyond else NO_USES,
                                                                   s.fabric.hosts))
         self.capacity_bps = Row(    capacities,          lambda: (s.fabric.links, s.fabric.hosts, self.background()))
-        self.flows = Row(           Flows(),             lambda: (self.ready(), s.fabric.hosts, s.routes.routes))
-        self.problem = Row(         _problem,            lambda: (s.cycle.generation, self.capacity_bps(), self.paths(),
-                                                                  self.flows()))
+        self.flows = Row(           Flows(),             lambda: (self.ready(), s.fabric.hosts))
+        self.snapshot = Row(        _snapshot,           lambda: (s.cycle.generation, self.capacity_bps(), self.paths(),
+                                                                  self.flows(), s.routes.routes))
         pins, counted_links = Pins(), CountedLinks()
         self.pins = Row(            pins,                lambda: (s.fabric, self.with_rules(), s.routes.routes,
                                                                   s.routes.orphans, pins.turn))
@@ -304,11 +304,11 @@ def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:
     return frozenset(PortRef(dpid, port) for dpid, switch in switches.items() for port in switch.ports)
 
 
-def _problem(
-    cycles: int, capacity_bps: Mapping[LinkId, float], paths: CandidatePaths, flows: Mapping[JobId, tuple[Flow, ...]]
-) -> Problem:
+def _snapshot(
+    cycles: int, capacity_bps: Mapping[LinkId, float], paths: CandidatePaths, flows: FlowsOf, routes: Routes
+) -> Snapshot:
     """The next cycle's."""
-    return Problem(cycles + 1, capacity_bps, paths, in_order(flows))
+    return Snapshot(cycles + 1, capacity_bps, paths, flows, routes)
 
 
 def _paths(links: Mapping[LinkId, Link], max_paths: int) -> CandidatePaths:

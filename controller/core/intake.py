@@ -37,6 +37,10 @@ from controller.planning.verdict import Levels
 from controller.tables.adoption import installed_hosts
 from controller.tables.messages import Counters, StageDone, SwitchRules
 
+JOBS_QUIET_S = 0.05
+"""Rules for jobs that have changed wait for other changes: of thousands of jobs some change all the time, and each
+change makes several stages of rules."""
+
 LINKS_QUIET_S = 0.2
 """Links that come (not those that are lost) wait for others: thousands come when a fabric is found."""
 
@@ -48,7 +52,7 @@ class Intake:
         self._config = config
         self._state = state
         self._derived = derived
-        self._requests = Requests(state, derived, self._changed)
+        self._requests = Requests(state, derived, self._jobs_changed)
 
     def take(self, message: Message, now: float) -> Effects:
         """Errors of a request become its reply; anything else that raises is a bug."""
@@ -95,6 +99,11 @@ class Intake:
         """Rules follow at once, the plan when it is quiet."""
         self._state.topology.take_news()  # whatever it is, this covers it
         return at_once(Work.RULES) | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
+
+    def _jobs_changed(self, now: float) -> Effects:
+        """The plan follows when it is quiet, and rules a little sooner."""
+        quiet_s = self._config.planning.debounce_s
+        return when_quiet(Work.RULES, now, JOBS_QUIET_S) | when_quiet(Work.PLAN, now, quiet_s)
 
     # ---- the network
 
@@ -190,7 +199,7 @@ class Intake:
         expired = s.jobs.expire(now, at, self._derived.unsaved())
         if expired:
             self._requests.release_routes(now)
-            effects |= self._changed(now) | at_once(Work.SAVE)
+            effects |= self._jobs_changed(now) | at_once(Work.SAVE)
         if s.commits.retry_due(now):
             effects |= at_once(Work.SAVE)
         if s.phases.adopting:
@@ -224,7 +233,7 @@ class Intake:
         if jobs is before:
             return NOTHING
         s.routes.release(jobs)
-        changed = self._changed(now)
+        changed = self._jobs_changed(now)
         return changed | at_once(Work.SAVE) if self._derived.measured() != s.commits.latest.measured else changed
 
     def _adopt_if_complete(self, now: float) -> Effects:

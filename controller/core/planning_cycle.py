@@ -18,8 +18,8 @@ from controller.jobs.demand import DemandSource
 from controller.jobs.job import Job
 from controller.jobs.spec import JobId
 from controller.planning.messages import Compared, Planned, ReplanOutcome, SolvePlan, WorkOutLevels
-from controller.planning.plan import NoPlan, Plan, Target
-from controller.planning.problem import PlanLimits, Problem, Routes
+from controller.planning.plan import NoPlan, Plan, TargetLeft
+from controller.planning.problem import PlanLimits, Problem, Routes, Snapshot
 from controller.planning.verdict import Levels, Verdict, verdict
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes
@@ -40,7 +40,7 @@ class PlanningCycle:
     def __init__(self, config: PlanningConfig, routes: RunningRoutes) -> None:
         self._config = config
         self._routes = routes
-        self._solving: Problem | None = None
+        self._solving: Snapshot | None = None
         self._repaired: Routes | None = None
         self._links: Mapping[LinkId, Link] = {}
         self._levels_due = False
@@ -55,7 +55,7 @@ class PlanningCycle:
         self.levels: Mapping[JobId, float] = {}
         self.phase_levels: Mapping[JobId, Mapping[int, float]] = {}
         self.plan: Plan | None = None
-        self.target: Target | None = None
+        self.target: TargetLeft | None = None
         self.demand_source: Mapping[JobId, DemandSource] = {}
         self._solving_source: Mapping[JobId, DemandSource] = {}
         self.baseline_levels: Mapping[str, float] = {}
@@ -74,8 +74,8 @@ class PlanningCycle:
         return self._solving is not None
 
     def rests(self, now: float) -> bool:
-        """After an answer there is no other cycle for as long as that took, ``MOST_REST_S`` at most: where it takes a
-        second of the interpreter, and jobs come and go all the time, the control loop would have half of it only."""
+        """After an answer there is no other cycle for as long as that took, ``MOST_REST_S`` at most: jobs that come and
+        go all the time would else keep a processor busy with plans."""
         return now < self._rests_until
 
     def period_over(self, now: float) -> bool:
@@ -101,28 +101,27 @@ class PlanningCycle:
 
     def begin(
         self,
-        problem: Problem,
+        snapshot: Snapshot,
         jobs: Mapping[JobId, Job],
         demand_source: Mapping[JobId, DemandSource],
         strategy: Strategy,
         links: Mapping[LinkId, Link],
         now: float,
     ) -> list[Command]:
-        """``problem``: of all ``jobs`` whose hosts are known, on these ``links``, with generation ``self.generation +
+        """``snapshot``: of all ``jobs`` whose hosts are known, on these ``links``, with generation ``self.generation +
         1``. ``demand_source``: of the jobs whose hosts are known."""
         self._next_at = now + self._config.interval_s
         self._waiters, self._waiters_for_next = [*self._waiters, *self._waiters_for_next], []
-        self.generation, self.jobs, self._links = problem.generation, jobs, links
+        self.generation, self.jobs, self._links = snapshot.generation, jobs, links
         self._levels_due = True
-        if strategy is Strategy.ECMP or not problem.flows:
+        if strategy is Strategy.ECMP or not any(snapshot.flows.values()):
             self.plan, self.target, self.adopted, self.baseline_levels = None, None, False, {}
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
-            return [WorkOutLevels(problem, self._config.ecmp_draws), *self._conclude("no plan", why)]
-        self._solving, self._repaired, self._solving_source = problem, None, demand_source
+            return [WorkOutLevels(snapshot, self._config.ecmp_draws), *self._conclude("no plan", why)]
+        self._solving, self._repaired, self._solving_source = snapshot, None, demand_source
         self._began_at = now
         installs = strategy is Strategy.PLANNED
-        limits, gain = self.limits, self._config.min_gain
-        return [SolvePlan(problem, limits, gain, self._routes.routes, self.target, installs)]
+        return [SolvePlan(snapshot, self.limits, self._config.min_gain, self.target, installs)]
 
     def take_levels(self, levels: Levels) -> None:
         """Of the running routes, as long as no others have been adopted."""
@@ -137,8 +136,8 @@ class PlanningCycle:
 
     def take(self, planned: Planned, strategy: Strategy, fabric: Fabric, now: float) -> list[Command]:
         """The worker's answer; one for a problem that is not awaited any more is dropped."""
-        problem, answer = self._solving, planned.answer
-        if problem is None or answer.generation != problem.generation:
+        snapshot, answer = self._solving, planned.answer
+        if snapshot is None or answer.generation != snapshot.generation:
             return []
         if not planned.repair:
             self._rests_until = now + min(now - self._began_at, MOST_REST_S)
@@ -150,12 +149,12 @@ class PlanningCycle:
         )
         if planned.repair:
             if strategy is Strategy.PLANNED and not lost:
-                self._take_repair(planned.verdict or verdict(problem, answer, None))
+                self._take_repair(planned.verdict or verdict(snapshot.problem, answer, None))
             return []
         self._solving = None
         if lost:
             return []  # a link was lost while the problem was solved: that change has its own cycle
-        judged = planned.verdict or self._judged(problem, answer)
+        judged = planned.verdict or self._judged(snapshot.problem, answer)
         answer, decision = judged.plan, judged.decision
         self.plan, self.adopted, self.baseline_levels = answer, False, {}
         self.demand_source = self._solving_source

@@ -230,7 +230,9 @@ class LinkLoad:
     def _counted_now(self, users: Users, known: bytes) -> frozenset[Pair]:
         """The flows all of whose rules have counted for long enough. ``known``: whether each of the ``users``' rules
         has."""
-        missing = {pair for pair, found in zip(users.pairs, known, strict=True) if not found}
+        if not any(known):
+            return frozenset()
+        missing = {users.pairs[number] for number, found in enumerate(known) if not found}
         return self._uses.counted_pairs - missing
 
     def _instants(self, end: Floats) -> Floats:

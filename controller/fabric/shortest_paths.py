@@ -126,7 +126,7 @@ class CandidatePaths:
 
     def __init__(self, fabric: Fabric, max_paths: int) -> None:
         self._fabric = fabric
-        self._max_paths = max_paths
+        self.max_paths = max_paths
         self.far_end: dict[LinkId, Dpid] = {link_id: link.dst.dpid for link_id, link in fabric.links.items()}
         self._out: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
         self._into: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
@@ -141,6 +141,10 @@ class CandidatePaths:
         self._found: dict[tuple[Dpid, Dpid], tuple[Path, ...]] = {}
         self._searched: dict[Dpid, Towards] = {}
 
+    @property
+    def links(self) -> Mapping[LinkId, Link]:
+        return self._fabric.links
+
     @cached_property
     def _direct(self) -> Mapping[tuple[Dpid, Dpid], Sequence[LinkId]]:
         direct: defaultdict[tuple[Dpid, Dpid], list[LinkId]] = defaultdict(list)
@@ -152,7 +156,7 @@ class CandidatePaths:
     def without(self, links: Collection[LinkId]) -> CandidatePaths:
         """The candidate paths of the same fabric without these links."""
         left = {link_id: link for link_id, link in self._fabric.links.items() if link_id not in links}
-        return CandidatePaths(replace(self._fabric, links=left), self._max_paths)
+        return CandidatePaths(replace(self._fabric, links=left), self.max_paths)
 
     def between(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
         """The shortest paths; empty when there is none, the one empty path from a switch to itself.
@@ -267,7 +271,7 @@ class CandidatePaths:
         rounds = max((len(rest) for _, rest in seconds), default=0)
         if rounds:
             return tuple((link, rest[r]) for r in range(rounds) for link, rest in seconds if r < len(rest))
-        return tuple(islice(self._paths(self._towards(dst).hops, src, dst), self._max_paths))
+        return tuple(islice(self._paths(self._towards(dst).hops, src, dst), self.max_paths))
 
     def _towards(self, dst: Dpid) -> Towards:
         if dst not in self._searched:

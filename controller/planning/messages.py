@@ -17,9 +17,9 @@ from controller.jobs.messages import (
     UpdateJob,
 )
 from controller.planning.analysis.requests import Explain, WhatIf
-from controller.planning.plan import NoPlan, Plan, Target
-from controller.planning.problem import PlanLimits, Problem, Routes
-from controller.planning.verdict import Verdict
+from controller.planning.plan import NoPlan, Plan, TargetLeft
+from controller.planning.problem import PlanLimits, Snapshot
+from controller.planning.verdict import Levels, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,13 @@ class StrategySet:
 @dataclass(frozen=True, slots=True)
 class SolvePlan:
     """A waiting request is replaced by a newer one; the one being solved is finished. ``min_gain``: that makes a plan
-    worth its moves. ``running``: the routes, see ``verdict``. ``target``: that an earlier cycle left. ``installs``: a
-    plan that is worth its moves becomes the running routes; the levels of those are worked out if it does not."""
+    worth its moves. ``target``: that an earlier cycle left. ``installs``: a plan that is worth its moves becomes the
+    running routes; the levels of those are worked out if it does not."""
 
-    problem: Problem
+    snapshot: Snapshot
     limits: PlanLimits
     min_gain: float = 0.0
-    running: Routes = field(default_factory=dict)
-    target: Target | None = None
+    target: TargetLeft | None = None
     installs: bool = True
 
 
@@ -69,20 +68,23 @@ class SolvePlan:
 class WorkOutLevels:
     """Of the running routes; nothing is planned. ``draws``: of ECMP."""
 
-    problem: Problem
+    snapshot: Snapshot
     draws: int
+
+
+PlanningRequest = SolvePlan | WorkOutLevels
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The worker's answer to one ``SolvePlan``. ``repair``: new paths for flows whose own have gone; the plan itself
+    """The answer to one ``SolvePlan``. ``repair``: new paths for flows whose own have gone; the plan itself
     follows. ``verdict``: on a plan; None from a planner that leaves it to the control loop. ``target``: that is left
     when the plan is adopted, None when there is none."""
 
     answer: Plan | NoPlan
     repair: bool = False
     verdict: Verdict | None = None
-    target: Target | None = None
+    target: TargetLeft | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,9 @@ class Compared:
     generation: int
     baseline_levels: Mapping[str, float]
 
+
+Answer = Planned | Compared | Levels
+"""What planning tells the control loop."""
 
 Request = (
     RegisterJob

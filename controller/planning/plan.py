@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from controller.errors import SignalboxError
 from controller.jobs.spec import JobId
@@ -188,6 +188,19 @@ class Target:
     held: bool
     blocked: tuple[FlowId, ...] = ()
     smallest: bool = False
+
+    @property
+    def left(self) -> TargetLeft:
+        return TargetLeft(self.problem.generation, self.moves, len(self.blocked))
+
+
+class TargetLeft(NamedTuple):
+    """What the control loop knows of a target; the rest of it stays where plans are made. ``generation``: of the
+    cycle that left it. ``blocked``: how many flows would have to move together."""
+
+    generation: int
+    moves: int
+    blocked: int
 
 
 # ---- whether a plan is worth its moves

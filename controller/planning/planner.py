@@ -27,10 +27,10 @@ from controller.planning import closed_forms, greedy, three_tiers
 from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.ecmp import ecmp_level
-from controller.planning.messages import Planned, SolvePlan
+from controller.planning.messages import Planned
 from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
 from controller.planning.plan_check import check
-from controller.planning.problem import PlanLimits, Problem
+from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.split_flows import freedom
 from controller.planning.verdict import verdict
 from controller.planning.whole_flows import search as whole_search
@@ -55,20 +55,21 @@ def repair(problem: Problem) -> Plan | NoPlan:
     return judged(problem, PlanLimits(ecmp_draws=0), lambda bounds: Routings([_running(problem)], bounds))
 
 
-def repair_first(request: SolvePlan) -> tuple[Planned | None, SolvePlan]:
-    """The repair, None when there is nothing to repair or it cannot be done, and the request for the plan that follows:
-    it starts from the repaired routes, so that only what is worth a second move is moved again."""
-    if not request.problem.broken:
-        return None, request
+def repair_first(problem: Problem, running: Routes) -> tuple[Planned | None, Problem]:
+    """The repair, None when there is nothing to repair or it cannot be done, and the problem for the plan that follows:
+    it starts from the repaired routes, so that only what is worth a second move is moved again. ``running``: see
+    ``verdict``."""
+    if not problem.broken:
+        return None, problem
     try:
-        answer = repair(request.problem)
+        answer = repair(problem)
     except Exception:
-        log.exception("repair failed; the plan has to do it", generation=request.problem.generation)
-        return None, request
+        log.exception("repair failed; the plan has to do it", generation=problem.generation)
+        return None, problem
     if not isinstance(answer, Plan):
-        return None, request
-    judged = verdict(request.problem, answer, None, request.running)
-    return Planned(answer, True, judged), replace(request, problem=request.problem.with_routes(judged.plan.routes))
+        return None, problem
+    judged = verdict(problem, answer, None, running)
+    return Planned(judged.plan, True, judged), problem.with_routes(judged.plan.routes)
 
 
 class Routings(NamedTuple):

@@ -28,6 +28,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId
 from controller.jobs.subflows import Dividing
+from controller.memo import Changed
 from controller.planning.demands import demands
 from controller.planning.tiers import Tiers, find_tiers
 from controller.shared_map import SharedMap, differing, updated
@@ -171,6 +172,31 @@ class Problem:
         )
 
 
+FlowsOf = Mapping[JobId, tuple[Flow, ...]]
+"""By job."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a problem is made of; the next one shares with it what has not changed. ``flows``: without routes, which are
+    in ``routes``."""
+
+    generation: int
+    capacity_bps: Mapping[LinkId, float]
+    paths: CandidatePaths
+    flows: FlowsOf
+    routes: Routes
+
+    @cached_property
+    def problem(self) -> Problem:
+        """Made from nothing."""
+        return self.problem_of(Routed())
+
+    def problem_of(self, routed: Routed) -> Problem:
+        """``routed``: with which the problem before was made."""
+        return Problem(self.generation, self.capacity_bps, self.paths, in_order(routed(self.flows, self.routes)))
+
+
 class Numbers:
     """A problem as arrays. Links go by ``Problem.link_number``, flows by their place in ``Problem.flows``, jobs by
     their place in ``job_ids``, which is sorted. An *entry* is one flow in one phase, a *cell* one job in one phase.
@@ -283,50 +309,56 @@ def capacities(
 
 
 class Flows:
-    """Derives the flows of jobs, each with its current route. Only jobs are looked at that have changed, or whose
-    flows have other routes."""
+    """Derives the flows of jobs, without routes. Only jobs are looked at that have changed, or whose hosts have."""
 
     def __init__(self) -> None:
-        self._jobs: Mapping[JobId, Announced] = {}
+        self._changed = Changed[JobId]()
         self._hosts: Mapping[str, Host] = {}
-        self._routes: Routes = {}
-        self._of_job: dict[JobId, tuple[Flow, ...]] = {}
-        self._job_of: dict[FlowId, JobId] = {}
-        self._routed: Mapping[JobId, tuple[Flow, ...]] = SharedMap()
+        self._flows: FlowsOf = SharedMap()
 
-    def __call__(
-        self, jobs: Mapping[JobId, Announced], hosts: Mapping[str, Host], routes: Routes
-    ) -> Mapping[JobId, tuple[Flow, ...]]:
-        """By job. ``jobs``: those whose hosts are all known. ``routes``: of the pinned flows."""
-        anew = self._follow(jobs, hosts)
-        before, self._routes = self._routes, routes
-        anew.update(dict.fromkeys(self._job_of[flow] for flow, *_ in differing(before, routes) if flow in self._job_of))
-        of_job = self._of_job
-        routed = {job_id: _routed(of_job[job_id], routes) if job_id in of_job else None for job_id in anew}
-        self._routed = updated(self._routed, routed)
+    def __call__(self, jobs: Mapping[JobId, Announced], hosts: Mapping[str, Host]) -> FlowsOf:
+        """By job. ``jobs``: those whose hosts are all known."""
+        changed, gone = self._changed(jobs)
+        looked_at = dict.fromkeys(changed)
+        if others := {ip for ip, *_ in differing(self._hosts, hosts)}:
+            of_others = (
+                job_id for job_id, job in jobs.items() if any(s in others or d in others for s, d in job.pairs)
+            )
+            looked_at.update(dict.fromkeys(of_others))
+        self._hosts = hosts
+        flows = {job_id: _flows(jobs[job_id], hosts) for job_id in looked_at}
+        self._flows = updated(self._flows, {**flows, **dict.fromkeys(gone)})
+        return self._flows
+
+
+class Routed:
+    """Gives flows their current routes. Only jobs are looked at whose flows have changed, or have other routes."""
+
+    def __init__(self) -> None:
+        self._flows: FlowsOf = {}
+        self._routes: Routes = {}
+        self._job_of: dict[FlowId, JobId] = {}
+        self._routed: FlowsOf = SharedMap()
+
+    def __call__(self, flows: FlowsOf, routes: Routes) -> FlowsOf:
+        """By job. ``routes``: of the pinned flows."""
+        changed = [*differing(self._flows, flows)]
+        for _, before, _ in changed:
+            for flow in before or ():
+                del self._job_of[flow.id]
+        for job_id, _, now in changed:
+            self._job_of.update(dict.fromkeys((flow.id for flow in now or ()), job_id))
+        anew = {job_id: None for job_id, *_ in changed}
+        others = (self._job_of.get(flow) for flow, *_ in differing(self._routes, routes))
+        anew.update(dict.fromkeys(job_id for job_id in others if job_id is not None))
+        self._flows, self._routes = flows, routes
+        self._routed = updated(
+            self._routed, {job_id: _routed(flows[job_id], routes) if job_id in flows else None for job_id in anew}
+        )
         return self._routed
 
-    def _follow(self, jobs: Mapping[JobId, Announced], hosts: Mapping[str, Host]) -> dict[JobId, None]:
-        """The jobs that have changed or gone, or whose hosts have."""
-        before, self._jobs = self._jobs, jobs
-        changed = {job_id: job for job_id, _, job in differing(before, jobs)}
-        others = {ip for ip, *_ in differing(self._hosts, hosts)}
-        self._hosts = hosts
-        if others:
-            changed.update(
-                (job_id, job) for job_id, job in jobs.items() if any(s in others or d in others for s, d in job.pairs)
-            )
-        for job_id in changed:
-            for flow in self._of_job.pop(job_id, ()):
-                del self._job_of[flow.id]
-        for job_id, job in changed.items():
-            if job is not None:
-                self._of_job[job_id] = flows = _flows(job, self._hosts)
-                self._job_of.update(dict.fromkeys((flow.id for flow in flows), job_id))
-        return dict.fromkeys(changed)
 
-
-def in_order(flows: Mapping[JobId, tuple[Flow, ...]]) -> tuple[Flow, ...]:
+def in_order(flows: FlowsOf) -> tuple[Flow, ...]:
     """Those of all jobs, in the order of the jobs' ids."""
     return tuple(chain.from_iterable(flows[job_id] for job_id in sorted(flows)))
 
@@ -340,7 +372,7 @@ def take_snapshot(
     max_paths: int,
 ) -> Problem:
     """One problem, from nothing."""
-    flows = in_order(Flows()({job.id: job for job in jobs}, fabric.hosts, routes))
+    flows = in_order(Routed()(Flows()({job.id: job for job in jobs}, fabric.hosts), routes))
     capacity_bps = capacities(fabric.links, fabric.hosts, background_bps)
     return Problem(generation, capacity_bps, CandidatePaths(fabric, max_paths), flows)
 

@@ -1,7 +1,7 @@
 """Planning with a cap on moves: a plan that needs more of them stays the *target*, and every cycle makes some.
 
 In: a problem, limits, and the target that an earlier cycle left. Out: the plan for this cycle, and the target that is
-left after it. No state is kept here: ``core.planning_cycle`` owns the target.
+left after it. No state is kept here: ``answers`` keeps the target.
 
 Of the ways to use up the cap the one with the smallest levels is taken:
 
@@ -27,13 +27,13 @@ from controller.planning import greedy
 from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.efficiency import first_difference
-from controller.planning.messages import Planned, SolvePlan
+from controller.planning.messages import Planned
 from controller.planning.plan import NoPlan, Plan, Target, answered, draft
 from controller.planning.planner import Routings, judged, plan, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
 from controller.planning.split_flows.search import relieve
 from controller.planning.transition import Stuck, smallest_group, step
-from controller.planning.verdict import in_place, verdict
+from controller.planning.verdict import NO_ROUTES, in_place, verdict
 
 log = structlog.get_logger(__name__)
 
@@ -43,19 +43,30 @@ _PARTS = (1.0, 0.85, 0.7, 0.5)
 """Of the cap, for the first part of a leap: the rest is for moves towards the target."""
 
 
-def solved(request: SolvePlan) -> Planned:
-    """The plan, whether it is worth its moves, and the target that is left."""
-    problem = request.problem
-    answer, target = plan_towards(problem, request.limits, request.target)
+class Solved(NamedTuple):
+    """``target``: that is left when the plan is adopted, None when there is none."""
+
+    planned: Planned
+    target: Target | None
+
+
+def solved(
+    problem: Problem,
+    limits: PlanLimits,
+    min_gain: float = 0.0,
+    held: Target | None = None,
+    running: Routes = NO_ROUTES,
+) -> Solved:
+    """The plan, whether it is worth its moves, and the target that is left. ``min_gain``, ``running``: see ``verdict``.
+    ``held``: the target that an earlier cycle left."""
+    answer, target = plan_towards(problem, limits, held)
     if isinstance(answer, NoPlan):
-        return Planned(answer)
+        return Solved(Planned(answer), None)
     stay = repair(problem) if answer.moves and not all(map(problem.stands, problem.flows)) else None
-    judged = verdict(
-        problem, answer, request.min_gain, request.running, stay if isinstance(stay, Plan) else None, target
-    )
+    judged = verdict(problem, answer, min_gain, running, stay if isinstance(stay, Plan) else None, target)
     adopted = judged.decision.adopt and judged.decision.moving
     left = target if target and (target.blocked or (adopted and target.moves)) else None
-    return Planned(judged.plan, verdict=judged, target=left)
+    return Solved(Planned(judged.plan, verdict=judged, target=left.left if left else None), left)
 
 
 class Towards(NamedTuple):

@@ -10,12 +10,15 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SETTLE_S = 60.0
+SETTLE_S = 2.0
 """Between quiet moments at which all objects that exist are declared old: later collections leave them out."""
 ALL_EVERY_S = 3600.0
 """Between collections that look through old objects too."""
-THRESHOLDS = (5_000, 20, 20)
-"""Of the interpreter's own collections, per generation."""
+THRESHOLDS = (5_000, 60, 20)
+"""Of the interpreter's own collections, per generation. The first looks through what is made in a moment, the second
+is for hours without a quiet moment."""
+MANY = 12
+"""First collections, after which the objects that have stayed are too many to look through: 40 ms."""
 
 
 @contextmanager
@@ -43,13 +46,16 @@ class Garbage:
         self._all_at = math.inf
 
     def quiet(self, now: float) -> None:
-        """Nothing is going on at ``now``: look through what is not old yet, or through everything."""
+        """Nothing is going on at ``now``: look through what is not old yet, if it is not too much, or through
+        everything."""
         if now < self._next_at:
             return
         self._next_at = now + SETTLE_S
-        if now >= self._all_at:
+        everything = now >= self._all_at
+        if everything:
             gc.unfreeze()
             self._all_at = math.inf
         self._all_at = min(self._all_at, now + ALL_EVERY_S)
-        gc.collect()
+        if everything or gc.get_count()[1] <= MANY:
+            gc.collect()
         gc.freeze()

@@ -6,7 +6,7 @@ to be right by then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -15,22 +15,31 @@ from controller.config import Config
 from controller.errors import InvalidInput
 from controller.jobs.store import StateStore
 from controller.observability import logs
+from controller.planning.process import OnCrash, PlanningProcess, Put
 from controller.serving import inventory, preflight
 from controller.serving.reload import Prepare, TakeOver
 from controller.serving.validity import CertificatesInUse
 from controller.status import StatusBoard
 from controller.tls import TlsContext
 
+Configure = Callable[[], None]
+
+
+def _logging(config: Config) -> Configure:
+    return partial(logs.configure, json=config.log.json_lines, level=config.log.level)
+
 
 class Loaded:
-    """``prepare``: for each SIGHUP. ``declared``: the hosts of the inventory. Raises ``InvalidInput`` for a file that
-    is wrong."""
+    """``prepare``: for each SIGHUP. ``declared``: the hosts of the inventory. ``logging``: configures it, in any
+    process. Raises ``InvalidInput`` for a file that is wrong."""
 
     def __init__(self, config: Config, board: StatusBoard) -> None:
         self.openflow_tls = TlsContext("openflow", config.openflow.tls_files)
         self.metrics_tls = TlsContext("metrics", config.metrics.tls_files)
         self.api = ApiFiles(config.api)
         self.declared = inventory.load(config.fabric.inventory)
+        self.logging = _logging(config)
+        self._planning: PlanningProcess | None = None
         certificates = CertificatesInUse(config, board)
         self._waits_for: StateStore | None = None
         self.prepare: tuple[Prepare, ...] = (
@@ -41,8 +50,19 @@ class Loaded:
             lambda new: self.api.prepare_identities(new.api),
             self._prepare_inventory,
             self._check_saved,
-            lambda new: partial(logs.configure, json=new.log.json_lines, level=new.log.level),
+            lambda new: partial(self._take_logging, _logging(new)),
         )
+
+    def planning_process(self, put: Put, on_crash: OnCrash) -> PlanningProcess:
+        """Whose logging follows what is loaded."""
+        self._planning = PlanningProcess(put, on_crash, self.logging)
+        return self._planning
+
+    def _take_logging(self, configure: Configure) -> None:
+        self.logging = configure
+        configure()
+        if self._planning:
+            self._planning.configure(configure)
 
     @contextmanager
     def waiting(self, store: StateStore) -> Iterator[None]:

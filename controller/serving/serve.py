@@ -1,7 +1,7 @@
 """Wires the controller: every queue is made here, under a comment that says who writes and who reads.
 
 southbound (Ryu's hub, main thread) ─▶ inbox ─▶ control loop (thread) ─▶ outbox ─▶ southbound
-gRPC server (thread)                ─▶ inbox                          ─▶ worker (thread) ─▶ inbox
+gRPC server (thread)                ─▶ inbox                          ─▶ planner (process) ─▶ inbox
 status board: control loop ─▶ gRPC server, metrics server
 """
 
@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -33,7 +34,7 @@ from controller.observability.metrics import MetricsServer
 from controller.planning.analysis.requests import Analyse
 from controller.planning.analysis.worker import AnalysisWorker, resolve
 from controller.planning.messages import SolvePlan, WorkOutLevels
-from controller.planning.worker import PlanningWorker
+from controller.planning.process import MakePlanner, Planner
 from controller.serving import descriptors, exposure, preflight, standby
 from controller.serving.event_log import ALARM, events
 from controller.serving.garbage import Garbage, loading
@@ -64,21 +65,21 @@ PUBLISH_COUNTERS_S = 1.0
 def serve(
     config: Config,
     stand_by: bool = False,
-    planning_worker: type[PlanningWorker] = PlanningWorker,
+    make_planner: MakePlanner | None = None,
     config_file: Path | None = None,
 ) -> int:
     """Run the controller until SIGTERM or SIGINT. ``stand_by``: wait first, as long as another controller uses the
-    state directory. ``planning_worker``: what plans; a benchmark passes its own. ``config_file``: read again on SIGHUP.
+    state directory. ``make_planner``: of what plans; a benchmark passes its own. ``config_file``: read again on SIGHUP.
     Returns the exit status; raises ``InvalidInput`` for what files are wrong, and ``OSError`` when an address cannot be
     listened on."""
     with hangups() as received:
-        return _serve(config, stand_by, planning_worker, config_file, received)
+        return _serve(config, stand_by, make_planner, config_file, received)
 
 
 def _serve(
     config: Config,
     stand_by: bool,
-    planning_worker: type[PlanningWorker],
+    make_planner: MakePlanner | None,
     config_file: Path | None,
     received: Hangups,
 ) -> int:
@@ -101,34 +102,38 @@ def _serve(
                 if not standby.wait_for_turn(store):
                     return 0
                 reload.once(partly=True)  # what is wrong by now is as it was read before
-        _run(config, planning_worker, store, board, loaded)
+        _run(config, make_planner or loaded.planning_process, store, board, loaded)
     return 0
 
 
-def _run(
-    config: Config, planning_worker: type[PlanningWorker], store: StateStore, board: StatusBoard, loaded: Loaded
-) -> None:
+def _run(config: Config, make_planner: MakePlanner, store: StateStore, board: StatusBoard, loaded: Loaded) -> None:
     """With the state directory, if there is one, until SIGTERM or SIGINT."""
-    # southbound, gRPC server, worker -> control loop
-    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-    # control loop -> southbound
-    outbox = Outbox()
-    # control loop -> planning worker -> inbox
-    worker = planning_worker(inbox.put, outbox.fail)
-    # control loop -> analysis, which resolves the API's futures itself
-    analysis = AnalysisWorker()
+    with ExitStack() as ends:
+        ends.callback(store.close)
+        # southbound, gRPC server, planning process -> control loop
+        inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        # control loop -> southbound
+        outbox = Outbox()
+        # control loop -> planning process -> inbox
+        planner = make_planner(inbox.put, outbox.fail)
+        ends.callback(planner.stop)
+        # control loop -> analysis, which resolves the API's futures itself
+        analysis = AnalysisWorker()
+        ends.callback(analysis.stop)
 
-    with loading():
-        loop = ControlLoop(config, store.load(), loaded.declared, time.monotonic())
-        tokens = LeaseTokens.of(config.state_dir, store.has_owners)
-        store.begin()
-        board.publish(loop.status(time.monotonic()))  # jobs that were saved are there before the first question
-    driver = _Driver(loop, inbox, outbox, worker, analysis, store, board)
-    api = ApiServer(config.api, board, inbox.put, tokens, loaded.api)
-    metrics = MetricsServer(config.metrics, board, loaded.metrics_tls)
-    try:
+        with loading():
+            loop = ControlLoop(config, store.load(), loaded.declared, time.monotonic())
+            tokens = LeaseTokens.of(config.state_dir, store.has_owners)
+            store.begin()
+            board.publish(loop.status(time.monotonic()))  # jobs that were saved are there before the first question
+        driver = _Driver(loop, inbox, outbox, planner, analysis, store, board)
+        api = ApiServer(config.api, board, inbox.put, tokens, loaded.api)
+        metrics = MetricsServer(config.metrics, board, loaded.metrics_tls)
         with stop_signals(outbox.stop):
             driver.start()
+            ends.callback(driver.stop)
+            ends.callback(metrics.stop)
+            ends.callback(api.stop)
             addresses = api.start()
             metrics_port = metrics.start()
             run_hub(
@@ -144,13 +149,6 @@ def _run(
                     strategy=loop.state.strategy.value,
                 ),
             )
-    finally:
-        api.stop()
-        metrics.stop()
-        driver.stop()
-        analysis.stop()
-        worker.stop()
-        store.close()
 
 
 def run_hub(
@@ -174,7 +172,7 @@ class _Driver:
     loop: ControlLoop
     inbox: queue.SimpleQueue[Message]
     outbox: Outbox
-    worker: PlanningWorker
+    planner: Planner
     analysis: AnalysisWorker
     store: StateStore
     board: StatusBoard
@@ -241,7 +239,7 @@ class _Driver:
         for command in commands:
             match command:
                 case SolvePlan() | WorkOutLevels():
-                    self.worker.submit(command)
+                    self.planner.submit(command)
                 case Analyse(request, reply):
                     self.analysis.submit(request, reply)
                 case SaveState(_, changes):

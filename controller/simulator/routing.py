@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from controller.planning.ecmp import NextHops, hashed_links
-from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import NoPlan, Plan, Target, decide
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes
-from controller.planning.target import same_inputs, solved
+from controller.planning.target import Solved, same_inputs, solved
 from controller.simulator.options import CYCLE_S, Replan
 
 Scheme = Callable[[Problem], Plan | NoPlan]
@@ -38,7 +37,7 @@ class Routing:
         self._min_gain = min_gain
         self._seed = seed
         self._known: dict[object, Plan | NoPlan] = {}
-        self._cycles: dict[object, Planned] = {}
+        self._cycles: dict[object, Solved] = {}
         self._live = live
         self._cycle_at_s = 0.0
         self.target: Target | None = None
@@ -64,10 +63,10 @@ class Routing:
             return set()
         key = (_state(problem), id(self.target))
         if key not in self._cycles:
-            self._cycles[key] = solved(SolvePlan(problem, limits, self._min_gain, target=self.target))
+            self._cycles[key] = solved(problem, limits, self._min_gain, self.target)
             self.plans += 1
-        planned = self._cycles[key]
-        self._cycle_at_s, self.target = now_s, planned.target
+        planned, target = self._cycles[key]
+        self._cycle_at_s, self.target = now_s, target
         if not planned.verdict or not planned.verdict.decision.adopt:
             return set()
         changed = self._take(planned.verdict.plan.routes)

@@ -40,10 +40,7 @@ from controller.jobs.messages import (
 )
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.messages import SolvePlan, WorkOutLevels
-from controller.planning.planner import repair_first
 from controller.planning.problem import FlowId
-from controller.planning.target import solved
-from controller.planning.verdict import levels
 from controller.scenarios.topologies import EMULATED, Topology, leaf_spine
 from controller.status import Status
 from controller.tables.messages import (
@@ -58,6 +55,7 @@ from controller.tables.messages import (
 )
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowKey, RuleMod, Stage, Table
+from tests.support.fake_planner import FakePlanner
 from tests.support.fake_switch import FakeSwitch, Packet
 
 FABRIC_BPS = 5e6
@@ -88,6 +86,7 @@ class FakeFabric:
             for name, dpid in dpids.items()
         }
         self.saved = SavedState()
+        self.planner = FakePlanner()
         self.commits = 0
         self.disk_error = ""
         self.declared: tuple[DeclaredHost, ...] = ()
@@ -155,14 +154,8 @@ class FakeFabric:
                 return [SwitchRules(dpid, self.switches[dpid].rules(), 0)]
             case InstallStage():
                 return [self._install(command)]
-            case SolvePlan():
-                repaired, request = repair_first(command)
-                planned = solved(request)
-                running = levels(command.problem, command.limits.ecmp_draws)
-                return [*([repaired] if repaired else []), planned, *([running] if running else [])]
-            case WorkOutLevels(problem, draws):
-                running = levels(problem, draws)
-                return [running] if running else []
+            case SolvePlan() | WorkOutLevels():
+                return self.planner.answers(command)
             case SendArpRequest(ip, ports):
                 asked = self.hosts.get(ip) in ports and ip not in self.silent_hosts
                 return [ArpSeen(self.hosts[ip], "reply", ip, self.mac(ip), "0.0.0.0")] if asked else []

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -88,6 +92,39 @@ def test_nothing_is_made_where_nothing_changes() -> None:
 def test_a_change_copies_one_piece_of_many() -> None:
     before = SharedMap({number: str(number) for number in range(4 * FEW)})
     after = before.updated({5: "five"})
-    ((old, new),) = unequal(before, after)
+    ((old, new),) = unequal(SharedMap(before), after)
     assert len(old) < FEW / 4
     assert {key: value for key, value in new.items() if old.get(key) != value} == {5: "five"}
+
+
+def test_of_two_that_were_made_from_one_only_the_changes_are_looked_at() -> None:
+    common = SharedMap({number: str(number) for number in range(4 * FEW)})
+    one, other = common.updated({5: "five"}).updated({6: None, 7: "7"}), common.updated({8: "eight", 5: "FIVE"})
+    ((old, new),) = unequal(one, other)
+    assert (old, new) == ({5: "five", 7: "7", 8: "8"}, {5: "FIVE", 6: "6", 7: "7", 8: "eight"})
+    assert [*unequal(other, one)] == [(new, old)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_difference_of_any_two_of_a_family(seed: int) -> None:
+    draw = random.Random(seed)
+    family: list[SharedMap[str, object]] = [SharedMap()]
+    for _ in range(60):
+        parent = draw.choice(family[-4:])
+        family.append(
+            parent.updated(drawn(draw, 2 * FEW)) if draw.random() < 0.9 else SharedMap.of(parent.like(family[-1]))
+        )
+        one, other = draw.choice(family), draw.choice(family)
+        assert {key: (was, now) for key, was, now in differing(one, other)} == {
+            key: (one.get(key), other.get(key)) for key in {*one, *other} if one.get(key) is not other.get(key)
+        }
+
+
+def test_one_that_is_pickled_is_divided_anew_where_hashes_are_others() -> None:
+    shared = SharedMap({f"key {number}": number for number in range(4 * FEW)})
+    program = "import pickle, sys; found = pickle.load(sys.stdin.buffer); print(sum(found[key] for key in found))"
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=pickle.dumps(shared), env=environment, capture_output=True, check=True
+    )
+    assert int(done.stdout) == sum(range(4 * FEW))

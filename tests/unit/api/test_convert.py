@@ -14,15 +14,14 @@ from controller.api.pages import page_token
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
 from controller.errors import InvalidInput
-from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import IterationTime, Registration
 from controller.jobs.spec import Algorithm, Dealing, JobId, JobSpec, Library, Transport
 from controller.jobs.subflows import Dividing
 from controller.planning.messages import ReplanOutcome
-from controller.planning.plan import EcmpLevel, Plan, PlanTimes, Target
-from controller.planning.problem import FlowId, Problem, Route, Subflow, whole
+from controller.planning.plan import EcmpLevel, Plan, PlanTimes, TargetLeft
+from controller.planning.problem import FlowId, Route, Subflow, whole
 from controller.status import JobState, JobStatus, Status, SwitchStatus
 
 
@@ -330,8 +329,7 @@ def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
 
 def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_target_is() -> None:
     plan = replace(a_plan({FLOW: whole((UP, DOWN))}), cut_short=True)
-    target = Target(plan, Problem(1, {}, CandidatePaths(FABRIC, 1), ()), moves=7, held=True, blocked=(FLOW,))
-    status = Status(fabric=FABRIC, plan=plan, target=target)
+    status = Status(fabric=FABRIC, plan=plan, target=TargetLeft(1, moves=7, blocked=1))
     message = plan_message(plan, status, installed=True)
     assert (message.cut_short, message.moves_left, message.blocked_flows) == (True, 7, 1)
     older = plan_message(replace(plan, cut_short=False), status, installed=False)

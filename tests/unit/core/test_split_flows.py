@@ -245,7 +245,7 @@ def test_new_shares_are_told_and_saved_and_change_no_rule(fabric: FakeFabric) ->
     generation = fabric.status.jobs[JobId("ring")].routes_generation
     (command,) = fabric.loop.handle([Replan()], fabric.now)
     assert isinstance(command, SolvePlan)
-    answer = plan(command.problem, command.limits)
+    answer = plan(command.snapshot.problem, command.limits)
     assert isinstance(answer, Plan)
     shifted = (Subflow(first.path, first.share / 2), Subflow(second.path, 1 - first.share / 2))
     better = {job: level / 2 for job, level in answer.job_level.items()}
@@ -393,7 +393,7 @@ def test_a_plan_in_another_order_is_no_change(fabric: FakeFabric) -> None:
     fabric.forget_mods()
     (command,) = fabric.loop.handle([Replan()], fabric.now)
     assert isinstance(command, SolvePlan)
-    answer = plan(command.problem, command.limits)
+    answer = plan(command.snapshot.problem, command.limits)
     assert isinstance(answer, Plan)
     turned = {flow: route[::-1] for flow, route in answer.routes.items()}
     fabric.send(Planned(replace(answer, routes=turned)))

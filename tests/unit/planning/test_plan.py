@@ -10,7 +10,6 @@ from controller.errors import SignalboxError
 from controller.fabric.topology import PortNo
 from controller.jobs.spec import JobId
 from controller.planning.bounds import level_bounds
-from controller.planning.messages import SolvePlan
 from controller.planning.plan import (
     Draft,
     NoPlan,
@@ -231,7 +230,7 @@ def test_a_job_that_comes_makes_no_other_flow_move_that_would_not_have_been_move
     assert (decision.adopt, decision.moving) == (True, moving)
     assert decision.reason.startswith("pins 1 flow: 1 not pinned yet; of the others: ")
     assert ("not worth it" in decision.reason) is not moving
-    judged = solved(SolvePlan(problem, PlanLimits(max_moves=8), 0.02)).verdict
+    judged = solved(problem, PlanLimits(max_moves=8), 0.02).planned.verdict
     assert judged
     assert (judged.plan.moves, judged.decision.adopt) == (int(moving), True)
 

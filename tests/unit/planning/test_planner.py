@@ -9,7 +9,6 @@ import pytest
 from controller.fabric.topology import Fabric, LinkId, Path
 from controller.planning import greedy
 from controller.planning.efficiency import job_levels
-from controller.planning.messages import SolvePlan
 from controller.planning.plan import Draft, NoPlan, Plan, draft
 from controller.planning.plan_check import check
 from controller.planning.planner import Routings, judged, plan, repair_first
@@ -207,8 +206,8 @@ def test_failing_searches_leave_a_cheap_plan_where_the_running_routes_are_worse(
 def test_broken_routes_of_a_problem_that_contradicts_itself_have_no_repair(fabric: Fabric, running: Plan) -> None:
     problem = pinned(problem_of(without_cable(fabric, 1, 101), demo_flows()), running.routes)
     assert problem.broken
-    request = SolvePlan(replace(problem, flows=problem.flows * 2), LIMITS)
-    assert repair_first(request) == (None, request)
+    twice = replace(problem, flows=problem.flows * 2)
+    assert repair_first(twice, {}) == (None, twice)
 
 
 def test_a_running_plan_survives_a_solver_without_time(fabric: Fabric, running: Plan) -> None:

@@ -22,6 +22,7 @@ from controller.planning.problem import (
     FlowId,
     Flows,
     Problem,
+    Routed,
     Routes,
     Subflow,
     capacities,
@@ -47,10 +48,14 @@ def by_flow(flows: tuple[Flow, ...]) -> dict[FlowId, Flow]:
     return {flow.id: flow for flow in flows}
 
 
-def flows_of(
-    derive: Flows, jobs: tuple[Job, ...], routes: Routes, hosts: Mapping[str, Host] = FABRIC.hosts
-) -> dict[FlowId, Flow]:
-    return by_flow(in_order(derive(by_id(*jobs), hosts, routes)))
+class Derived:
+    def __init__(self) -> None:
+        self._flows, self._routed = Flows(), Routed()
+
+    def __call__(
+        self, jobs: tuple[Job, ...], routes: Routes, hosts: Mapping[str, Host] = FABRIC.hosts
+    ) -> dict[FlowId, Flow]:
+        return by_flow(in_order(self._routed(self._flows(by_id(*jobs), hosts), routes)))
 
 
 # ---- capacities
@@ -76,7 +81,7 @@ def test_hosts_have_a_link_each_way_at_the_rate_of_their_port() -> None:
 
 def test_a_job_has_a_flow_per_pair_between_the_switches_of_its_hosts() -> None:
     job = job_of(max_subflows=2)
-    flow = flows_of(Flows(), (job,), {})[FLOW]
+    flow = Derived()((job,), {})[FLOW]
     src, dst = FABRIC.hosts[FLOW.src_ip], FABRIC.hosts[FLOW.dst_ip]
     assert (flow.job_id, flow.max_subflows, flow.current) == (job.id, 2, None)
     assert (flow.src_leaf, flow.dst_leaf) == (src.at.dpid, dst.at.dpid)
@@ -85,20 +90,20 @@ def test_a_job_has_a_flow_per_pair_between_the_switches_of_its_hosts() -> None:
 
 
 def test_flows_follow_routes_hosts_and_jobs_and_are_the_same_objects_otherwise() -> None:
-    derive, first, second = Flows(), job_of(), job_of("pair", ["10.0.0.2", "10.0.1.2"])
+    flows_of, first, second = Derived(), job_of(), job_of("pair", ["10.0.0.2", "10.0.1.2"])
     route = whole(CandidatePaths(FABRIC, 64).between(Dpid(1), Dpid(2))[0])
-    before = flows_of(derive, (first, second), {})
-    assert all(flow is before[flow.id] for flow in flows_of(derive, (first, second), {}).values())
+    before = flows_of((first, second), {})
+    assert all(flow is before[flow.id] for flow in flows_of((first, second), {}).values())
 
-    routed = flows_of(derive, (first, second), {FLOW: route})
+    routed = flows_of((first, second), {FLOW: route})
     assert routed[FLOW] == replace(before[FLOW], current=route)
     assert {flow for flow in before if routed[flow].current != before[flow].current} == {FLOW}
-    assert flows_of(derive, (first, second), {})[FLOW].current is None
+    assert flows_of((first, second), {})[FLOW].current is None
 
     moved = {**FABRIC.hosts, RING[0]: replace(FABRIC.hosts[RING[0]], at=PortRef(Dpid(3), PortNo(9)))}
-    assert flows_of(derive, (first, second), {}, moved)[FLOW].src_leaf == 3
-    assert flows_of(derive, (second,), {}).keys() == {flow for flow in before if flow.src_ip not in RING}
-    assert flows_of(derive, (job_of(max_subflows=4),), {})[FLOW].max_subflows == 4
+    assert flows_of((first, second), {}, moved)[FLOW].src_leaf == 3
+    assert flows_of((second,), {}).keys() == {flow for flow in before if flow.src_ip not in RING}
+    assert flows_of((job_of(max_subflows=4),), {})[FLOW].max_subflows == 4
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=3, max_size=3), st.integers(1, 10**6))

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from controller.planning import greedy
-from controller.planning.messages import SolvePlan
 from controller.planning.plan import Plan, Target
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
@@ -103,11 +102,11 @@ def in_turn() -> Problem:
 def test_a_blocked_target_names_who_has_to_move_and_is_not_searched_for_again() -> None:
     """Two on one spine are slower than any is now."""
     problem = in_turn()
-    request = SolvePlan(problem, replace(LIMITS, max_moves=1), 0.02)
-    first = solved(request)
+    one_move = replace(LIMITS, max_moves=1)
+    first, target = solved(problem, one_move, 0.02)
     assert first.verdict
-    assert first.target
-    assert (set(first.target.blocked), first.target.smallest) == ({f.id for f in problem.flows}, True)
+    assert target
+    assert (set(target.blocked), target.smallest) == ({f.id for f in problem.flows}, True)
     decision = first.verdict.decision
     assert (decision.adopt, decision.reason) == (
         False,
@@ -115,9 +114,8 @@ def test_a_blocked_target_names_who_has_to_move_and_is_not_searched_for_again() 
         "to move together (10.0.1.1 > 10.0.2.1, 10.0.1.2 > 10.0.2.2, 10.0.1.3 > 10.0.2.3)",
     )
     assert Status(target=first.target).blocked_flows == 3
-    again = solved(replace(request, target=first.target))
-    assert again.target is first.target
-    together = solved(replace(request, limits=replace(request.limits, max_moves=3)))
+    assert solved(problem, one_move, 0.02, target).target is target
+    together, _ = solved(problem, replace(LIMITS, max_moves=3), 0.02)
     assert together.verdict
     assert (together.verdict.decision.adopt, together.verdict.plan.max_level, together.target) == (True, 1.0, None)
 

@@ -17,6 +17,7 @@ from controller.planning.problem import PlanLimits, Problem
 from controller.planning.verdict import Levels
 from controller.planning.worker import PlanningWorker
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
+from tests.support.planning.snapshots import snapshot_of
 
 DEADLINE_S = 30
 LIMITS = PlanLimits()
@@ -56,8 +57,7 @@ def planning(inbox: Inbox) -> Iterator[PlanningWorker]:
 
 
 def request(generation: int) -> SolvePlan:
-    problem = problem_of(leaf_spine(4, 4), demo_flows())
-    return SolvePlan(replace(problem, generation=generation), LIMITS)
+    return SolvePlan(snapshot_of(problem_of(leaf_spine(4, 4), demo_flows()), generation), LIMITS)
 
 
 def test_a_request_is_answered_from_another_thread(planning: PlanningWorker, inbox: Inbox) -> None:
@@ -78,9 +78,9 @@ def test_a_plan_comes_with_its_verdict_and_the_levels_of_the_routes_that_stay(
     assert planned.verdict.phase_levels
     planning.submit(replace(request(8), installs=False))
     running = inbox.levels.get(timeout=DEADLINE_S)
-    assert (running.generation, set(running.of_job)) == (8, {flow.job_id for flow in request(8).problem.flows})
+    assert (running.generation, set(running.of_job)) == (8, {flow.job_id for flow in request(8).snapshot.problem.flows})
     assert inbox.messages.get_nowait().answer.generation == 8
-    planning.submit(WorkOutLevels(request(9).problem, draws=2))
+    planning.submit(WorkOutLevels(request(9).snapshot, draws=2))
     assert inbox.levels.get(timeout=DEADLINE_S).generation == 9
     assert inbox.messages.empty()
 
@@ -147,7 +147,7 @@ def broken(generation: int) -> SolvePlan:
     assert isinstance(pinned, Plan)
     lost = next(path[0] for ((path, _),) in pinned.routes.values() if path)
     left = replace(fabric, links={link: each for link, each in fabric.links.items() if link != lost})
-    return SolvePlan(replace(problem_of(left, flows), generation=generation).with_routes(pinned.routes), LIMITS)
+    return SolvePlan(snapshot_of(problem_of(left, flows), generation, pinned.routes), LIMITS)
 
 
 def test_broken_routes_are_answered_by_a_repair_and_then_by_a_plan_that_starts_from_it(
@@ -160,8 +160,8 @@ def test_broken_routes_are_answered_by_a_repair_and_then_by_a_plan_that_starts_f
     assert isinstance(first.answer, Plan)
     assert isinstance(second.answer, Plan)
     assert first.answer.generation == second.answer.generation == 4
-    moved = {flow.id for flow in request.problem.flows if flow.current != first.answer.routes[flow.id]}
-    assert moved == {flow.id for flow in request.problem.flows if not request.problem.stands(flow)}
+    moved = {flow.id for flow in request.snapshot.problem.flows if flow.current != first.answer.routes[flow.id]}
+    assert moved == {flow.id for flow in request.snapshot.problem.flows if not request.snapshot.problem.stands(flow)}
     again = {flow for flow, route in second.answer.routes.items() if route != first.answer.routes[flow]}
     assert second.answer.moves == len(again), "a repaired flow counts when it is moved once more"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.serving.garbage import ALL_EVERY_S, SETTLE_S, Garbage, loading
+from controller.serving.garbage import ALL_EVERY_S, MANY, SETTLE_S, THRESHOLDS, Garbage, loading
 
 
 class Knot:
@@ -68,3 +68,16 @@ def test_quiet_moments_soon_after_one_another_cost_nothing() -> None:
     assert left()
     garbage.quiet(SETTLE_S)
     assert left() is None
+
+
+def test_too_much_to_look_through_becomes_old_as_it_is() -> None:
+    garbage = Garbage()
+    garbage.quiet(0.0)
+    kept = [[number] for number in range(2 * MANY * THRESHOLDS[0])]
+    gc.disable()
+    left = knot()
+    garbage.quiet(SETTLE_S)
+    assert left()
+    garbage.quiet(ALL_EVERY_S + SETTLE_S)
+    assert left() is None
+    assert kept

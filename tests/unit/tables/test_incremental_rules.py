@@ -14,7 +14,7 @@ from controller.jobs.job import Job
 from controller.jobs.messages import Connected, RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
-from controller.planning.problem import FlowId, Flows, Problem, Route, Routes, capacities, in_order, whole
+from controller.planning.problem import FlowId, Flows, Problem, Route, Routed, Routes, capacities, in_order, whole
 from controller.scenarios.fabrics import leaf_spine
 from controller.tables.pinned_table import Pin
 from controller.tables.pins import Pins
@@ -101,7 +101,7 @@ class Scene:
 
     def _route(self) -> None:
         known = [job for job in self._jobs if all(ip in self.fabric.hosts for pair in job.pairs for ip in pair)]
-        flows = in_order(Flows()(by_id(*known), self.fabric.hosts, {}))
+        flows = in_order(Flows()(by_id(*known), self.fabric.hosts))
         problem = Problem(1, capacities(FABRIC.links, FABRIC.hosts, {}), CandidatePaths(FABRIC, 64), flows)
         kept = {flow.id: self.routes[flow.id] for flow in flows if flow.id in self.routes}
         for flow in self.draw.sample(flows, min(len(flows), 4)):
@@ -139,7 +139,8 @@ def test_what_follows_job_by_job_is_what_follows_from_nothing(seed: int) -> None
 
 @pytest.mark.parametrize("seed", range(10))
 def test_what_follows_from_routes_is_what_follows_from_all_of_them(seed: int) -> None:
-    scene, flows, lost, running = Scene(seed), Flows(), LostLinks(), RunningRoutes()
+    scene, lost, running = Scene(seed), LostLinks(), RunningRoutes()
+    flows, routed = Flows(), Routed()
     for _ in range(STEPS):
         scene.step()
         split = {flow: route * 2 if scene.draw.random() < 0.2 else route for flow, route in scene.routes.items()}
@@ -148,7 +149,8 @@ def test_what_follows_from_routes_is_what_follows_from_all_of_them(seed: int) ->
         assert running.routes == routes
         hosts = scene.fabric.hosts
         ready = [job for job in scene.jobs if hosts.keys() >= job.addresses]
-        assert flows(by_id(*ready), hosts, running.routes) == Flows()(by_id(*ready), hosts, routes)
+        of_jobs = Flows()(by_id(*ready), hosts)
+        assert routed(flows(by_id(*ready), hosts), running.routes) == Routed()(of_jobs, routes)
         used = {link for route in routes.values() for path, _ in route for link in path}
         assert lost(running.routes, scene.fabric.links) == used - scene.fabric.links.keys()
         assert running.shares == {

@@ -1,0 +1,96 @@
+"""What passes between the control loop and the process that plans: what has changed since the request before.
+
+A problem of tens of thousands of flows takes a second to be packed and unpacked; few of its flows, routes and
+capacities change from one cycle to the next. In: snapshots, plans. Out: their differences, and the same snapshots and
+plans made from them on the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from controller.fabric.shortest_paths import CandidatePaths
+from controller.fabric.topology import Fabric, Link, LinkId
+from controller.jobs.spec import JobId
+from controller.planning.messages import Planned
+from controller.planning.problem import Flow, FlowId, Route, Routes, Snapshot
+from controller.shared_map import differing, updated
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """From one snapshot to the next, by kind: None for what has gone."""
+
+    generation: int
+    max_paths: int
+    capacity_bps: Mapping[LinkId, float | None]
+    links: Mapping[LinkId, Link | None]
+    flows: Mapping[JobId, tuple[Flow, ...] | None]
+    routes: Mapping[FlowId, Route | None]
+
+
+NO_SNAPSHOT = Snapshot(0, {}, CandidatePaths(Fabric(), 0), {}, {})
+"""Before the first."""
+
+
+def changes(before: Snapshot, now: Snapshot) -> Changes:
+    same_paths = before.paths is now.paths
+    return Changes(
+        now.generation,
+        now.paths.max_paths,
+        _changed(before.capacity_bps, now.capacity_bps),
+        {} if same_paths else _changed(before.paths.links, now.paths.links),
+        _changed(before.flows, now.flows),
+        _changed(before.routes, now.routes),
+    )
+
+
+def changed(before: Snapshot, found: Changes) -> Snapshot:
+    """The snapshot after these changes. Paths are made anew when links have changed."""
+    paths, capacity_bps = before.paths, {**before.capacity_bps, **found.capacity_bps}
+    if found.links or found.max_paths != paths.max_paths:
+        paths = CandidatePaths(Fabric(links=updated(paths.links, found.links)), found.max_paths)
+    return Snapshot(
+        found.generation,
+        {link: bps for link, bps in capacity_bps.items() if bps is not None},
+        paths,
+        updated(before.flows, found.flows),
+        updated(before.routes, found.routes),
+    )
+
+
+def _changed(before: Mapping[Key, Value], now: Mapping[Key, Value]) -> dict[Key, Value | None]:
+    return {key: value for key, was, value in differing(before, now) if was != value}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChanges:
+    """``planned``: without the routes of its plan. ``routes``: the plan's where they are not those of the request, None
+    where it has none any more."""
+
+    planned: Planned
+    routes: Mapping[FlowId, Route | None]
+
+
+def without_routes(planned: Planned, running: Routes) -> PlannedChanges:
+    """``running``: the routes of the request."""
+    if planned.verdict is None:
+        return PlannedChanges(planned, {})
+    plan = planned.verdict.plan
+    return PlannedChanges(_with(planned, {}), _changed(running, plan.routes))
+
+
+def with_routes(found: PlannedChanges, running: Routes) -> Planned:
+    """As it was before ``without_routes``; its routes share with the running ones what has not changed."""
+    return found.planned if found.planned.verdict is None else _with(found.planned, updated(running, found.routes))
+
+
+def _with(planned: Planned, routes: Routes) -> Planned:
+    assert planned.verdict
+    plan = replace(planned.verdict.plan, routes=routes)
+    return replace(planned, answer=plan, verdict=replace(planned.verdict, plan=plan))

@@ -1,0 +1,228 @@
+"""Plans in a process of its own, so that neither OpenFlow nor the control loop nor the API shares an interpreter with
+the planner.
+
+In: requests of the control loop. Out: their answers, put into its inbox. What passes is differences (``differences``).
+Two threads stand at the controller's end: one sends the newest request, one receives. A process that ends is started
+again; the request that it had is answered by ``NoPlan``. One that cannot even begin is an error of the controller.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from controller.planning import differences
+from controller.planning.differences import NO_SNAPSHOT, Changes, PlannedChanges
+from controller.planning.messages import Answer, Planned, PlanningRequest, SolvePlan
+from controller.planning.newest import Newest
+from controller.planning.plan import NoPlan
+from controller.planning.problem import Routes
+
+log = structlog.get_logger(__name__)
+
+Put = Callable[[Answer], None]
+OnCrash = Callable[[BaseException], None]
+
+
+class Planner(Protocol):
+    """``submit`` never blocks."""
+
+    def submit(self, request: PlanningRequest) -> None: ...
+    def stop(self) -> None: ...
+
+
+MakePlanner = Callable[[Put, OnCrash], Planner]
+
+
+def planning_worker(put: Put, on_crash: OnCrash) -> Planner:
+    """What plans in the process. OR-Tools is imported there only."""
+    from controller.planning.worker import PlanningWorker
+
+    return PlanningWorker(put, on_crash)
+
+
+class PlanningProcess:
+    """Starts the process at once. ``on_crash`` is called with the exception if a thread here fails, or the process
+    before it could take a request. ``begin``: called first in the process, such as to configure logging. ``make``: what
+    plans there. Both are pickled."""
+
+    def __init__(
+        self,
+        put: Put,
+        on_crash: OnCrash,
+        begin: Callable[[], object] | None = None,
+        make: MakePlanner = planning_worker,
+    ) -> None:
+        self._put = put
+        self._on_crash = on_crash
+        self._begin, self._make = begin, make
+        self._child = self._start()
+        self._replaced = threading.Condition()
+        self._stopping = False
+        self._waiting = Newest[PlanningRequest]()
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(run,), name=name, daemon=True)
+            for name, run in (("planning-requests", self._send), ("planning-answers", self._receive))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, request: PlanningRequest) -> None:
+        """A request that waits to be sent is replaced."""
+        self._waiting.put(request)
+
+    def configure(self, begin: Callable[[], object]) -> None:
+        """To be called in the process now, and first in any that is started later."""
+        self._begin = begin
+        with suppress(OSError):  # another process will be started
+            self._child.send(begin)
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Ends the process, whatever it works on."""
+        with self._replaced:
+            self._stopping = True
+            self._replaced.notify()
+        self._waiting.close()
+        self._child.process.kill()
+        for thread in self._threads:
+            thread.join(timeout_s)
+        self._child.process.join(timeout_s)
+
+    def _start(self) -> _Child:
+        return _Child(self._begin, self._make)
+
+    def _guarded(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except BaseException as error:
+            log.exception("planning failed")
+            self._on_crash(error)
+
+    def _send(self) -> None:
+        while (request := self._waiting.take()) is not None:
+            while not self._stopping:
+                child = self._child
+                try:
+                    child.ask(request)
+                    break
+                except OSError:
+                    self._wait_for_another(child)
+
+    def _wait_for_another(self, child: _Child) -> None:
+        with self._replaced:
+            self._replaced.wait_for(lambda: self._stopping or self._child is not child)
+
+    def _receive(self) -> None:
+        while not self._stopping:
+            child = self._child
+            with suppress(EOFError, OSError):
+                while True:
+                    for answer in child.receive():
+                        self._put(answer)
+            if not self._stopping:
+                self._replace(child)
+
+    def _replace(self, child: _Child) -> None:
+        """The process has ended by itself."""
+        child.process.join()
+        why = f"the planning process ended with status {child.process.exitcode}"
+        if not child.began:
+            raise ChildProcessError(f"{why} before it could plan")
+        log.error("the planning process ended; another one is started", status=child.process.exitcode)
+        with self._replaced:
+            if self._stopping:
+                return
+            self._child = self._start()
+            self._replaced.notify()
+        self._put(Planned(NoPlan(child.sent.generation, why)))
+
+
+class _Child:
+    """One process. ``began``: it takes requests. ``sent``: the snapshot of the newest request."""
+
+    def __init__(self, begin: Callable[[], object] | None, make: MakePlanner) -> None:
+        processes = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
+        self._connection, theirs = processes.Pipe()
+        self.process: BaseProcess = processes.Process(
+            target=_work, args=(theirs, begin, make), name="planning", daemon=True
+        )
+        self._sending = threading.Lock()
+        self.began = False
+        self.sent = NO_SNAPSHOT
+        with theirs:
+            self.process.start()
+
+    def ask(self, request: PlanningRequest) -> None:
+        """Raises ``OSError`` when the process has gone."""
+        before, self.sent = self.sent, request.snapshot
+        bare = replace(request, snapshot=NO_SNAPSHOT)
+        self.send(_Packed(bare, differences.changes(before, request.snapshot)))
+
+    def send(self, message: _Packed | Callable[[], object]) -> None:
+        """Raises ``OSError`` when the process has gone."""
+        with self._sending:
+            self._connection.send(message)
+
+    def receive(self) -> list[Answer]:
+        """Waits for an answer, which is dropped unless it is for the newest request. Raises ``EOFError`` or ``OSError``
+        when the process has gone."""
+        found = self._connection.recv()
+        self.began = True
+        if not isinstance(found, PlannedChanges):
+            return [found] if found else []
+        sent = self.sent
+        awaited = found.planned.answer.generation == sent.generation
+        return [differences.with_routes(found, sent.routes)] if awaited else []
+
+
+class _Packed(NamedTuple):
+    """A request without its snapshot, and the difference to that of the request before."""
+
+    request: PlanningRequest
+    changes: Changes
+
+
+def _work(connection: Connection, begin: Callable[[], object] | None, make: MakePlanner) -> None:
+    """The process. It ends when the controller does."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # they reach all processes of a terminal or a unit
+    if begin:
+        begin()
+    running: dict[int, Routes] = {}
+    sending = threading.Lock()
+
+    def put(answer: Answer) -> None:
+        packed: object = answer
+        if isinstance(answer, Planned):
+            generation = answer.answer.generation
+            packed = differences.without_routes(answer, running[generation])
+            for before in [] if answer.repair else [each for each in [*running] if each <= generation]:
+                del running[before]
+        with sending:
+            connection.send(packed)
+
+    planner = make(put, lambda _: os._exit(1))
+    connection.send(None)  # it has begun
+    snapshot = NO_SNAPSHOT
+    while True:
+        try:
+            received: _Packed | Callable[[], object] = connection.recv()
+        except (EOFError, OSError):
+            os._exit(0)  # whatever is being solved
+        if not isinstance(received, _Packed):
+            received()
+            continue
+        snapshot = differences.changed(snapshot, received.changes)
+        if isinstance(received.request, SolvePlan):
+            running[snapshot.generation] = snapshot.routes
+        planner.submit(replace(received.request, snapshot=snapshot))

@@ -1,0 +1,54 @@
+"""The planning process without a process: the same planner, and all that passes is packed, pickled and unpacked."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import TypeVar
+
+from controller.core.messages import Message
+from controller.planning import differences
+from controller.planning.answers import Answers
+from controller.planning.messages import Planned, PlanningRequest, SolvePlan, WorkOutLevels
+from controller.planning.plan import Target
+from controller.planning.problem import Snapshot
+from controller.planning.verdict import levels
+
+Kind = TypeVar("Kind")
+
+
+class FakePlanner:
+    """``targets``: all that there were, by the generation of the cycle that left them."""
+
+    def __init__(self) -> None:
+        self.targets: dict[int, Target] = {}
+        self._answers = Answers()
+        self._sent = self._received = differences.NO_SNAPSHOT
+
+    def answers(self, request: PlanningRequest) -> list[Message]:
+        """To a request of the control loop, at once: a repair, if any, the plan, and the levels of what runs."""
+        there = self._over_there(request.snapshot)
+        draws = request.draws if isinstance(request, WorkOutLevels) else request.limits.ecmp_draws
+        running = levels(there.problem, draws)
+        found: list[Message] = [passed(running)] if running else []
+        if isinstance(request, SolvePlan):
+            received = replace(request, snapshot=there)
+            repaired, problem = self._answers.repair(received)
+            planned = self._answers.plan(received, problem)
+            self.targets |= self._answers.targets
+            found = [self._back(answer, request.snapshot) for answer in (repaired, planned) if answer] + found
+        return found
+
+    def _over_there(self, snapshot: Snapshot) -> Snapshot:
+        changes = differences.changes(self._sent, snapshot)
+        self._sent, self._received = snapshot, differences.changed(self._received, passed(changes))
+        return self._received
+
+    def _back(self, answer: Planned, asked: Snapshot) -> Message:
+        return differences.with_routes(passed(differences.without_routes(answer, self._received.routes)), asked.routes)
+
+
+def passed(message: Kind) -> Kind:
+    """As it arrives in another process."""
+    arrived: Kind = pickle.loads(pickle.dumps(message))
+    return arrived

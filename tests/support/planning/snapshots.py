@@ -1,0 +1,14 @@
+"""Snapshots from problems."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from controller.planning.problem import Problem, Routes, Snapshot
+from controller.planning.verdict import NO_ROUTES
+
+
+def snapshot_of(problem: Problem, generation: int, routes: Routes = NO_ROUTES) -> Snapshot:
+    """``problem``: without running routes."""
+    flows = {job_id: tuple(flows) for job_id, flows in groupby(problem.flows, lambda flow: flow.job_id)}
+    return Snapshot(generation, problem.capacity_bps, problem.paths, flows, routes)
