@@ -35,7 +35,7 @@ from controller.core.messages import Command, Message
 from controller.fabric.messages import LinkSeen, SwitchConnected
 from controller.fabric.topology import Fabric
 from controller.jobs.store import StateStore
-from controller.planning import target, worker
+from controller.planning import answers, target
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan, PlanTimes
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whole
@@ -228,7 +228,7 @@ def dealt_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
 
 def dealing_worker(put: Put, on_crash: OnCrash) -> PlanningWorker:
     """In the planning process."""
-    vars(target)["plan"], vars(worker)["baseline_levels"] = dealt_plan, lambda *_: {}
+    vars(target)["plan"], vars(answers)["baseline_levels"] = dealt_plan, lambda *_: {}
     return PlanningWorker(put, on_crash)
 
 

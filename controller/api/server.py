@@ -31,7 +31,8 @@ from controller.api.lease_tokens import LeaseTokens
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.relay import CallsPerS, Listener, Relay
-from controller.api.services import Services, wake
+from controller.api.services import Services
+from controller.api.waking import wake
 from controller.config import ApiConfig
 from controller.planning.messages import Request
 from controller.private_directory import private_directory

@@ -30,6 +30,7 @@ from controller.api.mapping import duration
 from controller.api.pages import page
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from controller.api.waking import Bursts
 from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.errors import Gone, InvalidInput, NotFound, WrongLeaseToken
 from controller.fabric.topology import Fabric
@@ -75,12 +76,6 @@ def _in_spec(request: pb.RegisterJobRequest | pb.UpdateJobRequest) -> Iterator[N
         raise InvalidInput(tuple(problems)) from None
 
 
-def wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    """Set the event from any thread. A closed loop needs no wake-up."""
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(event.set)
-
-
 UNKNOWN_S = 2.0
 """How long a call waits for a registration that is not known: it may just have begun or ended."""
 
@@ -92,6 +87,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         self._board = board
         self._put = put
         self._tokens = tokens
+        self._replies = Bursts()
         self._waiting: set[asyncio.Event] = set()
         self._stopping = False
         self._long_work = LongWork()
@@ -213,7 +209,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         nothing is given up: its reply is cancelled. Changes happen once they are put."""
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
-        message.reply.add_done_callback(lambda _: wake(loop, answered))
+        message.reply.add_done_callback(lambda _: self._replies.set(loop, answered))
         self._put(message)
         try:
             await self._wait(answered)

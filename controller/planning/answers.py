@@ -1,14 +1,19 @@
 """Answers one request to plan after the other, and keeps what the next one needs.
 
-In: ``SolvePlan``. Out: the repair, when routes are broken, and the plan. The two are asked for apart, and may be by
-different threads.
+In: ``SolvePlan``. Out: the repair, when routes are broken; the plan; the levels of published schemes for the same
+problem. They are asked for apart, and may be by different threads. Where nothing has changed since the request before,
+its plan is the answer again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import structlog
 
-from controller.planning.messages import Planned, PlanningRequest, SolvePlan
+from controller.planning.baselines import baseline_levels
+from controller.planning.messages import Compared, Planned, PlanningRequest, SolvePlan
 from controller.planning.plan import NoPlan, Target
 from controller.planning.planner import repair_first
 from controller.planning.problem import Problem, Routed
@@ -16,13 +21,21 @@ from controller.planning.target import solved
 
 log = structlog.get_logger(__name__)
 
+TRIES = 3
+"""For a plan that was cut short: what else runs on the machine changes, what the planner can find seldom does."""
+
 
 class Answers:
-    """``targets``: by the generation of the cycle that left them; those that the next request may name."""
+    """``targets``: by the generation of the cycle that left them; those that the next request may name. ``repeated``:
+    the latest plan is that of the request before."""
 
     def __init__(self) -> None:
         self.targets: dict[int, Target] = {}
+        self.repeated = False
         self._routed = Routed()
+        self._last: tuple[SolvePlan, Planned] | None = None
+        self._tries = 0
+        self._baselines: Mapping[str, float] | None = None
 
     def repair(self, request: PlanningRequest) -> tuple[Planned | None, Problem]:
         """As ``planner.repair_first``."""
@@ -32,6 +45,11 @@ class Answers:
     def plan(self, request: SolvePlan, problem: Problem) -> Planned:
         """``problem``: that ``repair`` has left. The target that the plan leads to is kept beside the one that the
         request names: the control loop may not take the answer."""
+        again = self._again(request)
+        self.repeated = again is not None
+        if again:
+            return again
+        self._baselines = None
         held = self.targets.get(request.target.generation) if request.target else None
         try:
             planned, target = solved(problem, request.limits, request.min_gain, held, request.snapshot.routes)
@@ -39,4 +57,35 @@ class Answers:
             log.exception("planning failed", generation=problem.generation)
             return Planned(NoPlan(problem.generation, f"planning failed: {type(error).__name__}: {error}"))
         self.targets = {each.left.generation: each for each in (held, target) if each}
+        self._tries = self._tries + 1 if self._last and _same(self._last[0], request) else 1
+        self._last = request, planned
         return planned
+
+    def compare(self, problem: Problem, request: SolvePlan) -> Compared:
+        """Of the latest plan. A comparison is no reason to stop planning."""
+        if self._baselines is None:
+            try:
+                self._baselines = baseline_levels(problem, request.limits)
+            except Exception:
+                log.exception("baselines failed", generation=problem.generation)
+                self._baselines = {}
+        return Compared(problem.generation, self._baselines)
+
+    def _again(self, request: SolvePlan) -> Planned | None:
+        if self._last is None:
+            return None
+        before, planned = self._last
+        plan, judged = planned.answer, planned.verdict
+        if isinstance(plan, NoPlan) or judged is None or planned.target or not _same(before, request):
+            return None
+        if plan.cut_short and self._tries < TRIES:
+            return None
+        plan = replace(plan, generation=request.snapshot.generation)
+        return replace(planned, answer=plan, verdict=replace(judged, plan=plan))
+
+
+def _same(before: SolvePlan, now: SolvePlan) -> bool:
+    """But for the generation."""
+    a, b = before.snapshot, now.snapshot
+    same_network = a.paths is b.paths and a.capacity_bps == b.capacity_bps
+    return same_network and a.flows == b.flows and a.routes == b.routes and replace(before, snapshot=b) == now

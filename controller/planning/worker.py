@@ -10,17 +10,16 @@ interpreter lock while it solves.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import structlog
 
 from controller.planning.answers import Answers
-from controller.planning.baselines import baseline_levels
-from controller.planning.messages import Answer, Compared, PlanningRequest, WorkOutLevels
+from controller.planning.messages import Answer, PlanningRequest, WorkOutLevels
 from controller.planning.newest import Newest
 from controller.planning.plan import Plan
-from controller.planning.problem import PlanLimits, Problem
+from controller.planning.problem import Problem
 from controller.planning.verdict import levels
 
 log = structlog.get_logger(__name__)
@@ -84,10 +83,11 @@ class PlanningWorker:
         planned = self._answers.plan(request, problem)
         answer, judged = planned.answer, planned.verdict
         self._put(planned)
-        if not (request.installs and judged and judged.decision.adopt):  # else those of the plan are known
+        adopted = request.installs and judged and judged.decision.adopt
+        if not (adopted or self._answers.repeated):  # else those of the plan are known, or those of before
             self._put_levels(problem, request.limits.ecmp_draws)
         if isinstance(answer, Plan) and not self._to_plan.waits:
-            self._put(Compared(answer.generation, _baselines(problem, request.limits)))
+            self._put(self._answers.compare(problem, request))
 
     def _put_levels(self, problem: Problem, draws: int) -> None:
         """A problem that contradicts itself has none; what is wrong with it, the plan says."""
@@ -98,12 +98,3 @@ class PlanningWorker:
             return
         if found:
             self._put(found)
-
-
-def _baselines(problem: Problem, limits: PlanLimits) -> Mapping[str, float]:
-    """A comparison is no reason to stop planning."""
-    try:
-        return baseline_levels(problem, limits)
-    except Exception:
-        log.exception("baselines failed", generation=problem.generation)
-        return {}

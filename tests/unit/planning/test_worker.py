@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.planning import planner, target, worker
+from controller.planning import answers, planner, target
 from controller.planning.messages import Compared, Planned, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
@@ -132,7 +132,7 @@ def test_comparisons_that_fail_stop_nothing(
     def defect(*_: object) -> dict[str, float]:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(worker, "baseline_levels", defect)
+    monkeypatch.setattr(answers, "baseline_levels", defect)
     planning.submit(request(1))
     assert inbox.compared.get(timeout=DEADLINE_S).baseline_levels == {}
     planning.submit(request(2))
