@@ -68,9 +68,7 @@ class Requests:
                 return self._set_strategy(message, now)
             case Explain() | WhatIf():
                 intact = s.topology.intact
-                network = Network(
-                    self._derived.snapshot().problem, s.fabric, intact, s.cycle.limits, FabricNames(intact)
-                )
+                network = Network(self._derived.snapshot(), s.fabric, intact, s.cycle.limits, FabricNames(intact))
                 return commands(Analyse(analysis_request(message, network, self._derived.jobs()), message.reply))
 
     def refuse(self, message: Request, error: SignalboxError) -> Effects:

@@ -44,7 +44,7 @@ def analyse_failures(request: AnalyseFailures, progress: Progress = lambda _stag
     pinned = not crossing or any(map(problem.stands, crossing))
     if not pinned:
         planned = answered(plan(problem, replace(network.limits, ecmp_draws=0)))
-        network = replace(network, problem=problem.with_routes(planned.routes))
+        network = replace(network, found=problem.with_routes(planned.routes))
     failures = single_failures(network.fabric, request.kinds, network.intact)
     felt, unfelt = cases(network.problem, network.fabric, failures)
     ends_at = time.monotonic() + request.within_s

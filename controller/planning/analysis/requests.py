@@ -17,7 +17,7 @@ from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.job import Job
 from controller.jobs.spec import JobId
 from controller.planning.demands import OVERHEAD, ideal_communication_s
-from controller.planning.problem import Flow, PlanLimits, Problem, missing_hosts
+from controller.planning.problem import Flow, PlanLimits, Problem, Snapshot, missing_hosts
 
 
 class FailureKind(StrEnum):
@@ -88,14 +88,18 @@ class FabricNames:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """``problem``: with the routes in force. ``intact``: the fabric with what has failed. ``limits``: of each plan that
-    the analysis makes."""
+    """``found``: the problem with the routes in force, or what it is made of: the control loop leaves that to the
+    analysis. ``intact``: the fabric with what has failed. ``limits``: of each plan that the analysis makes."""
 
-    problem: Problem
+    found: Problem | Snapshot
     fabric: Fabric
     intact: Fabric
     limits: PlanLimits
     names: FabricNames
+
+    @property
+    def problem(self) -> Problem:
+        return self.found if isinstance(self.found, Problem) else self.found.problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -21,7 +20,7 @@ PROBLEM = problem_of(leaf_spine(4, 4), demo_flows())
 
 
 @pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Generations for which the planner was called."""
     generations: list[int] = []
 
