@@ -68,6 +68,11 @@ def at_once(*works: Work) -> Effects:
     return Effects(dict.fromkeys(works, Due(float("-inf"), float("-inf"))))
 
 
+def not_before(work: Work, at: float) -> Effects:
+    """Work that waits for nothing but that time."""
+    return Effects({work: Due(at, at)})
+
+
 def when_quiet(work: Work, now: float, quiet_s: float) -> Effects:
     """Work that waits until nothing has asked for it for ``quiet_s`` seconds."""
     return Effects({work: Due(now + quiet_s, now + MAX_DEBOUNCES * quiet_s)})

@@ -11,7 +11,7 @@ from functools import partial
 
 from controller.config import Config, Strategy
 from controller.core.derived import Derived
-from controller.core.effects import NOTHING, Effects, Work, at_once, commands, when_quiet
+from controller.core.effects import NOTHING, Effects, Work, at_once, commands, not_before, when_quiet
 from controller.core.messages import Message, Tick
 from controller.core.phases import Input
 from controller.core.requests import Requests
@@ -37,9 +37,9 @@ from controller.planning.verdict import Levels
 from controller.tables.adoption import installed_hosts
 from controller.tables.messages import Counters, StageDone, SwitchRules
 
-JOBS_QUIET_S = 0.05
-"""Rules for jobs that have changed wait for other changes: of thousands of jobs some change all the time, and each
-change makes several stages of rules."""
+JOBS_REST_S = 0.1
+"""Between rules for jobs that have changed: of thousands of jobs some change all the time, and each change makes
+several stages of rules."""
 
 LINKS_QUIET_S = 0.2
 """Links that come (not those that are lost) wait for others: thousands come when a fabric is found."""
@@ -101,9 +101,9 @@ class Intake:
         return at_once(Work.RULES) | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
     def _jobs_changed(self, now: float) -> Effects:
-        """The plan follows when it is quiet, and rules a little sooner."""
-        quiet_s = self._config.planning.debounce_s
-        return when_quiet(Work.RULES, now, JOBS_QUIET_S) | when_quiet(Work.PLAN, now, quiet_s)
+        """Rules follow at once, if none have just been made, the plan when it is quiet."""
+        rules = not_before(Work.RULES, self._state.wanted_at + JOBS_REST_S)
+        return rules | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
     # ---- the network
 

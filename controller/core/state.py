@@ -5,6 +5,7 @@ What follows from this state is declared in ``derived``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -53,8 +54,8 @@ class State:
     ``jobs``: specs, leases, reported times. ``demand``: what jobs
     really send. ``routes``: the running routes. ``load``: samples of counters, and the measured background.
     ``counters``: which counter counts what. ``cycle``: the planning cycle and the newest plan. ``wanted``: what
-    switches should hold. ``sync``: what every switch holds, and changes under way. ``sending``: confirmed pins and
-    routes, and replies that wait for confirmation. ``losses``: lost links. ``phases``, ``adoption``, ``departures``:
+    switches should hold; ``wanted_at``: when that was derived. ``sync``: what every switch holds, and changes under
+    way. ``sending``: confirmed pins and routes, and replies that wait for confirmation. ``losses``: lost links. ``phases``, ``adoption``, ``departures``:
     how far what is known of the network can be trusted. ``refusals``: packets and connections that were refused."""
 
     strategy: Strategy
@@ -76,6 +77,7 @@ class State:
     adoption: Adoption
     departures: Departures
     refusals: Refusals
+    wanted_at: float = -math.inf
 
     @property
     def fabric(self) -> Fabric:
@@ -97,7 +99,7 @@ class State:
     ) -> None:
         """What switches should hold from ``now`` on. ``counted_links``: per rule that counts the links that its packets
         may use; called when counters are evaluated next."""
-        self.wanted = Wanted(pins, rules)
+        self.wanted, self.wanted_at = Wanted(pins, rules), now
         self.load.routes_changed(now, counted_links)
 
 

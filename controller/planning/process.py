@@ -30,6 +30,9 @@ from controller.planning.problem import Routes
 
 log = structlog.get_logger(__name__)
 
+NICENESS = 10
+"""Of the process: OpenFlow, the control loop and the API have priority where processors are few."""
+
 Put = Callable[[Answer], None]
 OnCrash = Callable[[BaseException], None]
 
@@ -196,6 +199,7 @@ def _work(connection: Connection, begin: Callable[[], object] | None, make: Make
     """The process. It ends when the controller does."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # they reach all processes of a terminal or a unit
+    os.nice(NICENESS)
     if begin:
         begin()
     running: dict[int, Routes] = {}

@@ -146,7 +146,7 @@ def test_a_job_that_goes_before_its_plan_comes_leaves_nothing_behind() -> None:
         assert fabric.solving
         fabric.send(DeregisterJob(JobId("job0")))
     fabric.send(RegisterJob(ring_job("job0", [*ring[:2], "10.0.4.99"])))
-    fabric.run(0.1)
+    fabric.run(0.2)
     assert any(pinned(fabric)), "another job of this name: its flows are counted while a host is missing"
     fabric.solve()
     assert fabric.saved.shares == {}
