@@ -55,8 +55,9 @@ class State:
     really send. ``routes``: the running routes. ``load``: samples of counters, and the measured background.
     ``counters``: which counter counts what. ``cycle``: the planning cycle and the newest plan. ``wanted``: what
     switches should hold; ``wanted_at``: when that was derived. ``sync``: what every switch holds, and changes under
-    way. ``sending``: confirmed pins and routes, and replies that wait for confirmation. ``losses``: lost links. ``phases``, ``adoption``, ``departures``:
-    how far what is known of the network can be trusted. ``refusals``: packets and connections that were refused."""
+    way. ``sending``: confirmed pins and routes, and replies that wait for confirmation. ``losses``: lost links.
+    ``phases``, ``adoption``, ``departures``: how far what is known of the network can be trusted. ``refusals``: packets
+    and connections that were refused."""
 
     strategy: Strategy
     first_strategy: Strategy

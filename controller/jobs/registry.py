@@ -143,7 +143,8 @@ class JobRegistry:
             raise ConcurrentUpdate(text, {"jobId": job.id})
         if spec == job.spec:
             return job
-        reports = among(spec.addresses, self._connections.of(job.id)) if spec.reports_connections else {}
+        kept = spec.reports_connections and spec.transport is job.transport
+        reports = among(spec.addresses, self._connections.of(job.id)) if kept else {}
         self._replace(job, replace(job.registration, spec=spec), job.vitals, quota, links, reports)
         self.reset_measured(job.id)
         return self.jobs[job.id]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from controller.errors import FieldProblem
 from controller.jobs.messages import Connected
-from controller.jobs.spec import JobId
+from controller.jobs.spec import ROCE_PORT, JobId, Transport
 from controller.jobs.subflows import Connection, Connections, Pair
 
 if TYPE_CHECKING:
@@ -78,6 +78,12 @@ def misfits(job: Job, new: Reports, total: int, places: Places) -> Iterator[Fiel
     wrong = [one for one in chain.from_iterable(new.values()) if one.dst_ip not in ours]
     for one in nsmallest(MAX_NAMED, wrong, key=lambda one: (places.get(one, 0), one)):
         yield FieldProblem(f"{path_of(one, places)}.dst", f"{one.dst_ip} is not an address of job '{job.id}'")
+    if job.transport is Transport.ROCE_V2:
+        wrong = [one for one in chain.from_iterable(new.values()) if one.dst_port != ROCE_PORT]
+        for one in nsmallest(MAX_NAMED, wrong, key=lambda one: (places.get(one, 0), one)):
+            yield FieldProblem(
+                f"{path_of(one, places)}.dst_port", f"is {one.dst_port}; RoCEv2 is sent to {ROCE_PORT}, from both ends"
+            )
     if total > MAX_CONNECTIONS:
         yield FieldProblem("connections", f"job '{job.id}' has {total}; at most {MAX_CONNECTIONS} are allowed")
 
@@ -104,18 +110,20 @@ def among(addresses: Set[str], reports: Reports) -> Reports:
     }
 
 
-def by_pair(reports: Reports) -> Connections:
-    """Both directions of every connection, whichever end has reported it."""
+def by_pair(reports: Reports, transport: Transport) -> Connections:
+    """Both directions of every connection, whichever end has reported it. The ends of a RoCEv2 queue pair send from the
+    same port: they derive it from one flow label."""
     found: defaultdict[Pair, set[Connection]] = defaultdict(set)
     for src, src_port, dst, dst_port in chain.from_iterable(reports.values()):
-        found[src, dst].add(Connection(src_port, dst_port))
-        found[dst, src].add(Connection(dst_port, src_port))
+        there = Connection(src_port, dst_port)
+        found[src, dst].add(there)
+        found[dst, src].add(there if transport is Transport.ROCE_V2 else Connection(dst_port, src_port))
     return {pair: tuple(sorted(connections)) for pair, connections in found.items()}
 
 
 def with_connections(job: Job, reports: Reports) -> Job:
     """The same job, having reported these and no others."""
-    return replace(job, dividing=replace(job.dividing, connections=by_pair(reports)))
+    return replace(job, dividing=replace(job.dividing, connections=by_pair(reports, job.transport)))
 
 
 def _either_end(connection: Connected) -> Connected:

@@ -84,6 +84,9 @@ class Dealing(StrEnum):
     COMMON_QUEUE = "common_queue"
 
 
+ROCE_PORT = 4791
+
+
 class Transport(StrEnum):
     """What carries the bytes: where a switch finds the ports that tell subflows apart. ``roce_v2`` is UDP to port 4791
     with the source port as entropy (InfiniBand specification, annex A17)."""

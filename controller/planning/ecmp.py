@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.fabric.topology import LinkId, Path
-from controller.jobs.spec import JobId
+from controller.jobs.spec import ROCE_PORT, JobId
 from controller.planning.efficiency import FabricLoads, Fixed, job_levels, nic_levels
 from controller.planning.plan import EcmpLevel
 from controller.planning.problem import Floats, Flow, FlowId, Ints, Problem, Route, Routes, whole
@@ -31,7 +31,6 @@ _FIRST_DYNAMIC_PORT = 49152
 _DYNAMIC_PORTS = 16384
 """IANA's range of dynamic ports (RFC 6335, section 6)."""
 _UDP = 17
-_ROCE_PORT = 4791
 """RoCEv2 sends from any port to this one, so that switches hash its flows differently."""
 _BLOCK = 512
 """States that are looked at together: few enough for the processor's cache."""
@@ -79,7 +78,7 @@ def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:
     ports = {flow.job_id: _source_port(flow.job_id, seed) for flow in problem.flows}
     flows = [problem.flows[number] for number in hops.flows.tolist()]
     words = [
-        crc32(f"{f.id.src_ip} {f.id.dst_ip} {_UDP} {ports[f.job_id] + f.id.piece} {_ROCE_PORT}".encode()) for f in flows
+        crc32(f"{f.id.src_ip} {f.id.dst_ip} {_UDP} {ports[f.job_id] + f.id.piece} {ROCE_PORT}".encode()) for f in flows
     ]
     five_tuple = np.array(words, np.uint64)
     first = hops.link[hops.start].tolist()

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo
-from controller.jobs.spec import Transport
+from controller.jobs.spec import ROCE_PORT, Transport
 from controller.jobs.subflows import PortClass, exactly
 from controller.planning.problem import FlowId, Route
 from controller.tables.rules import (
@@ -44,7 +44,7 @@ from controller.tables.rules import (
 PIN_PRIORITY = 100
 LEARNING_PRIORITY = 50
 
-ROCE_PORT = exactly(4791)
+_TO_ROCE = exactly(ROCE_PORT)
 
 GroupId = Callable[[PortNo], int]
 
@@ -98,7 +98,7 @@ def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
     if part is None:
         return FlowKey(Table.PINNED, PIN_PRIORITY, match)
     if part.transport is Transport.ROCE_V2:
-        match = match._replace(ip_proto=IP_UDP, src_port=part.ports, dst_port=ROCE_PORT)
+        match = match._replace(ip_proto=IP_UDP, src_port=part.ports, dst_port=_TO_ROCE)
     elif part.answers:
         match = match._replace(ip_proto=IP_TCP, src_port=part.dst_ports, dst_port=part.ports)
     else:

@@ -6,9 +6,10 @@ import pytest
 
 from controller.config import Config, FabricConfig
 from controller.errors import Conflict, InvalidInput, NotFound
-from controller.jobs.messages import Connected, DeregisterJob, RegisterJob, ReportConnections
-from controller.jobs.spec import JobId
+from controller.jobs.messages import Connected, DeregisterJob, RegisterJob, ReportConnections, UpdateJob
+from controller.jobs.spec import JobId, Transport
 from controller.planning.problem import Route
+from controller.tables.rules import IP_UDP
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet
 
@@ -145,6 +146,29 @@ def test_reports_that_cannot_be_are_refused_and_change_nothing(fabric: FakeFabri
     fabric.send(ReportConnections(SECOND, A, connected(PORTS, dst="10.9.9.9")))
     assert isinstance(fabric.replies[-1].value, InvalidInput)
     assert spine(fabric, PORTS[0]) == planned_spine(fabric, "second")
+
+
+def test_queue_pairs_of_roce_send_from_one_port_both_ways_and_to_one(fabric: FakeFabric) -> None:
+    """What TCP connections were reported is none of it: it goes with the transport."""
+    spec = ring_job("first", [A, B], 600, reports_connections=True, max_subflows=2, dealing="even")
+    fabric.send(RegisterJob(spec))
+    report(fabric, "first", PORTS)
+    fabric.send(UpdateJob(spec.model_copy(update={"transport": Transport.ROCE_V2})))
+    fabric.run(1)
+    assert fabric.loop.state.jobs.connections == {}
+    report(fabric, "first", PORTS[:1])
+    refusal = fabric.replies[-1].value
+    assert str(refusal) == "connections.dst_port: is 50001; RoCEv2 is sent to 4791, from both ends"
+    report(fabric, "first", [(40001, 4791), (40003, 4791)])
+    fabric.run(3)
+    crossed = {
+        (src, port): fabric.follow(Packet(src, dst, protocol=IP_UDP, src_port=port, dst_port=4791))
+        for src, dst in ((A, B), (B, A))
+        for port in (40001, 40003)
+    }
+    spines = {ends: path[1] for ends, path in crossed.items() if path}
+    assert spines[A, 40001] == spines[B, 40001] == planned_spine(fabric, "first", 0)
+    assert spines[A, 40003] == spines[B, 40003] != spines[A, 40001]
 
 
 def test_connections_that_take_the_place_of_others_are_a_change_of_the_routes(fabric: FakeFabric) -> None:
