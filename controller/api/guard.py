@@ -210,8 +210,11 @@ def _within(limit: float | None) -> AbstractAsyncContextManager[Any]:
 @asynccontextmanager
 async def _limited(limit: float) -> AsyncIterator[None]:
     async with asyncio.timeout(limit) as running:
-        _LIMIT.set(running)
-        yield
+        before = _LIMIT.set(running)
+        try:
+            yield
+        finally:
+            _LIMIT.reset(before)  # it knows the task, and the task its variables
 
 
 @contextmanager

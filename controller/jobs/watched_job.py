@@ -77,7 +77,7 @@ class WatchedJob:
     ) -> None:
         """``measured``: what it was planned for before a restart. ``announced``: by all jobs, this one among them."""
         self._rows = defaultdict[str, Memo[Sequence[Pair], str, int, Rows]](lambda: Memo(counters.rows))
-        self._to_learn = Memo(self._count_to_learn)
+        self._to_learn = Memo(_count_to_learn)
         self._announced = announced
         self.job = job
         self._windows = PayloadWindows(interval_s, job.transport)
@@ -130,7 +130,7 @@ class WatchedJob:
     @property
     def wants_to_count(self) -> int:
         """Rules that learning takes, if it is wanted."""
-        return self._to_learn(self._announced.version, self.connections) if self._wants_learning else 0
+        return self._to_learn(self._announced.version, self.job, self._announced) if self._wants_learning else 0
 
     def allow_learning(self, allowed: bool) -> bool:
         """Whether learning begins with it."""
@@ -157,33 +157,12 @@ class WatchedJob:
         self._count_pairs()
         self.demand = self._state()
 
-    def _all_pairs(self) -> Sequence[Pair]:
-        """That no other job has announced; of a job that reports its connections those that have any."""
-        mine, owner = self.job.id, self._announced.owner
-        if self.reports_as:
-            return list(self.connections)
-        return [pair for pair in pairs_within(self.job.spec) if owner(pair) in (None, mine)]
-
-    def _count_to_learn(self, _version: int, connections: Connections) -> int:
-        """How many ``_all_pairs`` would find."""
-        if self.reports_as:
-            return len(connections)
-        nics, mine, most = _nics(self.job.spec), self.job.id, count_pairs(self.job.spec)
-        if most <= len(self._announced):
-            return len(self._all_pairs())
-        taken = sum(
-            self._announced.owner((src, dst)) != mine
-            and any(src in addresses and dst in addresses for addresses in nics)
-            for src, dst in self._announced.owned()
-        )
-        return most - taken
-
     def _count_pairs(self) -> None:
         """From now on these pairs are looked at, from the next counters on."""
         known = {**self._declared, **dict.fromkeys(self._seen), **(self._held or {})}
         wanted = dict.fromkeys((*known, *((dst, src) for src, dst in known)))
         if self._learning:
-            wanted |= dict.fromkeys(self._all_pairs())
+            wanted |= dict.fromkeys(_all_pairs(self.job, self._announced))
         if wanted.keys() != set(self.pairs):
             before = {pair: number for number, pair in enumerate(self.pairs)}
             self.pairs = tuple(wanted)
@@ -382,3 +361,24 @@ def levelled(amounts: Mapping[Pair, float], equal: float) -> dict[Pair, float]:
         group.append(pair)
     close()
     return level
+
+
+def _all_pairs(job: Job, announced: Announcements) -> Sequence[Pair]:
+    """That no other job has announced; of a job that reports its connections those that have any."""
+    if job.dividing.owner:
+        return list(job.dividing.connections)
+    return [pair for pair in pairs_within(job.spec) if announced.owner(pair) in (None, job.id)]
+
+
+def _count_to_learn(_version: int, job: Job, announced: Announcements) -> int:
+    """How many ``_all_pairs`` would find."""
+    if job.dividing.owner:
+        return len(job.dividing.connections)
+    nics, most = _nics(job.spec), count_pairs(job.spec)
+    if most <= len(announced):
+        return len(_all_pairs(job, announced))
+    taken = sum(
+        announced.owner((src, dst)) != job.id and any(src in addresses and dst in addresses for addresses in nics)
+        for src, dst in announced.owned()
+    )
+    return most - taken

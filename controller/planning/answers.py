@@ -1,8 +1,8 @@
 """Answers one request to plan after the other, and keeps what the next one needs.
 
-In: ``SolvePlan``. Out: the repair, when routes are broken; the plan; the levels of published schemes for the same
-problem. They are asked for apart, and may be by different threads. Where nothing has changed since the request before,
-its plan is the answer again.
+In: ``SolvePlan``. Out: the repair, when routes are broken; the plan; the levels of the running routes, if those stay,
+and of published schemes for the same problem. They are asked for apart, and may be by different threads. Where nothing
+has changed since the request before, its answers are given again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from controller.planning.plan import NoPlan, Target
 from controller.planning.planner import repair_first
 from controller.planning.problem import Problem, Routed
 from controller.planning.target import solved
+from controller.planning.verdict import Levels, levels
 
 log = structlog.get_logger(__name__)
 
@@ -26,16 +27,15 @@ TRIES = 3
 
 
 class Answers:
-    """``targets``: by the generation of the cycle that left them; those that the next request may name. ``repeated``:
-    the latest plan is that of the request before."""
+    """``targets``: by the generation of the cycle that left them; those that the next request may name."""
 
     def __init__(self) -> None:
         self.targets: dict[int, Target] = {}
-        self.repeated = False
         self._routed = Routed()
         self._last: tuple[SolvePlan, Planned] | None = None
         self._tries = 0
         self._baselines: Mapping[str, float] | None = None
+        self._levels: Levels | None = None
 
     def repair(self, request: PlanningRequest) -> tuple[Planned | None, Problem]:
         """As ``planner.repair_first``."""
@@ -46,10 +46,9 @@ class Answers:
         """``problem``: that ``repair`` has left. The target that the plan leads to is kept beside the one that the
         request names: the control loop may not take the answer."""
         again = self._again(request)
-        self.repeated = again is not None
         if again:
             return again
-        self._baselines = None
+        self._baselines = self._levels = None
         held = self.targets.get(request.target.generation) if request.target else None
         try:
             planned, target = solved(problem, request.limits, request.min_gain, held, request.snapshot.routes)
@@ -60,6 +59,13 @@ class Answers:
         self._tries = self._tries + 1 if self._last and _same(self._last[0], request) else 1
         self._last = request, planned
         return planned
+
+    def running(self, request: SolvePlan, problem: Problem, planned: Planned) -> Levels | None:
+        """After the plan: of the running routes, if they are not the plan's, whose levels are known."""
+        if request.installs and planned.verdict and planned.verdict.decision.adopt:
+            return None
+        self._levels = self._levels or levels_of(problem, request.limits.ecmp_draws)
+        return self._levels and replace(self._levels, generation=problem.generation)
 
     def compare(self, problem: Problem, request: SolvePlan) -> Compared:
         """Of the latest plan. A comparison is no reason to stop planning."""
@@ -89,3 +95,12 @@ def _same(before: SolvePlan, now: SolvePlan) -> bool:
     a, b = before.snapshot, now.snapshot
     same_network = a.paths is b.paths and a.capacity_bps == b.capacity_bps
     return same_network and a.flows == b.flows and a.routes == b.routes and replace(before, snapshot=b) == now
+
+
+def levels_of(problem: Problem, draws: int) -> Levels | None:
+    """A problem that contradicts itself has none; what is wrong with it, the plan says."""
+    try:
+        return levels(problem, draws)
+    except Exception:
+        log.exception("levels failed", generation=problem.generation)
+        return None

@@ -2,16 +2,18 @@
 the planner.
 
 In: requests of the control loop. Out: their answers, put into its inbox. What passes is differences (``differences``).
-Two threads stand at the controller's end: one sends the newest request, one receives. A process that ends is started
-again; the request that it had is answered by ``NoPlan``. One that cannot even begin is an error of the controller.
+Two threads stand at the controller's end: one sends the newest request, one receives. A process that ends, or does not
+answer for minutes, is replaced; the request that it had is answered by ``NoPlan``. If the first one cannot even begin,
+that is an error of the controller.
 """
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
-import signal
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +23,7 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
+from controller import child_signals
 from controller.planning import differences
 from controller.planning.differences import NO_SNAPSHOT, Changes, PlannedChanges
 from controller.planning.messages import Answer, Planned, PlanningRequest, SolvePlan
@@ -32,6 +35,16 @@ log = structlog.get_logger(__name__)
 
 NICENESS = 10
 """Of the process: OpenFlow, the control loop and the API have priority where processors are few."""
+
+RETRY_S = 5.0
+"""Before another process is started where one could not begin."""
+
+STUCK_S = 60.0
+"""Without an answer, beside ``STUCK_LIMITS`` times the time limit of the request: then the process is replaced. Some
+stages before and after the search are not limited: a second at ten thousand flows."""
+STUCK_LIMITS = 20
+
+LOOK_S = 1.0
 
 Put = Callable[[Answer], None]
 OnCrash = Callable[[BaseException], None]
@@ -71,7 +84,7 @@ class PlanningProcess:
         self._begin, self._make = begin, make
         self._child = self._start()
         self._replaced = threading.Condition()
-        self._stopping = False
+        self._stopping = self._replaces = False
         self._waiting = Newest[PlanningRequest]()
         self._threads = [
             threading.Thread(target=self._guarded, args=(run,), name=name, daemon=True)
@@ -94,7 +107,7 @@ class PlanningProcess:
         """Ends the process, whatever it works on."""
         with self._replaced:
             self._stopping = True
-            self._replaced.notify()
+            self._replaced.notify_all()
         self._waiting.close()
         self._child.process.kill()
         for thread in self._threads:
@@ -136,22 +149,28 @@ class PlanningProcess:
                 self._replace(child)
 
     def _replace(self, child: _Child) -> None:
-        """The process has ended by itself."""
-        child.process.join()
-        why = f"the planning process ended with status {child.process.exitcode}"
-        if not child.began:
+        """The process has ended, or is stuck."""
+        why = child.end()
+        if not (child.began or self._replaces):
             raise ChildProcessError(f"{why} before it could plan")
-        log.error("the planning process ended; another one is started", status=child.process.exitcode)
-        with self._replaced:
-            if self._stopping:
-                return
-            self._child = self._start()
-            self._replaced.notify()
+        self._replaces = True
+        log.error("another planning process is started", why=why)
         self._put(Planned(NoPlan(child.sent.generation, why)))
+        with self._replaced:
+            if not child.began:
+                self._replaced.wait_for(lambda: self._stopping, RETRY_S)
+            while not self._stopping and self._child is child:
+                try:
+                    self._child = self._start()
+                except OSError as error:
+                    log.error("no planning process can be started", why=str(error), again_in_s=RETRY_S)
+                    self._replaced.wait_for(lambda: self._stopping, RETRY_S)
+            self._replaced.notify_all()
 
 
 class _Child:
-    """One process. ``began``: it takes requests. ``sent``: the snapshot of the newest request."""
+    """One process. ``began``: it takes requests. ``sent``: the snapshot of the newest request. ``answer_by``: in
+    monotonic seconds, infinite while no answer is due."""
 
     def __init__(self, begin: Callable[[], object] | None, make: MakePlanner) -> None:
         processes = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
@@ -162,12 +181,24 @@ class _Child:
         self._sending = threading.Lock()
         self.began = False
         self.sent = NO_SNAPSHOT
-        with theirs:
+        self.answer_by = math.inf
+        with theirs, child_signals.kept_from_child():
             self.process.start()
+
+    def end(self) -> str:
+        """Returns why it has ended, or has to."""
+        if self.process.is_alive() and time.monotonic() > self.answer_by:
+            self.process.kill()
+            self.process.join()
+            return "the planning process did not answer in time"
+        self.process.join()
+        return f"the planning process ended with status {self.process.exitcode}"
 
     def ask(self, request: PlanningRequest) -> None:
         """Raises ``OSError`` when the process has gone."""
         before, self.sent = self.sent, request.snapshot
+        if isinstance(request, SolvePlan):
+            self.answer_by = time.monotonic() + STUCK_S + STUCK_LIMITS * request.limits.time_limit_s
         bare = replace(request, snapshot=NO_SNAPSHOT)
         self.send(_Packed(bare, differences.changes(before, request.snapshot)))
 
@@ -178,13 +209,18 @@ class _Child:
 
     def receive(self) -> list[Answer]:
         """Waits for an answer, which is dropped unless it is for the newest request. Raises ``EOFError`` or ``OSError``
-        when the process has gone."""
+        when the process has gone, ``TimeoutError`` when the answer is late."""
+        while not self._connection.poll(LOOK_S):
+            if time.monotonic() > self.answer_by:
+                raise TimeoutError
         found = self._connection.recv()
         self.began = True
         if not isinstance(found, PlannedChanges):
             return [found] if found else []
         sent = self.sent
         awaited = found.planned.answer.generation == sent.generation
+        if awaited and not found.planned.repair:
+            self.answer_by = math.inf
         return [differences.with_routes(found, sent.routes)] if awaited else []
 
 
@@ -197,8 +233,7 @@ class _Packed(NamedTuple):
 
 def _work(connection: Connection, begin: Callable[[], object] | None, make: MakePlanner) -> None:
     """The process. It ends when the controller does."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # they reach all processes of a terminal or a unit
+    child_signals.ignore()
     os.nice(NICENESS)
     if begin:
         begin()

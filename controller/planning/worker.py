@@ -15,12 +15,12 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from controller.planning.answers import Answers
+from controller.planning.answers import Answers, levels_of
 from controller.planning.messages import Answer, PlanningRequest, WorkOutLevels
 from controller.planning.newest import Newest
 from controller.planning.plan import Plan
 from controller.planning.problem import Problem
-from controller.planning.verdict import levels
+from controller.planning.verdict import Levels
 
 log = structlog.get_logger(__name__)
 
@@ -78,23 +78,14 @@ class PlanningWorker:
     def _plan(self, due: _Due) -> None:
         request, problem = due
         if isinstance(request, WorkOutLevels):
-            self._put_levels(problem, request.draws)
+            self._put_any(levels_of(problem, request.draws))
             return
         planned = self._answers.plan(request, problem)
-        answer, judged = planned.answer, planned.verdict
         self._put(planned)
-        adopted = request.installs and judged and judged.decision.adopt
-        if not (adopted or self._answers.repeated):  # else those of the plan are known, or those of before
-            self._put_levels(problem, request.limits.ecmp_draws)
-        if isinstance(answer, Plan) and not self._to_plan.waits:
+        self._put_any(self._answers.running(request, problem, planned))
+        if isinstance(planned.answer, Plan) and not self._to_plan.waits:
             self._put(self._answers.compare(problem, request))
 
-    def _put_levels(self, problem: Problem, draws: int) -> None:
-        """A problem that contradicts itself has none; what is wrong with it, the plan says."""
-        try:
-            found = levels(problem, draws)
-        except Exception:
-            log.exception("levels failed", generation=problem.generation)
-            return
+    def _put_any(self, found: Levels | None) -> None:
         if found:
             self._put(found)

@@ -8,11 +8,10 @@ from typing import TypeVar
 
 from controller.core.messages import Message
 from controller.planning import differences
-from controller.planning.answers import Answers
-from controller.planning.messages import Planned, PlanningRequest, SolvePlan, WorkOutLevels
+from controller.planning.answers import Answers, levels_of
+from controller.planning.messages import Planned, PlanningRequest, WorkOutLevels
 from controller.planning.plan import Target
 from controller.planning.problem import Snapshot
-from controller.planning.verdict import levels
 
 Kind = TypeVar("Kind")
 
@@ -28,16 +27,16 @@ class FakePlanner:
     def answers(self, request: PlanningRequest) -> list[Message]:
         """To a request of the control loop, at once: a repair, if any, the plan, and the levels of what runs."""
         there = self._over_there(request.snapshot)
-        draws = request.draws if isinstance(request, WorkOutLevels) else request.limits.ecmp_draws
-        running = levels(there.problem, draws)
-        found: list[Message] = [passed(running)] if running else []
-        if isinstance(request, SolvePlan):
-            received = replace(request, snapshot=there)
-            repaired, problem = self._answers.repair(received)
-            planned = self._answers.plan(received, problem)
-            self.targets |= self._answers.targets
-            found = [self._back(answer, request.snapshot) for answer in (repaired, planned) if answer] + found
-        return found
+        received = replace(request, snapshot=there)
+        repaired, problem = self._answers.repair(received)
+        if isinstance(received, WorkOutLevels):
+            found = levels_of(problem, received.draws)
+            return [passed(found)] if found else []
+        planned = self._answers.plan(received, problem)
+        self.targets |= self._answers.targets
+        found = self._answers.running(received, problem, planned)
+        answers = [self._back(answer, request.snapshot) for answer in (repaired, planned) if answer]
+        return [*answers, *([passed(found)] if found else [])]
 
     def _over_there(self, snapshot: Snapshot) -> Snapshot:
         changes = differences.changes(self._sent, snapshot)

@@ -25,7 +25,7 @@ from tests.support.wire.control_stand_in import Running, running_api
 
 STATUS = "/signalbox.v1.ControllerService/GetStatus"
 HEALTH = "/grpc.health.v1.Health/Watch"
-OF_CALLS = ("Call", "_ServicerContext")
+OF_CALLS = ("Timeout", "Call", "_ServicerContext")
 """Types of objects that there are for every call: ours, and gRPC's."""
 DEADLINE_S = 30.0
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import threading
 import traceback
 from collections import deque
@@ -23,6 +22,7 @@ from typing import Any
 
 import structlog
 
+from controller import child_signals
 from controller.errors import Exhausted, SignalboxError
 from controller.planning.analysis.failures import analyse_failures
 from controller.planning.analysis.job import analyse_job
@@ -101,7 +101,7 @@ class AnalysisWorker:
         receiver, sender = self._processes.Pipe(duplex=False)
         process = self._processes.Process(target=_work, args=(sender, request), name="analysis", daemon=True)
         with receiver:
-            with sender:
+            with sender, child_signals.kept_from_child():
                 process.start()
             while not receiver.poll(CANCELLED_WITHIN_S):
                 if reply.cancelled() or self._stopping:
@@ -121,7 +121,7 @@ class AnalysisWorker:
 
 def _work(sender: Connection, request: AnalysisRequest) -> None:
     """The process: sends the result, the error that the caller should read, or a traceback."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the controller ends this one
+    child_signals.ignore()
     os.nice(NICENESS)
     result: Analysis | SignalboxError | str
     try:

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from controller.config import Strategy
 from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, ReportIterations, UpdateJob
 from controller.jobs.spec import JobId, JobSpec
-from controller.planning.messages import Planned
+from controller.planning.messages import Planned, SetStrategy
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId
 from controller.tables.rules import FlowRule, Prefix
@@ -57,6 +58,20 @@ def test_a_link_that_flaps_all_the_time_does_not_postpone_planning_for_ever() ->
         fabric.plug(Dpid(4), PortNo(4))
         fabric.run(0.1)
     assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
+
+
+@pytest.mark.parametrize("strategy", [Strategy.SHADOW, Strategy.PLANNED])
+def test_a_job_that_registers_again_as_it_was_has_its_level_again(strategy: Strategy) -> None:
+    """Its flows stay within a leaf, so that no plan pins any; and the planner is asked what it was asked before."""
+    fabric = FakeFabric()
+    started(fabric)
+    fabric.send(SetStrategy(strategy))
+    for _ in range(2):
+        fabric.send(RegisterJob(ring_job("near", ["10.0.1.1", "10.0.1.2"])))
+        fabric.run(3)
+        assert fabric.status.jobs[JobId("near")].level == 1
+        fabric.send(DeregisterJob(JobId("near")))
+        fabric.run(3)
 
 
 def test_times_measured_on_routes_that_have_changed_are_forgotten_and_no_others() -> None:

@@ -6,12 +6,15 @@ import multiprocessing
 import os
 import queue
 import signal
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from controller.planning import process
 from controller.planning.messages import Answer, Compared, Planned, PlanningRequest, SolvePlan
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
@@ -54,8 +57,8 @@ def start(inbox: Inbox) -> Iterator[Start]:
         return started[-1]
 
     yield begin
-    for process in started:
-        process.stop()
+    for each in started:
+        each.stop()
 
 
 def request(generation: int, routes: Routes = NO_ROUTES) -> SolvePlan:
@@ -114,6 +117,83 @@ def test_a_process_that_dies_is_started_again_and_told_everything(start: Start, 
     assert inbox.crashes.empty()
 
 
+class Silent(Fatal):
+    """Does not answer requests of an odd generation."""
+
+    def submit(self, request: PlanningRequest) -> None:
+        if request.snapshot.generation % 2 == 0:
+            super().submit(request)
+
+
+def test_a_process_that_does_not_answer_is_replaced(
+    start: Start, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "LOOK_S", 0.05)
+    planning = start(make=Silent)
+    for generation in (2, 4):
+        planning.submit(request(generation))
+        assert inbox.planned().answer.generation == generation
+        with monkeypatch.context() as patch:
+            patch.setattr(process, "STUCK_S", 0.0)
+            patch.setattr(process, "STUCK_LIMITS", 0)
+            planning.submit(request(generation + 1))
+            assert inbox.planned().answer == NoPlan(generation + 1, "the planning process did not answer in time")
+    assert inbox.crashes.empty()
+
+
+def test_where_no_other_process_can_be_started_it_is_tried_again(
+    start: Start, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planning = start(make=Fatal)
+    planning.submit(request(2))
+    inbox.planned()
+    child, failures = process._Child, iter([OSError("too many open files")])
+
+    def sometimes(*arguments: Any) -> Any:
+        for failure in failures:
+            raise failure
+        return child(*arguments)
+
+    monkeypatch.setattr(process, "_Child", sometimes)
+    monkeypatch.setattr(process, "RETRY_S", 0.05)
+    for generation in (3, 4):
+        planning.submit(request(generation))
+        assert inbox.planned().answer.generation == generation
+    assert inbox.crashes.empty()
+
+
+def test_a_replacement_that_dies_before_it_begins_is_replaced(
+    start: Start, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "RETRY_S", 0.05)
+    planning = start(make=Fatal)
+    planning.submit(request(2))
+    inbox.planned()
+    killed = set[int | None]()
+    for _ in range(3):
+        while not (alive := [one for one in multiprocessing.active_children() if one.pid not in killed]):
+            time.sleep(0.01)
+        killed.add(alive[0].pid)
+        alive[0].kill()
+        assert isinstance(inbox.planned().answer, NoPlan)
+    planning.submit(request(4))
+    assert inbox.planned().answer.generation == 4
+    assert inbox.crashes.empty()
+
+
+def test_what_is_sent_to_all_processes_of_a_unit_is_for_the_controller(start: Start, inbox: Inbox) -> None:
+    """Also before the process has begun."""
+    planning = start(make=Fatal)
+    (child,) = multiprocessing.active_children()
+    assert child.pid
+    for generation in (2, 4):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(child.pid, number)
+        planning.submit(request(generation))
+        assert inbox.planned().answer.generation == generation
+    assert child.is_alive()
+
+
 def broken(_: Put, __: OnCrash) -> Planner:
     raise ImportError("there is no solver")
 
@@ -142,8 +222,8 @@ def test_how_the_process_is_configured_counts_for_the_next_one_too(start: Start,
 
 def test_stopping_ends_the_process_whatever_it_does(start: Start) -> None:
     planning = start()
-    (process,) = multiprocessing.active_children()
+    (child,) = multiprocessing.active_children()
     planning.submit(request(1))
     planning.stop()
     planning.stop()
-    assert process.exitcode == -signal.SIGKILL
+    assert child.exitcode == -signal.SIGKILL
