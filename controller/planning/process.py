@@ -2,9 +2,9 @@
 the planner.
 
 In: requests of the control loop. Out: their answers, put into its inbox. What passes is differences (``differences``).
-Two threads stand at the controller's end: one sends the newest request, one receives. A process that ends, or does not
-answer for minutes, is replaced; the request that it had is answered by ``NoPlan``. If the first one cannot even begin,
-that is an error of the controller.
+Two threads stand at the controller's end: one sends the newest request, one receives. A process that ends is replaced,
+and the next one gets the request that it had; of a request on which two have ended, or on which one has worked for
+minutes, the answer is ``NoPlan``. If the first one cannot even begin, that is an error of the controller.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ class PlanningProcess:
         self._child = self._start()
         self._replaced = threading.Condition()
         self._stopping = self._replaces = False
+        self._again: PlanningRequest | None = None
         self._waiting = Newest[PlanningRequest]()
         self._threads = [
             threading.Thread(target=self._guarded, args=(run,), name=name, daemon=True)
@@ -98,10 +99,10 @@ class PlanningProcess:
         self._waiting.put(request)
 
     def configure(self, begin: Callable[[], object]) -> None:
-        """To be called in the process now, and first in any that is started later."""
+        """To be called in the process now, and first in any that is started later. Does not wait for a process that
+        does not read."""
         self._begin = begin
-        with suppress(OSError):  # another process will be started
-            self._child.send(begin)
+        threading.Thread(target=self._child.configure, args=(begin,), name="planning-configure", daemon=True).start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Ends the process, whatever it works on."""
@@ -150,12 +151,18 @@ class PlanningProcess:
 
     def _replace(self, child: _Child) -> None:
         """The process has ended, or is stuck."""
+        stuck = child.stuck
         why = child.end()
         if not (child.began or self._replaces):
             raise ChildProcessError(f"{why} before it could plan")
         self._replaces = True
         log.error("another planning process is started", why=why)
-        self._put(Planned(NoPlan(child.sent.generation, why)))
+        request = child.asked
+        if request and (stuck or request is self._again):
+            self._put(Planned(NoPlan(request.snapshot.generation, why)))
+        elif request:
+            self._again = request
+            self._waiting.put_back(request)
         with self._replaced:
             if not child.began:
                 self._replaced.wait_for(lambda: self._stopping, RETRY_S)
@@ -169,8 +176,8 @@ class PlanningProcess:
 
 
 class _Child:
-    """One process. ``began``: it takes requests. ``sent``: the snapshot of the newest request. ``answer_by``: in
-    monotonic seconds, infinite while no answer is due."""
+    """One process. ``began``: it takes requests. ``asked``: the newest request, None once it is answered.
+    ``answer_by``: in monotonic seconds, infinite while no answer is due."""
 
     def __init__(self, begin: Callable[[], object] | None, make: MakePlanner) -> None:
         processes = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
@@ -180,14 +187,20 @@ class _Child:
         )
         self._sending = threading.Lock()
         self.began = False
-        self.sent = NO_SNAPSHOT
+        self.asked: PlanningRequest | None = None
+        self._sent = NO_SNAPSHOT
         self.answer_by = math.inf
         with theirs, child_signals.kept_from_child():
             self.process.start()
 
+    @property
+    def stuck(self) -> bool:
+        """Its answer is late."""
+        return self.process.is_alive() and time.monotonic() > self.answer_by
+
     def end(self) -> str:
         """Returns why it has ended, or has to."""
-        if self.process.is_alive() and time.monotonic() > self.answer_by:
+        if self.stuck:
             self.process.kill()
             self.process.join()
             return "the planning process did not answer in time"
@@ -196,11 +209,16 @@ class _Child:
 
     def ask(self, request: PlanningRequest) -> None:
         """Raises ``OSError`` when the process has gone."""
-        before, self.sent = self.sent, request.snapshot
+        self.asked, before, self._sent = request, self._sent, request.snapshot
         if isinstance(request, SolvePlan):
             self.answer_by = time.monotonic() + STUCK_S + STUCK_LIMITS * request.limits.time_limit_s
         bare = replace(request, snapshot=NO_SNAPSHOT)
         self.send(_Packed(bare, differences.changes(before, request.snapshot)))
+
+    def configure(self, begin: Callable[[], object]) -> None:
+        """One that has gone is replaced by one that begins with it."""
+        with suppress(OSError):
+            self.send(begin)
 
     def send(self, message: _Packed | Callable[[], object]) -> None:
         """Raises ``OSError`` when the process has gone."""
@@ -217,10 +235,10 @@ class _Child:
         self.began = True
         if not isinstance(found, PlannedChanges):
             return [found] if found else []
-        sent = self.sent
+        sent = self._sent
         awaited = found.planned.answer.generation == sent.generation
         if awaited and not found.planned.repair:
-            self.answer_by = math.inf
+            self.asked, self.answer_by = None, math.inf
         return [differences.with_routes(found, sent.routes)] if awaited else []
 
 

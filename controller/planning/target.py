@@ -256,4 +256,7 @@ class _Way:
                 proven = (self._aim.bound, *sorted(bounds.job.values(), reverse=True)[1:])
             return Routings([draft(self._problem, "target", routes)], bounds, proven)
 
-        return judged(self._problem, self._limits, drafts)
+        answer = judged(self._problem, self._limits, drafts)
+        if isinstance(answer, NoPlan):
+            return answer
+        return replace(answer, cut_short=answer.cut_short or self._aim.cut_short)

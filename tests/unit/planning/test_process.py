@@ -104,7 +104,9 @@ class Fatal:
     def stop(self) -> None: ...
 
 
-def test_a_process_that_dies_is_started_again_and_told_everything(start: Start, inbox: Inbox) -> None:
+def test_a_request_on_which_two_processes_die_has_no_plan_and_the_next_is_told_everything(
+    start: Start, inbox: Inbox
+) -> None:
     planning = start(make=Fatal)
     flows = len(demo_flows())
     for generation in (2, 3, 4, 5, 6):
@@ -115,6 +117,21 @@ def test_a_process_that_dies_is_started_again_and_told_everything(start: Start, 
         died = f"the planning process ended with status {-signal.SIGKILL}"
         assert answer.reason == (died if generation % 2 else f"of {flows} flows")
     assert inbox.crashes.empty()
+
+
+def test_the_request_of_a_process_that_dies_is_answered_by_the_next(start: Start, inbox: Inbox) -> None:
+    planning = start(make=Silent)
+    planning.submit(request(2))
+    assert inbox.planned().answer.generation == 2
+    planning.submit(request(3))
+    (child,) = multiprocessing.active_children()
+    assert child.pid
+    os.kill(child.pid, signal.SIGSTOP)
+    planning.submit(request(4))
+    os.kill(child.pid, signal.SIGKILL)
+    answer = inbox.planned().answer
+    assert isinstance(answer, NoPlan)
+    assert (answer.generation, answer.reason) == (4, f"of {len(demo_flows())} flows")
 
 
 class Silent(Fatal):
@@ -170,12 +187,11 @@ def test_a_replacement_that_dies_before_it_begins_is_replaced(
     planning.submit(request(2))
     inbox.planned()
     killed = set[int | None]()
-    for _ in range(3):
+    for _ in range(3):  # none of them has a request
         while not (alive := [one for one in multiprocessing.active_children() if one.pid not in killed]):
             time.sleep(0.01)
         killed.add(alive[0].pid)
         alive[0].kill()
-        assert isinstance(inbox.planned().answer, NoPlan)
     planning.submit(request(4))
     assert inbox.planned().answer.generation == 4
     assert inbox.crashes.empty()
