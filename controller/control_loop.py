@@ -125,7 +125,7 @@ class ControlLoop:
                 s.wanted = s.wanted._replace(rules=d.adopting_rules())
             else:
                 rules = d.rules_and_unknown() if now < s.adoption.unknown_kept_until else d.rules()
-                s.want(d.pins(), rules, d.counted_links.later(), now)
+                s.want(d.jobs(), d.pins(), rules, d.counted_links.later(), now)
                 d.flows()  # the next plan's, of the jobs that have changed: all at once would take long
         return self._stage(now)
 

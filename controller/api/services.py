@@ -338,6 +338,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return convert.strategy_message(done)
 
     async def Explain(self, request: pb.ExplainRequest, _: Context) -> pb.ExplainResponse:  # noqa: N802
+        self._job(request.job_id)
         return convert_analysis.explain_message(await self._ask(Explain(JobId(request.job_id))))
 
     async def WhatIf(self, request: pb.WhatIfRequest, _: Context) -> pb.WhatIfResponse:  # noqa: N802

@@ -212,8 +212,9 @@ class Routes:
         sent = self._tokens.position(stream, token)
 
         def changed() -> bool:
-            job = self._board.status.jobs.get(JobId(job_id))
-            return job is None or (job.uid, job.routes_generation) != (uid, sent)
+            status = self._board.status
+            job = status.jobs.get(JobId(job_id))
+            return job is None or job.uid != uid or (job.routes_generation != sent and _known(job, status))
 
         with self._publications.heard(changed) as published:
             while True:
@@ -223,7 +224,7 @@ class Routes:
                 if job is None or job.uid != uid:
                     if error := self._ended(job_id, uid):
                         raise error
-                elif job.routes_generation != sent:
+                elif job.routes_generation != sent and _known(job, status):
                     sent = job.routes_generation
                     await self._large.write(write, await self._message(stream, job, status))
                 await wait(published)
@@ -245,6 +246,11 @@ class Routes:
         while self._shared_bytes > SHARED_ROUTES_BYTES:
             self._shared_bytes -= len(self._shared.pop(next(iter(self._shared))))
         return encoded
+
+
+def _known(job: JobStatus, status: Status) -> bool:
+    """Not before it is known what switches hold: after a restart they may hold the job's pins."""
+    return bool(job.routes_generation) or not status.adopting
 
 
 def _encoded(token: str, job: JobStatus, status: Status) -> bytes:

@@ -143,7 +143,7 @@ class Derived:
             self.host_alarms(),
         )
         self.status: Callable[[Mapping[AlarmKey, Alarm]], Status] = lambda alarms: status(
-            s, self.job_statuses(), self.told_demands(), self.background(), alarms
+            s, self.jobs(), self.job_statuses(), self.told_demands(), self.background(), alarms
         )
 
 

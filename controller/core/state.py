@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from controller.config import Config, Strategy
@@ -23,9 +24,12 @@ from controller.fabric.link_load import LinkLoad
 from controller.fabric.recent_uses import UsesOf
 from controller.fabric.topology import Dpid, Fabric, Port, Switch
 from controller.fabric.topology_state import DeclaredHost, TopologySettings, TopologyState
+from controller.jobs.job import Job
 from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import SavedState
 from controller.jobs.registry import JobRegistry
+from controller.jobs.spec import JobId
+from controller.shared_map import differing
 from controller.tables.counters import CounterIntake
 from controller.tables.pins import PinSet
 from controller.tables.rules import RuleSet
@@ -40,11 +44,18 @@ MAX_NAMED = 16
 
 
 class Wanted(NamedTuple):
-    """What switches should hold, as last derived, less the next hops that have been lost since. ``pins``: those that
-    ``rules`` were derived from."""
+    """What switches should hold, as last derived, less the next hops that have been lost since. ``jobs``, ``pins``:
+    those that ``rules`` were derived from."""
 
+    jobs: Mapping[JobId, Job]
     pins: PinSet
     rules: Mapping[Dpid, RuleSet]
+
+    def not_followed(self, jobs: Mapping[JobId, Job]) -> frozenset[Dpid]:
+        """The switches with pins of jobs that have gone or changed since."""
+        changed = [job_id for job_id, was, _ in differing(self.jobs, jobs) if was]
+        pins = chain.from_iterable(self.pins.of.get(job_id, ()) for job_id in changed)
+        return frozenset(link.dpid for pin in pins for link in pin.path or ())
 
 
 @dataclass(slots=True)
@@ -96,11 +107,16 @@ class State:
         return self.cycle.adopted and not self.wanted.pins.fallen
 
     def want(
-        self, pins: PinSet, rules: Mapping[Dpid, RuleSet], counted_links: Callable[[], UsesOf], now: float
+        self,
+        jobs: Mapping[JobId, Job],
+        pins: PinSet,
+        rules: Mapping[Dpid, RuleSet],
+        counted_links: Callable[[], UsesOf],
+        now: float,
     ) -> None:
         """What switches should hold from ``now`` on. ``counted_links``: per rule that counts the links that its packets
         may use; called when counters are evaluated next."""
-        self.wanted, self.wanted_at = Wanted(pins, rules), now
+        self.wanted, self.wanted_at = Wanted(jobs, pins, rules), now
         self.load.routes_changed(now, counted_links)
 
 
@@ -134,7 +150,7 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
         load=load,
         counters=CounterIntake(load, demand.counters),
         cycle=PlanningCycle(config.planning, routes),
-        wanted=Wanted(PinSet({}), {}),
+        wanted=Wanted({}, PinSet({}), {}),
         sync=sync,
         sending=Sending(sync, topology, phases),
         losses=LinkLosses(),

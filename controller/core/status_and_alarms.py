@@ -40,17 +40,19 @@ _LLDP_KINDS = {
 
 def status(
     s: State,
+    wanted_for: Mapping[JobId, Job],
     jobs: Mapping[JobId, JobStatus],
     demands: Mapping[JobId, JobDemand],
     background_bps: Mapping[LinkId, float],
     alarms: Mapping[AlarmKey, Alarm],
 ) -> Status:
-    """Everything that others may see, as of now. ``jobs``, ``demands``, ``alarms``: of jobs as they are on disk."""
+    """Everything that others may see, as of now. ``wanted_for``: the jobs that rules are to follow from. ``jobs``,
+    ``demands``, ``alarms``: of jobs as they are on disk."""
     return Status(
         fabric=s.fabric,
         strategy=s.saved_strategy,
         adopting=s.phases.adopting,
-        switches=_switches(s.sync, s.fabric),
+        switches=_switches(s.sync, s.fabric, s.wanted.not_followed(wanted_for)),
         links=s.load.figures(s.fabric, background_bps),
         jobs=jobs,
         job_ends=s.jobs.ends.certain,
@@ -80,9 +82,10 @@ def status(
     )
 
 
-def _switches(sync: SwitchSync, fabric: Fabric) -> dict[Dpid, SwitchStatus]:
+def _switches(sync: SwitchSync, fabric: Fabric, late: frozenset[Dpid]) -> dict[Dpid, SwitchStatus]:
+    """``late``: the rules that these should hold are not derived yet."""
     foreign = sync.foreign
-    refusing = {dpid for dpid, _ in sync.refused}
+    refusing = {dpid for dpid, _ in sync.refused} | late
     return {
         dpid: SwitchStatus(
             in_sync=dpid in sync.settled and dpid not in refusing,

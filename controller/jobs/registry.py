@@ -52,7 +52,7 @@ from controller.jobs.reported_connections import (
     path_of,
     with_connections,
 )
-from controller.jobs.spec import JobId, JobSpec
+from controller.jobs.spec import JobId, JobSpec, same_traffic
 from controller.jobs.subflows import Dividing, Pair
 from controller.shared_map import SharedMap, updated
 
@@ -146,7 +146,8 @@ class JobRegistry:
         kept = spec.reports_connections and spec.transport is job.transport
         reports = among(spec.addresses, self._connections.of(job.id)) if kept else {}
         self._replace(job, replace(job.registration, spec=spec), job.vitals, quota, links, reports)
-        self.reset_measured(job.id)
+        if not same_traffic(spec, job.spec):
+            self.reset_measured(job.id)
         return self.jobs[job.id]
 
     def deregister(

@@ -304,3 +304,11 @@ def oversized(spec: Any) -> Iterator[FieldProblem]:
     for path, what, count, limit in (*alone, *summed):
         if count > limit:
             yield FieldProblem(path, f"at most {limit} {what} are allowed (given: {count})")
+
+
+NOT_TRAFFIC = ("lease_s", "max_subflows", "dealing")
+
+
+def same_traffic(one: JobSpec, other: JobSpec) -> bool:
+    """Whether what was measured of one is of the other too."""
+    return one.model_copy(update={name: getattr(other, name) for name in NOT_TRAFFIC}) == other

@@ -82,7 +82,7 @@ class PlanningProcess:
         self._put = put
         self._on_crash = on_crash
         self._begin, self._make = begin, make
-        self._child = self._start()
+        self._child = _Child(begin, make)
         self._replaced = threading.Condition()
         self._stopping = self._replaces = False
         self._again: PlanningRequest | None = None
@@ -114,9 +114,6 @@ class PlanningProcess:
         for thread in self._threads:
             thread.join(timeout_s)
         self._child.process.join(timeout_s)
-
-    def _start(self) -> _Child:
-        return _Child(self._begin, self._make)
 
     def _guarded(self, run: Callable[[], None]) -> None:
         try:
@@ -167,8 +164,11 @@ class PlanningProcess:
             if not child.began:
                 self._replaced.wait_for(lambda: self._stopping, RETRY_S)
             while not self._stopping and self._child is child:
+                begin = self._begin
                 try:
-                    self._child = self._start()
+                    self._child = _Child(begin, self._make)
+                    if self._begin and self._begin is not begin:
+                        self._child.configure(self._begin)
                 except OSError as error:
                     log.error("no planning process can be started", why=str(error), again_in_s=RETRY_S)
                     self._replaced.wait_for(lambda: self._stopping, RETRY_S)

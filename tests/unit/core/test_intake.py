@@ -218,3 +218,21 @@ def pinned(fabric: FakeFabric) -> Iterator[FlowKey]:
     """Entries of pins, on any switch."""
     for switch in fabric.switches.values():
         yield from (key for key in switch.flows if key.table == Table.PINNED and key.match.ipv4_src)
+
+
+def test_switches_are_out_of_sync_until_the_pins_of_jobs_that_have_gone_are_taken_away() -> None:
+    """Which waits a moment, when rules have just been made for another job."""
+    fabric = FakeFabric(leaves=4, spines=2, hosts_per_leaf=1)
+    start(fabric)
+    for number, leaves in enumerate(((1, 2), (3, 4))):
+        fabric.send(RegisterJob(ring_job(f"job{number}", [f"10.0.{leaf}.1" for leaf in leaves])))
+    fabric.run(3)
+    assert all(switch.in_sync for switch in fabric.status.switches.values())
+    fabric.send(DeregisterJob(JobId("job0")))
+    fabric.send(DeregisterJob(JobId("job1")))
+    out_of_sync = {dpid for dpid, switch in fabric.status.switches.items() if not switch.in_sync}
+    assert {Dpid(3), Dpid(4)} <= out_of_sync, "where the pins of the second job are"
+    assert not {Dpid(1), Dpid(2)} & out_of_sync
+    fabric.run(0.3)
+    assert all(switch.in_sync for switch in fabric.status.switches.values())
+    assert fabric.status.pins == 0

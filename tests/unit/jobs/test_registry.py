@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from controller.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
@@ -279,6 +281,16 @@ def test_an_update_frees_pairs_and_takes_others(registry: JobRegistry) -> None:
         update(registry, ring("a", (1, 2, 3)))
     deregister(registry, A)
     register(registry, ring("c", (1, 2, 4)), now=0.0)
+
+
+@pytest.mark.parametrize("other", [{"lease_s": 99.0}, {"max_subflows": 2}, {"dealing": "even"}])
+def test_measured_times_outlive_an_update_of_what_they_do_not_follow_from(
+    registry: JobRegistry, other: dict[str, Any]
+) -> None:
+    register(registry, ring(), now=0.0)
+    registry.jobs[A].vitals.reported = registry.jobs[A].vitals.reported._replace(recent_communication_s=(0.5,))
+    assert update(registry, ring(**other)).vitals.reported.recent_communication_s == (0.5,)
+    assert not update(registry, ring(hosts=(1, 2), **other)).vitals.reported.recent_communication_s
 
 
 def test_an_update_that_is_refused_changes_nothing(registry: JobRegistry) -> None:
