@@ -140,7 +140,8 @@ class JobServiceServicer:
 
     def ReportIterations(self, request, context):
         """How long iterations really took; the measured efficiency of the job comes from here. An iteration that was
-        reported before is ignored, so a report may be repeated.
+        reported before is ignored, so a report may be repeated. Reports are not saved: a controller that has started again
+        begins with the next index it is told. A report does not renew the lease.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,8 +156,8 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchRoutes(self, request, context):
-        """The routes of one registration now, and again whenever they change on the switches. Ends with NOT_FOUND when the
-        registration ends; the reason says how.
+        """The routes of one registration as soon as it is known what switches hold, and again whenever they change there. Ends
+        with NOT_FOUND when the registration ends; the reason says how.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
