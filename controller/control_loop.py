@@ -73,7 +73,8 @@ class ControlLoop:
 
     def status(self, now: float) -> Status:
         """Everything that others may see."""
-        return self.derived.status(self._alarm_times.dated(self.derived.alarms(now), now))
+        rules_due = Work.RULES in self._pending.due
+        return self.derived.status(self._alarm_times.dated(self.derived.alarms(now), now), rules_due)
 
     def _take(self, messages: Iterable[Message], now: float) -> tuple[Command, ...]:
         effects = NOTHING

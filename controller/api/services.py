@@ -131,8 +131,8 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
             raise not_found(own_ends(caller, status.job_ends), JobId(job_id), uid, id_in_use=seen)
         return job
 
-    def _ended(self, job_id: str, uid: str) -> NotFound | None:
-        """How the registration ended; None while that is not certain."""
+    def _ended(self, job_id: str, uid: str | None = None) -> NotFound | None:
+        """How the registration ended, or the latest one; None while that is not certain."""
         status = self._status
         ends = own_ends(CALLER.get(), status.job_ends)
         error = not_found(ends, JobId(job_id), uid, id_in_use=JobId(job_id) in status.jobs)
@@ -338,8 +338,10 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return convert.strategy_message(done)
 
     async def Explain(self, request: pb.ExplainRequest, _: Context) -> pb.ExplainResponse:  # noqa: N802
-        self._job(request.job_id)
-        return convert_analysis.explain_message(await self._ask(Explain(JobId(request.job_id))))
+        try:
+            return convert_analysis.explain_message(await self._ask(Explain(JobId(request.job_id))))
+        except NotFound as error:
+            raise self._ended(request.job_id) or error from None
 
     async def WhatIf(self, request: pb.WhatIfRequest, _: Context) -> pb.WhatIfResponse:  # noqa: N802
         return convert_analysis.what_if_message(await self._ask(convert_analysis.what_if_request(request)))

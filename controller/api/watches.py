@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures.thread  # noqa: F401  (asyncio would import it at the first call of to_thread)
 import functools
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Generic, TypeVar
@@ -199,6 +200,7 @@ class Routes:
         self._ended = ended
         self._publications = Publications(board, ROUTES_SPACING_S)
         self._tokens = ResumeTokens()
+        self._since = time.time()
         self._shared: dict[str, bytes] = {}
         self._shared_bytes = 0
 
@@ -214,7 +216,7 @@ class Routes:
         def changed() -> bool:
             status = self._board.status
             job = status.jobs.get(JobId(job_id))
-            return job is None or job.uid != uid or (job.routes_generation != sent and _known(job, status))
+            return job is None or job.uid != uid or (job.routes_generation != sent and self._known(job, status))
 
         with self._publications.heard(changed) as published:
             while True:
@@ -224,10 +226,14 @@ class Routes:
                 if job is None or job.uid != uid:
                     if error := self._ended(job_id, uid):
                         raise error
-                elif job.routes_generation != sent and _known(job, status):
+                elif job.routes_generation != sent and self._known(job, status):
                     sent = job.routes_generation
                     await self._large.write(write, await self._message(stream, job, status))
                 await wait(published)
+
+    def _known(self, job: JobStatus, status: Status) -> bool:
+        """Of a job from before a restart not before it is known what switches hold: they may hold its pins."""
+        return bool(job.routes_generation) or not status.adopting or job.registration.registered_at > self._since
 
     async def _message(self, stream: str, job: JobStatus, status: Status) -> bytes:
         """Encoded once for all watchers who ask while it is."""
@@ -246,11 +252,6 @@ class Routes:
         while self._shared_bytes > SHARED_ROUTES_BYTES:
             self._shared_bytes -= len(self._shared.pop(next(iter(self._shared))))
         return encoded
-
-
-def _known(job: JobStatus, status: Status) -> bool:
-    """Not before it is known what switches hold: after a restart they may hold the job's pins."""
-    return bool(job.routes_generation) or not status.adopting
 
 
 def _encoded(token: str, job: JobStatus, status: Status) -> bytes:

@@ -75,7 +75,7 @@ class Derived:
     ``levels``, ``phase_levels``: of the jobs all of whose running routes stand (``tables.pins``).
     ``unsaved``: the jobs whose latest change is not on disk; ``told_jobs``, ``told_demands``, ``told_missing``: of
     those as before it (``core.told``).
-    ``alarms`` are without their times; ``status`` takes them dated."""
+    ``alarms`` are without their times; ``status`` takes them dated, and whether rules are to be derived anew."""
 
     def __init__(self, config: Config, s: State) -> None:
         max_paths = config.planning.max_paths
@@ -142,8 +142,13 @@ class Derived:
             self.demand_alarms(),
             self.host_alarms(),
         )
-        self.status: Callable[[Mapping[AlarmKey, Alarm]], Status] = lambda alarms: status(
-            s, self.jobs(), self.job_statuses(), self.told_demands(), self.background(), alarms
+        self.status: Callable[[Mapping[AlarmKey, Alarm], bool], Status] = lambda alarms, rules_due: status(
+            s,
+            self.jobs() if rules_due else s.wanted.jobs,
+            self.job_statuses(),
+            self.told_demands(),
+            self.background(),
+            alarms,
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controller.config import Strategy
 from controller.core import status_and_alarms
 from controller.core.derived import Row
 from controller.core.messages import Reply, Tick
@@ -16,10 +17,11 @@ from controller.fabric.messages import SendArpRequest
 from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, RenewLease, ReportIterations
 from controller.jobs.spec import JobId
 from controller.jobs.watched_job import WatchedJob
-from controller.planning.messages import SolvePlan
+from controller.planning.messages import SetStrategy
+from controller.planning.verdict import Levels
 from controller.tables import pinned_table, pins
 from tests.support.fake_fabric import FakeFabric, ring_job
-from tests.support.late_answers import SlowSolver
+from tests.support.late_answers import LateAnswers, SlowSolver
 from tests.support.three_rings import CONFIG, register
 
 JOBS = 40
@@ -162,13 +164,16 @@ def test_pins_of_a_large_plan_come_into_force_in_portions(monkeypatch: pytest.Mo
 
 
 def test_the_levels_of_routes_are_not_worked_out_by_the_loop() -> None:
-    fabric = SlowSolver()
+    fabric = LateAnswers()
+    fabric.is_late = lambda answer: isinstance(answer, Levels)
     fabric.start(CONFIG)
     fabric.run(3)
+    fabric.send(SetStrategy(Strategy.SHADOW))
     register(fabric, 0)
     fabric.run(1)
-    assert any(isinstance(one, SolvePlan) for one in fabric.asked)
-    assert fabric.status.jobs[JobId("job0")].level == 1.0, "they came as a message"
+    assert fabric.status.jobs[JobId("job0")].level == 0, "unknown"
+    fabric.deliver()
+    assert fabric.status.jobs[JobId("job0")].level == 1.0
 
 
 def test_replies_to_changes_follow_the_status_that_shows_them() -> None:

@@ -228,6 +228,8 @@ def test_switches_are_out_of_sync_until_the_pins_of_jobs_that_have_gone_are_take
         fabric.send(RegisterJob(ring_job(f"job{number}", [f"10.0.{leaf}.1" for leaf in leaves])))
     fabric.run(3)
     assert all(switch.in_sync for switch in fabric.status.switches.values())
+    fabric.send(RegisterJob(ring_job("job1", ["10.0.3.1", "10.0.4.1"]), take_over=True))
+    assert all(switch.in_sync for switch in fabric.status.switches.values()), "its pins stay as they are"
     fabric.send(DeregisterJob(JobId("job0")))
     fabric.send(DeregisterJob(JobId("job1")))
     out_of_sync = {dpid for dpid, switch in fabric.status.switches.items() if not switch.in_sync}

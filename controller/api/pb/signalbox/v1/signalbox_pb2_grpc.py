@@ -156,8 +156,8 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchRoutes(self, request, context):
-        """The routes of one registration as soon as it is known what switches hold, and again whenever they change there. Ends
-        with NOT_FOUND when the registration ends; the reason says how.
+        """The routes of one registration now, and again whenever they change on the switches. After a restart of the controller
+        not before it knows what switches hold. Ends with NOT_FOUND when the registration ends; the reason says how.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
