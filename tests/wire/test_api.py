@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-from controller.api import convert
+from controller.api import convert, watches
 from controller.api.client import Client, Unreachable
 from controller.api.mapping import seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
@@ -21,7 +24,7 @@ from controller.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, 
 from controller.jobs.messages import Connected, IterationTime
 from controller.planning.problem import FlowId
 from tests.support.wire.api_calls import detail, reason, refused, ring, violations
-from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running
+from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
 
 # ---- jobs
 
@@ -224,6 +227,25 @@ def test_watching_sends_the_routes_now_and_on_each_change_and_ends_with_the_job(
     client.deregister_job("ring")
     with pytest.raises(NotFound, match="job 'ring' was deregistered"):
         next(watch)
+
+
+def test_routes_of_a_job_from_before_a_restart_wait_until_it_is_known_what_switches_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They may hold its pins: it is not told that its flows are hashed."""
+    monkeypatch.setattr(watches, "time", SimpleNamespace(time=lambda: time.time() + 60))
+    with running_api() as api, Client(api.addresses[0]) as client:
+        api.control.routes_generation = 0
+        api.control.status = replace(api.control.status, adopting=True)
+        client.register_job(ring())
+        with ThreadPoolExecutor() as beside:
+            first = beside.submit(next, client.watch_routes("ring"))
+            client.register_job(ring("other", endpoints=("10.0.9.1", "10.0.9.2")))
+            with pytest.raises(TimeoutError):
+                first.result(timeout=0.3)
+            api.control.set_route(FlowId(H1, H2), VIA_SPINE)
+            found = first.result(timeout=30)
+    assert [(r.src, r.pinned) for r in found.routes] == [(H1, True), (H2, False)]
 
 
 def test_what_does_not_change_the_routes_is_not_sent(api: Running, client: Client) -> None:
