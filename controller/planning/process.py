@@ -1,5 +1,5 @@
-"""Plans in a process of its own, so that neither OpenFlow nor the control loop nor the API shares an interpreter with
-the planner.
+"""Plans in a separate process, so that OpenFlow, the control loop and the API do not share an interpreter with the
+planner.
 
 In: requests of the control loop. Out: their answers, put into its inbox. What passes is differences (``differences``).
 Two threads stand at the controller's end: one sends the newest request, one receives. A process that ends is replaced,
@@ -9,7 +9,6 @@ minutes, the answer is ``NoPlan``. If the first one cannot even begin, that is a
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import threading
@@ -45,6 +44,8 @@ stages before and after the search are not limited: a second at ten thousand flo
 STUCK_LIMITS = 20
 
 LOOK_S = 1.0
+END_S = 1.0
+"""For a process that has closed its end of the connection to end."""
 
 Put = Callable[[Answer], None]
 OnCrash = Callable[[BaseException], None]
@@ -148,14 +149,13 @@ class PlanningProcess:
 
     def _replace(self, child: _Child) -> None:
         """The process has ended, or is stuck."""
-        stuck = child.stuck
+        request, late = child.due, child.late
         why = child.end()
         if not (child.began or self._replaces):
             raise ChildProcessError(f"{why} before it could plan")
         self._replaces = True
         log.error("another planning process is started", why=why)
-        request = child.asked
-        if request and (stuck or request is self._again):
+        if request and (late or request is self._again):
             self._put(Planned(NoPlan(request.snapshot.generation, why)))
         elif request:
             self._again = request
@@ -176,8 +176,7 @@ class PlanningProcess:
 
 
 class _Child:
-    """One process. ``began``: it takes requests. ``asked``: the newest request, None once it is answered.
-    ``answer_by``: in monotonic seconds, infinite while no answer is due."""
+    """One process. ``began``: it takes requests."""
 
     def __init__(self, begin: Callable[[], object] | None, make: MakePlanner) -> None:
         processes = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
@@ -187,31 +186,41 @@ class _Child:
         )
         self._sending = threading.Lock()
         self.began = False
-        self.asked: PlanningRequest | None = None
-        self._sent = NO_SNAPSHOT
-        self.answer_by = math.inf
+        self._asked: PlanningRequest | None = None
+        self._asked_at = 0.0
+        self._answered = 0
         with theirs, child_signals.kept_from_child():
             self.process.start()
 
     @property
-    def stuck(self) -> bool:
-        """Its answer is late."""
-        return self.process.is_alive() and time.monotonic() > self.answer_by
+    def due(self) -> PlanningRequest | None:
+        """The newest request, until its plan has come."""
+        asked = self._asked
+        return asked if asked and asked.snapshot.generation != self._answered else None
+
+    @property
+    def late(self) -> bool:
+        """The plan for the newest request is."""
+        due = self.due
+        if not isinstance(due, SolvePlan):
+            return False
+        return time.monotonic() > self._asked_at + STUCK_S + STUCK_LIMITS * due.limits.time_limit_s
 
     def end(self) -> str:
-        """Returns why it has ended, or has to."""
-        if self.stuck:
+        """Ends it, if it has not ended. Returns why."""
+        late = self.late
+        self.process.join(0 if late else END_S)
+        if self.process.is_alive():
             self.process.kill()
             self.process.join()
+        if late:
             return "the planning process did not answer in time"
-        self.process.join()
         return f"the planning process ended with status {self.process.exitcode}"
 
     def ask(self, request: PlanningRequest) -> None:
         """Raises ``OSError`` when the process has gone."""
-        self.asked, before, self._sent = request, self._sent, request.snapshot
-        if isinstance(request, SolvePlan):
-            self.answer_by = time.monotonic() + STUCK_S + STUCK_LIMITS * request.limits.time_limit_s
+        before = self._asked.snapshot if self._asked else NO_SNAPSHOT
+        self._asked_at, self._asked = time.monotonic(), request
         bare = replace(request, snapshot=NO_SNAPSHOT)
         self.send(_Packed(bare, differences.changes(before, request.snapshot)))
 
@@ -229,17 +238,18 @@ class _Child:
         """Waits for an answer, which is dropped unless it is for the newest request. Raises ``EOFError`` or ``OSError``
         when the process has gone, ``TimeoutError`` when the answer is late."""
         while not self._connection.poll(LOOK_S):
-            if time.monotonic() > self.answer_by:
+            if self.late:
                 raise TimeoutError
         found = self._connection.recv()
         self.began = True
         if not isinstance(found, PlannedChanges):
             return [found] if found else []
-        sent = self._sent
-        awaited = found.planned.answer.generation == sent.generation
-        if awaited and not found.planned.repair:
-            self.asked, self.answer_by = None, math.inf
-        return [differences.with_routes(found, sent.routes)] if awaited else []
+        asked, generation = self._asked, found.planned.answer.generation
+        if asked is None or generation != asked.snapshot.generation:
+            return []
+        if not found.planned.repair:
+            self._answered = generation
+        return [differences.with_routes(found, asked.snapshot.routes)]
 
 
 class _Packed(NamedTuple):

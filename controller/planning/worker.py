@@ -1,4 +1,4 @@
-"""The threads that plan, in a process of their own (``process``).
+"""The threads that plan, in a separate process (``process``).
 
 In: ``SolvePlan`` requests. Out, by ``put``: per request a repair, when routes are broken, the plan, the levels of the
 running routes if those stay, and when no other request waits, the levels of published schemes for the same problem.

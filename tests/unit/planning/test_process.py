@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from controller.planning import process
-from controller.planning.messages import Answer, Compared, Planned, PlanningRequest, SolvePlan
+from controller.planning.messages import Answer, Compared, Planned, PlanningRequest, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Routes
@@ -156,6 +156,24 @@ def test_a_process_that_does_not_answer_is_replaced(
             planning.submit(request(generation + 1))
             assert inbox.planned().answer == NoPlan(generation + 1, "the planning process did not answer in time")
     assert inbox.crashes.empty()
+
+
+def test_a_plan_that_is_not_awaited_any_more_is_never_late(
+    start: Start, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("STUCK_S", 1.0), ("STUCK_LIMITS", 0), ("LOOK_S", 0.05)):
+        monkeypatch.setattr(process, name, value)
+    planning = start(make=Silent)
+    planning.submit(request(2))
+    inbox.planned()
+    (child,) = multiprocessing.active_children()
+    planning.submit(request(3))
+    child.join(0.3)  # it has the request by then
+    planning.submit(WorkOutLevels(request(5).snapshot, draws=2))
+    child.join(2.0)
+    assert child.is_alive()
+    planning.submit(request(6))
+    assert inbox.planned().answer.generation == 6
 
 
 def test_where_no_other_process_can_be_started_it_is_tried_again(
