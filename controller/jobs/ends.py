@@ -69,7 +69,7 @@ class Ends:
         self._snapshot: tuple[JobEnd, ...] | None = ()
         self.totals: Mapping[EndReason, int] = MappingProxyType(dict.fromkeys(EndReason, 0))
         self._of_uid: dict[str, JobEnd] = {}
-        self._of_job: dict[JobId, deque[str]] = {}
+        self._of_job: dict[JobId, list[str]] = {}
         self._of_request: dict[tuple[JobId, str, str], JobEnd] = {}
         self.saved: Mapping[str, JobEnd] = SharedMap()
         self._to_save = dict[str, None]()
@@ -79,7 +79,7 @@ class Ends:
         self._of_uid[end.uid] = end
         if end.request_id:
             self._of_request[_request(end)] = end
-        self._of_job.setdefault(end.job_id, deque()).append(end.uid)
+        self._of_job.setdefault(end.job_id, []).append(end.uid)
         self.saved, self._to_save[end.uid] = updated(self.saved, {end.uid: end}), None
         if len(self._to_save) > MAX_SAVED:
             self._save_no_more(next(iter(self._to_save)))

@@ -14,7 +14,7 @@ the counting rule of the whole flow: packets of no subflow go to ECMP and are co
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -78,20 +78,20 @@ class Announcement(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Pin:
     """One direction of one virtual link, or of a ``part`` of it. ``path`` None: counted, not pinned. ``learning``: it
-    is not announced, and counted to learn whether it carries traffic."""
+    is not announced, and counted to learn whether it carries traffic. ``key``: of its table-1 entry."""
 
     flow: FlowId
     owner: int
     path: Path | None
     part: Part | None = None
     learning: bool = False
+    key: FlowKey = field(init=False, repr=False, compare=False)
 
-    @property
-    def key(self) -> FlowKey:
-        return learning_key(self.flow) if self.learning else pin_key(self.flow, self.part)
+    def __post_init__(self) -> None:
+        key = pin_key(self.flow, self.part)
+        object.__setattr__(self, "key", key._replace(priority=LEARNING_PRIORITY) if self.learning else key)
 
 
-@lru_cache(maxsize=1 << 18)
 def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
     """The table-1 entry of a (source, destination) pair, or of a part of its packets, which wins over it."""
     match = Match(eth_type=ETH_IPV4, ipv4_src=Prefix(flow.src_ip), ipv4_dst=Prefix(flow.dst_ip))
@@ -104,12 +104,6 @@ def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
     else:
         match = match._replace(ip_proto=IP_TCP, src_port=part.ports, dst_port=part.dst_ports)
     return FlowKey(Table.PINNED, PIN_PRIORITY + part.bits, match)
-
-
-@lru_cache(maxsize=1 << 16)
-def learning_key(flow: FlowId) -> FlowKey:
-    """The table-1 entry of a pair that is being learnt."""
-    return pin_key(flow)._replace(priority=LEARNING_PRIORITY)
 
 
 def read_pin_key(key: FlowKey) -> tuple[FlowId, Part | None] | None:
@@ -205,9 +199,9 @@ def pin_rule(pin: Pin, here: Dpid, next_hops: tuple[LinkId, ...], group_id: Grou
     """
     for index, hop in enumerate(pin.path or ()):
         if hop.dpid == here and (index == 0 or next_hops != (hop,)):
-            key, ours = pin_key(pin.flow, pin.part), cookie(Table.PINNED, pin.owner)
+            ours = cookie(Table.PINNED, pin.owner)
             distance = len(pin.path or ()) - index
-            return FlowRule(key, ours, (ToGroup(group_id(hop.port)),), distance=distance)
+            return FlowRule(pin.key, ours, (ToGroup(group_id(hop.port)),), distance=distance)
     return None
 
 
