@@ -17,8 +17,9 @@ import signal
 import sys
 import threading
 import time
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import count
@@ -76,8 +77,7 @@ class Clock:
     """Around ``ControlLoop.handle``, in the control loop's thread."""
 
     def __init__(self) -> None:
-        self._ms: list[float] = []
-        self._cpu_ms: list[float] = []
+        self._ms, self._cpu_ms = array("d"), array("d")
         self._longest: list[tuple[float, int, Call]] = []
         self._start_cpu_s: dict[str, float] = {}
         self._order = count()
@@ -95,7 +95,7 @@ class Clock:
 
     def begin(self) -> None:
         """Forget what was measured so far."""
-        self._ms, self._cpu_ms, self._longest = [], [], []
+        self._ms, self._cpu_ms, self._longest = array("d"), array("d"), []
 
     def _took(self, ms: float, cpu_ms: float, messages: list[Message], commands: list[Command]) -> None:
         self._ms.append(ms)
@@ -130,7 +130,7 @@ class Clock:
         setattr(owner, name, marked)
 
 
-def _spread(ms: list[float]) -> dict[str, float] | None:
+def _spread(ms: Sequence[float]) -> dict[str, float] | None:
     spread = Spread.of(ms)
     return asdict(spread) if spread else None
 
