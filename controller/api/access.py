@@ -58,6 +58,7 @@ RULES: Mapping[str, Rule] = {
     "/signalbox.v1.ControllerService/SetStrategy": Rule(_OPERATOR, audited=True),
     "/signalbox.v1.ControllerService/Explain": Rule(_READS, of_job=True),
     "/signalbox.v1.ControllerService/WhatIf": Rule(_READS),
+    "/signalbox.v1.ControllerService/GetPlanProof": Rule(_READS),
     "/signalbox.v1.ControllerService/WatchFabric": Rule(_READS),
     "/signalbox.v1.ControllerService/WatchPlan": Rule(_READS),
     "/signalbox.v1.ControllerService/WatchAlarms": Rule(_READS),

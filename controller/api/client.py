@@ -288,6 +288,12 @@ class Client:
         response: pb.WhatIfResponse = self._call(self._controller.WhatIf, request, LONG_CALL_S)
         return response
 
+    def get_plan_proof(self) -> pb.GetPlanProofResponse:
+        """The routes in force, with why none are better. Raises ``Conflict`` while some flows have none."""
+        request = pb.GetPlanProofRequest()
+        response: pb.GetPlanProofResponse = self._call(self._controller.GetPlanProof, request, LONG_CALL_S)
+        return response
+
     def _watch(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
         stream = method(request, metadata=self._metadata)
         try:

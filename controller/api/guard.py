@@ -111,7 +111,7 @@ def limit_s(method: str) -> float:
     """How long a unary call may take, whatever the caller's deadline."""
     if method in ("Replan", "SetStrategy"):
         return INSTALL_S
-    return ANALYSIS_S if method in ("Explain", "WhatIf") else ANSWER_S
+    return ANALYSIS_S if method in ("Explain", "WhatIf", "GetPlanProof") else ANSWER_S
 
 
 def keep_clients_out_of_log() -> None:

@@ -47,7 +47,8 @@ from controller.jobs.messages import (
 )
 from controller.jobs.spec import JobId, JobSpec
 from controller.memo import Memo
-from controller.planning.analysis.requests import Explain, WhatIf
+from controller.planning.analysis.requests import Explain, GetPlanProof, Question
+from controller.planning.analysis.results import PlanProof
 from controller.planning.messages import Replan, ReplanOutcome, Request, SetStrategy, StrategySet
 from controller.planning.plan import Plan
 from controller.status import JobStatus, Status, StatusBoard
@@ -214,7 +215,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         try:
             await self._wait(answered)
         finally:
-            if isinstance(message, Explain | WhatIf | Replan):
+            if isinstance(message, Question | Replan):
                 message.reply.cancel()  # does nothing to one that is there
         return message.reply.result()
 
@@ -345,6 +346,10 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
 
     async def WhatIf(self, request: pb.WhatIfRequest, _: Context) -> pb.WhatIfResponse:  # noqa: N802
         return convert_analysis.what_if_message(await self._ask(convert_analysis.what_if_request(request)))
+
+    async def GetPlanProof(self, _request: pb.GetPlanProofRequest, _: Context) -> pb.GetPlanProofResponse:  # noqa: N802
+        found: PlanProof = await self._ask(GetPlanProof())
+        return pb.GetPlanProofResponse(document=found.document, generation=found.generation)
 
 
 def _plan(

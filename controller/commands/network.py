@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -31,6 +32,10 @@ def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
 @commands.command(cls=ControllerCommand)
 def plan(
     now: Annotated[bool, typer.Option("--now", metavar="", help="Plan now, and wait for the result.")] = False,
+    proof: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the routes in force with their proofs, for signalbox verify."),
+    ] = None,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
@@ -44,6 +49,10 @@ def plan(
             current = client.get_plan()
             found = fields(current) if current is not None else None
             show(found, lambda: printing.plan(found) if found else "There is no plan yet.", as_json)
+        if proof:
+            with waiting("looking for proofs"):
+                document = client.get_plan_proof().document
+            proof.write_text(document, encoding="utf-8")
 
 
 @commands.command(cls=ControllerCommand)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import gc
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -272,10 +271,9 @@ def _write_csv(file: Path, names: Names, problem: Problem, plan: Plan) -> None:
 
 def _write_proof(file: Path, names: Names, problem: Problem, plan: Plan) -> None:
     """Raises ``OSError``."""
-    from controller.planning.certificate import certificate
+    from controller.planning.certificate import certificate, document
 
-    text = json.dumps(certificate(problem, plan, names), separators=(",", ":"))
-    file.write_text(text + "\n", encoding="utf-8")
+    file.write_text(document(certificate(problem, plan, names)), encoding="utf-8")
 
 
 def _rounded(level: float) -> float:

@@ -27,7 +27,15 @@ from controller.jobs.messages import (
 )
 from controller.jobs.registry import Known
 from controller.jobs.spec import JobId
-from controller.planning.analysis.requests import Analyse, Explain, FabricNames, Network, WhatIf, analysis_request
+from controller.planning.analysis.requests import (
+    Analyse,
+    Explain,
+    FabricNames,
+    GetPlanProof,
+    Network,
+    WhatIf,
+    analysis_request,
+)
 from controller.planning.messages import Replan, Request, SetStrategy
 from controller.planning.problem import missing_hosts
 
@@ -59,14 +67,14 @@ class Requests:
                 return commands(Reply(message.reply, len(new), after_status=False))
             case ReportConnections():
                 return self._connections(message, now)
-            case Replan() | Explain() | WhatIf() if message.reply.cancelled():
+            case Replan() | Explain() | WhatIf() | GetPlanProof() if message.reply.cancelled():
                 return NOTHING  # it changes nothing, and nobody waits for it
             case Replan(reply):
                 s.cycle.answer_next(reply)
                 return at_once(Work.PLAN)
             case SetStrategy():
                 return self._set_strategy(message, now)
-            case Explain() | WhatIf():
+            case Explain() | WhatIf() | GetPlanProof():
                 intact = s.topology.intact
                 network = Network(self._derived.snapshot(), s.fabric, intact, s.cycle.limits, FabricNames(intact))
                 return commands(Analyse(analysis_request(message, network, self._derived.jobs()), message.reply))

@@ -7,6 +7,7 @@ and no witness is found here, a search has proven it, and the form says so.
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -36,6 +37,11 @@ def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, A
     form["searched"] = max(0, min(above, plan.levels_proven) - form["proven"])
     verify(form)
     return form
+
+
+def document(form: dict[str, Any]) -> str:
+    """The text of the file."""
+    return json.dumps(form, separators=(",", ":")) + "\n"
 
 
 def _form(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, Any]:

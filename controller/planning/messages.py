@@ -16,7 +16,7 @@ from controller.jobs.messages import (
     ReportIterations,
     UpdateJob,
 )
-from controller.planning.analysis.requests import Explain, WhatIf
+from controller.planning.analysis.requests import Question
 from controller.planning.plan import NoPlan, Plan, TargetLeft
 from controller.planning.problem import PlanLimits, Snapshot
 from controller.planning.verdict import Levels, Verdict
@@ -107,7 +107,6 @@ Request = (
     | ReportConnections
     | Replan
     | SetStrategy
-    | Explain
-    | WhatIf
+    | Question
 )
 """What the API asks of the control loop, which resolves ``reply`` with a value or a ``SignalboxError``."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -33,14 +34,17 @@ from controller.planning.analysis.requests import (
     AnalyseFailures,
     AnalyseJob,
     AnalysisRequest,
-    Explain,
     FabricNames,
     FailureKind,
+    GetPlanProof,
     Network,
+    ProveRoutes,
+    Question,
     WhatIf,
 )
 from controller.planning.analysis.worker import AnalysisWorker, analyse
 from controller.planning.problem import PlanLimits, Problem, whole
+from controller.planning.verify import read, verify
 from controller.status import StatusBoard
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 
@@ -64,13 +68,15 @@ class Loop:
 
     def put(self, message: Message) -> None:
         self.messages.append(message)
-        assert isinstance(message, Explain | WhatIf)
+        assert isinstance(message, Question)
         try:
             message.reply.set_result(analyse(self.request(message)))
         except SignalboxError as error:
             message.reply.set_exception(error)
 
-    def request(self, message: Explain | WhatIf) -> AnalysisRequest:
+    def request(self, message: Question) -> AnalysisRequest:
+        if isinstance(message, GetPlanProof):
+            return ProveRoutes(self.network)
         if isinstance(message, WhatIf):
             return AnalyseFailures(self.network, message.kinds, message.top, message.within_s)
         if message.job_id == "late":
@@ -128,6 +134,13 @@ def test_an_analysis_of_failures_arrives_unchanged(signalbox: Signalbox, loop: L
     (message,) = loop.messages
     assert isinstance(message, WhatIf)
     assert (message.kinds, message.top, message.within_s) == (frozenset({FailureKind.CABLE}), 1, 30.0)
+
+
+def test_the_proof_of_the_routes_arrives_as_a_file(signalbox: Signalbox, tmp_path: Path) -> None:
+    file = tmp_path / "proof.json"
+    status, out, _ = signalbox("plan", "--proof", file)
+    assert (status, out) == (0, "There is no plan yet.\n")
+    assert verify(read(file)) == ("worst level 2, none is below 1; 0 of 2 proven", 0)
 
 
 def test_all_failures_are_analysed_unless_kinds_are_chosen(address: str, loop: Loop) -> None:

@@ -16,7 +16,7 @@ from benchmarks.api_requests.values import Known
 from controller.api.access import RULES
 from tests.support.wire.control_stand_in import running_api
 
-NOT_IN_STAND_IN = ("Explain", "WhatIf")
+NOT_IN_STAND_IN = ("Explain", "WhatIf", "GetPlanProof")
 
 
 def test_a_request_is_the_same_every_time() -> None:

@@ -1,4 +1,5 @@
-"""Requests to analyse the network: what slows a job (RPC ``Explain``), what single failures would do (RPC ``WhatIf``).
+"""Requests to analyse the network: what slows a job (RPC ``Explain``), what single failures would do (RPC ``WhatIf``),
+and why no routes are better than those in force (RPC ``GetPlanProof``).
 
 In: the API's requests, the network and the accepted jobs. Out: requests for the worker process, with all that it needs,
 which can be pickled.
@@ -47,6 +48,17 @@ class WhatIf:
     top: int | None
     within_s: float
     reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GetPlanProof:
+    """Replies with a ``PlanProof``."""
+
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+Question = Explain | WhatIf | GetPlanProof
+"""Changes nothing; an analysis answers it."""
 
 
 # ---- loop -> worker
@@ -121,7 +133,14 @@ class AnalyseFailures:
     within_s: float
 
 
-AnalysisRequest = AnalyseJob | AnalyseFailures
+@dataclass(frozen=True, slots=True)
+class ProveRoutes:
+    """Those in force."""
+
+    network: Network
+
+
+AnalysisRequest = AnalyseJob | AnalyseFailures | ProveRoutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +151,12 @@ class Analyse:
     reply: Future[Any] = field(compare=False)
 
 
-def analysis_request(message: Explain | WhatIf, network: Network, jobs: Mapping[JobId, Job]) -> AnalysisRequest:
+def analysis_request(message: Question, network: Network, jobs: Mapping[JobId, Job]) -> AnalysisRequest:
     """Raises ``NotFound`` for an unknown job, ``NotKnownYet`` for a job with hosts that are not known yet."""
     if isinstance(message, WhatIf):
         return AnalyseFailures(network, message.kinds, message.top, message.within_s)
+    if isinstance(message, GetPlanProof):
+        return ProveRoutes(network)
     job = jobs.get(message.job_id)
     if job is None:
         known = f"jobs: {', '.join(sorted(jobs))}" if jobs else "no job is announced"

@@ -215,4 +215,15 @@ class FailureAnalysis:
     unfelt: tuple[Case, ...]
 
 
-Analysis = JobAnalysis | FailureAnalysis
+# ---- the routes in force
+
+
+@dataclass(frozen=True, slots=True)
+class PlanProof:
+    """``document``: JSON, as ``certificate`` describes it. ``generation``: of the problem."""
+
+    document: str
+    generation: int
+
+
+Analysis = JobAnalysis | FailureAnalysis | PlanProof

@@ -26,7 +26,8 @@ from controller import child_signals
 from controller.errors import Exhausted, SignalboxError
 from controller.planning.analysis.failures import analyse_failures
 from controller.planning.analysis.job import analyse_job
-from controller.planning.analysis.requests import AnalyseJob, AnalysisRequest
+from controller.planning.analysis.proof import prove_routes
+from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, AnalysisRequest, ProveRoutes
 from controller.planning.analysis.results import Analysis
 
 log = structlog.get_logger(__name__)
@@ -41,8 +42,14 @@ NICENESS = 10
 
 
 def analyse(request: AnalysisRequest) -> Analysis:
-    """Raises ``NotFound`` for a job without flows, ``SignalboxError`` when the planner has no answer."""
-    return analyse_job(request) if isinstance(request, AnalyseJob) else analyse_failures(request)
+    """Raises ``NotFound`` for a job without flows, ``SignalboxError`` when there is no answer."""
+    match request:
+        case AnalyseJob():
+            return analyse_job(request)
+        case AnalyseFailures():
+            return analyse_failures(request)
+        case ProveRoutes():
+            return prove_routes(request)
 
 
 class AnalysisWorker:

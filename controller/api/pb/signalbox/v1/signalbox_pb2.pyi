@@ -1116,6 +1116,18 @@ class WhatIfResponse(_message.Message):
     unfelt: _containers.RepeatedCompositeFieldContainer[UnfeltFailures]
     def __init__(self, answer: _Optional[_Iterable[str]] = ..., now: _Optional[_Union[NetworkLevels, _Mapping]] = ..., outcomes: _Optional[_Iterable[_Union[FailureOutcome, _Mapping]]] = ..., failures: _Optional[int] = ..., cases: _Optional[int] = ..., unfelt: _Optional[_Iterable[_Union[UnfeltFailures, _Mapping]]] = ...) -> None: ...
 
+class GetPlanProofRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetPlanProofResponse(_message.Message):
+    __slots__ = ("document", "generation")
+    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    document: str
+    generation: int
+    def __init__(self, document: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+
 class NetworkLevels(_message.Message):
     __slots__ = ("level", "bound", "integer_bound", "ecmp_level", "unrouted")
     LEVEL_FIELD_NUMBER: _ClassVar[int]

@@ -551,6 +551,11 @@ class ControllerServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.WhatIfRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WhatIfResponse.FromString,
                 _registered_method=True)
+        self.GetPlanProof = channel.unary_unary(
+                '/signalbox.v1.ControllerService/GetPlanProof',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.GetPlanProofRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.GetPlanProofResponse.FromString,
+                _registered_method=True)
         self.WatchFabric = channel.unary_stream(
                 '/signalbox.v1.ControllerService/WatchFabric',
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchFabricRequest.SerializeToString,
@@ -622,6 +627,15 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetPlanProof(self, request, context):
+        """The routes in force with the reasons why no others are better, as a file that `signalbox verify` checks without a
+        solver. Takes seconds for thousands of flows. FAILED_PRECONDITION while flows are hashed that have a
+        path, and without any route.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchFabric(self, request, context):
         """Switches, links with their rates, and hosts.
         """
@@ -680,6 +694,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.WhatIf,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WhatIfRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.WhatIfResponse.SerializeToString,
+            ),
+            'GetPlanProof': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPlanProof,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.GetPlanProofRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.GetPlanProofResponse.SerializeToString,
             ),
             'WatchFabric': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchFabric,
@@ -887,6 +906,33 @@ class ControllerService:
             '/signalbox.v1.ControllerService/WhatIf',
             signalbox_dot_v1_dot_signalbox__pb2.WhatIfRequest.SerializeToString,
             signalbox_dot_v1_dot_signalbox__pb2.WhatIfResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPlanProof(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/GetPlanProof',
+            signalbox_dot_v1_dot_signalbox__pb2.GetPlanProofRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.GetPlanProofResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,34 @@
+"""The routes in force with the proofs that none are better, for a checker without a solver.
+
+In: ``ProveRoutes``. Out: ``PlanProof``. Nothing is planned anew: of the planner only the lower bounds are wanted, which
+its search may prove for more levels than there are witnesses for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from controller.errors import NotKnownYet
+from controller.planning.analysis.requests import ProveRoutes
+from controller.planning.analysis.results import PlanProof
+from controller.planning.certificate import certificate, document
+from controller.planning.plan import answered
+from controller.planning.planner import plan
+
+
+def prove_routes(request: ProveRoutes) -> PlanProof:
+    """Flows without any path are left out. Raises ``NotKnownYet`` while others have no route in force: how they are
+    hashed is not known, so that no level would be right. Raises ``SignalboxError`` when the planner has no answer."""
+    network = request.network
+    problem = network.problem
+    hashed = Counter(flow.job_id for flow in problem.flows if problem.reachable(flow) and not problem.stands(flow))
+    if hashed:
+        job_id, flows = hashed.most_common(1)[0]
+        others = f" and {len(hashed) - 1} more jobs" if len(hashed) > 1 else ""
+        text = f"{flows} flows of job '{job_id}'{others} have no route in force: how they are hashed proves no level"
+        raise NotKnownYet(text, {"jobId": job_id})
+    if not problem.standing:
+        raise NotKnownYet("no route is in force: no flow of a job has a path", {})
+    as_they_are = answered(plan(problem, replace(network.limits, max_moves=0, ecmp_draws=0)))
+    return PlanProof(document(certificate(problem, as_they_are, network.names)), problem.generation)

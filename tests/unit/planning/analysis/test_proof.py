@@ -1,0 +1,62 @@
+"""The routes in force with their proofs: checked as a reader without the planner would."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.errors import NotKnownYet
+from controller.fabric.topology import Fabric
+from controller.planning.analysis.proof import prove_routes
+from controller.planning.analysis.requests import FabricNames, Network, ProveRoutes
+from controller.planning.problem import PlanLimits, Problem, whole
+from controller.planning.verify import verify
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
+
+FABRIC = leaf_spine(2, 2)
+MEETING = problem_of(FABRIC, [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)])
+
+
+def on_spines(problem: Problem, *spines: int) -> Problem:
+    routes = {f.id: whole(problem.candidates(f)[spine]) for f, spine in zip(problem.flows, spines, strict=True)}
+    return pinned(problem, routes)
+
+
+def proof(problem: Problem, fabric: Fabric = FABRIC) -> tuple[str, Any]:
+    """What the checker says, and the file."""
+    network = Network(problem, fabric, fabric, PlanLimits(deterministic=True), FabricNames(fabric))
+    form = json.loads(prove_routes(ProveRoutes(network)).document)
+    return verify(form)[0], form
+
+
+def test_routes_that_are_best_are_proven() -> None:
+    said, form = proof(on_spines(MEETING, 0, 1))
+    assert said == "worst level 1, none is below 1; 2 of 2 proven"
+    assert [one["from"] for one in form["flows"]] == [one.id.src_ip for one in MEETING.flows]
+
+
+def test_routes_that_are_not_best_are_told_as_they_are() -> None:
+    said, _ = proof(on_spines(MEETING, 1, 1))
+    assert said == "worst level 2, none is below 1; 0 of 2 proven"
+
+
+def test_a_flow_without_any_path_is_left_out() -> None:
+    apart = replace(FABRIC, links={})
+    near = flow("c", (2, 1), (2, 2), RATE)
+    problem = problem_of(apart, [flow("a", (1, 1), (2, 1), RATE), near])
+    _, form = proof(pinned(problem, {near.id: whole(())}), apart)
+    assert [one["to"] for one in form["flows"]] == [near.id.dst_ip]
+
+
+def test_there_is_nothing_to_prove_without_routes() -> None:
+    with pytest.raises(NotKnownYet, match="no route is in force"):
+        proof(problem_of(FABRIC, []))
+
+
+def test_hashed_flows_are_not_left_out_silently() -> None:
+    first = MEETING.flows[0]
+    with pytest.raises(NotKnownYet, match="1 flows of job 'b' have no route in force"):
+        proof(pinned(MEETING, {first.id: whole(MEETING.candidates(first)[0])}))
