@@ -35,7 +35,7 @@ from controller.status import Status
 from controller.tables.control_table import adopting_rules
 from controller.tables.pinned_table import Pin, counted
 from controller.tables.pins import Pins, PinSet
-from controller.tables.pipeline import Pipeline, PipelineSettings, keep_unknown
+from controller.tables.pipeline import KeepUnknown, Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet
 from controller.tables.running_routes import LostLinks, possible_links
 
@@ -112,7 +112,7 @@ class Derived:
 
         self.next_pins: Callable[[], None] = next_pins
         self.rules = Row(           pipeline.desired,    lambda: (s.fabric, self.pins(), s.sync.installed))
-        self.rules_and_unknown = Row(keep_unknown,       lambda: (s.fabric, self.rules(), s.sync.installed))
+        self.rules_and_unknown = Row(KeepUnknown(),      lambda: (s.fabric.hosts, self.rules(), s.sync.installed))
         self.adopting_rules = Row(  _adopting_rules,     lambda: (s.fabric, s.sync.installed, rate_pps))
         self.counted_links = Row(   counted_links,       lambda: (s.fabric.hosts, s.fabric.links, self.pins(),
                                                                   self.paths()))

@@ -19,7 +19,7 @@ from controller.fabric.shortest_paths import ShortestPaths, Towards
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, Switch, ports_by_switch
 from controller.fabric.topology_state import hosts_by_leaf
 from controller.memo import Memo, MemoPerKey
-from controller.shared_map import Changes, differing, unequal, updated
+from controller.shared_map import Changes, differing, updated
 from controller.tables import control_table, default_table, pinned_table
 from controller.tables.pinned_table import Pin
 from controller.tables.rules import FlowKey, FlowRule, GroupRule, Prefix, RuleSet, Table, ToGroup, stable_hash
@@ -336,25 +336,40 @@ def _add_path_group(
     return groups.setdefault(group.group_id, group) == group
 
 
-def keep_unknown(
-    fabric: Fabric, desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]
-) -> dict[Dpid, RuleSet]:
-    """The desired rules, and the installed ones that lead to (or pin) hosts which are not known yet, with their groups:
-    the switch of these hosts may connect later."""
-    return {dpid: _with_unknown(fabric.hosts, rules, installed.get(dpid, NO_RULES)) for dpid, rules in desired.items()}
+class KeepUnknown:
+    """Derives the desired rules with the installed ones that lead to (or pin) hosts which are not known yet, with their
+    groups: the switch of these hosts may connect later. Looks only at installed rules that are not as they were."""
+
+    def __init__(self) -> None:
+        self._hosts: Mapping[str, Host] = {}
+        self._installed: dict[Dpid, Mapping[FlowKey, FlowRule]] = {}
+        self._unknown: defaultdict[Dpid, dict[FlowKey, FlowRule]] = defaultdict(dict)
+
+    def __call__(
+        self, hosts: Mapping[str, Host], desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]
+    ) -> dict[Dpid, RuleSet]:
+        if hosts is not self._hosts:
+            self._hosts = hosts
+            self._installed.clear()
+            self._unknown.clear()
+        return {dpid: self._with_unknown(dpid, rules, installed.get(dpid, NO_RULES)) for dpid, rules in desired.items()}
+
+    def _with_unknown(self, dpid: Dpid, desired: RuleSet, installed: RuleSet) -> RuleSet:
+        unknown = self._unknown[dpid]
+        for key, _, rule in differing(self._installed.get(dpid, {}), installed.flows):
+            unknown.pop(key, None)
+            if rule is not None and _is_unknown(self._hosts, key):
+                unknown[key] = rule
+        self._installed[dpid] = installed.flows
+        return _with(desired, {key: rule for key, rule in unknown.items() if key not in desired.flows}, installed)
 
 
-def _with_unknown(known: Mapping[str, Host], desired: RuleSet, installed: RuleSet) -> RuleSet:
-    kept: dict[FlowKey, FlowRule | None] = {
-        key: rule
-        for held, wanted in unequal(installed.flows, desired.flows)
-        for key, rule in held.items()
-        if key not in wanted and _is_unknown(known, key)
-    }
+def _with(desired: RuleSet, kept: Mapping[FlowKey, FlowRule], installed: RuleSet) -> RuleSet:
+    """``kept``: of the installed rules; their groups are kept too."""
     if not kept:
         return desired
     groups: dict[int, GroupRule | None] = {}
-    needed = [a.group_id for rule in kept.values() if rule for a in rule.actions if isinstance(a, ToGroup)]
+    needed = [a.group_id for rule in kept.values() for a in rule.actions if isinstance(a, ToGroup)]
     while needed:
         group = installed.groups.get(needed.pop())
         if group and group.group_id not in desired.groups and group.group_id not in groups:

@@ -13,7 +13,7 @@ from controller.planning.problem import FlowId
 from controller.scenarios.fabrics import leaf_spine
 from controller.tables import pipeline
 from controller.tables.pinned_table import Pin, pin_key
-from controller.tables.pipeline import Pipeline, PipelineSettings, ecmp_group_id, keep_unknown
+from controller.tables.pipeline import KeepUnknown, Pipeline, PipelineSettings, ecmp_group_id
 from controller.tables.rules import Bucket, FlowRule, GroupRule, Output, Prefix, RuleSet, Table, ToGroup
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG
@@ -113,10 +113,13 @@ def test_rules_to_unknown_hosts_stay_with_the_groups_that_they_use() -> None:
     installed = Pipeline(SETTINGS).desired(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {})
     fabric = fabric_without("10.0.1.1", "10.0.1.2")
     desired = Pipeline(SETTINGS).desired(fabric, (), {})
-    kept = keep_unknown(fabric, desired, installed)[LEAF]
+    keep = KeepUnknown()
+    kept = keep(fabric.hosts, desired, installed)[LEAF]
     assert kept.flows.keys() >= installed[LEAF].flows.keys() - desired[LEAF].flows.keys()
     assert kept.groups == installed[LEAF].groups, "the path group, and the ECMP group in it"
-    assert keep_unknown(FABRIC, desired, installed)[LEAF] == desired[LEAF], "all hosts are known: nothing is kept"
+    assert keep(fabric.hosts, desired, desired)[LEAF] == desired[LEAF], "they are not installed any more"
+    assert keep(fabric.hosts, desired, installed)[LEAF] == kept, "and again"
+    assert keep(FABRIC.hosts, desired, installed)[LEAF] == desired[LEAF], "all hosts are known: nothing is kept"
 
 
 def test_a_pin_to_an_unknown_host_keeps_the_group_behind_its_own() -> None:
@@ -124,7 +127,7 @@ def test_a_pin_to_an_unknown_host_keeps_the_group_behind_its_own() -> None:
     installed = Pipeline(SETTINGS).desired(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {})[LEAF]
     pin = installed.flows[pin_key(FLOW)]
     fabric = fabric_without("10.0.1.1", "10.0.1.2")
-    kept = keep_unknown(fabric, {LEAF: RuleSet()}, {LEAF: replace(installed, flows={pin.key: pin})})[LEAF]
+    kept = KeepUnknown()(fabric.hosts, {LEAF: RuleSet()}, {LEAF: replace(installed, flows={pin.key: pin})})[LEAF]
     assert kept.flows == {pin.key: pin}
     assert kept.groups == {
         n: installed.groups[n] for n in (path_group(installed, FLOW).group_id, ecmp_group_id(FAR_LEAF))
@@ -134,7 +137,7 @@ def test_a_pin_to_an_unknown_host_keeps_the_group_behind_its_own() -> None:
 def test_pins_from_an_unknown_host_and_its_arp_stay_too() -> None:
     installed = Pipeline(SETTINGS).desired(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {})
     fabric = fabric_without(FLOW.src_ip, OTHER_FLOW.src_ip)
-    kept = keep_unknown(fabric, Pipeline(SETTINGS).desired(fabric, (), {}), installed)
+    kept = KeepUnknown()(fabric.hosts, Pipeline(SETTINGS).desired(fabric, (), {}), installed)
     assert pin_key(FLOW) in kept[LEAF].flows
     assert {key for key in installed[FAR_LEAF].flows if key.match.arp_tpa} <= kept[FAR_LEAF].flows.keys()
 
@@ -143,7 +146,7 @@ def test_a_rule_to_an_unknown_host_stays_although_its_group_is_not_there() -> No
     """The process before was killed between the two."""
     installed = Pipeline(SETTINGS).desired(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {})[LEAF]
     fabric = fabric_without(FLOW.dst_ip)
-    kept = keep_unknown(fabric, {LEAF: RuleSet()}, {LEAF: replace(installed, groups={})})[LEAF]
+    kept = KeepUnknown()(fabric.hosts, {LEAF: RuleSet()}, {LEAF: replace(installed, groups={})})[LEAF]
     assert pin_key(FLOW) in kept.flows
     assert kept.groups == {}
 
