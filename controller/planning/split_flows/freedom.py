@@ -20,13 +20,15 @@ from controller.planning.efficiency import first_difference
 from controller.planning.level_vector import stronger
 from controller.planning.plan import Draft, compare, draft, levels_proven
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.split_flows import by_part
+from controller.planning.split_flows import by_part, few_pieces
 from controller.planning.whole_flows import search as whole_search
 
 log = structlog.get_logger(__name__)
 
 _NEAR = 0.01
 """Above the bound of the worst level."""
+_REACHED = 1e-3
+"""Above the bound of the worst level: no number of pieces is in the way."""
 _FEW = 200
 """Flows."""
 
@@ -58,7 +60,19 @@ def solve(
         near = best[0] <= proven[0] * (1 + _NEAR) and len(problem.flows) > _FEW
         if near or levels_proven(best, proven) == len(best):
             break
+    found += _all_together(problem, limits, min([*found, *drafts], key=cmp_to_key(compare)), proven[0])
     return found, proven
+
+
+def _all_together(problem: Problem, limits: PlanLimits, best: Draft, bound: float) -> list[Draft]:
+    if best.vector[0] <= bound * (1 + _REACHED):
+        return []
+    try:
+        routes = few_pieces.improve(problem, limits, best)
+    except Exception:
+        log.exception("solver failed; another planner's routing is used", generation=problem.generation)
+        return []
+    return [draft(problem, "lp", routes)] if routes else []
 
 
 def with_pieces(problem: Problem, most: int) -> Problem:

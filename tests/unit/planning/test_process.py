@@ -161,11 +161,11 @@ def test_a_process_that_does_not_answer_is_replaced(
 def test_a_plan_that_is_not_awaited_any_more_is_never_late(
     start: Start, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("STUCK_S", 1.0), ("STUCK_LIMITS", 0), ("LOOK_S", 0.05)):
-        monkeypatch.setattr(process, name, value)
     planning = start(make=Silent)
     planning.submit(request(2))
-    inbox.planned()
+    inbox.planned()  # it has started, however long that took
+    for name, value in (("STUCK_S", 1.0), ("STUCK_LIMITS", 0), ("LOOK_S", 0.05)):
+        monkeypatch.setattr(process, name, value)
     (child,) = multiprocessing.active_children()
     planning.submit(request(3))
     child.join(0.3)  # it has the request by then
