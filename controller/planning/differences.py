@@ -7,7 +7,7 @@ plans made from them on the other side.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -33,6 +33,9 @@ class Changes:
     flows: Mapping[JobId, tuple[Flow, ...] | None]
     routes: Mapping[FlowId, Route | None]
 
+
+MANY = 1000
+"""Flows or routes that are packed or unpacked at once: some milliseconds, in which no other thread runs."""
 
 NO_SNAPSHOT = Snapshot(0, {}, CandidatePaths(Fabric(), 0), {}, {})
 """Before the first."""
@@ -64,8 +67,34 @@ def changed(before: Snapshot, found: Changes) -> Snapshot:
     )
 
 
+def in_parts(found: Changes) -> Iterator[Changes]:
+    """Changes that amount to these, one after the other, none of which is large."""
+    flows = list(_divided(found.flows, lambda of_job: len(of_job or ())))
+    routes = list(_divided(found.routes, lambda _: 1))
+    yield replace(found, flows=flows[0], routes=routes[0])
+    rest = replace(found, capacity_bps={}, links={}, flows={}, routes={})
+    yield from (replace(rest, flows=part) for part in flows[1:])
+    yield from (replace(rest, routes=part) for part in routes[1:])
+
+
+def _divided(entries: Mapping[Key, Value], size: Callable[[Value], int]) -> Iterator[dict[Key, Value]]:
+    """In order, each of about ``MANY``; at least one."""
+    part: dict[Key, Value] = {}
+    full = 0
+    for key, value in entries.items():
+        if full >= MANY:
+            yield part
+            part, full = {}, 0
+        part[key] = value
+        full += size(value)
+    yield part
+
+
 def _changed(before: Mapping[Key, Value], now: Mapping[Key, Value]) -> dict[Key, Value | None]:
     return {key: value for key, was, value in differing(before, now) if was != value}
+
+
+SomeRoutes = dict[FlowId, Route | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +112,12 @@ def without_routes(planned: Planned, running: Routes) -> PlannedChanges:
         return PlannedChanges(planned, {})
     plan = planned.verdict.plan
     return PlannedChanges(_with(planned, {}), _changed(running, plan.routes))
+
+
+def parts_of_routes(found: PlannedChanges) -> tuple[list[SomeRoutes], PlannedChanges]:
+    """What is to be sent before, and last, none of which is large."""
+    *before, last = _divided(found.routes, lambda _: 1)
+    return before, replace(found, routes=last)
 
 
 def with_routes(found: PlannedChanges, running: Routes) -> Planned:

@@ -24,7 +24,7 @@ import structlog
 
 from controller import child_signals
 from controller.planning import differences
-from controller.planning.differences import NO_SNAPSHOT, Changes, PlannedChanges
+from controller.planning.differences import NO_SNAPSHOT, Changes, PlannedChanges, SomeRoutes
 from controller.planning.messages import Answer, Planned, PlanningRequest, SolvePlan
 from controller.planning.newest import Newest
 from controller.planning.plan import NoPlan
@@ -176,7 +176,7 @@ class PlanningProcess:
 
 
 class _Child:
-    """One process. ``began``: it takes requests."""
+    """One process. ``began``: it takes requests. What is large passes in parts."""
 
     def __init__(self, begin: Callable[[], object] | None, make: MakePlanner) -> None:
         processes = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
@@ -189,6 +189,7 @@ class _Child:
         self._asked: PlanningRequest | None = None
         self._asked_at = 0.0
         self._answered = 0
+        self._routes: SomeRoutes = {}
         with theirs, child_signals.kept_from_child():
             self.process.start()
 
@@ -221,15 +222,17 @@ class _Child:
         """Raises ``OSError`` when the process has gone."""
         before = self._asked.snapshot if self._asked else NO_SNAPSHOT
         self._asked_at, self._asked = time.monotonic(), request
-        bare = replace(request, snapshot=NO_SNAPSHOT)
-        self.send(_Packed(bare, differences.changes(before, request.snapshot)))
+        *first, last = differences.in_parts(differences.changes(before, request.snapshot))
+        for part in first:
+            self.send(part)
+        self.send(_Packed(replace(request, snapshot=NO_SNAPSHOT), last))
 
     def configure(self, begin: Callable[[], object]) -> None:
         """One that has gone is replaced by one that begins with it."""
         with suppress(OSError):
             self.send(begin)
 
-    def send(self, message: _Packed | Callable[[], object]) -> None:
+    def send(self, message: _Packed | Changes | Callable[[], object]) -> None:
         """Raises ``OSError`` when the process has gone."""
         with self._sending:
             self._connection.send(message)
@@ -242,8 +245,12 @@ class _Child:
                 raise TimeoutError
         found = self._connection.recv()
         self.began = True
+        if isinstance(found, dict):
+            self._routes |= found
+            return []
         if not isinstance(found, PlannedChanges):
             return [found] if found else []
+        found, self._routes = replace(found, routes={**self._routes, **found.routes}), {}
         asked, generation = self._asked, found.planned.answer.generation
         if asked is None or generation != asked.snapshot.generation:
             return []
@@ -269,23 +276,28 @@ def _work(connection: Connection, begin: Callable[[], object] | None, make: Make
     sending = threading.Lock()
 
     def put(answer: Answer) -> None:
-        packed: object = answer
+        packed: list[object] = [answer]
         if isinstance(answer, Planned):
             generation = answer.answer.generation
-            packed = differences.without_routes(answer, running[generation])
+            first, last = differences.parts_of_routes(differences.without_routes(answer, running[generation]))
+            packed = [*first, last]
             for before in [] if answer.repair else [each for each in [*running] if each <= generation]:
                 del running[before]
         with sending:
-            connection.send(packed)
+            for part in packed:
+                connection.send(part)
 
     planner = make(put, lambda _: os._exit(1))
     connection.send(None)  # it has begun
     snapshot = NO_SNAPSHOT
     while True:
         try:
-            received: _Packed | Callable[[], object] = connection.recv()
+            received: _Packed | Changes | Callable[[], object] = connection.recv()
         except (EOFError, OSError):
             os._exit(0)  # whatever is being solved
+        if isinstance(received, Changes):
+            snapshot = differences.changed(snapshot, received)
+            continue
         if not isinstance(received, _Packed):
             received()
             continue

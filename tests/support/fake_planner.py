@@ -39,8 +39,9 @@ class FakePlanner:
         return [*answers, *([passed(found)] if found else [])]
 
     def _over_there(self, snapshot: Snapshot) -> Snapshot:
-        changes = differences.changes(self._sent, snapshot)
-        self._sent, self._received = snapshot, differences.changed(self._received, passed(changes))
+        for part in differences.in_parts(differences.changes(self._sent, snapshot)):
+            self._received = differences.changed(self._received, passed(part))
+        self._sent = snapshot
         return self._received
 
     def _back(self, answer: Planned, asked: Snapshot) -> Message:

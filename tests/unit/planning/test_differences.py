@@ -1,0 +1,64 @@
+"""What passes to the planning process and back: differences, none of them large."""
+
+from __future__ import annotations
+
+import pickle
+import random
+
+import pytest
+
+from controller.planning import differences
+from controller.planning.differences import NO_SNAPSHOT, changed, changes, in_parts
+from controller.planning.problem import FlowId, Routes, Snapshot, whole
+from controller.shared_map import updated
+from tests.support.planning.fabrics import leaf_spine, problem_of, ring
+from tests.support.planning.snapshots import snapshot_of
+
+FABRIC = leaf_spine(4, 3)
+JOBS = {
+    f"job{number}": tuple(ring(f"job{number}", [(leaf, number) for leaf in (1, 2, 3, 4)])) for number in range(1, 30)
+}
+
+
+def a_snapshot(draw: random.Random, before: Snapshot) -> Snapshot:
+    """Some jobs of all, with other routes and capacities, sharing with the one before what has not changed."""
+    flows = [of for job in draw.sample(sorted(JOBS), draw.randrange(20)) for of in JOBS[job]]
+    problem = problem_of(FABRIC, flows)
+    cut = problem_of(leaf_spine(4, 3, without=[(draw.randint(1, 4), draw.randint(1, 3))]), flows)
+    now = snapshot_of(draw.choice([problem, cut]), before.generation + 1, {})
+    routes: Routes = {of.id: whole(draw.choice(problem.candidates(of))) for of in flows if draw.random() < 0.7}
+    gone = dict.fromkeys(before.routes.keys() - routes.keys())
+    return Snapshot(
+        now.generation,
+        {link: bps * draw.choice((1.0, 0.9)) for link, bps in now.capacity_bps.items()},
+        draw.choice([now.paths, before.paths]) if before.paths.links == now.paths.links else now.paths,
+        updated(before.flows, {**dict.fromkeys(before.flows), **now.flows}),
+        updated(before.routes, {**routes, **gone}),
+    )
+
+
+@pytest.mark.parametrize("many", [1, 7, 1000])
+def test_the_parts_of_all_differences_make_the_snapshot(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(differences, "MANY", many)
+    draw = random.Random(many)
+    sent = there = NO_SNAPSHOT
+    for _ in range(60):
+        now = a_snapshot(draw, sent)
+        for part in in_parts(changes(sent, now)):
+            assert len(part.routes) <= many
+            assert sum(len(flows or ()) for flows in part.flows.values()) < many + len(JOBS)
+            there = changed(there, pickle.loads(pickle.dumps(part)))
+        sent = now
+        assert there.generation == now.generation
+        assert dict(there.flows) == dict(now.flows)
+        assert dict(there.routes) == dict(now.routes)
+        assert there.capacity_bps == now.capacity_bps
+        assert there.paths.links == now.paths.links
+
+
+def test_routes_come_back_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(differences, "MANY", 2)
+    routes = {FlowId(f"10.0.0.{n}", "10.0.1.1"): None if n == 3 else whole(()) for n in range(5)}
+    before, last = differences.parts_of_routes(differences.PlannedChanges(None, routes))  # type: ignore[arg-type]
+    assert [len(part) for part in (*before, last.routes)] == [2, 2, 1]
+    assert {flow: route for part in (*before, last.routes) for flow, route in part.items()} == routes
