@@ -29,7 +29,7 @@ def improve(problem: Problem, limits: PlanLimits, best: Draft) -> Routes | None:
     """Flows inside a leaf, and those without a path, have no part in it."""
     flows = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf and problem.reachable(flow)]
     columns = [(place, path) for place, flow in enumerate(flows) for path in problem.candidates(flow)]
-    if not columns or len(columns) > _MOST_COLUMNS or limits.left_s <= 0:
+    if not columns or len(columns) > _MOST_COLUMNS:
         return None
     owner = np.array([place for place, _ in columns])
     programme, numbers = Programme(), np.arange(len(columns))

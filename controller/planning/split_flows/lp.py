@@ -187,8 +187,6 @@ class FluidModel:
         self, start: Floats, goal: Goal, more: Ints, less: Ints, seconds: float
     ) -> tuple[Spread, Floats, Bools] | None:
         """The spread, the price of one more flow per class, and which classes were in the model."""
-        if seconds <= 0:
-            return None
         of = self._of
         programme = Programme()
         excess_cost, move_cost = self._costs(goal)
@@ -328,6 +326,8 @@ class Programme:
         """The variables' values and the constraints' duals (0 where there are integers) at the optimum; where there are
         integers, at the best point found within so many ``nodes``. None when there was none in time. ``seconds``: inf
         for no limit."""
+        if seconds <= 0:
+            return None
         result = self._solved(seconds, nodes)
         good = {result_pb2.TERMINATION_REASON_OPTIMAL}
         if any(self._integer):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -56,3 +58,9 @@ def test_a_flow_inside_its_leaf_keeps_its_route() -> None:
 def test_many_flows_are_left_to_others() -> None:
     problem = problem_of(leaf_spine(2, 8), split(alike(51), 2))
     assert improve(problem, LIMITS, draft(problem, "greedy", assign(problem, keep_current=False))) is None
+
+
+def test_without_time_there_is_no_answer() -> None:
+    problem = problem_of(leaf_spine(2, 2), split(alike(3), 2))
+    first = draft(problem, "greedy", assign(problem, keep_current=False))
+    assert improve(problem, replace(LIMITS, until=-math.inf), first) is None
