@@ -8,15 +8,19 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 
 THE_CONTROLLERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def kept_from_child() -> Iterator[None]:
-    """Around the start of a process, which inherits what this thread has blocked (execve(2))."""
+    """Around the start of a process, which inherits what this thread has blocked (execve(2)). The first start of all
+    would start the resource tracker of ``multiprocessing`` too, which unblocks two of them again when it runs."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, THE_CONTROLLERS)
     try:
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, THE_CONTROLLERS)
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -21,13 +21,6 @@ class Newest(Generic[Kind]):
             self._request = request
             self._changed.notify()
 
-    def put_back(self, request: Kind) -> None:
-        """One that was taken, unless a newer one waits."""
-        with self._changed:
-            if self._request is None:
-                self._request = request
-                self._changed.notify()
-
     def close(self) -> None:
         with self._changed:
             self._closed = True

@@ -2,13 +2,15 @@
 planner.
 
 In: requests of the control loop. Out: their answers, put into its inbox. What passes is differences (``differences``).
-Two threads stand at the controller's end: one sends the newest request, one receives. A process that ends is replaced,
-and the next one gets the request that it had; of a request on which two have ended, or on which one has worked for
-minutes, the answer is ``NoPlan``. If the first one cannot even begin, that is an error of the controller.
+Three threads stand at the controller's end: one sends the newest request, one receives, one looks whether the process
+answers. A process that ends is replaced, and the next one gets the newest request if its plan has not come; of a
+request on which two have ended, or on which one has worked for minutes, the answer is ``NoPlan``. If the first one
+cannot even begin, that is an error of the controller.
 """
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import threading
@@ -26,7 +28,6 @@ from controller import child_signals
 from controller.planning import differences
 from controller.planning.differences import NO_SNAPSHOT, Changes, PlannedChanges, SomeRoutes
 from controller.planning.messages import Answer, Planned, PlanningRequest, SolvePlan
-from controller.planning.newest import Newest
 from controller.planning.plan import NoPlan
 from controller.planning.problem import Routes
 
@@ -44,6 +45,7 @@ stages before and after the search are not limited: a second at ten thousand flo
 STUCK_LIMITS = 20
 
 LOOK_S = 1.0
+"""Between looks whether it answers."""
 END_S = 1.0
 """For a process that has closed its end of the connection to end."""
 
@@ -84,20 +86,28 @@ class PlanningProcess:
         self._on_crash = on_crash
         self._begin, self._make = begin, make
         self._child = _Child(begin, make)
-        self._replaced = threading.Condition()
+        self._changed = threading.Condition()
         self._stopping = self._replaces = False
+        self._newest: PlanningRequest | None = None
+        """Until its plan has come: each process is asked it once."""
         self._again: PlanningRequest | None = None
-        self._waiting = Newest[PlanningRequest]()
+        self._retry_s = 0.0
         self._threads = [
             threading.Thread(target=self._guarded, args=(run,), name=name, daemon=True)
-            for name, run in (("planning-requests", self._send), ("planning-answers", self._receive))
+            for name, run in (
+                ("planning-requests", self._send),
+                ("planning-answers", self._receive),
+                ("planning-watch", self._watch),
+            )
         ]
         for thread in self._threads:
             thread.start()
 
     def submit(self, request: PlanningRequest) -> None:
         """A request that waits to be sent is replaced."""
-        self._waiting.put(request)
+        with self._changed:
+            self._newest = request
+            self._changed.notify_all()
 
     def configure(self, begin: Callable[[], object]) -> None:
         """To be called in the process now, and first in any that is started later. Does not wait for a process that
@@ -107,10 +117,9 @@ class PlanningProcess:
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Ends the process, whatever it works on."""
-        with self._replaced:
+        with self._changed:
             self._stopping = True
-            self._replaced.notify_all()
-        self._waiting.close()
+            self._changed.notify_all()
         self._child.process.kill()
         for thread in self._threads:
             thread.join(timeout_s)
@@ -124,18 +133,23 @@ class PlanningProcess:
             self._on_crash(error)
 
     def _send(self) -> None:
-        while (request := self._waiting.take()) is not None:
-            while not self._stopping:
-                child = self._child
-                try:
-                    child.ask(request)
-                    break
-                except OSError:
-                    self._wait_for_another(child)
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping or self._to_ask)
+                child, request = self._child, self._to_ask
+            if self._stopping or not request:
+                return
+            child.ask(request)
 
-    def _wait_for_another(self, child: _Child) -> None:
-        with self._replaced:
-            self._replaced.wait_for(lambda: self._stopping or self._child is not child)
+    @property
+    def _to_ask(self) -> PlanningRequest | None:
+        return None if self._newest is self._child.asked else self._newest
+
+    def _watch(self) -> None:
+        while not self._stopping:
+            self._child.end_if_late()
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping, LOOK_S)
 
     def _receive(self) -> None:
         while not self._stopping:
@@ -143,40 +157,54 @@ class PlanningProcess:
             with suppress(EOFError, OSError):
                 while True:
                     for answer in child.receive():
+                        self._answered(child.asked, child.due)
                         self._put(answer)
             if not self._stopping:
                 self._replace(child)
 
+    def _answered(self, asked: PlanningRequest | None, due: PlanningRequest | None) -> None:
+        with self._changed:
+            if due is None and self._newest is asked:
+                self._newest = None
+
     def _replace(self, child: _Child) -> None:
         """The process has ended, or is stuck."""
-        request, late = child.due, child.late
         why = child.end()
         if not (child.began or self._replaces):
             raise ChildProcessError(f"{why} before it could plan")
         self._replaces = True
         log.error("another planning process is started", why=why)
-        if request and (late or request is self._again):
+        request = child.due
+        if request and (request is self._again or request is child.was_late):
+            self._answered(request, None)
             self._put(Planned(NoPlan(request.snapshot.generation, why)))
-        elif request:
-            self._again = request
-            self._waiting.put_back(request)
-        with self._replaced:
-            if not child.began:
-                self._replaced.wait_for(lambda: self._stopping, RETRY_S)
-            while not self._stopping and self._child is child:
-                begin = self._begin
-                try:
-                    self._child = _Child(begin, self._make)
-                    if self._begin and self._begin is not begin:
-                        self._child.configure(self._begin)
-                except OSError as error:
-                    log.error("no planning process can be started", why=str(error), again_in_s=RETRY_S)
-                    self._replaced.wait_for(lambda: self._stopping, RETRY_S)
-            self._replaced.notify_all()
+        self._again = request
+        self._wait(0.0 if child.began else self._retry_s)
+        self._retry_s = 0.0 if child.began else RETRY_S
+        while not self._stopping and self._child is child:
+            begin = self._begin
+            try:
+                another = _Child(begin, self._make)
+            except OSError as error:
+                log.error("no planning process can be started", why=str(error), again_in_s=RETRY_S)
+                self._wait(RETRY_S)
+                continue
+            with self._changed:
+                self._child = another
+                self._changed.notify_all()
+            if self._stopping:
+                another.process.kill()
+            elif self._begin and self._begin is not begin:
+                another.configure(self._begin)
+
+    def _wait(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping, seconds)
 
 
 class _Child:
-    """One process. ``began``: it takes requests. What is large passes in parts."""
+    """One process. ``began``: it takes requests. ``asked``: the newest request. ``was_late``: for which it was ended.
+    What is large passes in parts."""
 
     def __init__(self, begin: Callable[[], object] | None, make: MakePlanner) -> None:
         processes = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
@@ -186,8 +214,9 @@ class _Child:
         )
         self._sending = threading.Lock()
         self.began = False
-        self._asked: PlanningRequest | None = None
-        self._asked_at = 0.0
+        self.asked: PlanningRequest | None = None
+        self.was_late: PlanningRequest | None = None
+        self._waits_since = math.inf
         self._answered = 0
         self._routes: SomeRoutes = {}
         with theirs, child_signals.kept_from_child():
@@ -196,62 +225,59 @@ class _Child:
     @property
     def due(self) -> PlanningRequest | None:
         """The newest request, until its plan has come."""
-        asked = self._asked
+        asked = self.asked
         return asked if asked and asked.snapshot.generation != self._answered else None
 
-    @property
-    def late(self) -> bool:
-        """The plan for the newest request is."""
+    def end_if_late(self) -> None:
+        """When nothing has come from it for long, although the plan for the newest request is due."""
         due = self.due
         if not isinstance(due, SolvePlan):
-            return False
-        return time.monotonic() > self._asked_at + STUCK_S + STUCK_LIMITS * due.limits.time_limit_s
+            return
+        if time.monotonic() > self._waits_since + STUCK_S + STUCK_LIMITS * due.limits.time_limit_s:
+            self.was_late = due
+            self.process.kill()
 
     def end(self) -> str:
         """Ends it, if it has not ended. Returns why."""
-        late = self.late
-        self.process.join(0 if late else END_S)
+        self.process.join(END_S)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
-        if late:
+        if self.was_late:
             return "the planning process did not answer in time"
         return f"the planning process ended with status {self.process.exitcode}"
 
     def ask(self, request: PlanningRequest) -> None:
-        """Raises ``OSError`` when the process has gone."""
-        before = self._asked.snapshot if self._asked else NO_SNAPSHOT
-        self._asked_at, self._asked = time.monotonic(), request
+        """Does nothing more when the process has gone."""
+        before, asked = self.asked.snapshot if self.asked else NO_SNAPSHOT, isinstance(self.due, SolvePlan)
+        if not asked:
+            self._waits_since = time.monotonic()
+        self.asked = request
         *first, last = differences.in_parts(differences.changes(before, request.snapshot))
-        for part in first:
-            self.send(part)
-        self.send(_Packed(replace(request, snapshot=NO_SNAPSHOT), last))
+        self._send(*first, _Packed(replace(request, snapshot=NO_SNAPSHOT), last))
 
     def configure(self, begin: Callable[[], object]) -> None:
         """One that has gone is replaced by one that begins with it."""
-        with suppress(OSError):
-            self.send(begin)
+        self._send(begin)
 
-    def send(self, message: _Packed | Changes | Callable[[], object]) -> None:
-        """Raises ``OSError`` when the process has gone."""
-        with self._sending:
-            self._connection.send(message)
+    def _send(self, *messages: _Packed | Changes | Callable[[], object]) -> None:
+        with suppress(OSError), self._sending:
+            for message in messages:
+                self._connection.send(message)
 
     def receive(self) -> list[Answer]:
         """Waits for an answer, which is dropped unless it is for the newest request. Raises ``EOFError`` or ``OSError``
-        when the process has gone, ``TimeoutError`` when the answer is late."""
-        while not self._connection.poll(LOOK_S):
-            if self.late:
-                raise TimeoutError
+        when the process has gone."""
         found = self._connection.recv()
         self.began = True
+        self._waits_since = time.monotonic()
         if isinstance(found, dict):
             self._routes |= found
             return []
         if not isinstance(found, PlannedChanges):
             return [found] if found else []
         found, self._routes = replace(found, routes={**self._routes, **found.routes}), {}
-        asked, generation = self._asked, found.planned.answer.generation
+        asked, generation = self.asked, found.planned.answer.generation
         if asked is None or generation != asked.snapshot.generation:
             return []
         if not found.planned.repair:

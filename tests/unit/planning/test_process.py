@@ -6,9 +6,11 @@ import multiprocessing
 import os
 import queue
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +136,34 @@ def test_the_request_of_a_process_that_dies_is_answered_by_the_next(start: Start
     assert (answer.generation, answer.reason) == (4, f"of {len(demo_flows())} flows")
 
 
+def test_what_is_asked_while_a_process_dies_is_answered(
+    start: Start, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next process gets the newest request alone, once."""
+    planning = start(make=Silent)
+    planning.submit(request(2))
+    inbox.planned()
+    planning.submit(request(3))
+    (child,) = multiprocessing.active_children()
+    end, dying, asked = process._Child.end, threading.Event(), threading.Event()
+
+    def slow_end(of: process._Child) -> str:
+        dying.set()
+        asked.wait(DEADLINE_S)
+        time.sleep(0.2)  # the thread that sends has taken the request by then
+        return end(of)
+
+    monkeypatch.setattr(process._Child, "end", slow_end)
+    child.kill()
+    assert dying.wait(DEADLINE_S)
+    planning.submit(request(4))
+    asked.set()
+    assert inbox.planned().answer.generation == 4
+    planning.submit(request(6))
+    assert inbox.planned().answer.generation == 6
+    assert inbox.messages.empty()
+
+
 class Silent(Fatal):
     """Does not answer requests of an odd generation."""
 
@@ -156,6 +186,36 @@ def test_a_process_that_does_not_answer_is_replaced(
             planning.submit(request(generation + 1))
             assert inbox.planned().answer == NoPlan(generation + 1, "the planning process did not answer in time")
     assert inbox.crashes.empty()
+
+
+class Halting(Fatal):
+    """Stops itself while it writes the answer to a request of an odd generation."""
+
+    def submit(self, request: PlanningRequest) -> None:
+        if request.snapshot.generation % 2:
+
+            def half(connection: Connection, data: Any) -> None:
+                os.write(connection.fileno(), bytes(data)[: len(data) // 2])
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+            Connection._send = half  # type: ignore[attr-defined]
+            self._put(Planned(NoPlan(request.snapshot.generation, "")))
+        super().submit(request)
+
+
+def test_a_process_that_stops_within_an_answer_is_replaced(
+    start: Start, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planning = start(make=Halting)
+    planning.submit(request(2))
+    inbox.planned()
+    for name, value in (("STUCK_S", 0.5), ("STUCK_LIMITS", 0), ("LOOK_S", 0.05)):
+        monkeypatch.setattr(process, name, value)
+    planning.submit(request(3))
+    assert inbox.planned().answer == NoPlan(3, "the planning process did not answer in time")
+    monkeypatch.setattr(process, "STUCK_S", 60.0)
+    planning.submit(request(4))
+    assert inbox.planned().answer.generation == 4
 
 
 def test_a_plan_that_is_not_awaited_any_more_is_never_late(
