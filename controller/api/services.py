@@ -60,7 +60,8 @@ _PLAN_OF = attrgetter("plan", "plan_installed", "baseline_levels", "plan_demand_
 
 
 LINKS_OF_CALL = 64
-"""Virtual links, or reported connections, that cost the control loop as much as a call, about."""
+CONNECTIONS_OF_CALL = 8
+"""Virtual links, and reported connections, that cost the control loop as much as a call, about."""
 
 Found = TypeVar("Found")
 
@@ -296,7 +297,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         self, request: pb.ReportConnectionsRequest, _: Context
     ) -> pb.ReportConnectionsResponse:
         owner = self._owner(request.job_id, request.lease_token)
-        COST.get()(len(request.connections) / LINKS_OF_CALL)
+        COST.get()(len(request.connections) / CONNECTIONS_OF_CALL)
         places = await self._read(request, lambda: convert.connections(request))
         job_id, quota = JobId(request.job_id), CALLER.get().quota
         await self._ask(ReportConnections(job_id, request.address, frozenset(places), owner, quota, places))

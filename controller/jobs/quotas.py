@@ -27,12 +27,12 @@ def refuse_over_quota(quota: Quota, jobs: Iterable[Job], job: Job, held: Job | N
     """``held``: the job that this one replaces; it may always become smaller."""
     if quota == NO_QUOTA:
         return
-    tenant, wanted = job.registration.tenant, len(job.virtual_links)
+    tenant, wanted = job.registration.tenant, links_of(job)
     others = [one for one in jobs if one.registration.tenant == tenant and one is not held]
-    used = sum(len(one.virtual_links) for one in others)
+    used = sum(map(links_of, others))
     if held is None and quota.max_jobs is not None and len(others) >= quota.max_jobs:
         raise _exhausted(tenant, f"{len(others)} jobs", "max_jobs", quota.max_jobs, len(others), 1)
-    grows = held is None or wanted > len(held.virtual_links)
+    grows = held is None or wanted > links_of(held)
     if grows and quota.max_virtual_links is not None and used + wanted > quota.max_virtual_links:
         uses = f"{used} virtual links besides the {wanted} of job '{job.id}'"
         raise _exhausted(tenant, uses, "max_virtual_links", quota.max_virtual_links, used, wanted)
@@ -54,7 +54,7 @@ def _refuse_learning(limit: int, others: Iterable[Job], job: Job, held: Job | No
 def refuse_too_many_links(limit: int, have: int, spec: JobSpec, held: Job | None) -> None:
     """By their count alone: to make the links of one small request takes megabytes. ``have``: of all jobs, as ``size``
     counts. ``held``: as above."""
-    links, had = link_count(spec), size(held.spec, len(held.virtual_links)) if held else 0
+    links, had = link_count(spec), size(held.spec, links_of(held)) if held else 0
     more = size(spec, links)
     if links > MAX_VIRTUAL_LINKS or (held and more <= had):  # no spec may have more than the former
         return
@@ -66,6 +66,22 @@ def refuse_too_many_links(limit: int, have: int, spec: JobSpec, held: Job | None
             f"{limit} are allowed (jobs.max_virtual_links)",
             about=limit_reached("jobs.max_virtual_links", limit, others, more),
         )
+
+
+def refuse_too_large(limit: int, have: int, job: Job, held: Job) -> None:
+    """``have``: of all jobs, as ``size`` counts. ``job``: the same as ``held``, with other connections."""
+    more, had = size(job.spec, links_of(job)), size(held.spec, links_of(held))
+    if more > had and have - had + more > limit:
+        raise Exhausted(
+            f"job '{job.id}' has {links_of(job)} connections, which count as virtual links; the "
+            f"other jobs have {have - had}, and at most {limit} are allowed (jobs.max_virtual_links)",
+            about=limit_reached("jobs.max_virtual_links", limit, have - had, more),
+        )
+
+
+def links_of(job: Job) -> int:
+    """Virtual links, or its connections where these are more: switches have rules for each."""
+    return max(len(job.virtual_links), sum(map(len, job.dividing.connections.values())) // 2)
 
 
 def size(spec: JobSpec, links: int) -> int:

@@ -16,9 +16,10 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+import structlog
+
 from controller.errors import (
     ConcurrentUpdate,
-    Conflict,
     Exhausted,
     InvalidInput,
     NotAnnounced,
@@ -28,6 +29,7 @@ from controller.errors import (
     no_such_job,
 )
 from controller.jobs.collectives import VirtualLinks, virtual_links
+from controller.jobs.conflicts import refuse_connections_of_others, refuse_pairs_of_others
 from controller.jobs.ends import EndReason, Ends, JobEnd
 from controller.jobs.job import Job, Reported, Vitals
 from controller.jobs.leases import Leases
@@ -40,7 +42,14 @@ from controller.jobs.messages import (
     Registration,
     SavedState,
 )
-from controller.jobs.quotas import limit_reached, refuse_over_quota, refuse_too_many_links, size
+from controller.jobs.quotas import (
+    limit_reached,
+    links_of,
+    refuse_over_quota,
+    refuse_too_large,
+    refuse_too_many_links,
+    size,
+)
 from controller.jobs.reported_connections import (
     NO_PLACES,
     Places,
@@ -49,12 +58,13 @@ from controller.jobs.reported_connections import (
     among,
     by_source,
     misfits,
-    path_of,
     with_connections,
 )
 from controller.jobs.spec import JobId, JobSpec, same_traffic
 from controller.jobs.subflows import Dividing, Pair
 from controller.shared_map import SharedMap, updated
+
+log = structlog.get_logger(__name__)
 
 MEASURED_WINDOW = 16
 """Reports that the mean communication time is taken over."""
@@ -109,17 +119,22 @@ class JobRegistry:
 
     def take_saved(self, saved: SavedState, now: float) -> list[str]:
         """Accept the jobs of a restart, with full leases, and know the ends of others. Returns what cannot be accepted,
-        in words that name the job; then the registry is not to be used."""
+        in words that name the job; then the registry is not to be used. Connections that cannot be accepted any more
+        are forgotten, and the log says so: they are no reason not to start."""
         problems = []
         self.ends.take_saved(saved.ends.values())
         self.jobs = jobs = dict[JobId, Job]()  # grows with them: a copy for each job would take seconds
         for registration in saved.jobs.values():
             try:
                 job = jobs[registration.job_id] = self._note(self._acceptable(registration, now), {})
-                if reports := by_source(saved.connections.get(job.id, ())):
-                    jobs[job.id] = self._with_reports(job, reports)
             except SignalboxError as error:
                 problems.append(f"job '{registration.job_id}': {error}")
+                continue
+            if reports := by_source(saved.connections.get(job.id, ())):
+                try:
+                    jobs[job.id] = self._with_reports(job, reports)
+                except SignalboxError as error:
+                    log.warning("saved connections are forgotten", job_id=job.id, why=str(error))
         self.jobs = SharedMap(jobs)
         return problems
 
@@ -273,7 +288,7 @@ class JobRegistry:
         refuse_too_many_links(self._max_virtual_links, self._size, registration.spec, None)
         job = self._job(registration, Vitals(now + registration.spec.lease_s), links)
         refuse_over_quota(quota, self.jobs.values(), job, None)
-        self._refuse_conflict(job)
+        refuse_pairs_of_others(job, self._announced_by, self.jobs)
         return job
 
     @staticmethod
@@ -319,7 +334,7 @@ class JobRegistry:
             links = held.virtual_links if links == held.virtual_links else links
             job = with_connections(self._job(new, vitals, links), reports)
             refuse_over_quota(quota, self.jobs.values(), job, held)
-            self._refuse_conflict(job)
+            refuse_pairs_of_others(job, self._announced_by, self.jobs)
         self._let_go(held)
         self._hold(job, reports)
         return job
@@ -337,14 +352,14 @@ class JobRegistry:
         """The pairs, connections and lease that are its own."""
         if not job.dividing.owner:
             self._announced_by.update(dict.fromkeys(job.pairs, job.id))
-        self._size += size(job.spec, len(job.virtual_links))
-        self._connections.put(job.id, reports)
+        self._size += size(job.spec, links_of(job))
+        self._connections.put(job.id, job.transport, reports)
         self._leases.look_at(job, self.jobs)
         return job
 
     def _let_go(self, job: Job) -> None:
         """The pairs and connections that were its own."""
-        self._size -= size(job.spec, len(job.virtual_links))
+        self._size -= size(job.spec, links_of(job))
         self._connections.forget(job.id)
         for pair in () if job.dividing.owner else job.pairs:
             del self._announced_by[pair]
@@ -355,44 +370,10 @@ class JobRegistry:
             raise NotAnnounced(f"job '{job.id}' was registered without reports_connections", {"jobId": job.id})
         reports = {**self._connections.of(job.id), **new}
         InvalidInput.refuse(misfits(job, new, sum(map(len, reports.values())), places))
-        self._refuse_taken(job, new, places)
+        refuse_connections_of_others(job, self._connections.taken(job, new, places), places, self.jobs)
         with_reports = with_connections(job, reports)
         refuse_over_quota(quota, self.jobs.values(), with_reports, job)
-        self._connections.put(job.id, reports)
+        refuse_too_large(self._max_virtual_links, self._size, with_reports, job)
+        self._size += size(job.spec, links_of(with_reports)) - size(job.spec, links_of(job))
+        self._connections.put(job.id, job.transport, reports)
         return with_reports
-
-    def _refuse_taken(self, job: Job, new: Reports, places: Places) -> None:
-        taken = self._connections.taken(job.id, new, places)
-        if not taken:
-            return
-        one, holder = taken[0]
-        more = f" (connections taken: {len(taken)})" if len(taken) > 1 else ""
-        field, (named, about) = path_of(one, places), self._named(job, holder)
-        raise Conflict(
-            f"{field}: job '{job.id}' cannot report {one.src_ip}:{one.src_port} > {one.dst_ip}:{one.dst_port}: "
-            f"{named} has reported it{more}",
-            {**about, "field": field},
-        )
-
-    def _named(self, job: Job, other: JobId) -> tuple[str, dict[str, object]]:
-        """How an error of ``job`` calls the other one, in words and for programs: a tenant does not learn the names of
-        others' jobs."""
-        if job.registration.tenant in ("", self.jobs[other].registration.tenant):
-            return f"job '{other}'", {"jobId": job.id, "otherJobId": other}
-        return "a job of another tenant", {"jobId": job.id}
-
-    def _refuse_conflict(self, job: Job) -> None:
-        if job.dividing.owner:
-            return
-        mine, announced_by = job.id, self._announced_by
-        taken = sorted(pair for pair in announced_by.keys() & job.pairs if announced_by[pair] != mine)
-        if not taken:
-            return
-        src, dst = taken[0]
-        more = f" (pairs taken: {len(taken)})" if len(taken) > 1 else ""
-        named, about = self._named(job, self._announced_by[src, dst])
-        raise Conflict(
-            f"job '{job.id}' cannot announce {src} > {dst}: {named} announces it{more}; "
-            "jobs that report their connections may share pairs",
-            {**about, "src": src, "dst": dst},
-        )

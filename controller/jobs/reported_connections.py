@@ -20,13 +20,17 @@ from controller.jobs.subflows import Connection, Connections, Pair
 if TYPE_CHECKING:
     from controller.jobs.job import Job
 
-MAX_CONNECTIONS = 65_536
-"""Of one job; a connection that both of its ends report counts twice."""
+MAX_CONNECTIONS = 4_096
+"""Of one job; a connection that both of its ends report counts twice. All rules of a job follow from it at once: with
+this many the control loop is held for half a second."""
 
 MAX_NAMED = 4
 
 Reports = Mapping[str, frozenset[Connected]]
 """By the address that has reported them, which is their source."""
+
+_Key = tuple[bool, str, int, str, int]
+"""Of a connection: whether it is RoCEv2, and its ends."""
 
 Places = Mapping[Connected, int]
 """Where connections are in the list of the request, counted from 0."""
@@ -39,7 +43,8 @@ class ReportedConnections:
 
     def __init__(self) -> None:
         self._of_job: dict[JobId, Reports] = {}
-        self._holder: dict[Connected, JobId] = {}
+        self._held: dict[JobId, frozenset[_Key]] = {}
+        self._holder: dict[_Key, JobId] = {}
 
     def of(self, job_id: JobId) -> Reports:
         """Empty for a job that has reported none."""
@@ -50,23 +55,25 @@ class ReportedConnections:
         """Of the jobs that have reported any."""
         return {job_id: frozenset[Connected]().union(*reports.values()) for job_id, reports in self._of_job.items()}
 
-    def put(self, job_id: JobId, reports: Reports) -> None:
+    def put(self, job_id: JobId, transport: Transport, reports: Reports) -> None:
         """In place of what the job has reported before. None of them is another job's."""
         self.forget(job_id)
         if reports:
             self._of_job[job_id] = reports
-            self._holder |= dict.fromkeys(map(_either_end, chain.from_iterable(reports.values())), job_id)
+            self._held[job_id] = frozenset(_key(one, transport) for one in chain.from_iterable(reports.values()))
+            self._holder |= dict.fromkeys(self._held[job_id], job_id)
 
     def forget(self, job_id: JobId) -> None:
         """The job has none any more."""
-        for connection in chain.from_iterable(self._of_job.pop(job_id, {}).values()):
-            self._holder.pop(_either_end(connection), None)
+        self._of_job.pop(job_id, None)
+        for key in self._held.pop(job_id, ()):
+            del self._holder[key]
 
-    def taken(self, job_id: JobId, new: Reports, places: Places) -> list[tuple[Connected, JobId]]:
+    def taken(self, job: Job, new: Reports, places: Places) -> list[tuple[Connected, JobId]]:
         """Those that another job has reported, in the order of the request, each with that job."""
         reported = chain.from_iterable(new.values())
-        holders = ((one, self._holder.get(_either_end(one), job_id)) for one in reported)
-        taken = [(one, holder) for one, holder in holders if holder != job_id]
+        holders = ((one, self._holder.get(_key(one, job.transport), job.id)) for one in reported)
+        taken = [(one, holder) for one, holder in holders if holder != job.id]
         return sorted(taken, key=lambda found: (places.get(found[0], 0), found))
 
 
@@ -126,7 +133,9 @@ def with_connections(job: Job, reports: Reports) -> Job:
     return replace(job, dividing=replace(job.dividing, connections=by_pair(reports, job.transport)))
 
 
-def _either_end(connection: Connected) -> Connected:
+def _key(connection: Connected, transport: Transport) -> _Key:
     """The same whichever end has reported the connection."""
     src, src_port, dst, dst_port = connection
-    return min(connection, Connected(dst, dst_port, src, src_port))
+    if transport is Transport.ROCE_V2:  # from the same port both ways
+        return True, min(src, dst), src_port, max(src, dst), dst_port
+    return False, *min(connection, Connected(dst, dst_port, src, src_port))

@@ -54,8 +54,8 @@ class PinSet:
 
 
 AT_ONCE = 128
-"""Flows whose pins are derived at one time. What follows from them takes about as long per flow: the control loop must
-not be held while a plan for tens of thousands of flows comes into force."""
+"""Flows, or connections of flows, whose pins are derived at one time. What follows from them takes about as long for
+each: the control loop must not be held while a plan for tens of thousands of flows comes into force."""
 
 OTHERS = ""
 """Pins of no registered job, and of pairs that are learnt."""
@@ -126,8 +126,9 @@ class Pins:
             due, job = self._due.pop(job_id), jobs.get(job_id)
             if job is None:
                 continue
-            at_once -= len(due)
             pins[job_id] = self._pins_of(fabric, job, due, routes)
+            of_pair = self._of_pair[job_id]
+            at_once -= sum(max(1, len(of_pair.get(pair, ())) // 2) for pair in due)
         others = self._others(orphans, tuple(self._counted.values()), fabric.hosts, self._announced.version)
         if of.get(OTHERS) is not others:
             pins[OTHERS] = others

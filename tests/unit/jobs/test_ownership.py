@@ -22,7 +22,15 @@ from controller.errors import (
 )
 from controller.jobs.ends import MAX_ENDS, MAX_SAVED, EndReason, Ends, JobEnd, ends_since
 from controller.jobs.job import Job
-from controller.jobs.messages import Connected, IterationTime, RegisterJob, Registration, SavedState
+from controller.jobs.messages import (
+    NO_QUOTA,
+    Connected,
+    IterationTime,
+    Quota,
+    RegisterJob,
+    Registration,
+    SavedState,
+)
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId, JobSpec
 from tests.support.by_id import registered
@@ -359,6 +367,46 @@ def test_connections_of_saved_jobs_are_theirs_again() -> None:
         registry.report_connections(other.id, "10.0.0.1", of_job, other.uid)
 
 
+def test_a_queue_pair_of_rocev2_is_of_one_job_whichever_end_reports_it() -> None:
+    """Both ends send from one port, to 4791."""
+    registry = JobRegistry(max_jobs=3)
+    of_rocev2 = [spec(name, reports_connections=True, transport="roce_v2") for name in "ab"]
+    one, two = (registry.register(RegisterJob(of), 0.0) for of in of_rocev2)
+    tcp = registry.register(RegisterJob(spec("c", reports_connections=True)), 0.0)
+    there, back = Connected("10.0.0.1", 50_001, "10.0.0.2", 4791), Connected("10.0.0.2", 50_001, "10.0.0.1", 4791)
+    registry.report_connections(one.id, "10.0.0.1", frozenset({there}), one.uid)
+    for address, connection in (("10.0.0.1", there), ("10.0.0.2", back)):
+        with pytest.raises(Conflict, match="job 'a' has reported it"):
+            registry.report_connections(two.id, address, frozenset({connection}), two.uid)
+    registry.report_connections(one.id, "10.0.0.2", frozenset({back}), one.uid)
+    registry.report_connections(tcp.id, "10.0.0.1", frozenset({there}), tcp.uid)
+    registry.report_connections(one.id, "10.0.0.1", frozenset(), one.uid)
+    registry.report_connections(one.id, "10.0.0.2", frozenset(), one.uid)
+    registry.report_connections(two.id, "10.0.0.2", frozenset({back}), two.uid)
+
+
+def test_connections_count_like_virtual_links() -> None:
+    registry = JobRegistry(max_jobs=3, max_virtual_links=6)
+    job = registry.register(RegisterJob(spec(reports_connections=True)), 0.0)
+    registry.register(RegisterJob(spec("b", (3, 4))), 0.0)
+
+    def report(count: int, quota: Quota = NO_QUOTA) -> None:
+        reported = frozenset(Connected("10.0.0.1", port, "10.0.0.2", 9) for port in range(1, count + 1))
+        registry.report_connections(job.id, "10.0.0.1", reported, job.uid, quota)
+
+    for _ in range(2):
+        report(4)
+        with pytest.raises(Exhausted, match="has 5 connections, which count as virtual links; the other jobs have 2"):
+            report(5)
+    report(3, Quota(max_virtual_links=2))  # fewer than before
+    report(1)
+    with pytest.raises(Exhausted, match="its quota max_virtual_links is 3"):
+        report(4, Quota(max_virtual_links=3))
+    registry.register(RegisterJob(spec("c", (5, 6))), 0.0)
+    with pytest.raises(Exhausted, match="the other jobs have 4"):
+        report(4)
+
+
 def test_saved_jobs_count_towards_the_limit_of_virtual_links() -> None:
     registry = JobRegistry(max_jobs=3, max_virtual_links=4)
     assert registry.take_saved(SavedState(registered(Registration(spec()))), 0.0) == []
@@ -375,11 +423,22 @@ def test_every_saved_job_that_cannot_be_accepted_is_named() -> None:
     wrong = spec("c", (5, 6))
     wrong = wrong.model_copy(update={"transfers": wrong.transfers * 40_000})
     specs = [spec("a"), spec("b"), wrong, spec("d", (7, 8)), spec("e", (9, 10)), spec("f", (11, 12))]
-    connections = {JobId("d"): frozenset({Connected("10.0.0.7", 1, "10.0.0.8", 2)})}
-    saved = SavedState(registered(*map(Registration, specs)), connections=connections)
+    saved = SavedState(registered(*map(Registration, specs)))
     problems = JobRegistry(max_jobs=3).take_saved(saved, 0.0)
-    starts = ["job 'b': job 'b' cannot announce", "job 'c': transfers: ", "job 'd': ", "job 'f': 3 jobs are"]
-    assert [problem.startswith(start) for problem, start in zip(problems, starts, strict=True)] == [True] * 4
+    starts = ["job 'b': job 'b' cannot announce", "job 'c': transfers: ", "job 'f': 3 jobs are"]
+    assert [problem.startswith(start) for problem, start in zip(problems, starts, strict=True)] == [True] * 3
+
+
+def test_saved_connections_that_are_not_accepted_any_more_are_no_reason_not_to_start() -> None:
+    """Older versions took RoCEv2 connections to other ports than its own, and more of them."""
+    of_job = {A: frozenset({Connected("10.0.0.1", 50_001, "10.0.0.2", 50_002)})}
+    saved = SavedState(
+        registered(Registration(spec(reports_connections=True, transport="roce_v2"))), connections=of_job
+    )
+    registry = JobRegistry(max_jobs=3)
+    assert registry.take_saved(saved, 0.0) == []
+    assert registry.jobs.keys() == {A}
+    assert registry.connections == {}
 
 
 # ---- whatever happens
