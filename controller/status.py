@@ -37,7 +37,8 @@ class JobStatus:
     fabric, 0 while unknown. ``efficiency_allowed``: ideal communication time over the one that the running routes
     allow. ``prediction_withheld``: why that is no prediction, empty when it is. ``routes``: of every virtual link the
     route that its switches confirmed, None under ECMP. ``routes_generation`` grows when they change. ``dividing``: what
-    tells the subflows apart."""
+    tells the subflows apart. ``routes_known``: some switch has confirmed or given up a route of the job since the
+    start."""
 
     registration: Registration
     state: JobState
@@ -50,6 +51,7 @@ class JobStatus:
     routes: Mapping[FlowId, Route | None]
     routes_generation: int
     dividing: Dividing
+    routes_known: bool = True
 
     @property
     def spec(self) -> JobSpec:

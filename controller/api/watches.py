@@ -233,7 +233,7 @@ class Routes:
 
     def _known(self, job: JobStatus, status: Status) -> bool:
         """Of a job from before a restart not before it is known what switches hold: they may hold its pins."""
-        return bool(job.routes_generation) or not status.adopting or job.registration.registered_at > self._since
+        return job.routes_known or not status.adopting or job.registration.registered_at > self._since
 
     async def _message(self, stream: str, job: JobStatus, status: Status) -> bytes:
         """Encoded once for all watchers who ask while it is."""

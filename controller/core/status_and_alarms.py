@@ -140,7 +140,8 @@ class JobStatuses:
             job_id: _job_status(
                 *(jobs[job_id], missing.get(job_id, ()), self._routes[job_id], self._times[job_id]),
                 *(
-                    generation.get(job_id, 0) + self._other_pairs[job_id],
+                    generation.get(job_id, 0),
+                    self._other_pairs[job_id],
                     levels.get(job_id, 0.0),
                     phase_levels.get(job_id, NO_PHASES),
                 ),
@@ -201,6 +202,7 @@ def _job_status(
     routed: _Routed,
     times_s: Mapping[int, float],
     generation: int,
+    other_pairs: int,
     level: float,
     phase_level: Mapping[int, float],
 ) -> JobStatus:
@@ -217,7 +219,8 @@ def _job_status(
         prediction_withheld=routed.withheld,
         routes=routed.routes,
         dividing=job.dividing,
-        routes_generation=generation,
+        routes_generation=generation + other_pairs,
+        routes_known=generation > 0,
     )
 
 

@@ -84,17 +84,22 @@ class Answers:
         plan, judged = planned.answer, planned.verdict
         if isinstance(plan, NoPlan) or judged is None or planned.target or not _same(before, request):
             return None
-        if plan.cut_short and self._tries < TRIES:
+        if plan.cut_short and (self._tries < TRIES or request.anew):
             return None
         plan = replace(plan, generation=request.snapshot.generation)
         return replace(planned, answer=plan, verdict=replace(judged, plan=plan))
 
 
 def _same(before: SolvePlan, now: SolvePlan) -> bool:
-    """But for the generation."""
+    """But for the generation, and who asks."""
     a, b = before.snapshot, now.snapshot
     same_network = a.paths is b.paths and a.capacity_bps == b.capacity_bps
-    return same_network and a.flows == b.flows and a.routes == b.routes and replace(before, snapshot=b) == now
+    return (
+        same_network
+        and a.flows == b.flows
+        and a.routes == b.routes
+        and replace(before, snapshot=b, anew=now.anew) == now
+    )
 
 
 def levels_of(problem: Problem, draws: int) -> Levels | None:

@@ -55,13 +55,15 @@ class StrategySet:
 class SolvePlan:
     """A waiting request is replaced by a newer one; the one being solved is finished. ``min_gain``: that makes a plan
     worth its moves. ``target``: that an earlier cycle left. ``installs``: a plan that is worth its moves becomes the
-    running routes; the levels of those are worked out if it does not."""
+    running routes; the levels of those are worked out if it does not. ``anew``: a plan that was cut short is not given
+    again, however often it was: an operator asks."""
 
     snapshot: Snapshot
     limits: PlanLimits
     min_gain: float = 0.0
     target: TargetLeft | None = None
     installs: bool = True
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

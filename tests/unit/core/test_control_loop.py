@@ -156,6 +156,18 @@ def test_a_restart_adopts_everything_and_sends_nothing(fabric: FakeFabric) -> No
     assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
 
 
+def test_other_pairs_tell_nothing_of_routes_that_switches_still_hold(fabric: FakeFabric) -> None:
+    """Routes are told when it is known what switches hold: they may hold pins of the job (``WatchRoutes``)."""
+    fabric.start(CONFIG, late=[*fabric.switches])
+    fabric.run(1)
+    job = fabric.status.jobs[JobId("job1")]
+    assert (job.routes_generation, job.routes_known) == (0, False)
+    fabric.send(UpdateJob(job.spec.model_copy(update={"endpoints": (*job.spec.endpoints[:-1], "10.0.9.9")})))
+    fabric.run(1)
+    job = fabric.status.jobs[JobId("job1")]
+    assert (job.routes_generation, job.routes_known, fabric.status.adopting) == (1, False, True)
+
+
 def test_a_restart_that_finds_a_cable_missing_waits_and_then_repairs(fabric: FakeFabric) -> None:
     for end in (PortRef(Dpid(1), PortNo(2)), PortRef(Dpid(258), PortNo(1))):
         fabric.switches[end.dpid].up[end.port] = False

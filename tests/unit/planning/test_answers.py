@@ -76,3 +76,8 @@ def test_a_plan_that_was_cut_short_is_tried_a_few_times(planned: list[int]) -> N
         assert isinstance(found, Plan)
         assert (found.generation, found.cut_short) == (generation, True)
     assert planned == [*range(1, TRIES + 1)]
+    for generation in (7, 8):
+        asked(answers, SolvePlan(replace(snapshot, generation=generation), limits, anew=True))
+    assert planned[TRIES:] == [7, 8], "an operator asks"
+    asked(answers, SolvePlan(replace(snapshot, generation=9), limits))
+    assert planned[-1] == 8
