@@ -24,6 +24,7 @@ from rich.table import Table
 from benchmarks.measures import report
 from controller.commands.output import AsJson
 from controller.fabric.topology import Fabric
+from controller.jobs.spec import Dealing
 from controller.jobs.workload import WorkloadJob
 from controller.planning.baselines import SCHEMES
 from controller.planning.bounds import level_bounds
@@ -31,7 +32,7 @@ from controller.planning.problem import PlanLimits, Problem
 from controller.scenarios.fabrics import leaf_spine, spine_links, without
 from controller.scenarios.scenario import problem_of
 from controller.scenarios.workloads import read_workload, workload_folders
-from controller.simulator.options import Options, Replan, Sharing
+from controller.simulator.options import Options, Replan
 from controller.simulator.training import Outcome, Stage, simulate
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
@@ -54,9 +55,9 @@ class Trial(NamedTuple):
 
     strategy: str
     replan: Replan = Replan.PUBLISHED
-    sharing: Sharing = Sharing.PACED
     lose_sent: bool = False
     max_subflows: int = 1
+    dealing: Dealing = Dealing.PACED
     seeds: tuple[int, ...] = (1,)
     shuffled: bool = False
 
@@ -70,7 +71,7 @@ TRIALS: Mapping[str, Trial] = {
     "planned whole": Trial("planned", Replan.HYSTERESIS),
     "planned split": Trial("planned", Replan.HYSTERESIS, max_subflows=2),
     "planned split, published re-plans": Trial("planned", max_subflows=2),
-    "planned split, equal sharing": Trial("planned", Replan.HYSTERESIS, Sharing.EQUAL, max_subflows=2),
+    "planned split, by share": Trial("planned", Replan.HYSTERESIS, max_subflows=2, dealing=Dealing.BY_SHARE),
     "planned whole, published re-plans": Trial("planned"),
     "greedy, once": Trial("greedy", Replan.NEVER),
     "edge-coloring, once": Trial("edge-coloring", Replan.NEVER),
@@ -94,7 +95,7 @@ PUBLISHED: Mapping[str, Mapping[int, float]] = {
 def run(trial: Trial, folder: Path, intact: Fabric, failed: int, iterations: int) -> Cell:
     """One workload under one trial."""
     fabric = without(intact, spine_links(intact, range(SPINES - failed, SPINES))) if failed else intact
-    jobs = read_workload(folder, intact, trial.max_subflows)
+    jobs = read_workload(folder, intact, trial.max_subflows, trial.dealing)
     problem = problem_of(fabric, jobs)
     started = time.perf_counter()
     outcomes = [_train(trial, seed, problem, jobs, iterations) for seed in trial.seeds]
@@ -121,7 +122,6 @@ def _train(trial: Trial, seed: int, problem: Problem, jobs: Sequence[WorkloadJob
     options = Options(
         iterations=iterations,
         replan=trial.replan,
-        sharing=trial.sharing,
         lose_sent=trial.lose_sent,
         seed=seed,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import gc
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,13 +24,15 @@ from rich.table import Table
 from controller.commands.output import AsJson, escape, show, waiting
 from controller.commands.scenario import PARTLY_ROUTED, FabricCommand, scheme_named
 from controller.errors import SignalboxError
+from controller.jobs.spec import Dealing
+from controller.jobs.subflows import Pair
 from controller.scenarios.fabric_options import LARGEST_SEED, FabricOptions, Placement, failure_option
 from controller.simulator.options import Options, Replan, Sharing
 
 if TYPE_CHECKING:
     from controller.planning.plan import Plan
     from controller.planning.problem import Problem
-    from controller.scenarios.scenario import Names
+    from controller.scenarios.scenario import Names, Scenario
 
 MAX_UNROUTED_SHOWN = 10
 LEVEL_DIGITS = 12
@@ -83,11 +86,11 @@ def plan_file(
         gc.freeze()
         plan = answered(scheme(problem, limits))
     if export:
-        _write_csv(export, known.names, problem, plan)
+        _write_csv(export, known, problem, plan)
     if proof:
         with waiting("looking for proofs"):
             _write_proof(proof, known.names, problem, plan)
-    found = _plan_report(strategy, known.names, problem, plan)
+    found = _plan_report(strategy, known, options.dealing, problem, plan)
     show(found, lambda: _summary(found, export), as_json)
     if found["unrouted"]:
         raise typer.Exit(PARTLY_ROUTED)
@@ -130,10 +133,7 @@ def simulate_command(
     ] = _DEFAULTS.replan,
     sharing: Annotated[
         Sharing,
-        typer.Option(
-            help="Of full links. paced: flows alike, their pieces in step; weighted: flows by demand; "
-            "equal: all pieces alike."
-        ),
+        typer.Option(help="Of full links among connections. equal: all alike; weighted: by the demand of their flows."),
     ] = _DEFAULTS.sharing,
     lose_sent: Annotated[
         bool,
@@ -195,7 +195,7 @@ def _trained(
             return simulate(stages, known.jobs, lambda problem: schemes[name](problem, limits), how, own)
 
     bound = level_bounds(failed).fluid
-    return report(how, bound, [(name, outcome_of(name)) for name in schemes])
+    return report(how, options.dealing, bound, [(name, outcome_of(name)) for name in schemes])
 
 
 @commands.command("generate-workload")
@@ -227,16 +227,21 @@ def generate_workload(
 # ---- reports for programs (docs/reference/json-output.md)
 
 
-def _plan_report(strategy: str, names: Names, problem: Problem, plan: Plan) -> dict[str, Any]:
+def _plan_report(strategy: str, known: Scenario, dealing: Dealing, problem: Problem, plan: Plan) -> dict[str, Any]:
     """A plan as plain data. ``ecmp_level`` is None when the plan has no draws."""
     levels = {job: _rounded(level) for job, level in plan.job_level.items()}
-    flows = {flow.id: flow for flow in problem.flows}
+    unrouted = set(plan.unrouted)
+    pieces = Counter[Pair]()
+    for flow, route in plan.routes.items():
+        pieces[flow.pair] += len(route)
     ecmp = plan.ecmp
     return {
         "strategy": strategy,
-        "flows": len(flows),
+        "dealing": dealing.value,
+        "flows": len({flow.id.pair for flow in problem.flows}),
         "subflows": plan.subflows,
-        "max_subflows_of_a_flow": max(map(len, plan.routes.values()), default=0),
+        "max_subflows_of_a_flow": max(pieces.values(), default=0),
+        "if_paced": dealing is Dealing.BY_SHARE and plan.subflows > len(plan.routes),
         "max_level": _rounded(plan.max_level),
         "bound": _rounded(plan.fluid_bound),
         "integer_bound": _rounded(plan.integer_bound),
@@ -254,18 +259,22 @@ def _plan_report(strategy: str, names: Names, problem: Problem, plan: Plan) -> d
         "mean_job_level": _rounded(fmean(levels.values())) if levels else 1.0,
         "max_job_level": _rounded(plan.max_level),
         "ecmp_level": {"mean": _rounded(ecmp.mean), "p95": _rounded(ecmp.p95)} if ecmp else None,
-        "unrouted": [names.flow(flows[flow_id]) for flow_id in plan.unrouted],
+        "unrouted": [known.names.flow(flow) for flow in problem.flows if flow.id in unrouted and not flow.id.piece],
     }
 
 
-def _write_csv(file: Path, names: Names, problem: Problem, plan: Plan) -> None:
+def _write_csv(file: Path, known: Scenario, problem: Problem, plan: Plan) -> None:
     """``share`` is written so that reading it gives the same number. Raises ``OSError``."""
+    from controller.planning.problem import route_of
+
+    names, dividing = known.names, {job.id: job.dividing for job in known.jobs}
     with file.open("w", newline="", encoding="utf-8") as out:
         rows = csv.writer(out, lineterminator="\n")
         rows.writerow(CSV_HEADER)
-        for number, flow in enumerate(problem.flows):
+        for number, flow in enumerate(flow for flow in problem.flows if not flow.id.piece):
             ends = (names.host(flow.id.src_ip), names.host(flow.id.dst_ip))
-            for piece, (path, share) in enumerate(plan.routes.get(flow.id, ())):
+            route = route_of(dividing[flow.job_id], flow.id.pair, plan.routes)
+            for piece, (path, share) in enumerate(route or ()):
                 rows.writerow((number, flow.job_id, *ends, piece, share, names.path(flow.src_leaf, path)))
 
 
@@ -285,11 +294,14 @@ def _rounded(level: float) -> float:
 
 def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
     proven, jobs, ecmp = found["levels_proven"], found["job_level"], found["ecmp_level"]
+    equal = found["max_subflows_of_a_flow"] > 1 and found["dealing"] in (Dealing.EVEN, Dealing.COMMON_QUEUE)
+    as_they_are, split = ("in equal pieces", "in any") if equal else ("without splitting", "with splitting")
     facts = {
         "strategy": found["strategy"],
         "flows": f"{found['flows']:,} in {found['subflows']:,} pieces, at most {found['max_subflows_of_a_flow']} each",
-        "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%}; best possible without splitting: "
-        f"{found['integer_bound']:.4g}, with splitting: {found['bound']:.4g}",
+        "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%}; best possible {as_they_are}: "
+        f"{found['integer_bound']:.4g}, {split}: {found['bound']:.4g}"
+        + ("; these levels are for senders that pace their pieces, others are slower" if found["if_paced"] else ""),
         "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven"
         + (", cut short by the time limit" if found["cut_short"] else ""),
         "ECMP": f"{ecmp['mean']:.3g} on average, 95th percentile {ecmp['p95']:.3g}" if ecmp else "not drawn",

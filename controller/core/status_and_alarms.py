@@ -187,7 +187,8 @@ def _routed(job: Job, pending: bool, hosts: Mapping[str, Host], confirmed: Mappi
         else dict.fromkeys([FlowId(src, dst, owner) for src, dst in pairs])
     )
     state = "pending" if pending else _routed_state(hosts, routes)
-    return _Routed(state, prediction_withheld(job), routes)
+    split = any(route is not None and len(route) > 1 for route in routes.values())
+    return _Routed(state, prediction_withheld(job, split), routes)
 
 
 def _ideal_times_s(job: Job, hosts: Mapping[str, Host]) -> Mapping[int, float]:

@@ -6,6 +6,9 @@ port decides who waits, nor where two hosts send large messages to each other at
 what lets one of them begin waits behind the bytes of the other, so that they often take turns. In a tree Gloo sends to
 all children at once, so that the first child, which has most to hand on, gets its data as late as the last. Measured on
 one flat switch (docs/joining.md): doubling algorithms, trees and all-to-all take up to 2.6 times their ideal time.
+
+Nor does it where pieces of unequal shares are sent by independent connections: each takes as much of a full link as any
+other, whatever its share (docs/benchmarks.md, "What a sender gets").
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from controller.jobs.formulas import (
     RECURSIVE_HALVING_REDUCE_SCATTER,
 )
 from controller.jobs.job import Job
-from controller.jobs.spec import Library
+from controller.jobs.spec import Dealing, Library
 
 STEPS_WAIT = (HALVING_DOUBLING_ALL_REDUCE, RECURSIVE_HALVING_REDUCE_SCATTER)
 
@@ -32,8 +35,9 @@ MOST_AT_ONCE = 2
 """Senders to one receiver, and receivers of one sender: two rings that overlap."""
 
 
-def prediction_withheld(job: Job) -> str:
-    """Why the level is no prediction of the job's efficiency; empty when it is one."""
+def prediction_withheld(job: Job, split: bool = False) -> str:
+    """Why the level is no prediction of the job's efficiency; empty when it is one. ``split``: some of its flows travel
+    in several subflows."""
     found = formulas_of(job.spec) if job.phases_known else frozenset()
     if found & {*STEPS_WAIT}:
         return "the steps of its halving collectives wait for each other, and the network does not say for how long"
@@ -46,4 +50,6 @@ def prediction_withheld(job: Job) -> str:
         return f"one host sends to up to {most} at once; in which order is not known"
     if job.spec.library not in ONE_WAY_EACH and links.exchanges:
         return "hosts that send to each other at once may take turns; that depends on the library"
+    if split and job.spec.dealing is Dealing.BY_SHARE:
+        return "its flows are split, and connections that are not paced do not keep to their shares of a link"
     return ""

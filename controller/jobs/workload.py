@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from controller.jobs.collectives import VirtualLink
-from controller.jobs.spec import JobId, Transport
+from controller.jobs.spec import Dealing, JobId, Transport
 from controller.jobs.subflows import Dividing, Pair
 
 
@@ -19,8 +19,8 @@ class WorkloadJob:
 
     ``virtual_links``: one per line, all in phase 0, with the bytes of one iteration. ``rings``: per ring the indices of
     its links. ``ideal_s``: the all-reduce alone on an idle fabric, set by the busiest NIC. ``max_subflows``: pieces
-    that a flow may be cut into, ``transport``: how they would be told apart on switches. ``counted``: no other
-    pairs are counted to learn of them. ``silent``: it does not send yet.
+    that a flow may be cut into; ``dealing``: how its bytes are divided over them; ``transport``: how they would be
+    told apart on switches. ``counted``: no other pairs are counted to learn of them. ``silent``: it does not send yet.
     """
 
     id: JobId
@@ -30,13 +30,14 @@ class WorkloadJob:
     compute_s: float
     ideal_s: float
     max_subflows: int = 1
+    dealing: Dealing = Dealing.BY_SHARE
     transport: Transport = Transport.TCP
     counted: frozenset[Pair] = frozenset()
     silent: bool = False
 
     @cached_property
     def dividing(self) -> Dividing:
-        return Dividing(self.max_subflows)
+        return Dividing(self.max_subflows, self.dealing)
 
     @cached_property
     def pairs(self) -> frozenset[Pair]:

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from controller.errors import InvalidInput
+from controller.jobs.spec import Dealing
 
 LEAST_GBPS, MOST_GBPS = 1e-6, 1e6
 """Limits of rates: beyond them the exponent is mistyped, and far beyond them arithmetic overflows."""
@@ -84,6 +85,9 @@ class FabricOptions:
     max_subflows: Annotated[
         int, typer.Option(min=1, help="Into how many pieces a flow may be split; 1 keeps it whole.")
     ] = 1
+    dealing: Annotated[Dealing, typer.Option(help="How a sender divides the bytes of a flow over its pieces.")] = (
+        Dealing.BY_SHARE
+    )
     seed: Annotated[
         int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of failures, hashes and searches.")
     ] = 1

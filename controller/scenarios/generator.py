@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from controller.errors import InvalidInput
 from controller.fabric.topology import Fabric
+from controller.jobs.spec import Dealing
 from controller.jobs.workload import WorkloadJob
 from controller.scenarios.fabric_options import Placement
 from controller.scenarios.workloads import Line, Numbering, to_job
@@ -80,10 +81,12 @@ def generate(
     return workload
 
 
-def jobs_of(workload: Workload, fabric: Fabric, max_subflows: int = 1) -> tuple[WorkloadJob, ...]:
+def jobs_of(
+    workload: Workload, fabric: Fabric, max_subflows: int = 1, dealing: Dealing = Dealing.BY_SHARE
+) -> tuple[WorkloadJob, ...]:
     """The same jobs as ``read_workload`` returns for these lines in files."""
     numbering = Numbering(fabric)
-    return tuple(to_job(name, lines, numbering, max_subflows) for name, lines in sorted(workload.items()))
+    return tuple(to_job(name, lines, numbering, max_subflows, dealing) for name, lines in sorted(workload.items()))
 
 
 class _Places:

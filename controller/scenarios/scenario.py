@@ -59,7 +59,8 @@ def scenario(options: FabricOptions) -> Scenario:
     ``OSError`` for a file that cannot be read."""
     intact = build_fabric(options)
     fabric = fail(intact, options)
-    return Scenario(intact, fabric, read_workload(options.workload, intact, options.max_subflows), Names(intact))
+    jobs = read_workload(options.workload, intact, options.max_subflows, options.dealing)
+    return Scenario(intact, fabric, jobs, Names(intact))
 
 
 def build_fabric(options: FabricOptions) -> Fabric:

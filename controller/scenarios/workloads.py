@@ -19,7 +19,7 @@ from typing import NamedTuple
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric
 from controller.jobs.collectives import VirtualLink
-from controller.jobs.spec import JobId
+from controller.jobs.spec import Dealing, JobId
 from controller.jobs.workload import WorkloadJob
 from controller.planning.demands import ideal_communication_s
 
@@ -59,7 +59,9 @@ class Numbering:
         return {ip: self.first_host + n for n, ip in enumerate(self.ips)}
 
 
-def read_workload(folder: Path, fabric: Fabric, max_subflows: int = 1) -> tuple[WorkloadJob, ...]:
+def read_workload(
+    folder: Path, fabric: Fabric, max_subflows: int = 1, dealing: Dealing = Dealing.BY_SHARE
+) -> tuple[WorkloadJob, ...]:
     """The jobs of a folder. Raises ``InvalidInput`` with every wrong line, or saying why there is nothing to read."""
     files = _files(folder)
     numbering = Numbering(fabric)
@@ -71,7 +73,7 @@ def read_workload(folder: Path, fabric: Fabric, max_subflows: int = 1) -> tuple[
         more = (FieldProblem(str(folder), f"{rest} more problems"),) if rest > 0 else ()
         raise InvalidInput((*problems[:_MOST_PROBLEMS], *more))
     return tuple(
-        to_job(file.name.removesuffix(SUFFIX), [line for _, line in lines], numbering, max_subflows)
+        to_job(file.name.removesuffix(SUFFIX), [line for _, line in lines], numbering, max_subflows, dealing)
         for file, lines in read.items()
     )
 
@@ -81,7 +83,13 @@ def workload_folders(folder: Path) -> list[Path]:
     return sorted({file.parent for file in folder.rglob(f"*{SUFFIX}")})
 
 
-def to_job(name: str, lines: Sequence[Line], numbering: Numbering, max_subflows: int) -> WorkloadJob:
+def to_job(
+    name: str,
+    lines: Sequence[Line],
+    numbering: Numbering,
+    max_subflows: int = 1,
+    dealing: Dealing = Dealing.BY_SHARE,
+) -> WorkloadJob:
     """``lines``: of one job, valid for the fabric."""
     members: defaultdict[int, list[int]] = defaultdict(list)
     for index, line in enumerate(lines):
@@ -105,6 +113,7 @@ def to_job(name: str, lines: Sequence[Line], numbering: Numbering, max_subflows:
         compute_s=lines[0].compute_ns / 1e9,
         ideal_s=ideal_communication_s(links, numbering.nic_bps),
         max_subflows=max_subflows,
+        dealing=dealing,
     )
 
 

@@ -4,7 +4,8 @@ In: links with a capacity; connections with a weight, the links they use and bit
 connections are done. Between two events every connection has its weighted max-min fair rate
 (docs/explanation/simulator.md). All weights 1 is equal sharing.
 
-A connection may be spread: a link then carries only a fraction of its bits, and all its parts keep in step.
+A connection may be spread: a link then carries only a fraction of its bits, and all its parts keep in step. Several
+connections may take from a common queue: each then sends at its own rate until the queue is empty.
 
 Rates change only where something starts or ends: an event recomputes the connections that it can reach over shared
 links, not the whole network.
@@ -92,7 +93,7 @@ class Fluid:
     """The connections of one network and its clock.
 
     A connection is named by a number. It is idle until ``start``; when its bits are sent, ``advance`` names it and it
-    is idle again. ``now_s``: the time.
+    is idle again. Of connections with a common queue the first stands for all. ``now_s``: the time.
     """
 
     def __init__(self, capacity_bps: Sequence[float] | Floats) -> None:
@@ -107,6 +108,8 @@ class Fluid:
         self._weight, self._left_bits, self._rate_bps, self._since_s, self._ends_s = (np.zeros(0) for _ in range(5))
         self._active: set[int] = set()
         self._dirty: set[int] = set()
+        self._queue: dict[int, tuple[int, ...]] = {}
+        self._first: Ints = np.zeros(0, np.int64)
 
     def connect(self, uses: Uses, weight: float = 1.0) -> int:
         """A new idle connection. Raises ``ValueError`` without links."""
@@ -132,16 +135,22 @@ class Fluid:
         self._links[connection, : len(uses)] = list(uses)
         self._parts[connection, : len(uses)] = list(uses.values())
 
-    def start(self, connection: int, bits: float) -> None:
-        """An idle connection has this much to send from now on."""
+    def start(self, connection: int, bits: float, helpers: Sequence[int] = ()) -> None:
+        """An idle connection has this much to send from now on. ``helpers``: idle ones that take from the same queue
+        until it is empty; they are not named themselves."""
         self._left_bits[connection] = bits
         self._rate_bps[connection] = 0.0
         self._since_s[connection] = self.now_s
-        self._active.add(connection)
-        uses = self._uses[connection]
-        for link in uses:
-            self._on_link[link].add(connection)
-        self._dirty.update(uses)
+        together = (connection, *helpers)
+        if helpers:
+            self._queue |= dict.fromkeys(together, together)
+        self._active.update(together)
+        self._first[list(together)] = connection
+        for one in together:
+            uses = self._uses[one]
+            for link in uses:
+                self._on_link[link].add(one)
+            self._dirty.update(uses)
 
     def stop(self, connection: int, sent_until_s: float = math.inf) -> float:
         """Ends a connection before it is done. Returns the bits it had left, now or at an earlier moment after the last
@@ -170,17 +179,19 @@ class Fluid:
         return done
 
     def rates_bps(self) -> dict[int, float]:
-        """The rate of every connection that is sending."""
+        """The rate of every connection that is sending; with helpers, of all together."""
         self._settle()
-        return {connection: float(self._rate_bps[connection]) for connection in sorted(self._active)}
+        return {one: float(self._rate_bps[one]) for one in sorted(self._active) if self._first[one] == one}
 
     def _end(self, connection: int) -> None:
-        self._active.remove(connection)
         self._ends_s[connection] = math.inf
-        uses = self._uses[connection]
-        for link in uses:
-            self._on_link[link].remove(connection)
-        self._dirty.update(uses)
+        for one in self._queue.get(connection, (connection,)):
+            self._queue.pop(one, None)
+            self._active.remove(one)
+            uses = self._uses[one]
+            for link in uses:
+                self._on_link[link].remove(one)
+            self._dirty.update(uses)
 
     def _settle(self) -> None:
         """New rates for every connection that the changes since the last time can have touched."""
@@ -195,6 +206,9 @@ class Fluid:
             rates = np.array(_fill_few(self._capacity_list, few, weights.tolist()))
         else:
             rates = _fill(self._capacity, self._links[index], self._parts[index], weights)
+        if self._queue:
+            index, queue = np.unique(self._first[index], return_inverse=True)
+            rates = np.bincount(queue, rates, len(index))
         left = self._left_bits[index] - self._rate_bps[index] * (self.now_s - self._since_s[index])
         self._left_bits[index] = left = np.maximum(left, 0.0)
         self._rate_bps[index] = rates
@@ -203,16 +217,18 @@ class Fluid:
         self._ends_s[index] = self.now_s + ends
 
     def _reached(self) -> list[int]:
-        """The sending connections that share links with the changed ones, directly or through others."""
+        """The sending connections that share links with the changed ones, directly or through others; what takes from
+        one queue has its rates changed together."""
         seen_links = set(self._dirty)
         to_do = list(seen_links)
         seen: set[int] = set()
         while to_do:
             for connection in self._on_link[to_do.pop()] - seen:
-                seen.add(connection)
-                fresh = [link for link in self._uses[connection] if link not in seen_links]
-                seen_links.update(fresh)
-                to_do += fresh
+                for one in self._queue.get(connection, (connection,)):
+                    seen.add(one)
+                    fresh = [link for link in self._uses[one] if link not in seen_links]
+                    seen_links.update(fresh)
+                    to_do += fresh
             if len(seen) > REACH:
                 return sorted(self._active)
         return sorted(seen)
@@ -222,6 +238,7 @@ class Fluid:
         links[: len(self._links), : self._links.shape[1]] = self._links
         parts[: len(self._parts), : self._parts.shape[1]] = self._parts
         self._links, self._parts = links, parts
+        self._first = np.concatenate([self._first, np.zeros(rows - len(self._first), np.int64)])
         self._weight = _longer(self._weight, rows, 1.0)
         self._left_bits = _longer(self._left_bits, rows, 0.0)
         self._rate_bps = _longer(self._rate_bps, rows, 0.0)

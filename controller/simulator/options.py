@@ -18,18 +18,12 @@ class Replan(StrEnum):
 
 
 class Sharing(StrEnum):
-    """How connections share a full link. Whole flows of equal demand, hence all published workloads, get the same rates
-    in each mode.
+    """How connections share a full link: ``equal``, or ``weighted`` by the demand of their flows, as the planner weighs
+    them (``efficiency``). Where all demands are equal, as in the published workloads, that is the same. How a sender
+    divides a flow over its connections is not asked here, but of the job (``Dealing``)."""
 
-    ``paced``: flows share equally; the sender of a split flow keeps its pieces in step, each at its share of the flow's
-    rate, as a sender does that divides its chunks by the shares. ``weighted``: the same, and flows count by their
-    demand, as the planner weighs them (``efficiency``). ``equal``: every piece is a separate connection that gets as
-    much as a whole flow, so pieces do not keep to their shares.
-    """
-
-    PACED = "paced"
-    WEIGHTED = "weighted"
     EQUAL = "equal"
+    WEIGHTED = "weighted"
 
 
 CYCLE_S = 10.0
@@ -46,7 +40,7 @@ class Options:
     iterations: int = 10
     random_starts_s: float | None = None
     replan: Replan = Replan.HYSTERESIS
-    sharing: Sharing = Sharing.PACED
+    sharing: Sharing = Sharing.EQUAL
     min_gain: float = 0.02
     max_moves: int | None = None
     lose_sent: bool = False

@@ -12,17 +12,18 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from controller.jobs.spec import JobId
+from controller.jobs.collectives import VirtualLink
+from controller.jobs.spec import Dealing, JobId
 from controller.jobs.workload import WorkloadJob
 from controller.planning.plan import Target
-from controller.planning.problem import FlowId, PlanLimits, Problem, Route
+from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Subflow, flow_ids
 from controller.simulator.fluid import Fluid
 from controller.simulator.options import CYCLE_S, Options, Replan, Sharing
 from controller.simulator.routing import Routing, Scheme
@@ -95,16 +96,19 @@ def simulate(
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """A flow and its connections: one, or one per piece. ``shares``: of its bytes, per connection in use.
-    ``step_bits``: what it sends in one step. ``open``: connections that still send in this step."""
+    """Bits that are sent together, and connections for them: a flow; with a common queue all flows of one pair, which
+    are the pieces of one. ``step_bits``: to send in one step. ``shares``: of these bits, per connection that has some
+    to itself; ``helpers``: connections that take from those of the first. ``open``: how many still send in this step.
+    """
 
     ring: _Ring
-    flow: FlowId
+    flows: tuple[FlowId, ...]
     weight: float
     step_bits: float
     nics: tuple[int, int]
     connections: list[int] = field(default_factory=list)
     shares: tuple[float, ...] = ()
+    helpers: Sequence[int] = ()
     open: int = 0
 
 
@@ -133,6 +137,10 @@ class _Job:
     @property
     def lines(self) -> Iterator[_Line]:
         return (line for ring in self.rings for line in ring.lines)
+
+    @property
+    def flows(self) -> Iterator[FlowId]:
+        return (flow for line in self.lines for flow in line.flows)
 
 
 class _Simulation:
@@ -202,7 +210,7 @@ class _Simulation:
     def _send(self, line: _Line, bits: float) -> None:
         line.open = len(line.shares)
         for connection, share in zip(line.connections, line.shares, strict=False):
-            self._fluid.start(connection, bits * share)
+            self._fluid.start(connection, bits * share, line.helpers)
 
     def _arrived(self, done: Iterable[int]) -> None:
         """All that ends at one moment ends before anything begins, so that a plan made now counts only what still
@@ -264,7 +272,8 @@ class _Simulation:
             problem = self._of_jobs(self._training.values())
         else:
             sending = (line for job in self._training.values() for line in job.lines if line.open)
-            problem = self._of(line.flow for line in chain(sending, beginner.lines if beginner else ()))
+            lines = chain(sending, beginner.lines if beginner else ())
+            problem = self._of(flow for line in lines for flow in line.flows)
         if problem.flows:
             lose = self._options.lose_sent and not beginner
             self._route(self._routing.replan(problem, self._fluid.now_s), self._before_s if lose else math.inf)
@@ -278,7 +287,7 @@ class _Simulation:
             self._replan(None)
 
     def _of_jobs(self, jobs: Iterable[_Job]) -> Problem:
-        return self._of(line.flow for job in jobs for line in job.lines)
+        return self._of(flow for job in jobs for flow in job.flows)
 
     def _of(self, flows: Iterable[FlowId]) -> Problem:
         """The problem of these flows alone."""
@@ -288,26 +297,30 @@ class _Simulation:
     def _route(self, changed: Iterable[FlowId], sent_until_s: float = math.inf) -> None:
         """Puts flows on their new routes; what a flow in the middle of a step has left follows the new shares. What it
         sent after ``sent_until_s`` is lost."""
-        for flow in changed:
-            line, route = self._line[flow], self._routing.routes[flow]
+        for line in dict.fromkeys(self._line[flow] for flow in changed):
             left = sum(self._fluid.stop(connection, sent_until_s) for connection in line.connections)
-            pieces = [(piece,) for piece in route] if self._options.sharing is Sharing.EQUAL else [route]
-            while len(line.connections) < len(pieces):
+            pieces = tuple(piece for flow in line.flows for piece in self._routing.routes[flow])
+            dealing = line.ring.job.spec.dealing
+            ways = [pieces] if dealing is Dealing.PACED else [(Subflow(path, 1.0),) for path, _ in pieces]
+            while len(line.connections) < len(ways):
                 line.connections.append(self._fluid.connect(dict.fromkeys(line.nics, 1.0)))
                 self._sends.append(line)
-            line.shares = tuple(sum(share for _, share in piece) for piece in pieces)
-            for connection, piece, share in zip(line.connections, pieces, line.shares, strict=False):
-                self._fluid.route(connection, self._uses(line, piece, share), line.weight)
+            queue = dealing is Dealing.COMMON_QUEUE
+            line.helpers = line.connections[1 : len(ways)] if queue else ()
+            line.shares = (1.0,) if queue or len(ways) == 1 else tuple(share for _, share in pieces)
+            parts = (1.0,) * len(ways) if self._options.sharing is Sharing.EQUAL or queue else line.shares
+            for connection, way, part in zip(line.connections, ways, parts, strict=False):
+                self._fluid.route(connection, self._uses(line, way), part * line.weight)
             if line.open:
                 self._send(line, left)
 
-    def _uses(self, line: _Line, pieces: Route, total: float) -> dict[int, float]:
-        """Per link the fraction of the bits that pass it, of those that these pieces carry."""
+    def _uses(self, line: _Line, pieces: Route) -> dict[int, float]:
+        """Per link the fraction that passes it of the bits that go these ways."""
         uses = dict.fromkeys(line.nics, 1.0)
         for path, share in pieces:
             for link in path:
                 number = self._number[link]
-                uses[number] = uses.get(number, 0.0) + share / total
+                uses[number] = uses.get(number, 0.0) + share
         return uses
 
     def _at(self, time_s: float, action: Callable[[], None]) -> None:
@@ -319,27 +332,35 @@ class _Simulation:
         for members in spec.rings:
             ring = _Ring(job, 2 * (len(members) - 1))
             for link in (spec.virtual_links[member] for member in members):
-                flow = flows[FlowId(link.src_ip, link.dst_ip)]
-                nics = self._number[flow.nic_links[0]], self._number[flow.nic_links[1]]
-                weighted = self._options.sharing is Sharing.WEIGHTED
-                weight = max(bps for _, bps in flow.demand_bps) if weighted else 1.0
-                line = _Line(ring, flow.id, weight, 8 * link.bytes / ring.steps, nics)
-                self._line[flow.id] = line
-                ring.lines.append(line)
+                ring.lines += self._lines(ring, link, flows)
             job.rings.append(ring)
         return job
+
+    def _lines(self, ring: _Ring, link: VirtualLink, flows: Mapping[FlowId, Flow]) -> Iterator[_Line]:
+        dividing, pair = ring.job.spec.dividing, (link.src_ip, link.dst_ip)
+        ids, parts = flow_ids(dividing, pair), dividing.pieces(pair).weights
+        together = [ids] if dividing.dealing is Dealing.COMMON_QUEUE else [(one,) for one in ids]
+        for of, part in zip(together, (1.0,) if len(together) == 1 else parts, strict=True):
+            flow = flows[of[0]]
+            nics = self._number[flow.nic_links[0]], self._number[flow.nic_links[1]]
+            weight = max(bps for _, bps in flow.demand_bps) if self._options.sharing is Sharing.WEIGHTED else 1.0
+            line = _Line(ring, of, weight, part * 8 * link.bytes / ring.steps, nics)
+            self._line |= dict.fromkeys(of, line)
+            yield line
 
 
 # ---- the report
 
 
-def report(options: Options, bound: float, outcomes: Sequence[tuple[str, Outcome]]) -> dict[str, Any]:
-    """A simulation as plain data for programs; the fields are an interface (docs/reference/json-output.md). ``bound``:
-    of the worst job's level, however flows are split. ``outcomes``: by name of the scheme."""
+def report(options: Options, dealing: Dealing, bound: float, outcomes: Sequence[tuple[str, Outcome]]) -> dict[str, Any]:
+    """A simulation as plain data for programs; the fields are an interface (docs/reference/json-output.md).
+    ``dealing``: of all jobs. ``bound``: of the worst job's level, however flows are split. ``outcomes``: by name of the
+    scheme."""
     return {
         "iterations": options.iterations,
         "random_starts_s": options.random_starts_s,
         "replan": options.replan.value,
+        "dealing": dealing.value,
         "sharing": options.sharing.value,
         "lose_sent": options.lose_sent,
         "max_moves": options.max_moves,

@@ -24,9 +24,11 @@ FIRST_HOST = LEAVES + SPINES
 FABRIC = ("--leaves", str(LEAVES), "--spines", str(SPINES), "--hosts-per-leaf", str(HOSTS))
 JSON_KEYS = (
     "strategy",
+    "dealing",
     "flows",
     "subflows",
     "max_subflows_of_a_flow",
+    "if_paced",
     "max_level",
     "bound",
     "integer_bound",
@@ -115,6 +117,8 @@ def job_levels(found: list[dict[str, str]]) -> dict[str, float]:
         (("--fail-spines", "1", "--max-subflows", "2"), Fraction(4, 3), Fraction(4, 3), 2),
         (("--fail-spines", "0,3", "--max-subflows", "2"), Fraction(2), Fraction(2), 2),
         (("--fail-links", "leaf1:spine2", "--max-subflows", "2"), Fraction(4, 3), Fraction(4, 3), 2),
+        (("--fail-spines", "1", "--max-subflows", "2", "--dealing", "paced"), Fraction(4, 3), Fraction(4, 3), 2),
+        (("--fail-spines", "1", "--max-subflows", "2", "--dealing", "even"), Fraction(3, 2), Fraction(4, 3), 1.5),
     ],
 )
 def test_the_plan_that_is_written_is_the_plan_that_is_reported(
@@ -124,7 +128,7 @@ def test_the_plan_that_is_written_is_the_plan_that_is_reported(
     options: tuple[str, ...],
     level: Fraction,
     bound: Fraction,
-    integer_bound: int,
+    integer_bound: float,
 ) -> None:
     """Four flows leave every leaf: 4 / 3 is the best over three spines when they are cut."""
     export = tmp_path / "plan.csv"

@@ -9,7 +9,7 @@ from controller.jobs.demand import DemandSource, JobDemand, MeasuredJobs
 from controller.jobs.messages import RegisterJob
 from controller.jobs.prediction import prediction_withheld
 from controller.jobs.registry import JobRegistry
-from controller.jobs.spec import JobId, JobSpec
+from controller.jobs.spec import Dealing, JobId, JobSpec
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,18 @@ def test_only_what_links_decide_is_predicted(library: str, algorithm: str, ranks
     jobs.register(RegisterJob(spec), 0.0)
     [job] = jobs.jobs.values()
     assert (prediction_withheld(job) == "") == predicted
+
+
+@pytest.mark.parametrize("dealing", Dealing)
+def test_a_job_whose_independent_connections_have_unequal_shares_gets_none(dealing: Dealing) -> None:
+    ips = ["10.0.1.1", "10.0.2.1"]
+    transfer = {"src": 0, "dst": 1, "bytes_per_iteration": 480_000}
+    spec = {"job_id": "job", "endpoints": ips, "transfers": [transfer], "max_subflows": 2, "dealing": dealing}
+    jobs = JobRegistry(1)
+    jobs.register(RegisterJob(JobSpec.parse(spec)), 0.0)
+    [job] = jobs.jobs.values()
+    assert not prediction_withheld(job)
+    assert bool(prediction_withheld(job, split=True)) == (dealing is Dealing.BY_SHARE)
 
 
 def test_what_was_announced_says_nothing_of_a_job_that_was_found_to_send_between_other_hosts() -> None:

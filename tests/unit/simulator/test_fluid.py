@@ -86,6 +86,34 @@ def test_what_is_spread_over_links_keeps_in_step() -> None:
     assert rates_of(([3.0, 9.0], [spread, other], [1, 1])) == pytest.approx([4.0, 8.0])
 
 
+@pytest.mark.parametrize("few", [0, 1000])
+@pytest.mark.parametrize("reach", [0, 1000])
+def test_a_common_queue_is_empty_when_its_connections_together_have_sent_it(
+    few: int, reach: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two take 2 + 3 from the queue; from 1 on a third one has half of the narrow link, until it has sent 2."""
+    monkeypatch.setattr(fluid, "FEW", few)
+    monkeypatch.setattr(fluid, "REACH", reach)
+    network = Fluid([2.0, 3.0])
+    narrow, wide, other = (network.connect({link: 1.0}) for link in (0, 1, 0))
+    network.start(narrow, 18.0, [wide])
+    assert network.rates_bps() == {narrow: 5.0}
+    assert network.advance(1.0) == []
+    network.start(other, 2.0)
+    assert network.rates_bps() == {narrow: 4.0, other: 1.0}
+    assert network.advance(math.inf) == [other]
+    assert network.now_s == pytest.approx(3.0)
+    assert network.advance(math.inf) == [narrow]
+    assert network.now_s == pytest.approx(4.0)
+    network.start(wide, 3.0)
+    assert network.rates_bps() == {wide: 3.0}, "a helper is idle afterwards"
+    network.start(narrow, 8.0)
+    network.stop(wide)
+    network.start(narrow := network.connect({0: 1.0}), 4.0, [wide])
+    assert network.stop(narrow) == 4.0
+    assert set(network.rates_bps()) == {0}
+
+
 def test_a_connection_without_links_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one link"):
         Fluid([1.0]).connect({})

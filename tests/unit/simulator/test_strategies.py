@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import Fabric
+from controller.jobs.spec import Dealing
 from controller.planning.baselines import SCHEMES
 from controller.planning.bounds import level_bounds
 from controller.planning.planner import plan
@@ -27,13 +28,19 @@ def intact() -> Fabric:
 
 
 def run(
-    name: str, failed: int, seed: int, options: Options, max_subflows: int = 1, jobs: int = 2
+    name: str,
+    failed: int,
+    seed: int,
+    options: Options,
+    max_subflows: int = 1,
+    jobs: int = 2,
+    dealing: Dealing = Dealing.PACED,
 ) -> tuple[Outcome, float]:
     """Jobs of the published models on whole leaves, and the bound of their worst level."""
     fabric = intact()
     workload = generate(fabric, jobs, 4, Placement.WHOLE_LEAF, seed, max_rings=SPINES)
     left = without(fabric, spine_links(fabric, range(SPINES - failed, SPINES))) if failed else fabric
-    trained = jobs_of(workload, fabric, max_subflows)
+    trained = jobs_of(workload, fabric, max_subflows, dealing)
     problem = problem_of(left, trained)
     limits = PlanLimits(ecmp_draws=0, seed=seed)
     outcome = simulate([Stage(0.0, problem)], trained, lambda asked: SCHEMES[name](asked, limits), options)
@@ -62,6 +69,17 @@ def test_split_flows_reach_the_bound_with_hysteresis(failed: int, seed: int) -> 
     assert outcome.mean_slow_down <= 1.01 * bound
 
 
+@pytest.mark.parametrize("dealing", [Dealing.EVEN, Dealing.COMMON_QUEUE])
+@pytest.mark.parametrize(("pieces", "level"), [(2, 3 / 2), (3, 4 / 3), (4, 6 / 4)])
+def test_equal_pieces_reach_the_level_that_is_planned_for_them(dealing: Dealing, pieces: int, level: float) -> None:
+    """Of four flows in k pieces one of three links carries at least 4k / 3, rounded up."""
+    outcome, _ = run("planned", 1, 1, Options(iterations=3), pieces, dealing=dealing)
+    assert outcome.mean_slow_down is not None
+    assert outcome.mean_slow_down <= level + 1e-9
+    if dealing is Dealing.EVEN:
+        assert outcome.mean_slow_down == pytest.approx(level)
+
+
 def test_whole_flows_of_equal_demand_share_alike_in_every_mode() -> None:
     outcomes = [run("greedy", 1, 2, Options(iterations=3, sharing=sharing))[0] for sharing in Sharing]
     first, *others = [[job.slow_downs for job in outcome.jobs] for outcome in outcomes]
@@ -78,7 +96,7 @@ def test_a_cap_on_moves_is_kept_cycle_by_cycle_until_the_bound_is_reached() -> N
     """A spine fails after the first all-reduce; the next cycles are ten seconds apart."""
     fabric, options = intact(), Options(iterations=30)
     left = without(fabric, spine_links(fabric, [SPINES - 1]))
-    trained = jobs_of(generate(fabric, 2, 4, Placement.WHOLE_LEAF, 1, max_rings=SPINES), fabric, max_subflows=2)
+    trained = jobs_of(generate(fabric, 2, 4, Placement.WHOLE_LEAF, 1, max_rings=SPINES), fabric, 2, Dealing.PACED)
     stages = [Stage(0.0, problem_of(fabric, trained)), Stage(20.0, problem_of(left, trained))]
     bound = SPINES / (SPINES - 1)
     limits = PlanLimits(ecmp_draws=0)

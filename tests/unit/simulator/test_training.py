@@ -1,12 +1,14 @@
 """What happens to jobs that train on one fabric, on cases that can be computed by hand."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid
+from controller.jobs.spec import Dealing
 from controller.jobs.workload import WorkloadJob
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan
@@ -117,10 +119,10 @@ def test_a_full_leaf_that_splits_over_the_spines_left_reaches_the_bound() -> Non
     fabric = without(fabric, spine_links(fabric, ["2"]))
     full = job(fabric, "a", [[(0, host), (1, host)] for host in range(3)])
     on = [stage(fabric, [full])]
-    for sharing in Sharing:
-        options = replace(ONE, sharing=sharing)
-        assert run(on, [full], split_evenly, options).mean_slow_down == pytest.approx(1.5)
-        assert run(on, [full], greedy, options).mean_slow_down == pytest.approx(2.0)
+    for sharing, dealing in product(Sharing, (Dealing.PACED, Dealing.BY_SHARE)):
+        options, dealt = replace(ONE, sharing=sharing), replace(full, dealing=dealing)
+        assert run(on, [dealt], split_evenly, options).mean_slow_down == pytest.approx(1.5)
+        assert run(on, [dealt], greedy, options).mean_slow_down == pytest.approx(2.0)
 
 
 def uneven(problem: Problem) -> Plan:
@@ -140,13 +142,55 @@ def test_pieces_keep_in_step_or_race() -> None:
     fabric = fabric_of(leaves=2, spines=2)
     jobs = [job(fabric, "a", [[(0, 0), (1, 0)]]), job(fabric, "b", [[(0, 1), (1, 1)]])]
     on = [stage(fabric, jobs)]
-    paced = run(on, jobs, uneven, replace(ONE, sharing=Sharing.PACED))
-    equal = run(on, jobs, uneven, replace(ONE, sharing=Sharing.EQUAL))
+    paced = run(on, [replace(one, dealing=Dealing.PACED) for one in jobs], uneven)
+    by_share = run(on, [replace(one, dealing=Dealing.BY_SHARE) for one in jobs], uneven)
     assert [j.mean_slow_down for j in paced.jobs] == pytest.approx([1.1, 1.1])
-    assert [j.mean_slow_down for j in equal.jobs] == pytest.approx([1.1, 1.0])
+    assert [j.mean_slow_down for j in by_share.jobs] == pytest.approx([1.1, 1.0])
 
 
-@pytest.mark.parametrize(("sharing", "slow_down"), [(Sharing.WEIGHTED, 1.0), (Sharing.PACED, 1.25)])
+def in_pieces(jobs: list[WorkloadJob], dealing: Dealing, pieces: int = 2) -> list[WorkloadJob]:
+    return [replace(one, max_subflows=pieces, dealing=dealing) for one in jobs]
+
+
+def two_and_one(problem: Problem) -> Plan:
+    """Two pieces of every flow: of ``a`` one over each spine, of ``b`` both over spine 0."""
+    return every_flow(lambda p, f: whole(p.candidates(f)[f.job_id == "a" and f.id.piece]))(problem)
+
+
+@pytest.mark.parametrize(
+    ("dealing", "slow_downs"),
+    [
+        # Spine 0 has three connections. Each gets a third of it: all end after 3/2 steps, the half of a over spine 1
+        # after half a step, as its NIC gives it the two thirds that the other half leaves.
+        (Dealing.EVEN, [1.5, 1.5]),
+        # The same rates, but what spine 1 could take is not left for spine 0: a has 1/3 + 2/3 and ends after one step,
+        # when b has sent two thirds; it has the rest of its step to itself.
+        (Dealing.COMMON_QUEUE, [1.0, 4 / 3]),
+    ],
+)
+def test_equal_parts_wait_for_the_slowest_and_a_common_queue_does_not(
+    dealing: Dealing, slow_downs: list[float]
+) -> None:
+    fabric = fabric_of(leaves=2, spines=2)
+    jobs = in_pieces([job(fabric, "a", [[(0, 0), (1, 0)]]), job(fabric, "b", [[(0, 1), (1, 1)]])], dealing)
+    assert job_levels(problem_of(fabric, jobs), two_and_one(problem_of(fabric, jobs)).routes) == {"a": 1.5, "b": 1.5}
+    outcome = run([stage(fabric, jobs)], jobs, two_and_one)
+    assert [j.mean_slow_down for j in outcome.jobs] == pytest.approx(slow_downs)
+
+
+@pytest.mark.parametrize("dealing", [Dealing.EVEN, Dealing.COMMON_QUEUE])
+def test_a_piece_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(dealing: Dealing) -> None:
+    """A spine that carries one half of each flow is lost. The other carries both from then on."""
+    intact = fabric_of(leaves=2, spines=2)
+    broken = without(intact, spine_links(intact, ["1"]))
+    (alone,) = in_pieces([job(intact, "a", [[(0, 0), (1, 0)]])], dealing)
+    stages = [stage(intact, [alone]), stage(broken, [alone], from_s=STEP_S / 2)]
+    outcome = run(stages, [alone], greedy, Options(iterations=1, replan=Replan.NEVER))
+    assert outcome.moves == 2, "one half each way"
+    assert outcome.jobs[0].slow_downs == pytest.approx((1.0,)), "one spine carries one flow"
+
+
+@pytest.mark.parametrize(("sharing", "slow_down"), [(Sharing.WEIGHTED, 1.0), (Sharing.EQUAL, 1.25)])
 def test_weights_give_the_busy_host_what_it_needs(sharing: Sharing, slow_down: float) -> None:
     """One host sends twice as much as the two others, together just what the uplink carries. In equal shares (2/3 each)
     the others are through after 0.15 s, and what is left of 0.2 s cannot be sent faster than the NIC does."""
@@ -276,6 +320,7 @@ def test_no_job_is_slower_than_its_planned_level(data: st.DataObject) -> None:
         job(fabric, name, [hosts[3 * n : 3 * n + 3]], data.draw(st.floats(0.0, 0.5)), data.draw(st.floats(0.0, 0.3)))
         for n, name in enumerate("abc")
     ]
+    jobs = [replace(one, dealing=Dealing.PACED) for one in jobs]
     problem = problem_of(fabric, jobs)
     routes = {}
     for flow in problem.flows:
@@ -283,6 +328,26 @@ def test_no_job_is_slower_than_its_planned_level(data: st.DataObject) -> None:
         share = data.draw(st.sampled_from([1.0, 0.5, 0.97]))
         cut = (Subflow(paths[0], share), Subflow(paths[-1], 1 - share))
         routes[flow.id] = whole(paths[0]) if share == 1.0 or len(paths) == 1 else cut
+    outcome = run([Stage(0.0, problem)], jobs, lambda p: plan_of(p, routes), replace(ONE, iterations=3))
+    levels = job_levels(problem, routes)
+    for times in outcome.jobs:
+        assert all(1 - 1e-6 <= slow_down <= levels[times.job_id] + 1e-6 for slow_down in times.slow_downs)
+
+
+@given(st.data(), st.sampled_from([Dealing.EVEN, Dealing.COMMON_QUEUE]), st.integers(2, 4))
+@settings(max_examples=40)
+def test_no_job_is_slower_than_the_level_planned_for_equal_pieces(
+    data: st.DataObject, dealing: Dealing, pieces: int
+) -> None:
+    """Independent connections over any paths, several also over one: as many bytes each are enough."""
+    fabric = fabric_of(leaves=3, spines=3, hosts=3)
+    hosts = data.draw(st.permutations([(leaf, host) for leaf in range(3) for host in range(3)]))
+    jobs = [
+        job(fabric, name, [hosts[3 * n : 3 * n + 3]], data.draw(st.floats(0.0, 0.5))) for n, name in enumerate("abc")
+    ]
+    jobs = in_pieces(jobs, dealing, pieces)
+    problem = problem_of(fabric, jobs)
+    routes = {flow.id: whole(data.draw(st.sampled_from(problem.candidates(flow)))) for flow in problem.flows}
     outcome = run([Stage(0.0, problem)], jobs, lambda p: plan_of(p, routes), replace(ONE, iterations=3))
     levels = job_levels(problem, routes)
     for times in outcome.jobs:

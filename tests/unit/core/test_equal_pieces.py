@@ -1,0 +1,121 @@
+"""Jobs with port classes whose senders deal the same bytes to each class, from announcement to packets: each class is a
+piece with a path of its own, whatever the number of classes."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import pytest
+
+from controller.api.convert_plan import routes_message
+from controller.fabric.topology import Dpid, PortNo
+from controller.jobs.messages import RegisterJob, UpdateJob
+from controller.jobs.spec import Dealing, JobId
+from controller.jobs.subflows import port_classes
+from controller.planning.problem import FlowId, Route
+from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.fake_switch import Packet
+from tests.support.three_rings import CONFIG
+
+SPINES, HOSTS = 3, 4
+RING = [f"10.0.{leaf}.{host}" for host in range(1, HOSTS + 1) for leaf in (1, 2)]
+JOB = JobId("ring")
+LISTENER = 45_000
+
+
+def started(max_subflows: int, dealing: str) -> FakeFabric:
+    """Four flows out of each of two leaves, over three spines."""
+    fabric = FakeFabric(2, SPINES, HOSTS)
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.send(RegisterJob(ring_job(JOB, RING, lease_s=600, max_subflows=max_subflows, dealing=dealing)))
+    fabric.run(3)
+    return fabric
+
+
+def routes_of(fabric: FakeFabric) -> dict[FlowId, Route]:
+    found = {flow: route for flow, route in fabric.status.jobs[JOB].routes.items() if route}
+    assert len(found) == len(RING), "every flow has a route"
+    return found
+
+
+def spines(fabric: FakeFabric, flow: FlowId, port: int) -> set[str]:
+    """That data from this port and its answers cross, over several hashes."""
+    packets = [Packet(*flow.pair, entropy, src_port=port, dst_port=LISTENER) for entropy in range(4)]
+    packets += [Packet(*flow.back.pair, entropy, src_port=LISTENER, dst_port=port) for entropy in range(4)]
+    passed = [fabric.follow(packet) for packet in packets]
+    assert all(passed), "a packet is lost"
+    return {path[1] for path in passed if path}
+
+
+def assert_each_class_takes_its_path(fabric: FakeFabric, count: int) -> None:
+    for flow, route in routes_of(fabric).items():
+        assert [share for _, share in route] == [pytest.approx(1 / count)] * count
+        for (path, _), ports in zip(route, port_classes(count), strict=True):
+            for port in (32_768, 32_769, 60_992):
+                assert spines(fabric, flow, port & ~ports.mask | ports.value) == {f"spine{path[0].port}"}
+
+
+@pytest.mark.parametrize("dealing", ["even", "common_queue"])
+@pytest.mark.parametrize("count", [2, 3, 4, 8])
+def test_every_class_is_an_equal_piece_on_one_path(count: int, dealing: str) -> None:
+    """Of four flows in as many pieces one of three links carries at least 4/3 of the number, rounded up."""
+    fabric = started(count, dealing)
+    assert fabric.status.jobs[JOB].level == pytest.approx(ceil(HOSTS * count / SPINES) / count)
+    assert_each_class_takes_its_path(fabric, count)
+
+
+def test_watchers_are_told_equal_shares_and_every_class() -> None:
+    fabric = started(3, "even")
+    for route in routes_message(fabric.status.jobs[JOB], fabric.status.fabric).routes:
+        assert [piece.share for piece in route.subflows] == pytest.approx([1 / 3] * 3)
+        assert [(piece.port_value, piece.port_mask) for piece in route.subflows] == [(0, 6), (2, 6), (4, 6)]
+
+
+def test_ports_of_no_class_are_hashed() -> None:
+    fabric = started(3, "even")
+    assert all(len(spines(fabric, flow, 32_768 | 6)) > 1 for flow in routes_of(fabric))
+
+
+def test_a_restart_adopts_the_pieces_and_sends_nothing() -> None:
+    fabric = started(3, "even")
+    before = routes_of(fabric)
+    fabric.forget_mods()
+    fabric.start(CONFIG)
+    fabric.run(30)
+    assert (fabric.mods, routes_of(fabric)) == ([], before)
+
+
+def test_pieces_of_a_lost_link_get_other_paths_and_stay_equal() -> None:
+    fabric = started(4, "even")
+    fabric.cut(Dpid(1), PortNo(1))
+    fabric.run(10)
+    assert fabric.status.jobs[JOB].level == pytest.approx(HOSTS / (SPINES - 1))
+    assert_each_class_takes_its_path(fabric, 4)
+
+
+def test_another_dealing_is_planned_anew_and_loses_no_packet() -> None:
+    """Shares that a sender can follow reach 4/3 here with four subflows, equal ones 3/2."""
+    fabric = started(4, "paced")
+    spec = fabric.status.jobs[JOB].spec
+    assert fabric.status.jobs[JOB].level == pytest.approx(4 / 3)
+
+    def all_arrive() -> None:
+        assert all(spines(fabric, flow, port) for flow in map(FlowId, RING[:3], RING[1:4]) for port in (32_768, 32_774))
+
+    fabric.after_each_mod = all_arrive
+    fabric.send(UpdateJob(spec.model_copy(update={"dealing": Dealing.EVEN})))
+    fabric.run(5)
+    assert fabric.status.jobs[JOB].level == pytest.approx(3 / 2)
+    assert_each_class_takes_its_path(fabric, 4)
+    fabric.send(UpdateJob(spec))
+    fabric.run(5)
+    assert fabric.status.jobs[JOB].level == pytest.approx(4 / 3)
+
+
+@pytest.mark.parametrize(("dealing", "predicted"), [("paced", 3 / 4), ("by_share", 0), ("even", 2 / 3)])
+def test_a_job_is_told_an_efficiency_only_where_its_sender_reaches_it(dealing: str, predicted: float) -> None:
+    job = started(4, dealing).status.jobs[JOB]
+    assert job.efficiency_predicted == pytest.approx(predicted, rel=1e-3)
+    assert bool(job.prediction_withheld) == (not predicted)
+    assert not started(1, dealing).status.jobs[JOB].prediction_withheld, "whole flows are not divided"
