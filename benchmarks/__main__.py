@@ -27,6 +27,7 @@ MODULES = {
     "flow-cache": "benchmarks.live.flow_cache",
     "fuzz-openflow": "benchmarks.openflow.fuzz",
     "simulation": "benchmarks.simulation",
+    "dealing": "benchmarks.dealing",
     "joining": "benchmarks.joining.command",
     "registering": "benchmarks.joining.registering",
     "wire": "benchmarks.joining.wire",

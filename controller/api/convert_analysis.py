@@ -197,8 +197,8 @@ def _splitting(found: JobAnalysis) -> str:
     if split.level < unsplit * (1 - LEVEL_TOLERANCE):
         proven = ", which is proven best for all jobs together" if split.best_for_all else ""
         return (
-            f"Splitting flows would gain {1 - split.level / unsplit:.0%}: level {split.level:.2f} if all jobs' flows "
-            f"may be split, into at most {split.most_pieces} pieces each{proven}."
+            f"Splitting flows would gain {1 - split.level / unsplit:.0%}: level {split.level:.2f} if all jobs send "
+            f"their flows in paced pieces, at most {split.most_pieces} of each{proven}."
         )
     if split.best_for_all:
         return "Splitting flows would gain nothing either."

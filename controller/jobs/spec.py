@@ -76,7 +76,7 @@ class Library(StrEnum):
 class Dealing(StrEnum):
     """How a sender divides the bytes of a virtual link over its connections. ``paced`` and ``by_share``: in proportion
     to the shares of its subflows, ``paced`` each at its own steady rate. ``even``: the same number of bytes on each.
-    ``common_queue``: the next bytes go to whichever connection takes them."""
+    ``common_queue``: the next bytes go to whichever connection takes them. Levels hold for all but ``by_share``."""
 
     PACED = "paced"
     BY_SHARE = "by_share"

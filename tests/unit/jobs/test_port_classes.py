@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.jobs.spec import MAX_SUBFLOWS
-from controller.jobs.subflows import exactly, port_classes
+from controller.jobs.spec import MAX_SUBFLOWS, Dealing
+from controller.jobs.subflows import Dividing, Pieces, exactly, port_classes
 
 EVERY_PORT = range(1 << 16)
 
@@ -37,3 +37,21 @@ def bits(count: int) -> int:
 
 def test_one_port_is_a_class() -> None:
     assert [port for port in EVERY_PORT if exactly(4791).holds(port)] == [4791]
+
+
+@pytest.mark.parametrize(
+    ("count", "dealing", "pieces"),
+    [
+        (3, Dealing.PACED, Pieces((1.0,), 3)),
+        (3, Dealing.BY_SHARE, Pieces((1.0,), 3)),
+        (3, Dealing.EVEN, Pieces((1 / 3,) * 3, 1)),
+        (4, Dealing.COMMON_QUEUE, Pieces((1 / 4,) * 4, 1)),
+        (1, Dealing.EVEN, Pieces((1.0,), 1)),
+    ],
+)
+def test_a_sender_that_cannot_follow_shares_has_an_equal_piece_per_class(
+    count: int, dealing: Dealing, pieces: Pieces
+) -> None:
+    dividing = Dividing(count, dealing)
+    assert dividing.pieces(("10.0.1.1", "10.0.2.1")) == pieces
+    assert len(dividing.bundles(("10.0.1.1", "10.0.2.1"))) == (count if count > 1 else 0)
