@@ -148,6 +148,29 @@ def test_pieces_keep_in_step_or_race() -> None:
     assert [j.mean_slow_down for j in by_share.jobs] == pytest.approx([1.1, 1.0])
 
 
+@pytest.mark.parametrize(("dealing", "slow_down"), [(Dealing.PACED, 1.1), (Dealing.BY_SHARE, 2.0)])
+def test_small_pieces_of_other_jobs_slow_a_ring_one_after_the_other(dealing: Dealing, slow_down: float) -> None:
+    """Two jobs with steps ten times as long each put a tenth of one flow on a direction of the third job's spine.
+    Unpaced they take half of it for two steps of the third job: one in its first step, the other when its second
+    begins. Its level says nothing of that."""
+    fabric = fabric_of(leaves=2, spines=3, hosts=3)
+    slowed = job(fabric, "a", [[(0, 0), (1, 0)]])
+    there = job(fabric, "there", [[(0, 1), (1, 1)]], step_bytes=10 * STEP_BYTES)
+    back = job(fabric, "back", [[(0, 2), (1, 2)]], start_s=2 * STEP_S, step_bytes=10 * STEP_BYTES)
+    jobs = [replace(one, dealing=dealing) for one in (slowed, there, back)]
+
+    def route(problem: Problem, flow: Flow) -> Route:
+        first, second, third = problem.candidates(flow)
+        own = {"a": first, "there": second, "back": third}[flow.job_id]
+        disturbs = flow.src_leaf == {"there": Dpid(1), "back": Dpid(2)}.get(flow.job_id)
+        return (Subflow(first, 0.1), Subflow(own, 0.9)) if disturbs else whole(own)
+
+    planned = every_flow(route)
+    assert planned(problem_of(fabric, jobs)).job_level == pytest.approx({"a": 1.1, "there": 1.1, "back": 1.1})
+    outcome = run([stage(fabric, jobs)], jobs, planned)
+    assert outcome.jobs[0].slow_downs == pytest.approx((slow_down,))
+
+
 def in_pieces(jobs: list[WorkloadJob], dealing: Dealing, pieces: int = 2) -> list[WorkloadJob]:
     return [replace(one, max_subflows=pieces, dealing=dealing) for one in jobs]
 
