@@ -107,8 +107,8 @@ class Dividing:
 
     def pieces(self, pair: Pair) -> Pieces:
         """Of the pair's flow."""
-        bundles = self.bundles(pair)
-        if self.dealing not in (Dealing.EVEN, Dealing.COMMON_QUEUE) or len(bundles) <= 1:
-            return Pieces((1.0,), max(1, len(bundles)))
-        total = sum(map(len, bundles))
-        return Pieces(tuple(len(bundle) / total for bundle in bundles), 1)
+        total = len(self.connections.get(pair, ())) if self.owner else self.max_subflows
+        count = min(self.max_subflows, total)
+        if self.dealing not in (Dealing.EVEN, Dealing.COMMON_QUEUE) or count <= 1:
+            return Pieces((1.0,), max(1, count))
+        return Pieces(tuple(len(range(number, total, count)) / total for number in range(count)), 1)
