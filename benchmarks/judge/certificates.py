@@ -20,7 +20,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 
 from benchmarks.judge.adapter import certificate_of
-from benchmarks.judge.command import PIECES, Within, name_of
+from benchmarks.judge.command import Within, name_of
 from benchmarks.judge.implied import follows, walks
 from benchmarks.judge.instances import generate
 from benchmarks.judge.mutants import boasting, changed
@@ -30,6 +30,7 @@ from controller.commands.output import AsJson, show
 from controller.planning.problem import PlanLimits
 from controller.planning.verify import verify
 
+PIECES = (1, 2, 3)
 CHANGES = 3
 """Per certificate, of its witnesses or its problem."""
 BOASTS = 2

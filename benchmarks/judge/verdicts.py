@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
+from functools import cmp_to_key
 from typing import Any
 
 from benchmarks.judge import programme
@@ -48,7 +49,9 @@ class Verdict:
     """``level``: of the plan, worst job. ``optimum``: the least worst level that is known of a routing in so many
     pieces; ``decided``: that none is below it is proven. ``least``: a lower bound of the fluid optimum, or that itself.
     ``refuted``: of the certificate. ``faults``: of the routing and its levels. ``worse``: than the answers in fewer
-    pieces. ``undecided``: proven levels below the worst that were neither refuted nor confirmed in time."""
+    pieces. ``undecided``: proven levels below the worst that were neither refuted nor confirmed in time. ``vector``:
+    all levels of the plan from the worst; ``best_vector``: the lexicographically least that there are in so many
+    pieces, empty where that was not decided in time."""
 
     pieces: int
     level: float
@@ -66,14 +69,23 @@ class Verdict:
     refuted: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     worse: list[str] = field(default_factory=list)
+    vector: list[float] = field(default_factory=list)
+    best_vector: list[float] = field(default_factory=list)
 
     @property
     def gap(self) -> float:
         """Of the level to the best that is known for so many pieces."""
         return max(0.0, self.level / self.optimum - 1)
 
+    @property
+    def vector_gap(self) -> float | None:
+        """The largest of any entry of the sorted levels to the one of the lexicographically least; None where that is
+        not known."""
+        gaps = [level / best - 1 for level, best in zip(self.vector, self.best_vector, strict=False)]
+        return max(0.0, *gaps) if gaps else None
+
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "gap": self.gap}
+        return {**asdict(self), "gap": self.gap, "vector_gap": self.vector_gap}
 
 
 class Judge:
@@ -186,28 +198,30 @@ class Judge:
             self._fluid = self._exact.vector(found.routing)[0]
         return max(self._exact.cut_level, self._fluid * (1 - _BETTER / 10))
 
-    def _proven(self, answer: Answer, vector: Sequence[Fraction], verdict: Verdict) -> None:
-        """Is there a routing that is better at a level which is said to be proven?"""
+    def _proven(self, answer: Answer, vector: tuple[Fraction, ...], verdict: Verdict) -> None:
+        """Entry by entry the least level that there is, with those before it at their least. Is one that is said to be
+        proven larger?"""
         if answer.levels_proven and vector[0] > Fraction(verdict.optimum) * (1 + 2 * SAME):
             verdict.refuted.append(f"worst level {float(vector[0]):.9g} proven, a routing has {verdict.optimum:.9g}")
-            return
-        deadline = time.monotonic() + self._solve_s
+        best = min(vector, self._exact.vector(self._best or answer.routes), key=cmp_to_key(_compare))
+        deadline, decided = time.monotonic() + self._solve_s, verdict.decided
         least = sorted(self._exact.nic_levels.values(), reverse=True)
-        for index in range(1, answer.levels_proven):
-            if vector[index] <= least[index] * (1 + _ROUNDING):
+        for index in range(1, len(best)):
+            if best[index] <= least[index] * (1 + _ROUNDING):
                 continue
-            below = vector[index] * (1 - 2 * SAME)
+            below = best[index] * (1 - 2 * SAME)
             left_s = max(1.0, deadline - time.monotonic())
-            found = programme.better(self._exact, answer.pieces, vector[:index], below, left_s)
-            verdict.undecided += not found.decided and found.routing is None
+            found = programme.better(self._exact, answer.pieces, best[:index], below, left_s)
+            decided &= found.decided
             if found.routing is None:
+                verdict.undecided += index < answer.levels_proven and not found.decided
                 continue
-            other = self._exact.vector(found.routing)
-            where = first_difference(other, vector)
-            if where is not None and where < answer.levels_proven and other[where] < vector[where]:
-                claim = f"{answer.levels_proven} levels proven of {_shown(vector)}"
-                verdict.refuted.append(f"{claim}, a routing has {_shown(other)}")
-                return
+            best = min(best, self._exact.vector(found.routing), key=cmp_to_key(_compare))
+        if not verdict.refuted and _compare(best[: answer.levels_proven], vector[: answer.levels_proven]) < 0:
+            claim = f"{answer.levels_proven} levels proven of {_shown(vector)}"
+            verdict.refuted.append(f"{claim}, a routing has {_shown(best)}")
+        verdict.vector = [float(level) for level in vector]
+        verdict.best_vector = [float(level) for level in best] if decided else []
 
 
 def first_difference(levels: Sequence[Fraction], others: Sequence[Fraction]) -> int | None:
@@ -220,3 +234,9 @@ def first_difference(levels: Sequence[Fraction], others: Sequence[Fraction]) -> 
 
 def _shown(levels: Sequence[Fraction]) -> list[float]:
     return [float(f"{float(level):.7g}") for level in levels]
+
+
+def _compare(levels: Sequence[Fraction], others: Sequence[Fraction]) -> int:
+    """Negative where the first entry that is not the same level is smaller."""
+    where = first_difference(levels, others)
+    return 0 if where is None else -1 if levels[where] < others[where] else 1

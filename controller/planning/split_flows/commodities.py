@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -34,7 +34,8 @@ COARSE = 2 / _STEPS
 class Commodities:
     """``flows``: those that cross the fabric and have a path; ``members``: their indices, per class. ``rate``: of a
     flow's largest phase. ``pieces``: the most pieces per flow. ``running``: whether the flows are pinned to paths that
-    stand. ``level``: what their jobs aim at. Classes differ in one of these, in their leaves or in their phases.
+    stand. ``level``: what their jobs aim at. Classes differ in one of these, in their leaves or in their phases, or in
+    the links that their jobs keep off.
 
     Columns are numbered as they are found; arrays over columns grow. ``column_class``, ``path``: of each column.
     ``opened``: whether all columns of a class are known.
@@ -44,11 +45,13 @@ class Commodities:
         self,
         problem: Problem,
         level: Mapping[JobId, float] = MappingProxyType({}),
-        barred: Mapping[JobId, Set[LinkId]] = MappingProxyType({}),
+        barred: Mapping[JobId, frozenset[LinkId]] = MappingProxyType({}),
+        apart: bool = False,
     ) -> None:
-        """``barred``: links that a job's flows must not use; the same for jobs of one level."""
+        """``barred``: links that a job's flows must not use. ``apart``: no class has flows of several jobs."""
         self._problem = problem
         self._barred = barred
+        self._apart = apart
         self._number = problem.link_number
         self.links = len(problem.capacity_bps)
         fabric_bps = [problem.capacity_bps[link] for link in problem.paths.far_end]
@@ -95,8 +98,8 @@ class Commodities:
                 for phase, bps in flow.demand_bps
                 if (flow.job_id, phase) in self.row_of
             )
-            aim = level.get(flow.job_id, 1.0)
-            key = (flow.src_leaf, flow.dst_leaf, entries, flow.max_subflows, self._problem.stands(flow), aim)
+            aims = (level.get(flow.job_id, 1.0), self._barred.get(flow.job_id), flow.job_id if self._apart else None)
+            key = (flow.src_leaf, flow.dst_leaf, entries, flow.max_subflows, self._problem.stands(flow), *aims)
             number = classes.setdefault(key, len(classes))
             if number == len(self.members):
                 self.members.append([])
@@ -201,15 +204,28 @@ class Commodities:
             self.open()
             np.minimum.at(least, self._term_key % self.links, self.level[self.column_class[self._term_column]])
             return least
-        of_leaf: dict[tuple[Dpid, bool], float] = {}
+        of_pair: dict[tuple[Dpid, Dpid], float] = {}
         for number, value in enumerate(self.level.tolist()):
             flow = self.first(number)
-            for end in ((flow.src_leaf, False), (flow.dst_leaf, True)):
-                of_leaf[end] = min(value, of_leaf.get(end, np.inf))
+            pair = (flow.src_leaf, flow.dst_leaf)
+            of_pair[pair] = min(value, of_pair.get(pair, np.inf))
         paths = self._problem.paths
-        for (leaf, inward), value in of_leaf.items():
-            links = [self._number[link] for link in (paths.links_into(leaf) if inward else paths.links_from(leaf))]
-            least[links] = np.minimum(least[links], value)
+        of_leaf: dict[tuple[Dpid, bool], float] = {}
+        some: list[tuple[Collection[LinkId], float]] = []
+        for (src, dst), value in of_pair.items():
+            first, last = paths.ends(src, dst)
+            for leaf, inward, links in ((src, False, first), (dst, True, last)):
+                if len(links) < len(paths.links_into(leaf) if inward else paths.links_from(leaf)):
+                    some.append((links, value))
+                else:
+                    of_leaf[leaf, inward] = min(value, of_leaf.get((leaf, inward), np.inf))
+        around = [
+            (paths.links_into(leaf) if inward else paths.links_from(leaf), of_leaf[leaf, inward])
+            for leaf, inward in of_leaf
+        ]
+        for links, value in (*around, *some):
+            at = [self._number[link] for link in links]
+            least[at] = np.minimum(least[at], value)
         return least
 
     # ---- loads and prices

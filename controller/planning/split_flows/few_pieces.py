@@ -10,6 +10,7 @@ is too large, or time was up.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,10 +24,14 @@ _MOST_COLUMNS = 400
 """Flows times paths."""
 _NODES = 2_000
 _LEAST_SHARE = 1e-6
+_REACHED = 1e-3
 
 
-def improve(problem: Problem, limits: PlanLimits, best: Draft) -> Routes | None:
-    """Flows inside a leaf, and those without a path, have no part in it."""
+def improve(problem: Problem, limits: PlanLimits, best: Draft, proven: Sequence[float]) -> Routes | None:
+    """Flows inside a leaf, and those without a path, have no part in it. ``proven``: lower bounds of the sorted levels:
+    where ``best`` has reached the first, no number of pieces is in the way."""
+    if best.vector[0] <= proven[0] * (1 + _REACHED):
+        return None
     flows = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf and problem.reachable(flow)]
     columns = [(place, path) for place, flow in enumerate(flows) for path in problem.candidates(flow)]
     if not columns or len(columns) > _MOST_COLUMNS:

@@ -20,15 +20,13 @@ from controller.planning.efficiency import first_difference
 from controller.planning.level_vector import stronger
 from controller.planning.plan import Draft, compare, draft, levels_proven
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.split_flows import by_part, few_pieces
+from controller.planning.split_flows import by_part, few_pieces, least_levels
 from controller.planning.whole_flows import search as whole_search
 
 log = structlog.get_logger(__name__)
 
 _NEAR = 0.01
 """Above the bound of the worst level."""
-_REACHED = 1e-3
-"""Above the bound of the worst level: no number of pieces is in the way."""
 _FEW = 200
 """Flows."""
 
@@ -60,19 +58,17 @@ def solve(
         near = best[0] <= proven[0] * (1 + _NEAR) and len(problem.flows) > _FEW
         if near or levels_proven(best, proven) == len(best):
             break
-    found += _all_together(problem, limits, min([*found, *drafts], key=cmp_to_key(compare)), proven[0])
+    for improve in (
+        lambda best: few_pieces.improve(problem, limits, best, proven),
+        lambda best: least_levels.improve(problem, limits, bounds, best, proven),
+    ):
+        try:
+            routes = improve(min([*found, *drafts], key=cmp_to_key(compare)))
+        except Exception:
+            log.exception("solver failed; another planner's routing is used", generation=problem.generation)
+            break
+        found += [draft(problem, "lp", routes)] if routes else []
     return found, proven
-
-
-def _all_together(problem: Problem, limits: PlanLimits, best: Draft, bound: float) -> list[Draft]:
-    if best.vector[0] <= bound * (1 + _REACHED):
-        return []
-    try:
-        routes = few_pieces.improve(problem, limits, best)
-    except Exception:
-        log.exception("solver failed; another planner's routing is used", generation=problem.generation)
-        return []
-    return [draft(problem, "lp", routes)] if routes else []
 
 
 def with_pieces(problem: Problem, most: int) -> Problem:

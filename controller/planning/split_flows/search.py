@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -57,7 +57,7 @@ def relieve(problem: Problem, limits: PlanLimits, bounds: Bounds, aim: Routes) -
     return _Search(problem, limits, bounds).relieved(aim)
 
 
-class _Fluid:
+class Fluid:
     """A view of the problem in which jobs aim at these levels and keep off these links; its spreads begin from the
     routes ``before``."""
 
@@ -66,7 +66,7 @@ class _Fluid:
         problem: Problem,
         before: Routes,
         level: Mapping[JobId, float],
-        barred: Mapping[JobId, Set[LinkId]] = MappingProxyType({}),
+        barred: Mapping[JobId, frozenset[LinkId]] = MappingProxyType({}),
     ) -> None:
         self.of = Commodities(problem, level, barred)
         self.model = FluidModel(self.of)
@@ -100,7 +100,7 @@ class _Fluid:
 class _Aim(NamedTuple):
     """Amounts per column that keep to the room of each link, in one view of the problem."""
 
-    fluid: _Fluid
+    fluid: Fluid
     room: Floats
     amounts: Floats
 
@@ -129,13 +129,13 @@ class _Search:
     def relieved(self, aim: Routes) -> Routes | None:
         """See ``relieve``. A link may be as full as the levels of its jobs allow, or as it has to be."""
         levels = job_levels(self._problem, aim)
-        fluid = _Fluid(self._problem, self._before, levels)
+        fluid = Fluid(self._problem, self._before, levels)
         amounts = fluid.of.amounts(aim)
         allowed = np.minimum(fluid.of.least_level(), max(levels.values())) * fluid.of.capacity
         room = np.maximum(allowed, fluid.link_loads(amounts))
         return self._within_cap(_Aim(fluid, room, amounts), self._max_moves or 0)
 
-    def _divided(self, fluid: _Fluid, amounts: Floats, room: Floats) -> Routes:
+    def _divided(self, fluid: Fluid, amounts: Floats, room: Floats) -> Routes:
         return Divider(self._problem, fluid.of, self._before, self._limits).divide(amounts, room)
 
     # ---- moves
@@ -171,7 +171,7 @@ class _Search:
 
     def _spread(self) -> _Aim | None:
         """As near to even levels as the worst one allows; None when there was not enough time."""
-        fluid, worst = _Fluid(self._problem, self._before, self._even()), self._bounds.worst
+        fluid, worst = Fluid(self._problem, self._before, self._even()), self._bounds.worst
         capacity = fluid.of.capacity
         room = np.minimum(fluid.of.least_level(), worst) * capacity
         spread = fluid.improve(room, self._limits)
@@ -188,7 +188,7 @@ class _Search:
         spread = fluid.improve(room, self._limits, np.where(looser, 0.0, capacity)) or spread
         return _Aim(fluid, np.maximum(room, fluid.link_loads(spread.amounts)), spread.amounts)
 
-    def _least_worst(self, fluid: _Fluid, worst: float) -> float:
+    def _least_worst(self, fluid: Fluid, worst: float) -> float:
         """The least worst level of any routing; proves it."""
         of = fluid.of
         spread = fluid.improve(worst * of.capacity, self._limits, moves_count=False)
@@ -208,14 +208,14 @@ class _Search:
         if levels_proven(levels, target.levels) == len(levels):
             return None
         level = {job: min(of, levels[0]) for job, of in target.ceiling.items()}
-        fluid = _Fluid(self._problem, self._before, level)
+        fluid = Fluid(self._problem, self._before, level)
         chosen = exclusive_links(fluid.of, levels[0], self._limits.left_s)
         if chosen is None:
             return None
         links = tuple(self._problem.link_number)
         off = {of: frozenset(links[at] for at in those) for of, those in chosen.barred.items()}
         barred = {job: off[of] for job, of in level.items() if of in off}
-        fluid = _Fluid(self._problem, self._before, level, barred)
+        fluid = Fluid(self._problem, self._before, level, barred)
         spread = fluid.improve(chosen.room, self._limits)
         if spread is None or not spread.near:
             return None

@@ -17,13 +17,14 @@ from tests.support.planning.fabrics import RATE, flow, leaf_spine, problem_of
 from tests.support.planning.split_problems import split
 
 LIMITS = PlanLimits(deterministic=True)
+BOUND = (1.0,)
 
 
 def least(flows: Sequence[Flow], spines: int = 2) -> tuple[float, Problem]:
     """The worst level found, of routes that are all there and have no more pieces than they may."""
     problem = problem_of(leaf_spine(2, spines), flows)
     first = draft(problem, "greedy", assign(problem, keep_current=False))
-    routes = improve(problem, LIMITS, first) or first.routes
+    routes = improve(problem, LIMITS, first, BOUND) or first.routes
     assert routes.keys() == {of.id for of in flows}
     for of in flows:
         assert len(routes[of.id]) <= of.max_subflows
@@ -57,10 +58,10 @@ def test_a_flow_inside_its_leaf_keeps_its_route() -> None:
 
 def test_many_flows_are_left_to_others() -> None:
     problem = problem_of(leaf_spine(2, 8), split(alike(51), 2))
-    assert improve(problem, LIMITS, draft(problem, "greedy", assign(problem, keep_current=False))) is None
+    assert improve(problem, LIMITS, draft(problem, "greedy", assign(problem, keep_current=False)), BOUND) is None
 
 
 def test_without_time_there_is_no_answer() -> None:
     problem = problem_of(leaf_spine(2, 2), split(alike(3), 2))
     first = draft(problem, "greedy", assign(problem, keep_current=False))
-    assert improve(problem, replace(LIMITS, until=-math.inf), first) is None
+    assert improve(problem, replace(LIMITS, until=-math.inf), first, BOUND) is None
