@@ -195,7 +195,7 @@ def _splitting(found: JobAnalysis) -> str:
         return ""
     unsplit = min(found.level, best.level)
     if split.level < unsplit * (1 - LEVEL_TOLERANCE):
-        proven = ", which is proven best for all jobs together" if split.best_for_all else ""
+        proven = ", which is proven best for all jobs together over shortest paths" if split.best_for_all else ""
         return (
             f"Splitting flows would gain {1 - split.level / unsplit:.0%}: level {split.level:.2f} if all jobs send "
             f"their flows in paced pieces, at most {split.most_pieces} of each{proven}."

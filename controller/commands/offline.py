@@ -21,7 +21,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from controller.commands.output import AsJson, escape, show, waiting
+from controller.commands.output import AsJson, escape, proven_over, show, waiting
 from controller.commands.scenario import PARTLY_ROUTED, FabricCommand, scheme_named
 from controller.errors import SignalboxError
 from controller.jobs.spec import Dealing
@@ -247,6 +247,8 @@ def _plan_report(strategy: str, known: Scenario, dealing: Dealing, problem: Prob
         "integer_bound": _rounded(plan.integer_bound),
         "gap": round(plan.gap, LEVEL_DIGITS),
         "levels_proven": plan.levels_proven,
+        "levels_proven_listed": plan.levels_proven_listed,
+        "candidates_listed": plan.candidates_listed,
         "certificate": plan.certificate,
         "cut_short": plan.cut_short,
         "plan_ms": {
@@ -302,7 +304,8 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
         "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%}; best possible {as_they_are}: "
         f"{found['integer_bound']:.4g}, {split}: {found['bound']:.4g}"
         + ("; these levels are for senders that pace their pieces, others are slower" if found["if_paced"] else ""),
-        "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven"
+        "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven "
+        + proven_over(found["levels_proven_listed"], found["candidates_listed"])
         + (", cut short by the time limit" if found["cut_short"] else ""),
         "ECMP": f"{ecmp['mean']:.3g} on average, 95th percentile {ecmp['p95']:.3g}" if ecmp else "not drawn",
         "planned in": ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in found["plan_ms"].items()),

@@ -102,3 +102,11 @@ def waiting(what: str) -> Status:
 
 def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+
+
+def proven_over(levels_listed: int, candidates: int) -> str:
+    """What levels are proven over, to follow their number. ``levels_listed``: how many are proven over so many
+    ``candidates`` per pair of switches; 0 where these show no more than is known of all shortest paths."""
+    if not candidates:
+        return "over all shortest paths"
+    return f"over all shortest paths, {levels_listed} over {candidates} candidate paths per pair of switches at most"

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from controller.commands.output import escape
+from controller.commands.output import escape, proven_over
 
 Fields = Mapping[str, Any]
 
@@ -207,7 +207,8 @@ def plan(found: Fields) -> RenderableType:
         + (", cut short by the time limit" if found["cut_short"] else ""),
         "installed": "yes" if found["installed"] else "no",
         "worst level": f"{found['max_level']:.3f} ({word(found['certificate'])}, bound {found['bound']:.3f}, "
-        f"gap {found['gap']:.1%}, {found['levels_proven']} levels proven)",
+        f"gap {found['gap']:.1%}, {found['levels_proven']} levels proven "
+        f"{proven_over(found['levels_proven_listed'], found['candidates_listed'])})",
         "ecmp instead": _ecmp(found["ecmp_level"]),
         "others instead": _others(found["schemes"]),
         "flows": f"{len(found['routes'])}, in {found['subflows']} subflows",

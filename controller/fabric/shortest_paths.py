@@ -139,6 +139,7 @@ class CandidatePaths:
         self._second_last: dict[Dpid, frozenset[Dpid]] = {}
         self._distances: dict[tuple[Dpid, Dpid], int | None] = {}
         self._found: dict[tuple[Dpid, Dpid], tuple[Path, ...]] = {}
+        self._cut: set[tuple[Dpid, Dpid]] = set()
         self._searched: dict[Dpid, Towards] = {}
 
     @property
@@ -169,8 +170,13 @@ class CandidatePaths:
             found = self._found[src, dst] = self._find(src, dst)
         return found
 
+    def cut(self, src: Dpid, dst: Dpid) -> bool:
+        """Whether there are more shortest paths than ``between`` lists."""
+        self.between(src, dst)
+        return (src, dst) in self._cut
+
     def ends(self, src: Dpid, dst: Dpid) -> tuple[Collection[LinkId], Collection[LinkId]]:
-        """The links that paths begin with, and those that they end with; without finding paths of two or four links."""
+        """The links that shortest paths begin with, and those that they end with; without finding the paths."""
         before, after = self._next.get(src, frozenset()), self._previous.get(dst, frozenset())
         match self.distance(src, dst):
             case 2:
@@ -180,13 +186,22 @@ class CandidatePaths:
                 first = frozenset([switch for switch in before if not to.isdisjoint(self._next.get(switch, ()))])
                 last = frozenset([switch for switch in after if not fro.isdisjoint(self._previous.get(switch, ()))])
             case _:
-                paths = [path for path in self.between(src, dst) if path]
-                return dict.fromkeys(path[0] for path in paths), dict.fromkeys(path[-1] for path in paths)
+                return self._searched_ends(src, dst)
         out, into = self._out[src], self._into[dst]
         return (
             [link for link in out if self.far_end[link] in first] if len(first) < len(before) else out,
             [link for link in into if link.dpid in last] if len(last) < len(after) else into,
         )
+
+    def _searched_ends(self, src: Dpid, dst: Dpid) -> tuple[Collection[LinkId], Collection[LinkId]]:
+        """Along the next hops."""
+        hops = self._towards(dst).hops
+        here, last = {src}, set[LinkId]()
+        while here:
+            onward = [link for dpid in here for link in hops.get(dpid, ())]
+            last.update(link for link in onward if self.far_end[link] == dst)
+            here = {self.far_end[link] for link in onward}
+        return hops.get(src, ()), [link for link in self._into[dst] if link in last]
 
     def leads(self, path: Path, src: Dpid, dst: Dpid) -> bool:
         """Whether the path is there, and a shortest one from ``src`` to ``dst``."""
@@ -271,7 +286,10 @@ class CandidatePaths:
         rounds = max((len(rest) for _, rest in seconds), default=0)
         if rounds:
             return tuple((link, rest[r]) for r in range(rounds) for link, rest in seconds if r < len(rest))
-        return tuple(islice(self._paths(self._towards(dst).hops, src, dst), self.max_paths))
+        found = tuple(islice(self._paths(self._towards(dst).hops, src, dst), self.max_paths + 1))
+        if len(found) > self.max_paths:
+            self._cut.add((src, dst))
+        return found[: self.max_paths]
 
     def _towards(self, dst: Dpid) -> Towards:
         if dst not in self._searched:

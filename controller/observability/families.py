@@ -266,6 +266,16 @@ FAMILIES: tuple[Family, ...] = (
     of_plan("signalbox_plan_bound", "No routing has a smaller worst level.", lambda p: p.bound),
     of_plan("signalbox_plan_gap_ratio", "Level of the plan over its bound, less 1.", lambda p: p.gap),
     of_plan("signalbox_plan_levels_proven", "Job levels, from the worst, proven optimal.", lambda p: p.levels_proven),
+    of_plan(
+        "signalbox_plan_levels_proven_listed",
+        "Job levels proven over the candidate paths only, where that shows more; else 0.",
+        lambda p: p.levels_proven_listed,
+    ),
+    of_plan(
+        "signalbox_plan_candidates_listed",
+        "Candidate paths per pair of switches at most, where a pair has more and levels are proven over these; else 0.",
+        lambda p: p.candidates_listed,
+    ),
     of_plan("signalbox_plan_unrouted_flows", "Virtual links without a path in the plan.", lambda p: len(p.unrouted)),
     of_plan("signalbox_plan_subflows", "Subflows of all virtual links in the latest plan.", lambda p: p.subflows),
     one("signalbox_plan_installed", "1 when the latest plan is the one on the switches.", lambda s: s.plan_installed),

@@ -243,7 +243,7 @@ def min_max_ilp(choices: PathChoices, floor: float, limits: PlanLimits) -> Route
     links = _no_links(choices)
     for flow, (paths, options) in enumerate(zip(takes, choices.options, strict=True)):
         links[:, flow] = options[:, [solver.boolean_value(path) for path in paths].index(True)]
-    return Routed(links, max(floor, solver.best_objective_bound * unit / _SCALE))
+    return Routed(links, max(floor, solver.best_objective_bound * unit / _SCALE) if choices.complete else floor)
 
 
 def _on_links(

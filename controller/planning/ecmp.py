@@ -217,6 +217,23 @@ class NextHops:
         """Of each link."""
         return {link: number for number, link in enumerate(self.links)}
 
+    def least(self, cost: Floats) -> Floats:
+        """From each state the cost of the cheapest way. ``cost``: of each link, and of ``nothing``."""
+        least = np.zeros(len(self.size))
+        for _ in range(self.longest):
+            least = np.minimum.reduceat(cost[self.link] + least[self.after], self.start)
+        return least
+
+    def cheapest(self, state: int, cost: Floats, least: Floats) -> Ints:
+        """The links of that way."""
+        links = []
+        for _ in range(self.longest):
+            here = np.arange(self.start[state], self.start[state] + self.size[state])
+            best = here[int(np.argmin(cost[self.link[here]] + least[self.after[here]]))]
+            links.append(int(self.link[best]))
+            state = int(self.after[best])
+        return np.array(links, np.int64)
+
     def routes(self, links: Ints) -> dict[FlowId, Route]:
         """Whole routes. ``links``: those that each of ``flows`` takes, shape (hops, flows). Flows inside a leaf take
         the empty path."""

@@ -56,7 +56,9 @@ class Plan:
     flows may be split at will; ``integer_bound``: none has if all are whole. ``gap``: max_level / bound - 1.
     ``certificate``: ``optimal`` when all levels are proven, ``gap`` when the worst level is or a solver gave a bound
     for it, ``heuristic`` when there are only closed-form bounds. ``levels_proven``: how many entries of the descending
-    vector of job levels are proven optimal. ``moves``: flows whose current route still stands and which the plan routes
+    vector of job levels are proven optimal, over all shortest paths. ``levels_proven_listed``: how many are over the
+    candidate paths, ``candidates_listed`` per pair of switches at most; both are 0 where these prove no more or are all
+    shortest paths. ``moves``: flows whose current route still stands and which the plan routes
     otherwise. ``solver``: the stage that made the routes. ``ecmp``: None without draws.
     ``cut_short``: the time limit was over before the searches had ended; a faster machine might find more.
     """
@@ -75,6 +77,8 @@ class Plan:
     ecmp: EcmpLevel | None
     times: PlanTimes
     cut_short: bool = False
+    levels_proven_listed: int = 0
+    candidates_listed: int = 0
 
     @property
     def max_level(self) -> float:
@@ -148,9 +152,18 @@ def levels_proven(levels: Sequence[float], proven: Sequence[float]) -> int:
     return len(levels)
 
 
-def certified(problem: Problem, draft: Draft, bounds: Bounds, proven: tuple[float, ...], times: PlanTimes) -> Plan:
-    """``proven``: lower bounds of the sorted levels, one per job; at least ``bounds.vector``."""
+def certified(
+    problem: Problem,
+    draft: Draft,
+    bounds: Bounds,
+    proven: tuple[float, ...],
+    times: PlanTimes,
+    listed: tuple[float, ...] | None = None,
+) -> Plan:
+    """``proven``: lower bounds of the sorted levels, one per job; at least ``bounds.vector``. ``listed``: of routings
+    over the candidate paths, where these are not all shortest paths."""
     count = levels_proven(draft.vector, proven)
+    count_listed = levels_proven(draft.vector, listed) if listed else 0
     certificate: Certificate = "gap" if count or draft.solver in BOUNDING_SOLVERS else "heuristic"
     if count == len(draft.vector):
         certificate = "optimal"
@@ -170,6 +183,8 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, proven: tuple[floa
         solver=draft.solver,
         ecmp=None,
         times=times,
+        levels_proven_listed=count_listed if count_listed > count else 0,
+        candidates_listed=problem.paths.max_paths if count_listed > count else 0,
     )
 
 

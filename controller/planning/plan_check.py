@@ -148,5 +148,9 @@ def _certificate(plan: Plan) -> Iterator[str]:
         yield f"the worst level {worst:.6g} is said to be proven, its bound is {plan.bound:.6g}"
     if (plan.certificate == "optimal") != (plan.levels_proven == len(levels)):
         yield f"the certificate is '{plan.certificate}' with {plan.levels_proven} of {len(levels)} levels proven"
+    if plan.levels_proven_listed and not plan.levels_proven < plan.levels_proven_listed <= len(levels):
+        yield f"{plan.levels_proven_listed} levels are said to be proven over candidates, {plan.levels_proven} over all"
+    if (plan.levels_proven_listed > 0) != (plan.candidates_listed > 0):
+        yield f"levels are said to be proven over {plan.candidates_listed} candidates"
     if plan.ecmp and min(plan.ecmp.mean, plan.ecmp.p95) < 1:
         yield f"ECMP's levels {plan.ecmp.mean:.6g} and {plan.ecmp.p95:.6g} are below 1"

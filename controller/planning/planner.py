@@ -34,6 +34,7 @@ from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.split_flows import freedom
 from controller.planning.verdict import verdict
 from controller.planning.whole_flows import search as whole_search
+from controller.planning.whole_flows.search import Searched
 
 log = structlog.get_logger(__name__)
 
@@ -73,11 +74,13 @@ def repair_first(problem: Problem, running: Routes) -> tuple[Planned | None, Pro
 
 
 class Routings(NamedTuple):
-    """``drafts``: at least one. ``proven``: lower bounds of the sorted levels, where more than ``bounds`` is proven."""
+    """``drafts``: at least one. ``proven``: lower bounds of the sorted levels, where more than ``bounds`` is proven.
+    ``listed``: of routings over the candidate paths, where these are not all shortest paths."""
 
     drafts: list[Draft]
     bounds: Bounds
     proven: tuple[float, ...] | None = None
+    listed: tuple[float, ...] | None = None
 
 
 def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Routings]) -> Plan | NoPlan:
@@ -110,7 +113,8 @@ def _first_valid(problem: Problem, limits: PlanLimits, routings: Routings, times
     """The best draft that passes the checker."""
     violations: tuple[str, ...] = ()
     for candidate in sorted(routings.drafts, key=cmp_to_key(compare)):
-        answer = certified(problem, candidate, routings.bounds, routings.proven or routings.bounds.vector, times)
+        proven = routings.proven or routings.bounds.vector
+        answer = certified(problem, candidate, routings.bounds, proven, times, routings.listed)
         violations = check(problem, answer, limits.max_moves)
         if not violations:
             return answer
@@ -154,11 +158,12 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
     if best is None or not levels_proven(best.vector, bounds.vector):
         drafts.append(draft(problem, "greedy", greedy.assign(problem, keep_current=False)))
     best = min(drafts, key=cmp_to_key(compare))
-    proven = bounds.vector
-    if best.moves > 0 or not _optimal(best, proven):
-        improved, proven = _solved(problem, limits, bounds, drafts, kept or best)
-        drafts = [*improved, *drafts]
-    return Routings([of for of in drafts if of.moves <= cap] or [_running(problem)], bounds, proven)
+    found = Searched([], bounds.vector)
+    if best.moves > 0 or not _optimal(best, bounds.vector):
+        found = _solved(problem, limits, bounds, drafts, kept or best)
+        drafts = [*found.drafts, *drafts]
+    within = [of for of in drafts if of.moves <= cap] or [_running(problem)]
+    return Routings(within, bounds, found.proven, found.listed)
 
 
 def _running(problem: Problem) -> Draft:
@@ -171,11 +176,9 @@ def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:
     return levels_proven(candidate.vector, proven) == len(candidate.vector)
 
 
-def _solved(
-    problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft
-) -> tuple[list[Draft], tuple[float, ...]]:
+def _solved(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> Searched:
     """The routings of the planners that search, and the lower bounds that are proven. ``kept``: the routing that moves
     least."""
     if all(flow.max_subflows == 1 for flow in problem.flows):
         return whole_search.solve(problem, limits, bounds, min(drafts, key=cmp_to_key(compare)), kept)
-    return freedom.solve(problem, limits, bounds, drafts, kept)
+    return Searched(*freedom.solve(problem, limits, bounds, drafts, kept))

@@ -22,8 +22,8 @@ from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.plan import Plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.split_flows.lp import Programme
 from controller.planning.split_flows.prices import dual_prices
+from controller.planning.split_flows.programme import Programme
 from controller.planning.verify import Cut, Graph
 
 _NEARLY = 1e-9

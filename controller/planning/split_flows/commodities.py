@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from controller.fabric.topology import Dpid, LinkId, Path
 from controller.jobs.spec import JobId
+from controller.planning.ecmp import NextHops
 from controller.planning.problem import Floats, Flow, Ints, Problem, Routes
 
 Bools = NDArray[np.bool_]
@@ -38,7 +40,8 @@ class Commodities:
     the links that their jobs keep off.
 
     Columns are numbered as they are found; arrays over columns grow. ``column_class``, ``path``: of each column.
-    ``opened``: whether all columns of a class are known.
+    ``opened``: whether there is a column for each candidate of a class; ``cut``: it has more shortest paths than
+    candidates, which ``cheapest_walks`` finds by their prices.
     """
 
     def __init__(
@@ -64,6 +67,8 @@ class Commodities:
         self.column_class: Ints = np.zeros(0, np.int64)
         self._column: list[dict[Path, int]] = [{} for _ in self.members]
         self.opened: Bools = np.zeros(len(self.members), bool)
+        self.cut: Bools = np.zeros(len(self.members), bool)
+        self._hops: NextHops | None = None
         self._term_column: Ints = np.zeros(0, np.int64)
         self._term_key: Ints = np.zeros(0, np.int64)
         self._term_rate: Floats = np.zeros(0)
@@ -152,6 +157,9 @@ class Commodities:
         """Makes a column of each candidate path of these classes, None for all."""
         for number in np.flatnonzero(~self.opened if classes is None else classes & ~self.opened).tolist():
             self.opened[number] = True
+            flow = self.first(number)
+            cut = self._problem.paths.cut(flow.src_leaf, flow.dst_leaf)
+            self.cut[number] = cut and not self._barred.get(flow.job_id)
             for path in self.candidates(number):
                 self.column(number, path)
         self.number_columns()
@@ -245,6 +253,28 @@ class Commodities:
         """Per column what one flow on it costs, when a unit of load costs this per key."""
         weights = self._term_rate * key_prices[self._term_key]
         return np.bincount(self._term_column, weights, self.columns).astype(np.float64, copy=False)
+
+    def cheapest_walks(self, key_prices: Floats) -> tuple[Ints, Floats, list[Path]]:
+        """The classes that are ``cut``; of all shortest paths of each the price of one flow on the cheapest, and that
+        path."""
+        classes = np.flatnonzero(self.cut)
+        if self._hops is None or len(self._hops.flows) != len(classes):
+            self._hops = NextHops(replace(self._problem, flows=tuple(map(self.first, classes.tolist()))))
+        hops = self._hops
+        place = np.array([self._number[link] for link in hops.links], np.int64)
+        by_row = key_prices.reshape(self.rows, self.links)[:, place]
+        known: dict[tuple[tuple[int, float], ...], tuple[Floats, Floats]] = {}
+        prices, paths = np.zeros(len(classes)), []
+        for index, (number, state) in enumerate(zip(classes.tolist(), hops.state.tolist(), strict=True)):
+            largest = float(self.rate[number]) or 1.0
+            parts = tuple((row, rate / largest) for row, rate in self._entries[number])
+            if parts not in known:
+                cost = np.append(sum((part * by_row[row] for row, part in parts), np.zeros(len(place))), 0.0)
+                known[parts] = cost, hops.least(cost)
+            cost, least = known[parts]
+            prices[index] = largest * least[state]
+            paths.append(hops.path(hops.cheapest(state, cost, least)))
+        return classes, prices, paths
 
     def touching(self, links: Bools) -> Bools:
         """Per column whether it passes one of these links."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from controller.planning.problem import Floats, Ints
 from controller.planning.split_flows.commodities import Commodities
-from controller.planning.split_flows.lp import Programme
+from controller.planning.split_flows.programme import Programme
 
 _MOST_COLUMNS = 4_000
 _MOST_CHOICES = 1_000

@@ -18,7 +18,7 @@ from controller.fabric.topology import Path
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.plan import Draft
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, Subflow, whole
-from controller.planning.split_flows.lp import Programme
+from controller.planning.split_flows.programme import Programme
 
 _MOST_COLUMNS = 400
 """Flows times paths."""

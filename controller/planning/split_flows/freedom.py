@@ -9,6 +9,7 @@ In: a problem, its bounds, drafts. Out: further drafts, and the lower bounds of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cmp_to_key
 
@@ -19,7 +20,7 @@ from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.efficiency import first_difference
 from controller.planning.level_vector import stronger
 from controller.planning.plan import Draft, compare, draft, levels_proven
-from controller.planning.problem import PlanLimits, Problem
+from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.split_flows import by_part, few_pieces, least_levels
 from controller.planning.whole_flows import search as whole_search
 
@@ -58,10 +59,11 @@ def solve(
         near = best[0] <= proven[0] * (1 + _NEAR) and len(problem.flows) > _FEW
         if near or levels_proven(best, proven) == len(best):
             break
-    for improve in (
+    improvements: tuple[Callable[[Draft], Routes | None], ...] = (
         lambda best: few_pieces.improve(problem, limits, best, proven),
         lambda best: least_levels.improve(problem, limits, bounds, best, proven),
-    ):
+    )
+    for improve in improvements:
         try:
             routes = improve(min([*found, *drafts], key=cmp_to_key(compare)))
         except Exception:
@@ -87,5 +89,5 @@ def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Dr
     cheap = [draft(problem, "greedy", greedy.assign(whole, keep_current=False))]
     cheap += [draft(problem, *exact)] if exact else []
     start = kept if all(len(route) == 1 for route in kept.routes.values()) else cheap[0]
-    searched, _ = whole_search.solve(whole, limits, bounds, min([start, *cheap], key=cmp_to_key(compare)), start)
-    return [*searched, *cheap]
+    searched = whole_search.solve(whole, limits, bounds, min([start, *cheap], key=cmp_to_key(compare)), start)
+    return [*searched.drafts, *cheap]

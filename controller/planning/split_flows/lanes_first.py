@@ -23,7 +23,7 @@ from controller.fabric.topology import Dpid, LinkId, Path
 from controller.planning.closed_forms import nearly_equal
 from controller.planning.lanes import Lanes
 from controller.planning.problem import Flow, FlowId, Problem, Route
-from controller.planning.split_flows.lp import Programme
+from controller.planning.split_flows.programme import Programme
 from controller.planning.split_flows.shares import lay, lay_nearest
 
 _LEVEL_COST = 1e5

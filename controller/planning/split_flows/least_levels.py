@@ -25,7 +25,7 @@ from controller.planning.plan import Draft, levels_proven
 from controller.planning.problem import Floats, PlanLimits, Problem, Routes
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import Divider
-from controller.planning.split_flows.lp import Programme
+from controller.planning.split_flows.programme import Programme
 from controller.planning.split_flows.search import Fluid
 
 _MOST_COLUMNS = 1_000
@@ -37,8 +37,8 @@ _ROUNDING = 1e-6
 def improve(
     problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, proven: Sequence[float]
 ) -> Routes | None:
-    """``proven``: lower bounds of the sorted levels. Where ``best`` is at them, nothing is left to find; where its worst
-    level is far from its bound, the number of pieces is in the way."""
+    """``proven``: lower bounds of the sorted levels. Where ``best`` is at them, nothing is left to find; where its
+    worst level is far from its bound, the number of pieces is in the way."""
     if len(best.vector) < 2 or levels_proven(best.vector, proven) == len(best.vector):
         return None
     if best.vector[0] > proven[0] * (1 + _NEAR):

@@ -1,4 +1,4 @@
-"""The fluid optimum with few moves, as a linear programme: OR-Tools' GLOP with generated columns.
+"""The fluid optimum with few moves, as a linear programme with generated columns.
 
 The usual programme has a variable per class and path, and takes seconds. Here the variables are changes of a given
 spread: ``more`` of a class on a path, ``less`` on a path that it uses. A spread that is nearly optimal, such as that of
@@ -15,16 +15,13 @@ least to sum over classes of flows * cheapest path / sum of y * capacity.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 import numpy as np
-from ortools.math_opt import callback_pb2, model_parameters_pb2, model_pb2, parameters_pb2, result_pb2
-from ortools.math_opt.core.python import solver
 
 from controller.planning.problem import Floats, Ints, PlanLimits
 from controller.planning.split_flows.commodities import COARSE, Bools, Commodities
+from controller.planning.split_flows.programme import Programme
 
 _ROUNDING = 1e-9
 _FIRST_COLUMNS = 8_000
@@ -44,10 +41,6 @@ _SMALL = 0.009
 _STRICT_ROUNDS = 30
 _AMPLE = 1.5
 """Room on a class's columns, relative to its need, with which the other classes on them need not change."""
-_NODES = 300
-_GAP = 1e-5
-"""Nodes and relative gap at which the search for integers ends. It makes no cuts: finding them takes SCIP ten times as
-long as the search without, where booleans are for what may be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +94,9 @@ class FluidModel:
             paying_more, paying_less = self._paying(start, goal, best, class_prices, in_model)
             fresh = np.setdiff1d(paying_more, more)
             if not len(fresh) and not len(np.setdiff1d(paying_less, less)):
-                break
+                fresh = self._unlisted(goal, best, class_prices, in_model)
+                if not len(fresh):
+                    break
             more, less = np.union1d(more, fresh), np.union1d(less, paying_less)
         return best and replace(best, amounts=of.padded(best.amounts))
 
@@ -115,6 +110,9 @@ class FluidModel:
         cheapest = np.full(len(of.members), np.inf)
         np.minimum.at(cheapest, of.column_class, of.prices(spread.key_prices))
         cheapest[~of.opened] = 0.0
+        if of.cut.any():
+            cut, prices, _ = of.cheapest_walks(spread.key_prices)
+            cheapest[cut] = prices
         bound = float(cheapest @ of.count) / total / (1 + COARSE)
         return bound, np.flatnonzero(cheapest > _ROUNDING * total).tolist()
 
@@ -176,6 +174,18 @@ class FluidModel:
         leaves[of.column_class[more]] = True
         less = has[(leaves[of.column_class] & (prices >= paid - tolerance))[has]]
         return _best_per_class(more, of.column_class, -gain, _MORE_COLUMNS), less
+
+    def _unlisted(self, goal: Goal, spread: Spread, class_prices: Floats, in_model: Bools) -> Ints:
+        """New columns that would lower the objective, on shortest paths that are no candidates."""
+        of, known = self._of, self._of.columns
+        if (of.cut & in_model & ~self.shut).any():
+            excess_cost, move_cost = self._costs(goal)
+            for number, price, path in zip(*of.cheapest_walks(spread.key_prices), strict=True):
+                gain = class_prices[number] - price - move_cost[number]
+                if gain > _ROUNDING * excess_cost and in_model[number] and not self.shut[number]:
+                    of.column(int(number), path)
+            of.number_columns()
+        return np.arange(known, of.columns)
 
     def _allowed(self) -> Bools:
         allowed: Bools = ~self.shut[self._of.column_class]
@@ -283,104 +293,3 @@ def _best_per_class(columns: Ints, class_of: Ints, cost: Floats, most: int) -> I
     rank = np.arange(len(order)) - np.searchsorted(classes, classes)
     best: Ints = np.sort(order[rank < max(4, most / max(1, len(np.unique(classes))))])
     return best
-
-
-# ---- linear programmes from arrays
-
-
-class Programme:
-    """A linear programme for OR-Tools' MathOpt, put together from arrays: a thousand variables at a time. GLOP solves
-    it, SCIP if some variables are integers.
-
-    Minimises; variables are not negative. ``variables`` and ``constraints`` return the number of the first one."""
-
-    def __init__(self) -> None:
-        self._cost: list[float] = []
-        self._upper: list[float] = []
-        self._integer: list[bool] = []
-        self._row_lower: list[float] = []
-        self._row_upper: list[float] = []
-        self._rows: list[Ints] = []
-        self._columns: list[Ints] = []
-        self._values: list[Floats] = []
-
-    def variables(self, cost: Floats, upper: Floats, integer: bool = False) -> int:
-        first = len(self._cost)
-        self._cost += cost.tolist()
-        self._upper += upper.tolist()
-        self._integer += [integer] * len(cost)
-        return first
-
-    def constraints(self, lower: Floats, upper: Floats) -> int:
-        first = len(self._row_lower)
-        self._row_lower += lower.tolist()
-        self._row_upper += upper.tolist()
-        return first
-
-    def add(self, rows: Ints, columns: Ints, values: Floats) -> None:
-        """Coefficients; those of one constraint and one variable are summed."""
-        self._rows.append(rows)
-        self._columns.append(columns)
-        self._values.append(values)
-
-    def solve(self, seconds: float, nodes: int = _NODES) -> tuple[Floats, Floats] | None:
-        """The variables' values and the constraints' duals (0 where there are integers) at the optimum; where there are
-        integers, at the best point found within so many ``nodes``. None when there was none in time. ``seconds``: inf
-        for no limit."""
-        if seconds <= 0:
-            return None
-        result = self._solved(seconds, nodes)
-        good = {result_pb2.TERMINATION_REASON_OPTIMAL}
-        if any(self._integer):
-            good.add(result_pb2.TERMINATION_REASON_FEASIBLE)
-        if result.termination.reason not in good:
-            return None
-        values, duals = np.zeros(len(self._cost)), np.zeros(len(self._row_lower))
-        primal = result.solutions[0].primal_solution.variable_values
-        values[np.array(primal.ids, np.int64)] = primal.values
-        dual = result.solutions[0].dual_solution.dual_values
-        duals[np.array(dual.ids, np.int64)] = dual.values
-        return values, duals
-
-    def _solved(self, seconds: float, nodes: int) -> result_pb2.SolveResultProto:
-        """By the layer below ``mathopt.solve``, which makes an object per value of the answer: for 2,000 variables it
-        takes 65 ms instead of 30 (OR-Tools 9.15)."""
-        parameters = parameters_pb2.SolveParametersProto()
-        if math.isfinite(seconds):
-            parameters.time_limit.FromTimedelta(timedelta(seconds=seconds))
-        integers = any(self._integer)
-        if integers:
-            parameters.node_limit = nodes
-            parameters.relative_gap_tolerance = _GAP
-            parameters.cuts = parameters_pb2.EMPHASIS_OFF
-            parameters.heuristics = parameters_pb2.EMPHASIS_LOW
-        return solver.solve(
-            self._model(),
-            parameters_pb2.SOLVER_TYPE_GSCIP if integers else parameters_pb2.SOLVER_TYPE_GLOP,
-            parameters_pb2.SolverInitializerProto(),
-            parameters,
-            model_parameters_pb2.ModelSolveParametersProto(),
-            None,
-            callback_pb2.CallbackRegistrationProto(),
-            None,
-            None,
-        )
-
-    def _model(self) -> model_pb2.ModelProto:
-        model = model_pb2.ModelProto()
-        count = len(self._cost)
-        model.variables.ids.extend(range(count))
-        model.variables.lower_bounds.extend([0.0] * count)
-        model.variables.upper_bounds.extend(self._upper)
-        model.variables.integers.extend(self._integer)
-        model.objective.linear_coefficients.ids.extend(range(count))
-        model.objective.linear_coefficients.values.extend(self._cost)
-        model.linear_constraints.ids.extend(range(len(self._row_lower)))
-        model.linear_constraints.lower_bounds.extend(self._row_lower)
-        model.linear_constraints.upper_bounds.extend(self._row_upper)
-        keys, place = np.unique(np.concatenate(self._rows) * count + np.concatenate(self._columns), return_inverse=True)
-        matrix = model.linear_constraint_matrix
-        matrix.row_ids.extend((keys // count).tolist())
-        matrix.column_ids.extend((keys % count).tolist())
-        matrix.coefficients.extend(np.bincount(place, np.concatenate(self._values), len(keys)).tolist())
-        return model

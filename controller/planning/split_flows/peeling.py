@@ -28,7 +28,7 @@ from controller.fabric.topology import Dpid, Path
 from controller.planning.closed_forms import nearly_equal, proper_coloring
 from controller.planning.lanes import Cable, Lanes
 from controller.planning.problem import Flow, FlowId, Problem, Route
-from controller.planning.split_flows.lp import Programme
+from controller.planning.split_flows.programme import Programme
 from controller.planning.split_flows.shares import exactly_one
 
 _ROUNDING = 1e-9

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.fabric.topology import LinkId, Path
@@ -39,10 +39,12 @@ _LEVELS_SHARE = 0.7
 @dataclass(frozen=True, slots=True)
 class Solution:
     """``proven``: lower bounds of the first entries of the levels sorted from the worst, each valid for routings that
-    are optimal in the entries before it."""
+    are optimal in the entries before it. ``cut``: they hold of the candidates alone, because there are more shortest
+    paths."""
 
     routes: Routes
     proven: tuple[float, ...]
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,9 @@ def solve(
     ``proven``; where ``start`` keeps to them, nothing is left to find. Raises nothing for a valid problem."""
     model = _RoutingModel(problem, bounds, start, max_moves)
     search = StagedSearch(model.cp, limits)
-    return model.optimise(search, known or bounds.vector)
+    found = model.optimise(search, known or bounds.vector)
+    pairs = {(flow.src_leaf, flow.dst_leaf) for flow in problem.flows}
+    return found and replace(found, cut=any(problem.paths.cut(*pair) for pair in pairs))
 
 
 class _RoutingModel:
@@ -82,7 +86,7 @@ class _RoutingModel:
         self.cp = cp_model.CpModel()
         self._problem = problem
         self._bounds = bounds
-        self._classes = _classes(problem)
+        self._classes = _classes(problem, start)
         self._fixed = {f.id: whole(()) for f in problem.flows if f.src_leaf == f.dst_leaf}
         self._count = [
             [self.cp.new_int_var(0, len(c.flows), f"n{i},{p}") for p in range(len(c.paths))]
@@ -354,13 +358,19 @@ class _RoutingModel:
         return routes
 
 
-def _classes(problem: Problem) -> tuple[_Class, ...]:
-    """Flows that cross the fabric, by job, demands and pair of leaves; those without a candidate are left out."""
+def _classes(problem: Problem, start: Routes) -> tuple[_Class, ...]:
+    """Flows that cross the fabric, by job, demands and pair of leaves; those without a candidate are left out. Paths
+    are the candidates, and those of ``start``."""
     members: defaultdict[tuple[object, ...], list[Flow]] = defaultdict(list)
     for flow in problem.flows:
         if flow.src_leaf != flow.dst_leaf and problem.candidates(flow):
             members[flow.job_id, flow.demand_bps, flow.src_leaf, flow.dst_leaf].append(flow)
-    return tuple(_Class(tuple(flows), problem.candidates(flows[0])) for flows in members.values())
+    return tuple(_Class(tuple(flows), _paths(problem, flows, start)) for flows in members.values())
+
+
+def _paths(problem: Problem, flows: Sequence[Flow], start: Routes) -> tuple[Path, ...]:
+    of_start = (path for flow in flows for path, _ in start.get(flow.id, ()))
+    return tuple(dict.fromkeys((*problem.candidates(flows[0]), *of_start)))
 
 
 def _up_to(level: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cmp_to_key, partial
+from typing import NamedTuple
 
 import structlog
 
@@ -29,14 +30,20 @@ _MOVES_SHARE = 0.25
 """Of the time limit: for CP-SAT when only moves are left to save."""
 
 
-def solve(
-    problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kept: Draft
-) -> tuple[list[Draft], tuple[float, ...]]:
+class Searched(NamedTuple):
+    """``listed``: like ``proven``, of routings over the candidate paths; None where these are all shortest paths."""
+
+    drafts: list[Draft]
+    proven: tuple[float, ...]
+    listed: tuple[float, ...] | None = None
+
+
+def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kept: Draft) -> Searched:
     """``kept``: the routing that moves least. No draft has more moves than it needs, but some may have more than
     ``limits.max_moves``."""
     target = level_vector(bounds)
     if len(problem.flows) > MAX_FLOWS:
-        return [], target.levels
+        return Searched([], target.levels)
     searched = _search(problem, limits, bounds, target, kept)
     best = min([best, *searched], key=cmp_to_key(compare))
     settled = levels_proven(best.vector, target.levels) == len(best.vector)
@@ -44,9 +51,9 @@ def solve(
     if settled:
         limits = replace(limits, time_limit_s=_MOVES_SHARE * limits.time_limit_s)
     if (settled and not best.moves) or _variables(problem) > _VARIABLES_PER_S * limits.time_limit_s:
-        return searched, target.levels
-    exact, proven = _by_cpsat(problem, limits, bounds, target.levels, best, kept)
-    return [*exact, *searched], proven
+        return Searched(searched, target.levels)
+    exact = _by_cpsat(problem, limits, bounds, target.levels, best, kept)
+    return exact._replace(drafts=[*exact.drafts, *searched])
 
 
 def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: LevelVector, kept: Draft) -> list[Draft]:
@@ -67,7 +74,7 @@ def _variables(problem: Problem) -> int:
 
 def _by_cpsat(
     problem: Problem, limits: PlanLimits, bounds: Bounds, known: tuple[float, ...], best: Draft, kept: Draft
-) -> tuple[list[Draft], tuple[float, ...]]:
+) -> Searched:
     """By CP-SAT. ``known``: lower bounds that are proven without it. When moves are capped, half of the time goes to
     the problem without the cap: its proofs hold for all routings, and often its fewest moves are within the cap."""
     attempt = partial(_attempt, problem, bounds, known)
@@ -76,10 +83,10 @@ def _by_cpsat(
     if cap is None or cap >= pinned:
         return attempt(limits, best, None)
     half = replace(limits, time_limit_s=limits.time_limit_s / 2)
-    free, proven = attempt(half, best, None)
-    if free and free[0].moves <= cap:
-        return free, proven
-    return attempt(half, kept, cap)[0], proven
+    free = attempt(half, best, None)
+    if free.drafts and free.drafts[0].moves <= cap:
+        return free
+    return free._replace(drafts=attempt(half, kept, cap).drafts)
 
 
 def _attempt(
@@ -89,15 +96,14 @@ def _attempt(
     limits: PlanLimits,
     start: Draft,
     max_moves: int | None,
-) -> tuple[list[Draft], tuple[float, ...]]:
+) -> Searched:
     try:
         solution = cpsat.solve(problem, limits, bounds, start.routes, max_moves, known)
     except Exception:
         log.exception("solver failed; another planner's routing is used", generation=problem.generation)
-        return [], known
+        return Searched([], known)
     if solution is None:
-        return [], known
+        return Searched([], known)
     proven = stronger(known, solution.proven)
-    if solution.routes == start.routes and proven == known:
-        return [], proven
-    return [draft(problem, "cpsat", solution.routes)], proven
+    drafts = [draft(problem, "cpsat", solution.routes)] if solution.routes != start.routes or proven != known else []
+    return Searched(drafts, known, proven) if solution.cut else Searched(drafts, proven)

@@ -34,6 +34,8 @@ JSON_KEYS = (
     "integer_bound",
     "gap",
     "levels_proven",
+    "levels_proven_listed",
+    "candidates_listed",
     "certificate",
     "cut_short",
     "plan_ms",

@@ -43,8 +43,7 @@ def all_moved(problem: Problem) -> Routes:
 
 def solved(problem: Problem, limits: PlanLimits = LIMITS) -> list[Draft]:
     running = draft(problem, "running", greedy.assign(problem, keep_current=True))
-    drafts, _ = search.solve(problem, limits, level_bounds(problem), running, running)
-    return drafts
+    return search.solve(problem, limits, level_bounds(problem), running, running).drafts
 
 
 def test_moves_that_local_search_does_not_save_are_saved_by_cpsat(

@@ -797,7 +797,7 @@ class PlannedJob(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., level: _Optional[float] = ..., demand_source: _Optional[_Union[DemandSource, str]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "max_level", "bound", "gap", "certificate", "levels_proven", "solver", "moves", "ecmp_level", "plan_time", "jobs", "routes", "unrouted", "installed", "subflows", "schemes", "cut_short", "moves_left", "blocked_flows")
+    __slots__ = ("generation", "max_level", "bound", "gap", "certificate", "levels_proven", "solver", "moves", "ecmp_level", "plan_time", "jobs", "routes", "unrouted", "installed", "subflows", "schemes", "cut_short", "moves_left", "blocked_flows", "levels_proven_listed", "candidates_listed")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MAX_LEVEL_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
@@ -817,6 +817,8 @@ class Plan(_message.Message):
     CUT_SHORT_FIELD_NUMBER: _ClassVar[int]
     MOVES_LEFT_FIELD_NUMBER: _ClassVar[int]
     BLOCKED_FLOWS_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_PROVEN_LISTED_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_LISTED_FIELD_NUMBER: _ClassVar[int]
     generation: int
     max_level: float
     bound: float
@@ -836,7 +838,9 @@ class Plan(_message.Message):
     cut_short: bool
     moves_left: int
     blocked_flows: int
-    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[RoutingSchemeLevel, _Mapping]]] = ..., cut_short: _Optional[bool] = ..., moves_left: _Optional[int] = ..., blocked_flows: _Optional[int] = ...) -> None: ...
+    levels_proven_listed: int
+    candidates_listed: int
+    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[RoutingSchemeLevel, _Mapping]]] = ..., cut_short: _Optional[bool] = ..., moves_left: _Optional[int] = ..., blocked_flows: _Optional[int] = ..., levels_proven_listed: _Optional[int] = ..., candidates_listed: _Optional[int] = ...) -> None: ...
 
 class PlannedRoute(_message.Message):
     __slots__ = ("job_id", "route")

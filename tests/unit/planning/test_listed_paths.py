@@ -1,0 +1,137 @@
+"""With more shortest paths than candidates: what plans claim holds for all shortest paths, or they say so."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.fabric.shortest_paths import CandidatePaths
+from controller.fabric.topology import Dpid, Fabric
+from controller.planning import greedy
+from controller.planning.analysis.requests import FabricNames
+from controller.planning.baselines import SCHEMES
+from controller.planning.certificate import certificate
+from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.plan import Plan
+from controller.planning.plan_check import check
+from controller.planning.problem import PlanLimits, Problem
+from controller.planning.verify import verify
+from tests.support.planning.fabrics import better, fabric_of, flow, problem_of
+from tests.support.planning.split_problems import optimum
+
+LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
+LAYERS = ((1, 2), (11, 12, 13), (21, 22, 23), (31, 32, 33), (41, 42, 43), (3, 4))
+"""From 1 and 2 to 3 and 4: 81 shortest paths between any two of them."""
+
+
+def layered(slow: frozenset[tuple[int, int]] = frozenset(), slow_bps: float = 0.5) -> Fabric:
+    ends = [pair for here, there in pairwise(LAYERS) for pair in product(here, there)]
+    return fabric_of((a, b, slow_bps if (a, b) in slow else 1.0) for a, b in ends)
+
+
+def planned(problem: Problem, scheme: str = "planned") -> Plan:
+    answer = SCHEMES[scheme](problem, LIMITS)
+    assert isinstance(answer, Plan), answer
+    assert check(problem, answer) == ()
+    return answer
+
+
+@pytest.fixture
+def one_way() -> Fabric:
+    """The only path from 1 to 3 without a slow link is not among the first 64."""
+    listed = CandidatePaths(layered(), 64).between(Dpid(1), Dpid(3))
+    every = CandidatePaths(layered(), 81).between(Dpid(1), Dpid(3))
+    far_end = CandidatePaths(layered(), 1).far_end
+    (path, *_) = [path for path in every if path not in listed]
+    fast = {(int(link.dpid), int(far_end[link])) for link in path}
+    ends = {pair for here, there in pairwise(LAYERS) for pair in product(here, there)}
+    return layered(frozenset(ends - fast), 0.25)
+
+
+def test_which_pairs_have_more_paths_than_are_listed() -> None:
+    for most, cut in ((64, True), (80, True), (81, False)):
+        paths = CandidatePaths(layered(), most)
+        assert paths.cut(Dpid(1), Dpid(3)) == cut
+        assert len(paths.between(Dpid(1), Dpid(3))) == min(most, 81)
+    assert not paths.cut(Dpid(1), Dpid(1))
+
+
+def test_links_at_the_ends_do_not_depend_on_what_is_listed() -> None:
+    few, every = CandidatePaths(layered(), 1), CandidatePaths(layered(), 81)
+    found = every.between(Dpid(1), Dpid(3))
+    assert [*map(set, few.ends(Dpid(1), Dpid(3)))] == [{path[0] for path in found}, {path[-1] for path in found}]
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_the_best_path_is_found_although_it_is_not_listed(one_way: Fabric, pieces: int) -> None:
+    flows = [replace(flow("a", (1, 1), (3, 1), 1.0), max_subflows=pieces)]
+    answer = planned(problem_of(one_way, flows, nic_bps=1.0))
+    assert (answer.max_level, answer.certificate, answer.levels_proven) == (1.0, "optimal", 1)
+
+
+@st.composite
+def problems(draw: st.DrawFn, pieces: int) -> Problem:
+    ends = [pair for here, there in pairwise(LAYERS) for pair in product(here, there)]
+    slow = frozenset(draw(st.sets(st.sampled_from(ends), min_size=10, max_size=30)))
+    rates = st.sampled_from([0.5, 1.0, 1.5])
+    flows = [
+        replace(flow(job, (src, 1), (dst, 1), draw(rates)), max_subflows=pieces)
+        for job, (src, dst) in zip("abab", draw(st.permutations([*product((1, 2), (3, 4))])), strict=True)
+    ]
+    fabric = layered(slow, draw(st.sampled_from([0.1, 0.3])))
+    return problem_of(fabric, flows, nic_bps=9.0, max_paths=draw(st.sampled_from([1, 2, 8])))
+
+
+def listing_all(problem: Problem) -> Problem:
+    return replace(problem, paths=CandidatePaths(Fabric(links=problem.paths.links), 81))
+
+
+@pytest.fixture
+def listing_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The greedy does not look at all 81 paths either."""
+    monkeypatch.setattr(greedy, "_MOST_PATHS", 0)
+
+
+@pytest.mark.usefixtures("listing_few")
+@settings(max_examples=20)
+@given(problems(8))
+def test_split_flows_are_optimal_over_all_shortest_paths(problem: Problem) -> None:
+    answer, least = planned(problem), optimum(listing_all(problem))
+    assert answer.bound == pytest.approx(least, rel=1e-4)
+    assert answer.max_level == pytest.approx(least, rel=1e-4)
+
+
+@pytest.mark.usefixtures("listing_few")
+@settings(max_examples=8)
+@given(problems(1))
+def test_what_is_said_of_whole_flows_holds_over_all_shortest_paths(problem: Problem) -> None:
+    few, ilp, every = planned(problem), planned(problem, "ilp"), planned(listing_all(problem))
+    assert every.certificate == "optimal"
+    assert max(few.bound, few.integer_bound, ilp.bound) <= every.max_level * (1 + LEVEL_TOLERANCE)
+    assert not better(every.sorted_levels[: few.levels_proven], few.sorted_levels[: few.levels_proven])
+    if few.candidates_listed:
+        assert few.candidates_listed == problem.paths.max_paths
+        assert few.levels_proven < few.levels_proven_listed <= len(few.job_level)
+    else:
+        assert few.levels_proven_listed == 0
+
+
+@pytest.mark.usefixtures("listing_few")
+def test_a_level_that_only_a_search_over_candidates_proves(one_way: Fabric) -> None:
+    answer = planned(problem_of(one_way, [flow("a", (1, 1), (3, 1), 1.0)], nic_bps=1.0))
+    assert (answer.max_level, answer.bound, answer.certificate) == (4.0, 1.0, "gap")
+    assert (answer.levels_proven, answer.levels_proven_listed, answer.candidates_listed) == (0, 1, 64)
+
+
+def test_proofs_of_plans_over_unlisted_paths_are_accepted() -> None:
+    flows = [replace(flow("a", (1, n), (3, n), 1.0), max_subflows=8) for n in range(1, 5)]
+    fabric = layered()
+    problem = problem_of(fabric, flows, nic_bps=4.0, max_paths=2)
+    form = certificate(problem, planned(problem), FabricNames(fabric))
+    assert form["proven"] == 1
+    assert verify(json.loads(json.dumps(form))) == ("worst level 1.33333, none is below 1.33333; 1 of 1 proven", 0)
