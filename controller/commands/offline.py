@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from controller.scenarios.scenario import Names, Scenario
 
 MAX_UNROUTED_SHOWN = 10
+MOST_STRETCH = 4
 LEVEL_DIGITS = 12
 MAX_MOVES = 256
 """The default of ``planning.max_moves``."""
@@ -54,6 +55,11 @@ StrategyName = Annotated[
     ),
 ]
 
+PathStretch = Annotated[
+    int,
+    typer.Option(min=0, max=MOST_STRETCH, metavar="N", help="Links that a path may have more than the shortest."),
+]
+
 TimeLimit = Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")]
 
 
@@ -61,6 +67,7 @@ TimeLimit = Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds t
 def plan_file(
     ctx: typer.Context,
     strategy: StrategyName = "planned",
+    path_stretch: PathStretch = 0,
     time_limit: TimeLimit = 2.0,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", metavar="", help="Same input, same plan, however fast the machine is.")
@@ -77,10 +84,12 @@ def plan_file(
     from controller.scenarios.scenario import scenario
 
     options: FabricOptions = ctx.obj
+    if proof and path_stretch:
+        raise typer.BadParameter("proofs are over shortest paths: leave out --path-stretch", param_hint="--proof")
     scheme = scheme_named(strategy)
     with waiting("planning"):
         known = scenario(options)
-        problem = known.problem()
+        problem = known.problem(path_stretch=path_stretch)
         limits = PlanLimits(time_limit_s=time_limit, seed=options.seed, deterministic=deterministic)
         # The garbage collector's first full run looks at all of this: 40 to 60 ms, in the middle of planning.
         gc.freeze()
@@ -141,6 +150,7 @@ def simulate_command(
             "--lose-sent", metavar="", help="A rerouted flow resends part of its step, as in the published simulator."
         ),
     ] = _DEFAULTS.lose_sent,
+    path_stretch: PathStretch = 0,
     max_moves: Annotated[
         int, typer.Option(min=0, help="With hysteresis: pinned flows that one planning cycle of planned may move.")
     ] = MAX_MOVES,
@@ -162,14 +172,19 @@ def simulate_command(
     )
     if repair_at is not None and repair_at <= fail_at:
         raise typer.BadParameter(f"must be after --fail-at ({fail_at:g})", param_hint="--repair-at")
-    found = _trained(options, strategy or ["planned"], how, time_limit, (fail_at, repair_at))
+    found = _trained(options, strategy or ["planned"], how, time_limit, (fail_at, repair_at), path_stretch)
     show(found, lambda: _slow_downs(found), as_json)
     if any(job["cut_off"] for strategy in found["strategies"] for job in strategy["jobs"]):
         raise typer.Exit(PARTLY_ROUTED)
 
 
 def _trained(
-    options: FabricOptions, names: list[str], how: Options, time_limit_s: float, failed_s: tuple[float, float | None]
+    options: FabricOptions,
+    names: list[str],
+    how: Options,
+    time_limit_s: float,
+    failed_s: tuple[float, float | None],
+    path_stretch: int,
 ) -> dict[str, Any]:
     """The report. ``failed_s``: when the failures begin and end."""
     from controller.planning.bounds import level_bounds
@@ -180,7 +195,8 @@ def _trained(
     names = [name.strip() for text in names for name in text.split(",")]
     schemes = {name: scheme_named(name) for name in names}
     known = scenario(options)
-    failed, intact = known.problem(), problem_of(known.intact, known.jobs)
+    failed = known.problem(path_stretch=path_stretch)
+    intact = problem_of(known.intact, known.jobs, path_stretch=path_stretch)
     fail_s, repair_s = failed_s
     stages = [Stage(0.0, intact), Stage(fail_s, failed)] if fail_s else [Stage(0.0, failed)]
     if repair_s is not None:
@@ -249,6 +265,7 @@ def _plan_report(strategy: str, known: Scenario, dealing: Dealing, problem: Prob
         "levels_proven": plan.levels_proven,
         "levels_proven_listed": plan.levels_proven_listed,
         "candidates_listed": plan.candidates_listed,
+        "path_stretch": problem.paths.stretch,
         "certificate": plan.certificate,
         "cut_short": plan.cut_short,
         "plan_ms": {
@@ -305,7 +322,7 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
         f"{found['integer_bound']:.4g}, {split}: {found['bound']:.4g}"
         + ("; these levels are for senders that pace their pieces, others are slower" if found["if_paced"] else ""),
         "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven "
-        + proven_over(found["levels_proven_listed"], found["candidates_listed"])
+        + proven_over(found["levels_proven_listed"], found["candidates_listed"], found["path_stretch"])
         + (", cut short by the time limit" if found["cut_short"] else ""),
         "ECMP": f"{ecmp['mean']:.3g} on average, 95th percentile {ecmp['p95']:.3g}" if ecmp else "not drawn",
         "planned in": ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in found["plan_ms"].items()),

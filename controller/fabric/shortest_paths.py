@@ -121,8 +121,10 @@ class CandidatePaths:
     """The equal-cost shortest paths of one fabric snapshot, found when they are asked for and then remembered.
 
     ``far_end``: the switch that each fabric link leads to. ``max_paths``: candidates per pair of switches more than two
-    links apart, of which there may be exponentially many.
+    links apart, of which there may be exponentially many. ``stretch``: see ``detours``.
     """
+
+    stretch = 0
 
     def __init__(self, fabric: Fabric, max_paths: int) -> None:
         self._fabric = fabric
@@ -210,7 +212,11 @@ class CandidatePaths:
             if link.dpid != here or link not in self.far_end:
                 return False
             here = self.far_end[link]
-        return here == dst and self.is_shortest(len(path), src, dst)
+        return here == dst and (self.is_shortest(len(path), src, dst) or self.is_detour(path, src, dst))
+
+    def is_detour(self, path: Path, src: Dpid, dst: Dpid) -> bool:  # noqa: ARG002
+        """Whether the path is a longer one that is allowed all the same."""
+        return False
 
     def is_shortest(self, length: int, src: Dpid, dst: Dpid) -> bool:
         """Whether a path of so many links that leads from ``src`` to ``dst`` is a shortest one."""

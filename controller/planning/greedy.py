@@ -107,15 +107,16 @@ class PathChoices:
     ``flows``: those that have a way through the fabric. ``options``: per flow its paths, shape (hops, paths), as link
     numbers of ``next_hops``; shorter paths are filled up with ``nothing``. Their order goes round the first switch's
     next hops, from the lowest on: the first k paths have as many different first links as k paths can. ``peak_bps``:
-    per flow its largest demand, for schemes without phases. ``complete``: no shortest path is missing."""
+    per flow its largest demand, for schemes without phases. ``complete``: no path that flows may take is missing."""
 
     def __init__(self, problem: Problem, next_hops: NextHops) -> None:
         self.next_hops = next_hops
         self.flows: Sequence[Flow] = [problem.flows[number] for number in next_hops.flows.tolist()]
         self.peak_bps: Sequence[float] = problem.numbers.peak_bps[next_hops.flows].tolist()
         states, first, pair = np.unique(next_hops.state, return_index=True, return_inverse=True)
-        self.complete: bool = _path_counts(next_hops)[states].max(initial=0) <= _MOST_PATHS
-        if not self.complete:
+        few: bool = _path_counts(next_hops)[states].max(initial=0) <= _MOST_PATHS
+        self.complete = few and not problem.paths.stretch
+        if not few:
             of_pair = _candidates(problem, next_hops, [self.flows[flow] for flow in first.tolist()])
         else:
             blocks = [states[begin : begin + _BLOCK] for begin in range(0, len(states), _BLOCK)]

@@ -85,7 +85,10 @@ def _path_fault(problem: Problem, flow: Flow, path: Path) -> str:
         if link.dpid != here or link not in far_end:
             return "its path is not among the candidates"
         here = far_end[link]
-    if here != flow.dst_leaf or not problem.paths.is_shortest(len(path), flow.src_leaf, here):
+    ends = flow.src_leaf, flow.dst_leaf
+    if here != flow.dst_leaf or not (
+        problem.paths.is_shortest(len(path), *ends) or problem.paths.is_detour(path, *ends)
+    ):
         return "its path is not among the candidates"
     return ""
 

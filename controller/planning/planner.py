@@ -180,5 +180,10 @@ def _solved(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[D
     """The routings of the planners that search, and the lower bounds that are proven. ``kept``: the routing that moves
     least."""
     if all(flow.max_subflows == 1 for flow in problem.flows):
-        return whole_search.solve(problem, limits, bounds, min(drafts, key=cmp_to_key(compare)), kept)
-    return Searched(*freedom.solve(problem, limits, bounds, drafts, kept))
+        found = whole_search.solve(problem, limits, bounds, min(drafts, key=cmp_to_key(compare)), kept)
+    else:
+        found = Searched(*freedom.solve(problem, limits, bounds, drafts, kept))
+    pairs = {(flow.src_leaf, flow.dst_leaf) for flow in problem.flows} if problem.paths.stretch else ()
+    if any(problem.paths.cut(*pair) for pair in pairs):
+        return found._replace(proven=bounds.vector, listed=found.listed or found.proven)
+    return found

@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.fabric.detours import candidate_paths
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
 from controller.jobs.collectives import VirtualLink
@@ -132,8 +133,8 @@ class Problem:
 
     @cached_property
     def tiers(self) -> Tiers | None:
-        """Of the leaves that flows leave or enter."""
-        crossing = [flow for flow in self.flows if flow.src_leaf != flow.dst_leaf]
+        """Of the leaves that flows leave or enter; None with detours, which cross tiers otherwise."""
+        crossing = [flow for flow in self.flows if flow.src_leaf != flow.dst_leaf and not self.paths.stretch]
         return find_tiers(self.paths, {leaf for flow in crossing for leaf in (flow.src_leaf, flow.dst_leaf)})
 
     def candidates(self, flow: Flow) -> tuple[Path, ...]:
@@ -370,11 +371,12 @@ def take_snapshot(
     background_bps: Mapping[LinkId, float],
     routes: Routes,
     max_paths: int,
+    path_stretch: int = 0,
 ) -> Problem:
-    """One problem, from nothing."""
+    """One problem, from nothing. ``path_stretch``: links that paths may have more than the shortest."""
     flows = in_order(Routed()(Flows()({job.id: job for job in jobs}, fabric.hosts), routes))
     capacity_bps = capacities(fabric.links, fabric.hosts, background_bps)
-    return Problem(generation, capacity_bps, CandidatePaths(fabric, max_paths), flows)
+    return Problem(generation, capacity_bps, candidate_paths(fabric, max_paths, path_stretch), flows)
 
 
 def _flows(job: Announced, hosts: Mapping[str, Host]) -> tuple[Flow, ...]:

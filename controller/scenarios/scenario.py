@@ -43,15 +43,18 @@ class Scenario:
     jobs: tuple[WorkloadJob, ...]
     names: Names
 
-    def problem(self, routes: Routes = MappingProxyType({})) -> Problem:
-        """The planner's input, flows in the order of the files. ``routes``: what runs already."""
-        return problem_of(self.fabric, self.jobs, routes)
+    def problem(self, routes: Routes = MappingProxyType({}), path_stretch: int = 0) -> Problem:
+        """The planner's input, flows in the order of the files. ``routes``: what runs already. ``path_stretch``: links
+        that paths may have more than the shortest."""
+        return problem_of(self.fabric, self.jobs, routes, path_stretch)
 
 
-def problem_of(fabric: Fabric, jobs: Iterable[WorkloadJob], routes: Routes = MappingProxyType({})) -> Problem:
+def problem_of(
+    fabric: Fabric, jobs: Iterable[WorkloadJob], routes: Routes = MappingProxyType({}), path_stretch: int = 0
+) -> Problem:
     """The planner's input for any fabric and jobs, flows in the order of the jobs and their links. ``routes``: what
-    runs already."""
-    return take_snapshot(fabric.generation, fabric, jobs, {}, routes, MAX_PATHS)
+    runs already. ``path_stretch``: links that paths may have more than the shortest."""
+    return take_snapshot(fabric.generation, fabric, jobs, {}, routes, MAX_PATHS, path_stretch)
 
 
 def scenario(options: FabricOptions) -> Scenario:

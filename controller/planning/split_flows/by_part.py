@@ -77,7 +77,7 @@ def _of_part(part: Problem, limits: PlanLimits, aims: Mapping[JobId, float], kno
 def _apart(problem: Problem) -> list[list[Flow]]:
     flows = [flow for flow in crossing(problem) if problem.reachable(flow)]
     pairs = {(flow.src_leaf, flow.dst_leaf) for flow in flows}
-    two_links = all(problem.paths.distance(src, dst) == 2 for src, dst in pairs)
+    two_links = not problem.paths.stretch and all(problem.paths.distance(src, dst) == 2 for src, dst in pairs)
     return parts(flows) if two_links else [flows]
 
 

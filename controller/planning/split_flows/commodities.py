@@ -149,7 +149,7 @@ class Commodities:
     def size(self) -> int:
         """Number of columns when all are known. Paths of two links are counted without finding them."""
         paths = self._problem.paths
-        if any(len(path) > 2 for path in self.path):
+        if paths.stretch or any(len(path) > 2 for path in self.path):
             return sum(len(self.candidates(number)) for number in range(len(self.members)))
         return sum(len(paths.links_from(self.first(number).src_leaf)) for number in range(len(self.members)))
 
@@ -201,14 +201,16 @@ class Commodities:
         return np.concatenate([amounts, np.zeros(self.columns - len(amounts))])
 
     def numbered(self, paths: Sequence[Path]) -> Ints:
-        """The links of paths of one length; shape (paths, links of a path)."""
-        return np.array([[self._number[link] for link in path] for path in paths], np.int64)
+        """The links of paths; shape (paths, links of the longest). Shorter ones have their last link repeated."""
+        longest = max(map(len, paths), default=0)
+        filled = ((*path, *path[-1:] * (longest - len(path))) for path in paths)
+        return np.array([[self._number[link] for link in path] for path in filled], np.int64)
 
     def least_level(self) -> Floats:
         """Per link the smallest level of the classes that may use it; inf where there is none. Where paths have more
         than two links, every candidate is looked at."""
         least: Floats = np.full(self.links, np.inf)
-        if any(len(path) > 2 for path in self.path):
+        if self._problem.paths.stretch or any(len(path) > 2 for path in self.path):
             self.open()
             np.minimum.at(least, self._term_key % self.links, self.level[self.column_class[self._term_column]])
             return least

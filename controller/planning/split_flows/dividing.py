@@ -196,16 +196,17 @@ class _Search:
         route = self._routes[flow.id]
         paths = of.candidates(number)
         links = self._links(number)
-        freed = of.numbered([path for path, _ in route]) if of.adds_up(number) else None
-        if freed is not None:
-            np.add.at(spare, freed, rate * np.array([[share] for _, share in route]))
+        freed = [(of.numbered([path])[0], rate * share) for path, share in route] if of.adds_up(number) else []
+        for own, part in freed:
+            spare[own] += part
         chosen = that_fit(links, spare / rate, len(route) - 1)
         if chosen is not None:
             route = exactly_one({paths[at]: share for at, share in chosen})
             for at, share in chosen:
                 spare[links[at]] -= share * rate
-        elif freed is not None:
-            np.subtract.at(spare, freed, rate * np.array([[share] for _, share in route]))
+        else:
+            for own, part in freed:
+                spare[own] -= part
         self._routes[flow.id] = route
         return chosen is not None
 

@@ -112,7 +112,7 @@ class FluidModel:
         cheapest[~of.opened] = 0.0
         if of.cut.any():
             cut, prices, _ = of.cheapest_walks(spread.key_prices)
-            cheapest[cut] = prices
+            cheapest[cut] = np.minimum(cheapest[cut], prices)
         bound = float(cheapest @ of.count) / total / (1 + COARSE)
         return bound, np.flatnonzero(cheapest > _ROUNDING * total).tolist()
 

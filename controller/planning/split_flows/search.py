@@ -249,7 +249,7 @@ def _placed(problem: Problem, limits: PlanLimits) -> Routes:
     """Of whole flows, which may have to move."""
     routes = greedy.assign(problem, keep_current=True)
     bounds = level_bounds(problem)
-    if max(job_levels(problem, routes).values(), default=1.0) <= bounds.worst:
+    if max(job_levels(problem, routes).values(), default=1.0) <= bounds.worst or problem.paths.stretch:
         return routes
     return local_search.search(problem, bounds, level_vector(bounds), routes, limits)
 

@@ -57,7 +57,9 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kep
 
 
 def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: LevelVector, kept: Draft) -> list[Draft]:
-    """The routing that local search finds from ``kept``; none when it is the same."""
+    """The routing that local search finds from ``kept``; none when it is the same, or paths have unequal lengths."""
+    if problem.paths.stretch:
+        return []
     try:
         routes = local_search.search(problem, bounds, target, kept.routes, limits)
     except Exception:
@@ -67,9 +69,13 @@ def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: LevelV
 
 
 def _variables(problem: Problem) -> int:
-    """About how large the model is, without finding any path."""
+    """About how large the model is, without finding any shortest path."""
+    paths = problem.paths
     classes = {(flow.job_id, flow.demand_bps, flow.src_leaf, flow.dst_leaf) for flow in problem.flows}
-    return sum(len(problem.paths.links_from(src)) for _, _, src, dst in classes if src != dst)
+    pairs = [(src, dst) for _, _, src, dst in classes if src != dst]
+    if paths.stretch:
+        return sum(len(paths.between(*pair)) for pair in pairs)
+    return sum(len(paths.links_from(src)) for src, _ in pairs)
 
 
 def _by_cpsat(

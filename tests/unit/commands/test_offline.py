@@ -36,6 +36,7 @@ JSON_KEYS = (
     "levels_proven",
     "levels_proven_listed",
     "candidates_listed",
+    "path_stretch",
     "certificate",
     "cut_short",
     "plan_ms",
@@ -294,12 +295,50 @@ def test_a_plan_that_does_not_follow_is_refused(signalbox: Signalbox, workload: 
     assert signalbox("verify", file).err.startswith(f"error: {file}: invalid literal for int()")
 
 
+@pytest.fixture
+def beside_a_slow_cable(tmp_path: Path) -> tuple[object, ...]:
+    """Options: a flow of 50 Gbit/s each way between a and b, which have a cable of 10, and 100 over c."""
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_nodes_from("abc", kind="switch")
+    graph.add_nodes_from(("x", "y"), kind="host")
+    for one, other, gbps in (("a", "b", 10), ("a", "c", 100), ("c", "b", 100), ("x", "a", 50), ("y", "b", 50)):
+        graph.add_edge(one, other, capacity_gbps=gbps)
+    file, folder = tmp_path / "fabric.json", tmp_path / "jobs"
+    file.write_text(json.dumps(nx.node_link_data(graph, edges="edges")))
+    folder.mkdir()
+    (folder / "job_0-A.txt").write_text("3 4 0 1 7 1000 9 0\n4 3 1 0 7 1000 9 0\n")
+    return ("--graph", file, "--workload", folder)
+
+
+def test_longer_paths_than_the_shortest(signalbox: Signalbox, beside_a_slow_cable: tuple[object, ...]) -> None:
+    levels = [
+        signalbox("plan-file", *beside_a_slow_cable, "--path-stretch", stretch, "--json").json["max_level"]
+        for stretch in (0, 1)
+    ]
+    assert levels == [5.0, 1.0]
+    text = " ".join(signalbox("plan-file", *beside_a_slow_cable, "--path-stretch", 1).out.split())
+    assert "1 of 1 levels proven over all loop-free paths of up to 1 more links than the shortest" in text
+    trained = [
+        signalbox("simulate", *beside_a_slow_cable, "--iterations", 1, "--path-stretch", stretch, "--json").json
+        for stretch in (0, 1)
+    ]
+    assert [found["strategies"][0]["mean_slow_down"] for found in trained] == pytest.approx([5.0, 1.0], rel=1e-3)
+
+
+def test_proofs_are_over_shortest_paths(
+    signalbox: Signalbox, beside_a_slow_cable: tuple[object, ...], tmp_path: Path
+) -> None:
+    refused = signalbox("plan-file", *beside_a_slow_cable, "--path-stretch", 1, "--proof", tmp_path / "plan.json")
+    assert refused.status == 2
+    assert "proofs are over shortest paths" in refused.err
+
+
 def test_people_get_a_table(signalbox: Signalbox, workload: Path) -> None:
     result = signalbox("plan-file", *FABRIC, "--workload", workload, "--fail-spines", "1")
     for text in (
         "16 in 16 pieces",
         "best possible without splitting: 2",
-        "optimal, 2 of 2 levels proven",
+        "optimal, 2 of 2 levels proven over all shortest paths",
         "job_1-B",
         "50.0%",
     ):

@@ -1,0 +1,101 @@
+"""Plans over paths that are longer than the shortest, on paper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.fabric.detours import candidate_paths
+from controller.fabric.topology import Fabric
+from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.plan import Plan
+from controller.planning.plan_check import check
+from controller.planning.planner import plan
+from controller.planning.problem import PlanLimits, Problem, whole
+from tests.support.planning.fabrics import better, brute_force, fabric_of, flow, link_between, problem_of
+from tests.support.planning.split_problems import optimum
+
+LIMITS = PlanLimits(ecmp_draws=20, deterministic=True)
+quick = settings(max_examples=40)
+
+
+def planned(problem: Problem) -> Plan:
+    answer = plan(problem, LIMITS)
+    assert isinstance(answer, Plan), answer
+    assert check(problem, answer) == ()
+    return answer
+
+
+def stretched(problem: Problem, stretch: int, max_paths: int = 64) -> Problem:
+    return replace(problem, paths=candidate_paths(Fabric(links=problem.paths.links), max_paths, stretch))
+
+
+@pytest.fixture
+def beside_a_slow_cable() -> Problem:
+    """10 from 1 to 2, or 100 over 3; a flow of 50."""
+    fabric = fabric_of([(1, 2, 10.0), (1, 3, 100.0), (3, 2, 100.0)])
+    return problem_of(fabric, [flow("a", (1, 1), (2, 1), 50.0)], nic_bps=50.0)
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_detour_over_fast_cables_is_taken(beside_a_slow_cable: Problem, pieces: int) -> None:
+    flows = tuple(replace(f, max_subflows=pieces) for f in beside_a_slow_cable.flows)
+    problem = replace(beside_a_slow_cable, flows=flows)
+    shortest, longer = planned(problem), planned(stretched(problem, 1))
+    assert (shortest.max_level, shortest.certificate) == (5.0, "optimal")
+    assert longer.max_level == pytest.approx(1.0)
+    assert longer.certificate == "optimal"
+
+
+def test_the_checker_accepts_only_detours_that_are_candidates(beside_a_slow_cable: Problem) -> None:
+    answer, (f,) = planned(beside_a_slow_cable), beside_a_slow_cable.flows
+    fabric = Fabric(links=beside_a_slow_cable.paths.links)
+    detour = link_between(fabric, 1, 3), link_between(fabric, 3, 2)
+    taken = replace(answer, routes={f.id: whole(detour)}, job_level={f.job_id: 1.0}, bound=1.0, fluid_bound=1.0)
+    assert check(beside_a_slow_cable, taken) == ("10.0.1.1 > 10.0.2.1: its path is not among the candidates",)
+    assert check(stretched(beside_a_slow_cable, 1), taken) == ()
+
+
+@st.composite
+def problems(draw: st.DrawFn, pieces: int) -> Problem:
+    """Up to four flows of two jobs on a graph of up to six switches, with paths of up to two links more."""
+    switches, rates = draw(st.integers(3, 6)), st.sampled_from([1.0, 2.0, 5.0])
+    tree = [(draw(st.integers(1, here - 1)), here) for here in range(2, switches + 1)]
+    others = [(a, b) for b in range(1, switches + 1) for a in range(1, b)]
+    cables = [*tree, *draw(st.lists(st.sampled_from(others), max_size=6))]
+    pairs = draw(st.lists(st.permutations(range(1, switches + 1)), min_size=1, max_size=4))
+    flows = [
+        replace(flow(draw(st.sampled_from("ab")), (src, n), (dst, n), draw(rates)), max_subflows=pieces)
+        for n, (src, dst, *_) in enumerate(pairs)
+    ]
+    fabric = fabric_of((a, b, draw(rates)) for a, b in cables)
+    return stretched(problem_of(fabric, flows, nic_bps=9.0), draw(st.integers(1, 2)))
+
+
+@quick
+@given(problems(8))
+def test_split_flows_reach_the_fluid_optimum_over_longer_paths(problem: Problem) -> None:
+    answer, least = planned(problem), optimum(problem)
+    assert answer.max_level == pytest.approx(least, rel=1e-4)
+    assert answer.bound == pytest.approx(least, rel=1e-4)
+
+
+@settings(max_examples=15)
+@given(problems(1))
+def test_whole_flows_are_optimal_over_longer_paths(problem: Problem) -> None:
+    answer, (best, _) = planned(problem), brute_force(problem)
+    assert answer.certificate == "optimal"
+    assert not better(best, answer.sorted_levels)
+    assert not better(answer.sorted_levels, best)
+
+
+@quick
+@given(problems(1), st.sampled_from([1, 8]), st.integers(1, 2))
+def test_with_fewer_candidates_nothing_is_claimed_that_is_wrong(problem: Problem, pieces: int, most: int) -> None:
+    problem = replace(problem, flows=tuple(replace(f, max_subflows=pieces) for f in problem.flows))
+    few, every = planned(stretched(problem, problem.paths.stretch, most)), planned(problem)
+    assert few.bound <= every.max_level * (1 + LEVEL_TOLERANCE)
+    assert not better(every.sorted_levels[: few.levels_proven], few.sorted_levels[: few.levels_proven])
