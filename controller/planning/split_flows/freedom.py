@@ -9,7 +9,7 @@ In: a problem, its bounds, drafts. Out: further drafts, and the lower bounds of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cmp_to_key
 
@@ -20,7 +20,7 @@ from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.efficiency import first_difference
 from controller.planning.level_vector import stronger
 from controller.planning.plan import Draft, compare, draft, levels_proven
-from controller.planning.problem import PlanLimits, Problem, Routes
+from controller.planning.problem import PlanLimits, Problem
 from controller.planning.split_flows import by_part, few_pieces, least_levels
 from controller.planning.whole_flows import search as whole_search
 
@@ -38,7 +38,8 @@ def solve(
     """``kept``: the routing that moves least. If a solver fails, what others found remains."""
     found: list[Draft] = []
     proven = bounds.vector
-    for pieces in range(max(flow.max_subflows for flow in problem.flows), 0, -1):
+    most = max(flow.max_subflows for flow in problem.flows)
+    for pieces in range(most, 0, -1):
         if found and limits.left_s <= 0:
             break
         fewer = with_pieces(problem, pieces)
@@ -49,28 +50,29 @@ def solve(
             exact = closed_forms.route(fewer, bounds) if found else None
             known = [draft(problem, *exact)] if exact else drafts
             solution = by_part.solve(fewer, limits, bounds, known)
+            if solution is not None:
+                found += [draft(problem, "lp", solution.routes), *(known if exact else [])]
+                proven = stronger(proven, solution.proven)
+            if pieces == most:
+                lower = least_levels.improve(problem, limits, bounds, _best([*found, *drafts]), proven)
+                found += [draft(problem, "lp", lower)] if lower else []
         except Exception:
             log.exception("solver failed; another planner's routing is used", generation=problem.generation)
             break
-        if solution is not None:
-            found += [draft(problem, "lp", solution.routes), *(known if exact else [])]
-            proven = stronger(proven, solution.proven)
-        best = min([*found, *drafts], key=cmp_to_key(compare)).vector
+        best = _best([*found, *drafts]).vector
         near = best[0] <= proven[0] * (1 + _NEAR) and len(problem.flows) > _FEW
         if near or levels_proven(best, proven) == len(best):
             break
-    improvements: tuple[Callable[[Draft], Routes | None], ...] = (
-        lambda best: few_pieces.improve(problem, limits, best, proven),
-        lambda best: least_levels.improve(problem, limits, bounds, best, proven),
-    )
-    for improve in improvements:
-        try:
-            routes = improve(min([*found, *drafts], key=cmp_to_key(compare)))
-        except Exception:
-            log.exception("solver failed; another planner's routing is used", generation=problem.generation)
-            break
-        found += [draft(problem, "lp", routes)] if routes else []
-    return found, proven
+    try:
+        together = few_pieces.improve(problem, limits, _best([*found, *drafts]), proven)
+    except Exception:
+        log.exception("solver failed; another planner's routing is used", generation=problem.generation)
+        return found, proven
+    return [*found, *([draft(problem, "lp", together)] if together else [])], proven
+
+
+def _best(drafts: Sequence[Draft]) -> Draft:
+    return min(drafts, key=cmp_to_key(compare))
 
 
 def with_pieces(problem: Problem, most: int) -> Problem:
@@ -81,7 +83,7 @@ def with_pieces(problem: Problem, most: int) -> Problem:
 
 def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Draft], kept: Draft) -> list[Draft]:
     """Routings of whole flows, if the bounds of such allow one that is better than these."""
-    bounds, best = level_bounds(whole), min(drafts, key=cmp_to_key(compare))
+    bounds, best = level_bounds(whole), _best(drafts)
     index = first_difference(bounds.vector, best.vector)
     if index is None or bounds.vector[index] > best.vector[index]:
         return []
@@ -89,5 +91,5 @@ def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Dr
     cheap = [draft(problem, "greedy", greedy.assign(whole, keep_current=False))]
     cheap += [draft(problem, *exact)] if exact else []
     start = kept if all(len(route) == 1 for route in kept.routes.values()) else cheap[0]
-    searched = whole_search.solve(whole, limits, bounds, min([start, *cheap], key=cmp_to_key(compare)), start)
+    searched = whole_search.solve(whole, limits, bounds, _best([start, *cheap]), start)
     return [*searched.drafts, *cheap]
