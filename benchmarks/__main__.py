@@ -14,6 +14,7 @@ from controller.errors import InvalidInput, SignalboxError
 
 MODULES = {
     "plan": "benchmarks.plan.command",
+    "plan-scale": "benchmarks.plan_scale",
     "judge": "benchmarks.judge.command",
     "workloads": "benchmarks.judge.workloads",
     "certificates": "benchmarks.judge.certificates",

@@ -32,9 +32,9 @@ Shares = Sequence[tuple[int, float]]
 def aligned_cutting(problem: Problem, most: int | None) -> dict[FlowId, Route] | None:
     """Routes of flows that may all be split, with few moves from the running ones, where the fabric allows the closed
     form. ``most``: flows that may move."""
-    between = crossing(problem)
+    between, numbers = crossing(problem), problem.numbers
     pieces = min((flow.max_subflows for flow in between), default=1)
-    lanes = find_lanes(problem) if pieces > 1 and nearly_equal(between) else None
+    lanes = find_lanes(problem) if pieces > 1 and nearly_equal(numbers.peak_bps[numbers.crossing]) else None
     routes = cut_aligned(problem, between, lanes, pieces, most) if lanes else None
     if routes is None:
         return None

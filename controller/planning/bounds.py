@@ -25,16 +25,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.fabric.topology import Dpid, LinkId
 from controller.jobs.spec import JobId
 from controller.planning.efficiency import Peaks, nic_levels, peaks
+from controller.planning.numbered import Bools, Floats, Ints, distinct
 from controller.planning.pod_cuts import pod_cuts
-from controller.planning.problem import Floats, Ints, Problem
+from controller.planning.problem import Problem
 from controller.planning.tiers import Tiers
-
-Bools = NDArray[np.bool_]
 
 _SIZES = 16
 """Number of distinct demands, from the largest, for which the bound of whole flows is computed; each is valid."""
@@ -127,16 +125,22 @@ class Cuts:
         self._job_of_cell = numbers.cell_job
         self.crossings = _crossings(problem)
         _, links_of, flows, cut, self.routable = self.crossings
-        self._capacities = [sorted(problem.capacity_bps[link] for link in links) for links in links_of]
-        self._total = np.array([sum(capacities) for capacities in self._capacities])
-        self.links = np.array([len(capacities) for capacities in self._capacities], np.int64)
-        equal = [c[0] if c[-1] <= c[0] * (1 + _TIGHT) else np.nan for c in self._capacities]
-        self.capacity_bps = np.array(equal, np.float64)
+        number = problem.links.number
+        self.links = np.array([len(links) for links in links_of], np.int64)
+        of_cut = np.repeat(np.arange(len(links_of)), self.links)
+        bps = numbers.capacity_bps[np.array([number[link] for links in links_of for link in links], np.int64)]
+        bps = bps[np.lexsort((bps, of_cut))]
+        self._total = np.bincount(of_cut, bps, len(links_of))
+        ends = np.cumsum(self.links)
+        slowest, fastest = bps[ends - self.links], bps[ends - 1]
+        self.capacity_bps = np.where(fastest <= slowest * (1 + _TIGHT), slowest, np.nan)
         alike: dict[tuple[float, ...], int] = {}
-        self._alike = [alike.setdefault(tuple(capacities), len(alike)) for capacities in self._capacities]
+        of_each = [tuple(of) for of in np.split(bps, ends[:-1])][: len(links_of)]
+        self._alike = np.array([alike.setdefault(of, len(alike)) for of in of_each], np.int64)
+        self._capacities = list(alike)
         row, entry = numbers.entries_of(flows)
         self.cut = cut[row]
-        self.splits = np.array([flow.max_subflows > 1 for flow in problem.flows], bool)[flows[row]]
+        self.splits = numbers.most[flows[row]] > 1
         self.cell, self.bps = numbers.entry_cell[entry], numbers.entry_bps[entry]
         self.job = self._job_of_cell[self.cell]
         self._all = np.ones(len(self.cut), bool)
@@ -155,7 +159,7 @@ class Cuts:
 
     def job_levels(self) -> Floats:
         """Per job the largest bound of a cut that only its own flows cross."""
-        groups, group = np.unique(self.cut * self._jobs + self.job, return_inverse=True)
+        groups, group = distinct(self.cut * self._jobs + self.job)
         cut = groups // self._jobs
         levels = np.ones(self._jobs)
         np.maximum.at(levels, groups % self._jobs, self._fluid(group, cut))
@@ -185,15 +189,13 @@ class Cuts:
         levels = self._stepped(group, cut, rows)
         kept = self._largest_phases(group, rows)
         group, bps = group[kept], self.bps[kept]
-        known: dict[tuple[int, int], float] = {}
+        kinds = len(self._capacities)
         for size in _largest_sizes(bps):
             counts = np.bincount(group[bps >= size], minlength=len(cut))
-            known.clear()
-            for number in np.flatnonzero(counts).tolist():
-                key = (int(counts[number]), self._alike[cut[number]])
-                if key not in known:
-                    known[key] = whole_flow_bound(key[0], size, self._capacities[cut[number]])
-                levels[number] = max(levels[number], known[key])
+            some = np.flatnonzero(counts)
+            known, place = distinct(counts[some] * kinds + self._alike[cut[some]])
+            of = [whole_flow_bound(key // kinds, size, self._capacities[key % kinds]) for key in known.tolist()]
+            levels[some] = np.maximum(levels[some], np.array(of)[place])
         return levels
 
     def _stepped(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
@@ -240,9 +242,8 @@ class Cuts:
     def _largest_phases(self, group: Ints, rows: Bools) -> Ints:
         """Those of the rows that are, per group and job, in the phase with the most of them."""
         numbers = np.flatnonzero(rows)
-        at, place, count = np.unique(
-            group[numbers] * self._cells + self.cell[numbers], return_inverse=True, return_counts=True
-        )
+        at, place = distinct(group[numbers] * self._cells + self.cell[numbers])
+        count = np.bincount(place, minlength=len(at))
         of_group, of_job = at // self._cells, self._job_of_cell[at % self._cells]
         order = np.lexsort((-count, of_job, of_group))
         first = np.diff(of_group[order], prepend=-1) | np.diff(of_job[order], prepend=-1)
@@ -318,17 +319,14 @@ def _crossings(problem: Problem) -> Crossings:
 
 def _crossings_of_leaves(problem: Problem) -> Crossings:
     """The same where every leaf reaches every other by all of its links."""
-    leaves = sorted({leaf for flow in problem.flows for leaf in (flow.src_leaf, flow.dst_leaf)})
-    number = {leaf: index for index, leaf in enumerate(leaves)}
-    src = np.array([number[flow.src_leaf] for flow in problem.flows], np.int64)
-    dst = np.array([number[flow.dst_leaf] for flow in problem.flows], np.int64)
+    numbers, leaves = problem.numbers, problem.numbers.leaves
     places = [Place(leaf, outward, None) for outward in (True, False) for leaf in leaves]
     links_of = [*map(problem.paths.links_from, leaves), *map(problem.paths.links_into, leaves)]
-    crossing = np.flatnonzero(src != dst)
-    cut = np.stack([src[crossing], len(leaves) + dst[crossing]], axis=1).ravel()
-    used, cut = np.unique(cut, return_inverse=True)
+    crossing = numbers.crossing
+    cut = np.stack([numbers.src[crossing], len(leaves) + numbers.dst[crossing]], axis=1).ravel()
+    used, cut = distinct(cut)
     places, links_of = [places[index] for index in used], [links_of[index] for index in used]
-    return Crossings(places, links_of, np.repeat(crossing, 2), cut, np.arange(len(src)))
+    return Crossings(places, links_of, np.repeat(crossing, 2), cut, np.arange(len(numbers.src)))
 
 
 def _crossings_of_pods(problem: Problem, tiers: Tiers) -> Crossings:
@@ -349,11 +347,14 @@ def _crossings_of_pods(problem: Problem, tiers: Tiers) -> Crossings:
 def _all_alike(problem: Problem) -> bool:
     """Whether every leaf has its cables to and from the same switches as every other: then all links out of a leaf
     lead to any other leaf."""
-    paths = problem.paths
-    leaves = {leaf for flow in problem.flows for leaf in (flow.src_leaf, flow.dst_leaf)}
-    around = {tuple(sorted([paths.far_end[link] for link in paths.links_from(leaf)])) for leaf in leaves}
-    around |= {tuple(sorted([link.dpid for link in paths.links_into(leaf)])) for leaf in leaves}
-    return len(around) == 1 and leaves.isdisjoint(*around) and bool(min(around))
+    leaves, links = problem.numbers.leaves, problem.links
+    sides = [links.around(leaves, outward=outward) for outward in (True, False)]
+    count = len(sides[0].at) // max(1, len(leaves))
+    if not count or any(len(side.at) != count * len(leaves) for side in sides):
+        return False
+    rows = np.concatenate([side.other for side in sides]).reshape(-1, count)
+    even = all((np.bincount(side.at) == count).all() for side in sides) and bool((rows == rows[0]).all())
+    return even and {links.dpids[switch] for switch in rows[0].tolist()}.isdisjoint(leaves)
 
 
 def whole_flow_bound(count: int, demand_bps: float, capacities_bps: Sequence[float]) -> float:

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,73 +31,81 @@ import rustworkx as rx
 
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE
-from controller.planning.lanes import Lanes, crossing, find_lanes, lanes_of, parts
-from controller.planning.problem import Flow, FlowId, Ints, Problem, Route, Subflow, whole
+from controller.planning.lanes import Lanes, find_lanes, lanes_of, parts
+from controller.planning.numbered import Floats, Ints, Laid, Numbers
+from controller.planning.problem import Problem
 
 _ROUNDING = 1e-9
 _NEARLY = 0.05
 """Demands that differ relatively by no more than this are cut as if they were equal."""
 
 
-def route(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
+def route(problem: Problem, bounds: Bounds) -> tuple[str, Laid] | None:
     """(name, routes): in every part whole flows, unless splitting gains."""
-    routes: dict[FlowId, Route] = {}
+    numbers = problem.numbers
+    if not len(numbers.crossing):
+        return None
+    laid = []
     name = "edge-coloring"
-    alike, between = find_lanes(problem), crossing(problem)
+    alike = find_lanes(problem)
     never_cut = alike is not None and bounds.integer <= bounds.fluid * (1 + LEVEL_TOLERANCE)
-    for flows in [between] if never_cut else parts(between):
+    floors = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
+    for flows in [numbers.crossing] if never_cut else parts(numbers, numbers.crossing):
         lanes = alike or lanes_of(problem, flows)
         if lanes is None:
             return None
-        floor = min(bounds.job.get(flow.job_id, 1.0) for flow in flows)
-        cut = _cut_where_it_gains(flows, lanes, floor)
+        cut = _cut_where_it_gains(numbers, flows, lanes, float(floors[numbers.job[flows]].min()))
         name = name if cut is None else "interval-cutting"
-        routes |= color_evenly(flows, lanes) if cut is None else cut
-    if not routes:
-        return None
-    return name, routes | {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
+        laid.append(color_evenly(numbers, flows, lanes) if cut is None else cut)
+    return name, Laid(*(np.concatenate(columns) for columns in zip(*laid, strict=True)))
 
 
-def _cut_where_it_gains(flows: Sequence[Flow], lanes: Lanes, floor: float) -> dict[FlowId, Route] | None:
+def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: float) -> Laid | None:
     """None where whole flows do as well, or the flows cannot be cut. ``floor``: all jobs have at least this level."""
-    pieces, demand_bps = min([flow.max_subflows for flow in flows]), nearly_equal(flows)
+    pieces, demand_bps = int(numbers.most[flows].min()), nearly_equal(numbers.peak_bps[flows])
     if pieces == 1 or demand_bps is None:
         return None
-    degree = max(max(Counter(ends).values()) for ends in zip(*[(f.src_leaf, f.dst_leaf) for f in flows], strict=True))
+    degree = max(int(np.bincount(of[flows]).max()) for of in (numbers.src, numbers.dst))
     fit = [bps / demand_bps for bps in lanes.bps]
     in_turns = -(-degree // lanes.count) / fit[min(degree, lanes.count) - 1]
     if in_turns <= floor * (1 + LEVEL_TOLERANCE):
         return None
     ends = lane_ends(degree, fit, pieces)
     longest = max((end - start) / of for start, end, of in zip([0.0, *ends], ends, reversed(fit), strict=False))
-    return split_evenly(flows, lanes, ends) if longest < in_turns * (1 - LEVEL_TOLERANCE) else None
+    return split_evenly(numbers, flows, lanes, ends) if longest < in_turns * (1 - LEVEL_TOLERANCE) else None
 
 
-def nearly_equal(flows: Sequence[Flow]) -> float | None:
-    """The largest demand (bit/s) of any of the flows, if no other differs much; None if one does."""
-    demands = [max([bps for _, bps in flow.demand_bps], default=0.0) for flow in flows]
-    return max(demands) if min(demands) >= (1 - _NEARLY) * max(demands) > 0 else None
+def nearly_equal(peak_bps: Floats) -> float | None:
+    """The largest of the demands of flows (bit/s), if no other differs much; None if one does."""
+    largest = float(peak_bps.max(initial=0.0))
+    return largest if float(peak_bps.min(initial=largest)) >= (1 - _NEARLY) * largest > 0 else None
 
 
 # ---- whole flows
 
 
-def color_evenly(flows: Sequence[Flow], lanes: Lanes) -> dict[FlowId, Route]:
+def color_evenly(numbers: Numbers, flows: Ints, lanes: Lanes) -> Laid:
     """Routes of whole flows between leaves: no link has more than ceil(flows of its leaf / lanes)."""
-    colors = balanced_coloring([(flow.src_leaf, flow.dst_leaf) for flow in flows], lanes.count)
-    up, down = lanes.up, lanes.down
-    return {
-        flow.id: (Subflow((up[flow.src_leaf][lane], down[flow.dst_leaf][lane]), 1.0),)
-        for flow, lane in zip(flows, colors, strict=True)
-    }
+    colors = _even(numbers.src[flows], numbers.dst[flows], lanes.count)
+    return Laid(flows, lanes.paths(numbers, flows, colors), np.ones(len(flows)))
 
 
 def balanced_coloring(edges: Sequence[tuple[int, int]], colors: int) -> list[int]:
     """A colour in [0, ``colors``) per (left, right) edge, such that each end has at most ceil(degree / ``colors``)
     edges of a colour, and at least floor(degree / ``colors``)."""
-    ends = np.array(edges, object).reshape(-1, 2)
-    left, right = (_copies(np.unique(ends[:, side], return_inverse=True)[1], colors) for side in (0, 1))
-    return _proper(left, right)
+    left, right = (_numbered([edge[side] for edge in edges]) for side in (0, 1))
+    coloring: list[int] = _even(left, right, colors).tolist()
+    return coloring
+
+
+def _numbered(nodes: Sequence[int]) -> Ints:
+    """Numbers from 0; nodes may be larger than an ``np.int64``."""
+    number = {node: place for place, node in enumerate(sorted(set(nodes)))}
+    return np.array([number[node] for node in nodes], np.int64)
+
+
+def _even(left: Ints, right: Ints, colors: int) -> Ints:
+    return _proper(_copies(left, colors), _copies(right, colors))
 
 
 def proper_coloring(edges: Sequence[tuple[int, int]]) -> list[int]:
@@ -117,27 +124,32 @@ def _copies(node: Ints, size: int) -> Ints:
     return np.unique(node * (int(copy.max(initial=0)) + 1) + copy, return_inverse=True)[1]
 
 
-def _proper(left: Ints, right: Ints) -> list[int]:
+def _proper(left: Ints, right: Ints) -> Ints:
     """``left``, ``right``: the ends of each edge, numbered from 0 without gaps on each side."""
     graph: rx.PyGraph[None, None] = rx.PyGraph()
     right = right + int(left.max(initial=-1)) + 1
     graph.extend_from_edge_list(list(zip(left.tolist(), right.tolist(), strict=True)))
     found = rx.graph_bipartite_edge_color(graph)
-    return [found[index] for index in range(len(left))]
+    colors = np.zeros(len(left), np.int64)
+    colors[np.fromiter(found.keys(), np.int64, len(left))] = np.fromiter(found.values(), np.int64, len(left))
+    return colors
 
 
 # ---- split flows
 
 
-def split_evenly(flows: Sequence[Flow], lanes: Lanes, ends: Sequence[float]) -> dict[FlowId, Route]:
+def split_evenly(numbers: Numbers, flows: Ints, lanes: Lanes, ends: Sequence[float]) -> Laid:
     """Routes of flows of one demand. ``ends``: see ``lane_ends``."""
-    colors = proper_coloring([(flow.src_leaf, flow.dst_leaf) for flow in flows])
-    pieces = _pieces(max(colors) + 1, ends)
-    routes = {}
-    for flow, color in zip(flows, colors, strict=True):
-        up, down = lanes.up[flow.src_leaf], lanes.down[flow.dst_leaf]
-        routes[flow.id] = tuple([Subflow((up[-1 - lane], down[-1 - lane]), share) for lane, share in pieces[color]])
-    return routes
+    colors = _even(numbers.src[flows], numbers.dst[flows], len(flows))
+    pieces = _pieces(int(colors.max()) + 1, ends)
+    lane = np.array([lane for of in pieces for lane, _ in of], np.int64)
+    share = np.array([share for of in pieces for _, share in of])
+    counts = np.array([len(of) for of in pieces])
+    times = counts[colors]
+    row = np.repeat(np.arange(len(flows)), times)
+    piece = np.arange(len(row)) + np.repeat((np.cumsum(counts) - counts)[colors] - np.cumsum(times) + times, times)
+    at = flows[row]
+    return Laid(at, lanes.paths(numbers, at, lanes.count - 1 - lane[piece]), share[piece])
 
 
 def lane_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[float]:

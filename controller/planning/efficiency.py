@@ -26,13 +26,14 @@ import numpy as np
 
 from controller.fabric.topology import LinkId
 from controller.jobs.spec import JobId
-from controller.planning.problem import Floats, Ints, Problem, Routes
+from controller.planning.numbered import Floats, Ints, Laid, distinct
+from controller.planning.problem import Problem, Routes
 
 LEVEL_TOLERANCE = 1e-4
 """Levels closer than this (relative) are the same level: far below what can be measured, well above rounding."""
 
 
-def job_levels(problem: Problem, routes: Routes) -> dict[JobId, float]:
+def job_levels(problem: Problem, routes: Routes | Laid) -> dict[JobId, float]:
     """Level (>= 1) of every job with at least one routed flow, over its routed flows. Flows that are missing from
     ``routes`` are left out."""
     return _levels(problem, *_pieces(problem, routes))
@@ -46,7 +47,7 @@ def phase_levels(problem: Problem, routes: Routes) -> dict[JobId, dict[int, floa
     loads, on_link = _loads(problem, flows, links, shares)
     piece, entry = numbers.entries_of(flows)
     cells, jobs = len(numbers.cell_job), len(numbers.job_ids)
-    at, row = np.unique(links[piece] * cells + numbers.entry_cell[entry], return_inverse=True)
+    at, row = distinct(links[piece] * cells + numbers.entry_cell[entry])
     own = np.bincount(row, numbers.entry_bps[entry] * shares[piece], len(at))
     link, cell = at // max(1, cells), at % max(1, cells)
     peak = np.searchsorted(on_link.place * jobs + on_link.job, link * jobs + numbers.cell_job[cell])
@@ -97,7 +98,7 @@ def peaks(places: Ints, cells: Ints, bps: Floats, cell_job: Ints) -> Peaks:
     """The load of places (links, cuts, ...) in bit/s, summed per cell: ``bps`` of cell ``cells`` is added at
     ``places``, row by row. ``cell_job``: see ``Numbers``."""
     count = max(1, len(cell_job))
-    at, row = np.unique(places * count + cells, return_inverse=True)
+    at, row = distinct(places * count + cells)
     sums = np.bincount(row, bps, len(at))
     place, job = at // count, cell_job[at % count]
     # Cells are in the order of jobs, so the phases of one job at one place lie side by side.
@@ -106,16 +107,20 @@ def peaks(places: Ints, cells: Ints, bps: Floats, cell_job: Ints) -> Peaks:
     return Peaks(place[starts], job[starts], largest)
 
 
-def _pieces(problem: Problem, routes: Routes) -> tuple[Ints, Ints, Ints, Floats]:
+def _pieces(problem: Problem, routes: Routes | Laid) -> tuple[Ints, Ints, Ints, Floats]:
     """The routed flows, and one (flow, link, share) for every link that a piece of a flow passes, NICs too."""
     number, nics = problem.link_number, problem.numbers.nics
-    found = [routes.get(flow.id) for flow in problem.flows]
-    of = np.array([flow for flow, route in enumerate(found) if route is not None], np.int64)
-    pieces = [(flow, path, share) for flow, route in enumerate(found) if route for path, share in route]
-    passed = np.array([len(path) for _, path, _ in pieces], np.int64)
-    links = np.array([number[link] for _, path, _ in pieces for link in path], np.int64)
-    flows = np.repeat(np.array([flow for flow, _, _ in pieces], np.int64), passed)
-    shares = np.repeat(np.array([share for _, _, share in pieces], np.float64), passed)
+    if isinstance(routes, Laid):
+        of, hops = np.arange(len(problem.flows)), routes.links.shape[1]
+        links, flows, shares = routes.links.ravel(), np.repeat(routes.flow, hops), np.repeat(routes.share, hops)
+    else:
+        found = [routes.get(flow.id) for flow in problem.flows]
+        of = np.array([flow for flow, route in enumerate(found) if route is not None], np.int64)
+        pieces = [(flow, path, share) for flow, route in enumerate(found) if route for path, share in route]
+        passed = np.array([len(path) for _, path, _ in pieces], np.int64)
+        links = np.array([number[link] for _, path, _ in pieces for link in path], np.int64)
+        flows = np.repeat(np.array([flow for flow, _, _ in pieces], np.int64), passed)
+        shares = np.repeat(np.array([share for _, _, share in pieces], np.float64), passed)
     return (
         of,
         np.concatenate([flows, of, of]),

@@ -11,11 +11,14 @@ the part are lanes of none. In: a ``Problem``. Out: parts and lanes; no lanes wh
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from controller.fabric.topology import Dpid, LinkId
+from controller.planning.numbered import Around, Ints, Links, Numbers
 from controller.planning.problem import Flow, Problem
 
 _EQUAL = 1e-9
@@ -24,17 +27,20 @@ Cable = tuple[Dpid, int]
 """A spine, and which of the cables between it and a leaf."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lanes:
-    """``up``, ``down``: of the leaves that send and of those that receive the links by lane; the path from one to
-    another by lane l is its up link l and the other's down link l. ``bps``: per lane the least capacity of its links,
-    descending. ``up_besides``, ``down_besides``: the leaves' other links."""
+    """``out``, ``into``: of the leaves that send (``senders``, ascending) and of those that receive (``receivers``) the
+    numbers of the links by lane, shape (leaves, lanes); the path from one to another by lane l is its link out l and
+    the other's link in l. ``bps``: per lane the least capacity of its links, descending. ``others``: the leaves' other
+    links, with the spine and which of the cables to it."""
 
-    up: Mapping[Dpid, tuple[LinkId, ...]]
-    down: Mapping[Dpid, tuple[LinkId, ...]]
+    links: Links
+    senders: Sequence[Dpid]
+    receivers: Sequence[Dpid]
+    out: Ints
+    into: Ints
     bps: tuple[float, ...]
-    up_besides: Mapping[Dpid, Mapping[Cable, LinkId]]
-    down_besides: Mapping[Dpid, Mapping[Cable, LinkId]]
+    others: tuple[Around, Around]
 
     @property
     def count(self) -> int:
@@ -44,20 +50,87 @@ class Lanes:
     def alike(self) -> bool:
         return self.bps[0] - self.bps[-1] <= _EQUAL * self.bps[0]
 
+    @cached_property
+    def up(self) -> Mapping[Dpid, tuple[LinkId, ...]]:
+        """Links by lane."""
+        return self._by_leaf(self.senders, self.out)
+
+    @cached_property
+    def down(self) -> Mapping[Dpid, tuple[LinkId, ...]]:
+        """Links by lane."""
+        return self._by_leaf(self.receivers, self.into)
+
+    @cached_property
+    def up_besides(self) -> Mapping[Dpid, Mapping[Cable, LinkId]]:
+        """Links that are no lane's."""
+        return self._besides(self.senders, self.others[0])
+
+    @cached_property
+    def down_besides(self) -> Mapping[Dpid, Mapping[Cable, LinkId]]:
+        """Links that are no lane's."""
+        return self._besides(self.receivers, self.others[1])
+
+    def paths(self, numbers: Numbers, flows: Ints, lanes: Ints) -> Ints:
+        """The two links of each of these flows' path over its lane, shape (flows, 2)."""
+        place_out = {leaf: row for row, leaf in enumerate(self.senders)}
+        place_in = {leaf: row for row, leaf in enumerate(self.receivers)}
+        row_out = np.array([place_out.get(leaf, -1) for leaf in numbers.leaves])[numbers.src[flows]]
+        row_in = np.array([place_in.get(leaf, -1) for leaf in numbers.leaves])[numbers.dst[flows]]
+        return np.stack([self.out[row_out, lanes], self.into[row_in, lanes]], axis=1)
+
+    def _by_leaf(self, leaves: Sequence[Dpid], links: Ints) -> dict[Dpid, tuple[LinkId, ...]]:
+        ids = self.links.ids
+        return {leaf: tuple([ids[link] for link in row]) for leaf, row in zip(leaves, links.tolist(), strict=True)}
+
+    def _besides(self, leaves: Sequence[Dpid], around: Around) -> dict[Dpid, dict[Cable, LinkId]]:
+        found: dict[Dpid, dict[Cable, LinkId]] = {leaf: {} for leaf in leaves}
+        ids, dpids = self.links.ids, self.links.dpids
+        for at, spine, cable, link in zip(*(column.tolist() for column in around), strict=True):
+            found[leaves[at]][dpids[spine], cable] = ids[link]
+        return found
+
 
 def find_lanes(problem: Problem) -> Lanes | None:
     """The lanes of all leaves that the problem's flows begin and end at, where these are alike: every cable of theirs
     belongs to a lane, and all have one capacity."""
-    leaves = {leaf for flow in crossing(problem) for leaf in (flow.src_leaf, flow.dst_leaf)}
+    numbers = problem.numbers
+    ends = np.concatenate([numbers.src[numbers.crossing], numbers.dst[numbers.crossing]])
+    leaves = [numbers.leaves[leaf] for leaf in np.unique(ends).tolist()]
     lanes = lanes_between(problem, leaves, leaves)
-    if lanes is None or not lanes.alike:
+    if lanes is None or not lanes.alike or any(len(others.at) for others in lanes.others):
         return None
-    paths, capacity_bps = problem.paths, problem.capacity_bps
-    around = [*map(paths.links_from, leaves), *map(paths.links_into, leaves)]
-    if any(len(links) != lanes.count for links in around):
-        return None
-    fastest = max(capacity_bps[link] for links in around for link in links)
+    fastest = max(float(numbers.capacity_bps[links].max()) for links in (lanes.out, lanes.into))
     return lanes if fastest - lanes.bps[-1] <= _EQUAL * fastest else None
+
+
+def lanes_of(problem: Problem, flows: Ints) -> Lanes | None:
+    """Those of the leaves of these flows."""
+    numbers = problem.numbers
+    ends = (np.unique(of[flows]).tolist() for of in (numbers.src, numbers.dst))
+    return lanes_between(problem, *([numbers.leaves[leaf] for leaf in those] for those in ends))
+
+
+def lanes_between(problem: Problem, senders: Iterable[Dpid], receivers: Iterable[Dpid]) -> Lanes | None:
+    """The lanes of these leaves, the fastest first; None when there are none."""
+    links = problem.links
+    senders, receivers = sorted(set(senders)), sorted(set(receivers))
+    sides = links.around(senders, outward=True), links.around(receivers, outward=False)
+    spines = {links.dpids[spine] for side in sides for spine in np.unique(side.other).tolist()}
+    if not spines.isdisjoint([*senders, *receivers]):
+        return None
+    width = 1 + max(int(side.cable.max(initial=0)) for side in sides)
+    keys = [side.other * width + side.cable for side in sides]
+    lane, at_leaves = np.unique(np.concatenate(keys), return_counts=True)
+    lane = lane[at_leaves == len(senders) + len(receivers)]
+    if not len(lane):
+        return None
+    shared = [np.isin(key, lane) for key in keys]
+    out, into = (side.link[those].reshape(-1, len(lane)) for side, those in zip(sides, shared, strict=True))
+    bps = np.minimum(links.capacity_bps[out].min(axis=0), links.capacity_bps[into].min(axis=0))
+    order = np.argsort(-bps, kind="stable")
+    others = [Around(*(of[~those] for of in side)) for side, those in zip(sides, shared, strict=True)]
+    best_first = (out[:, order], into[:, order], tuple(bps[order].tolist()))
+    return Lanes(links, senders, receivers, *best_first, (others[0], others[1]))
 
 
 def crossing(problem: Problem) -> list[Flow]:
@@ -65,65 +138,20 @@ def crossing(problem: Problem) -> list[Flow]:
     return [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
 
 
-def lanes_of(problem: Problem, flows: Iterable[Flow]) -> Lanes | None:
-    """Those of the leaves of these flows."""
-    pairs = {(flow.src_leaf, flow.dst_leaf) for flow in flows}
-    return lanes_between(problem, {src for src, _ in pairs}, {dst for _, dst in pairs})
-
-
-def lanes_between(problem: Problem, senders: Iterable[Dpid], receivers: Iterable[Dpid]) -> Lanes | None:
-    """The lanes of these leaves, the fastest first; None when there are none."""
-    paths = problem.paths
-    out = {
-        leaf: _by_spine(problem, [(paths.far_end[link], link) for link in paths.links_from(leaf)]) for leaf in senders
-    }
-    into = {leaf: _by_spine(problem, [(link.dpid, link) for link in paths.links_into(leaf)]) for leaf in receivers}
-    sides = [*out.values(), *into.values()]
-    if not sides or not {spine for side in sides for spine, _ in side}.isdisjoint([*out, *into]):
-        return None
-    shared = set(sides[0]).intersection(*sides[1:])
-    number = problem.link_number
-    capacity_bps = problem.numbers.capacity_bps
-    links = {lane: [side[lane] for side in sides] for lane in sorted(shared)}
-    bps = {lane: float(capacity_bps[[number[link] for link in of]].min()) for lane, of in links.items()}
-    order = sorted(bps, key=lambda lane: (-bps[lane], lane))
-    if not order:
-        return None
-    up, down = ({leaf: tuple([of[lane] for lane in order]) for leaf, of in side.items()} for side in (out, into))
-    besides = (
-        {leaf: {lane: of[lane] for lane in of.keys() - shared} for leaf, of in side.items()} for side in (out, into)
-    )
-    return Lanes(up, down, tuple(bps[lane] for lane in order), *besides)
-
-
-def _by_spine(problem: Problem, links: Sequence[tuple[Dpid, LinkId]]) -> dict[Cable, LinkId]:
-    """Per cable its link; of several to one spine the fastest first."""
-    found: dict[Cable, LinkId] = {}
-    if len(dict(links)) == len(links):
-        return {(spine, 0): link for spine, link in links}
-    seen: Counter[Dpid] = Counter()
-    for spine, link in sorted(links, key=lambda at: (at[0], -problem.capacity_bps[at[1]], at[1])):
-        found[spine, seen[spine]] = link
-        seen[spine] += 1
-    return found
-
-
-def parts(flows: Iterable[Flow]) -> list[list[Flow]]:
+def parts(numbers: Numbers, flows: Ints) -> list[Ints]:
     """Flows between leaves, apart where they share no side of a leaf; in the order of their first flows."""
-    of_pair: defaultdict[tuple[Dpid, Dpid], list[Flow]] = defaultdict(list)
-    for flow in flows:
-        of_pair[flow.src_leaf, flow.dst_leaf].append(flow)
-    above: dict[tuple[bool, Dpid], tuple[bool, Dpid]] = {}
-
-    def root(side: tuple[bool, Dpid]) -> tuple[bool, Dpid]:
-        while (upper := above.setdefault(side, side)) != side:
-            above[side] = above[upper]
-            side = upper
-        return side
-
-    for src, dst in of_pair:
-        above[root((True, dst))] = root((False, src))
-    found: defaultdict[tuple[bool, Dpid], list[Flow]] = defaultdict(list)
-    for (src, _), those in of_pair.items():
-        found[root((False, src))] += those
-    return list(found.values())
+    leaves = len(numbers.leaves)
+    src, dst = numbers.src[flows], leaves + numbers.dst[flows]
+    root = np.arange(2 * leaves)
+    while True:
+        lowest = root.copy()
+        np.minimum.at(lowest, src, root[dst])
+        np.minimum.at(lowest, dst, root[src])
+        lowest = lowest[lowest]
+        if (lowest == root).all():
+            break
+        root = lowest
+    _, first, part = np.unique(root[src], return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))[part]
+    sizes = np.bincount(rank, minlength=1)
+    return np.split(flows[np.argsort(rank, kind="stable")], np.cumsum(sizes)[:-1])

@@ -14,7 +14,8 @@ from controller.errors import SignalboxError
 from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference, job_levels
-from controller.planning.problem import FlowId, Problem, Routes
+from controller.planning.numbered import Laid
+from controller.planning.problem import FlowId, Problem, Routes, routes_of
 
 Certificate = Literal["optimal", "gap", "heuristic"]
 
@@ -132,8 +133,10 @@ class Draft:
         return tuple(sorted(self.job_level.values(), reverse=True))
 
 
-def draft(problem: Problem, solver: str, routes: Routes) -> Draft:
-    return Draft(solver, routes, job_levels(problem, routes), problem.moves(routes))
+def draft(problem: Problem, solver: str, routes: Routes | Laid) -> Draft:
+    levels = job_levels(problem, routes)
+    found = routes_of(problem, routes) if isinstance(routes, Laid) else routes
+    return Draft(solver, found, levels, problem.moves(found))
 
 
 def compare(a: Draft, b: Draft) -> int:

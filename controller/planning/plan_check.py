@@ -1,4 +1,5 @@
-"""Checks a plan before it is installed. Shares no code with the planners: everything is derived again.
+"""Checks a plan before it is installed. Shares no code with the planners: paths, levels and moves are derived again
+from the routes and the numbered problem, in time linear in the links that the flows pass.
 
 In: the problem, the plan, the cap on moves. Out: a sentence per violation; none when the plan is right.
 """
@@ -6,11 +7,11 @@ In: the problem, the plan, the cap on moves. Out: a sentence per violation; none
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from controller.fabric.topology import Path
 from controller.planning.plan import Plan
 from controller.planning.problem import Flow, Problem, Route
 
@@ -22,34 +23,53 @@ def check(problem: Problem, plan: Plan, max_moves: int | None = None) -> tuple[s
     """The plan's violations. Load and level are defined in docs/explanation/planning.md."""
     if not min(problem.capacity_bps.values(), default=1.0) > 0:
         return ("a link has no capacity",)
-    violations = list(_routing(problem, plan))
+    routes = [plan.routes.get(flow.id) for flow in problem.flows]
+    pieces = _Pieces(problem, routes)
+    violations = list(_routing(problem, plan, routes, pieces))
     if not violations:
-        violations += _levels(problem, plan)
-        violations += _moves(problem, plan, max_moves)
+        violations += _levels(problem, plan, routes, pieces)
+        violations += _moves(problem, plan, routes, max_moves)
         violations += _certificate(plan)
     return tuple(violations)
 
 
-def _routing(problem: Problem, plan: Plan) -> Iterator[str]:
+class _Pieces:
+    """All pieces of the routes. ``flow`` (by its place), ``length`` (of its path), ``share``: per piece. ``links``: the
+    numbers of the links of all their paths, one after the other, -1 of one that is not between switches."""
+
+    def __init__(self, problem: Problem, routes: Sequence[Route | None]) -> None:
+        pieces = [piece for route in routes if route for piece in route]
+        counts = np.fromiter((len(route) if route else 0 for route in routes), np.int64, len(routes))
+        self.flow = np.repeat(np.arange(len(routes)), counts)
+        self.length = np.fromiter((len(path) for path, _ in pieces), np.int64, len(pieces))
+        self.share = np.fromiter((share for _, share in pieces), np.float64, len(pieces))
+        number = problem.links.number
+        self.links = np.array([number.get(link, -1) for path, _ in pieces for link in path], np.int64)
+
+
+def _routing(problem: Problem, plan: Plan, routes: Sequence[Route | None], pieces: _Pieces) -> Iterator[str]:
     if plan.generation != problem.generation:
         yield f"the plan is for generation {plan.generation}, the problem is generation {problem.generation}"
-    announced = {flow.id for flow in problem.flows}
-    for flow_id in [*plan.routes, *plan.unrouted]:
-        if flow_id not in announced:
-            yield f"{flow_id.src_ip} > {flow_id.dst_ip} is no flow of the problem"
     unrouted = set(plan.unrouted)
+    if unrouted or len(routes) - routes.count(None) != len(plan.routes):
+        announced = {flow.id for flow in problem.flows}
+        for flow_id in [*plan.routes, *plan.unrouted]:
+            if flow_id not in announced:
+                yield f"{flow_id.src_ip} > {flow_id.dst_ip} is no flow of the problem"
     if len(unrouted) < len(plan.unrouted):
         yield "a flow is listed as unrouted twice"
-    for flow in problem.flows:
-        route = plan.routes.get(flow.id)
+    off = _off_paths(problem, pieces)
+    for flow, route, strays in zip(problem.flows, routes, off.tolist(), strict=True):
         if route is None:
             reason = _unrouted_fault(problem, flow, flow.id in unrouted)
-        elif flow.id in unrouted:
+        elif unrouted and flow.id in unrouted:
             reason = "is both routed and listed as unrouted"
         elif len(route) == 1 and route[0].share == 1:
-            reason = _path_fault(problem, flow, route[0].path)
+            reason = ""
         else:
-            reason = _pieces_fault(problem, flow, route)
+            reason = _pieces_fault(flow, route)
+        if strays and not reason:
+            reason = _path_fault(flow)
         if reason:
             yield f"{flow.id.src_ip} > {flow.id.dst_ip}: {reason}"
 
@@ -60,7 +80,7 @@ def _unrouted_fault(problem: Problem, flow: Flow, listed: bool) -> str:
     return "is unrouted although it has a path" if problem.candidates(flow) else ""
 
 
-def _pieces_fault(problem: Problem, flow: Flow, route: Route) -> str:
+def _pieces_fault(flow: Flow, route: Route) -> str:
     if not 1 <= len(route) <= flow.max_subflows:
         return f"has {len(route)} subflows, its job allows {flow.max_subflows}"
     if abs(sum([share for _, share in route]) - 1) > _ROUNDING:
@@ -70,66 +90,108 @@ def _pieces_fault(problem: Problem, flow: Flow, route: Route) -> str:
             return "two of its subflows share a path"
         if not all(share > 0 for _, share in route):
             return "a subflow has no share"
-    for path, _ in route:
-        fault = _path_fault(problem, flow, path)
-        if fault:
-            return fault
     return ""
 
 
-def _path_fault(problem: Problem, flow: Flow, path: Path) -> str:
-    here, far_end = flow.src_leaf, problem.paths.far_end
-    if here == flow.dst_leaf:
-        return "crosses the fabric although both ends share a switch" if path else ""
-    for link in path:
-        if link.dpid != here or link not in far_end:
-            return "its path is not among the candidates"
-        here = far_end[link]
-    ends = flow.src_leaf, flow.dst_leaf
-    if here != flow.dst_leaf or not (
-        problem.paths.is_shortest(len(path), *ends) or problem.paths.is_detour(path, *ends)
+def _path_fault(flow: Flow) -> str:
+    if flow.src_leaf == flow.dst_leaf:
+        return "crosses the fabric although both ends share a switch"
+    return "its path is not among the candidates"
+
+
+def _off_paths(problem: Problem, pieces: _Pieces) -> NDArray[np.bool_]:
+    """Per flow whether a piece of its route is on a path that is no candidate: that does not go link by link from its
+    source's switch to its destination's, or is no shortest one."""
+    links, numbers = problem.links, problem.numbers
+    switches = len(links.switch)
+    # A leaf without links has a number of its own; of a NIC, and of a link that is unknown, head and tail are -1.
+    leaves = np.array([links.switch.get(leaf, switches + n) for n, leaf in enumerate(numbers.leaves)], np.int64)
+    src, dst = leaves[numbers.src[pieces.flow]], leaves[numbers.dst[pieces.flow]]
+    tail, head = np.full((2, len(links.number) + 1), -1)
+    tail[links.fabric], head[links.fabric] = links.tail, links.head
+    ends = np.cumsum(pieces.length)
+    crossing = pieces.length > 0
+    # Each path begins at its source's switch, and every further link where the one before ended.
+    reached = np.concatenate([[-1], head[pieces.links]])[: len(pieces.links)]
+    reached[(ends - pieces.length)[crossing]] = src[crossing]
+    torn = (tail[pieces.links] != reached) | (tail[pieces.links] < 0)
+    last = src.copy()
+    last[crossing] = head[pieces.links[(ends - 1)[crossing]]]
+    off = last != dst
+    off[np.repeat(np.arange(len(off)), pieces.length)[torn]] = True
+    # Lengths are looked at once per pair of switches.
+    kinds = (pieces.length * len(leaves) + numbers.src[pieces.flow]) * len(leaves) + numbers.dst[pieces.flow]
+    _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
+    those = [problem.flows[flow] for flow in pieces.flow[first].tolist()]
+    shortest = [
+        problem.paths.is_shortest(length, flow.src_leaf, flow.dst_leaf)
+        for length, flow in zip(pieces.length[first].tolist(), those, strict=True)
+    ]
+    off |= ~np.array(shortest, bool)[kind] & ~_detours(problem, pieces)
+    found = np.zeros(len(problem.flows), bool)
+    found[pieces.flow[off]] = True
+    return found
+
+
+def _detours(problem: Problem, pieces: _Pieces) -> NDArray[np.bool_]:
+    """Per piece whether its path is a detour that may be taken."""
+    found = np.zeros(len(pieces.flow), bool)
+    if not problem.paths.stretch:
+        return found
+    links, ends = tuple(problem.links.number), np.cumsum(pieces.length)
+    for piece, (flow, length, end) in enumerate(
+        zip(pieces.flow.tolist(), pieces.length.tolist(), ends.tolist(), strict=True)
     ):
-        return "its path is not among the candidates"
-    return ""
+        path = tuple(links[link] for link in pieces.links[end - length : end].tolist() if link >= 0)
+        of = problem.flows[flow]
+        found[piece] = problem.paths.is_detour(path, of.src_leaf, of.dst_leaf)
+    return found
 
 
-def _levels(problem: Problem, plan: Plan) -> Iterator[str]:
-    routed = [(flow, plan.routes[flow.id]) for flow in problem.flows if flow.id in plan.routes]
-    jobs = sorted({flow.job_id for flow, _ in routed})
+def _levels(problem: Problem, plan: Plan, routes: Sequence[Route | None], pieces: _Pieces) -> Iterator[str]:
+    numbers = problem.numbers
+    routed = np.array([route is not None for route in routes], bool)
+    jobs = [numbers.job_ids[job] for job in np.unique(numbers.job[routed]).tolist()]
     if set(jobs) != set(plan.job_level):
         yield f"levels are given for {sorted(plan.job_level)}, routed are {jobs}"
         return
-    # One row per link that a piece of a flow passes; then, phase after phase, each job's bit/s on each link.
-    number = problem.link_number
-    capacity_bps = np.fromiter(problem.capacity_bps.values(), np.float64, len(number))
-    pieces = [(index, path, share) for index, (_, route) in enumerate(routed) for path, share in route]
-    nics = [number[link] for flow, _ in routed for link in flow.nic_links]
-    link = np.array(nics + [number[link] for _, path, _ in pieces for link in path], np.int64)
-    passed = [len(path) for _, path, _ in pieces]
-    own = np.repeat(np.arange(len(routed)), 2)
-    of_flow = np.concatenate([own, np.repeat(np.array([index for index, _, _ in pieces], np.int64), passed)])
-    share = np.concatenate([np.ones(len(own)), np.repeat([share for _, _, share in pieces], passed)])
-    of_job = np.array([jobs.index(flow.job_id) for flow, _ in routed], np.int64)
-    pairs, place = np.unique(link * len(jobs) + of_job[of_flow], return_inverse=True)
+    # One row per link that a piece of a flow passes, NICs too; then one per phase of each.
+    own = np.flatnonzero(routed)
+    link = np.concatenate([numbers.nics[own].ravel(), pieces.links])
+    of_flow = np.concatenate([np.repeat(own, 2), np.repeat(pieces.flow, pieces.length)])
+    share = np.concatenate([np.ones(2 * len(own)), np.repeat(pieces.share, pieces.length)])
+    phases = np.bincount(numbers.entry_flow, minlength=len(routes))
+    times = phases[of_flow]
+    row = np.repeat(np.arange(len(link)), times)
+    entry = np.cumsum(phases)[of_flow[row]] - 1  # the flow's last, and those before it
+    entry -= np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
+    # Each job's bit/s on each link, phase by phase; of these the largest; then links, and the jobs there.
+    cells = max(1, len(numbers.cell_job))
+    keys, key = np.unique(link[row] * cells + numbers.entry_cell[entry], return_inverse=True)
+    bps = np.bincount(key, numbers.entry_bps[entry] * share[row], len(keys))
+    count = len(numbers.job_ids)
+    pairs, pair = np.unique(keys // cells * count + numbers.cell_job[keys % cells], return_inverse=True)
     peaks_bps = np.zeros(len(pairs))
-    for phase in {phase for flow, _ in routed for phase, _ in flow.demand_bps}:
-        rate_bps = np.array([dict(flow.demand_bps).get(phase, 0.0) for flow, _ in routed])
-        peaks_bps = np.maximum(peaks_bps, np.bincount(place, rate_bps[of_flow] * share, len(pairs)))
-    loads = np.bincount(pairs // len(jobs), peaks_bps, len(number)) / capacity_bps
-    for index, job in enumerate(jobs):
-        mine = (pairs % len(jobs) == index) & (peaks_bps > 0)
-        level = max(1.0, float(loads[pairs[mine] // len(jobs)].max(initial=0.0)))
-        if not math.isclose(level, plan.job_level[job], rel_tol=_ROUNDING):
+    np.maximum.at(peaks_bps, pair, bps)
+    capacity_bps = np.fromiter(problem.capacity_bps.values(), np.float64, len(problem.capacity_bps))
+    loads = np.bincount(pairs // count, peaks_bps, len(capacity_bps)) / capacity_bps
+    levels = np.ones(count)
+    there = peaks_bps > 0
+    np.maximum.at(levels, pairs[there] % count, loads[pairs[there] // count])
+    for job, level in zip(numbers.job_ids, levels.tolist(), strict=True):
+        if job in plan.job_level and not math.isclose(level, plan.job_level[job], rel_tol=_ROUNDING):
             yield f"job {job} has level {level:.6g}, the plan says {plan.job_level[job]:.6g}"
 
 
-def _moves(problem: Problem, plan: Plan, max_moves: int | None) -> Iterator[str]:
+def _moves(problem: Problem, plan: Plan, routes: Sequence[Route | None], max_moves: int | None) -> Iterator[str]:
     moves = 0
-    for flow in problem.flows:
-        if flow.current is None or flow.id not in plan.routes:
-            continue
-        there = not any(_path_fault(problem, flow, path) for path, _ in flow.current)
-        moves += there and plan.routes[flow.id] != flow.current
+    current = [flow.current for flow in problem.flows]
+    if any(route is not None for route in current):
+        gone = _off_paths(problem, _Pieces(problem, current)).tolist()
+        moves = sum(
+            before is not None and not lost and route is not None and route != before
+            for before, lost, route in zip(current, gone, routes, strict=True)
+        )
     if moves != plan.moves:
         yield f"the plan moves {moves} flows, it says {plan.moves}"
     if max_moves is not None and moves > max_moves:

@@ -126,13 +126,11 @@ def refuse_faults(problem: Problem) -> None:
     """Raises ``Fault`` when the problem contradicts itself."""
     if len({flow.id for flow in problem.flows}) < len(problem.flows):
         raise Fault("a flow is in the problem twice")
-    without = [link for link in problem.paths.far_end if link not in problem.capacity_bps]
     try:
         numbers = problem.numbers
+        without = [*itertools.compress(problem.capacity_bps, numbers.capacity_bps <= 0)]
     except KeyError as unknown:
-        without.append(unknown.args[0])
-    else:
-        without += itertools.compress(problem.capacity_bps, numbers.capacity_bps <= 0)
+        without = [unknown.args[0]]
     if without:
         raise Fault(f"link {without[0]} has no capacity")
     wrong = np.flatnonzero(~((numbers.entry_bps > 0) & np.isfinite(numbers.entry_bps)))
@@ -150,8 +148,10 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
         kept = _running(problem)
         drafts.append(kept)
     if kept is None or not _optimal(kept, bounds.vector):
-        exact = closed_forms.route(problem, bounds) or three_tiers.route(problem, bounds)
-        drafts += [draft(problem, *exact)] if exact else []
+        if exact := closed_forms.route(problem, bounds):
+            drafts.append(draft(problem, *exact))
+        elif in_tiers := three_tiers.route(problem, bounds):
+            drafts.append(draft(problem, *in_tiers))
         aligned = aligned_cutting(problem, limits.max_moves) if kept else None
         drafts += [draft(problem, "aligned-cutting", aligned)] if aligned else []
     best = min(drafts, key=cmp_to_key(compare)) if drafts else None

@@ -17,11 +17,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby, repeat
+from operator import itemgetter
 from typing import NamedTuple, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from controller.fabric.detours import candidate_paths
 from controller.fabric.shortest_paths import CandidatePaths
@@ -31,11 +29,11 @@ from controller.jobs.spec import JobId
 from controller.jobs.subflows import Dividing
 from controller.memo import Changed
 from controller.planning.demands import demands
+from controller.planning.numbered import Floats as Floats
+from controller.planning.numbered import Ints as Ints
+from controller.planning.numbered import Laid, Links, Numbers
 from controller.planning.tiers import Tiers, find_tiers
 from controller.shared_map import SharedMap, differing, updated
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 MIN_CAPACITY_FRACTION = 0.05
 """Of a link's capacity, left to announced traffic however much background was measured: background that adapts gives
@@ -85,6 +83,21 @@ Route = tuple[Subflow, ...]
 Routes = Mapping[FlowId, Route]
 
 
+def routes_of(problem: Problem, laid: Laid) -> dict[FlowId, Route]:
+    """By flow."""
+    flows, ids = problem.flows, problem.links.ids
+    hops = [[ids[link] for link in column] for column in laid.links.T.tolist()]
+    pieces = map(tuple.__new__, repeat(Subflow), zip(zip(*hops, strict=True), laid.share.tolist(), strict=True))
+    at = laid.flow.tolist()
+    routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in flows if flow.src_leaf == flow.dst_leaf}
+    if len(set(at)) == len(at):
+        routes.update(zip([flows[flow].id for flow in at], zip(pieces), strict=True))
+    else:
+        for flow, those in groupby(zip(at, pieces, strict=True), itemgetter(0)):
+            routes[flows[flow].id] = tuple([piece for _, piece in those])
+    return routes
+
+
 def whole(path: Path) -> Route:
     """The route of a flow that is not split."""
     return (Subflow(path, 1.0),)
@@ -123,13 +136,24 @@ class Problem:
     flows: tuple[Flow, ...]
 
     @cached_property
+    def links(self) -> Links:
+        """Raises ``KeyError`` with a link between switches that has no capacity."""
+        return Links(self.capacity_bps, self.paths)
+
+    @property
     def link_number(self) -> Mapping[LinkId, int]:
-        return dict(zip(self.capacity_bps, range(len(self.capacity_bps)), strict=True))
+        return self.links.number
 
     @cached_property
     def numbers(self) -> Numbers:
-        """Raises ``KeyError`` with a link of a host that has no capacity."""
-        return Numbers(self)
+        """Raises ``KeyError`` with a link that has no capacity."""
+        return Numbers(self.flows, self.links)
+
+    def with_flows(self, flows: Iterable[Flow]) -> Problem:
+        """The same problem with other flows; its links are not numbered again."""
+        other = replace(self, flows=tuple(flows))
+        vars(other)["links"] = self.links
+        return other
 
     @cached_property
     def tiers(self) -> Tiers | None:
@@ -157,8 +181,7 @@ class Problem:
 
     def with_routes(self, routes: Routes) -> Problem:
         """The same problem, with these as the running routes."""
-        flows = tuple(replace(flow, current=routes.get(flow.id)) for flow in self.flows)
-        return replace(self, flows=flows)
+        return self.with_flows(replace(flow, current=routes.get(flow.id)) for flow in self.flows)
 
     def moves(self, routes: Routes) -> int:
         """How many flows whose current route stands these routes have otherwise."""
@@ -196,42 +219,6 @@ class Snapshot:
     def problem_of(self, routed: Routed) -> Problem:
         """``routed``: with which the problem before was made."""
         return Problem(self.generation, self.capacity_bps, self.paths, in_order(routed(self.flows, self.routes)))
-
-
-class Numbers:
-    """A problem as arrays. Links go by ``Problem.link_number``, flows by their place in ``Problem.flows``, jobs by
-    their place in ``job_ids``, which is sorted. An *entry* is one flow in one phase, a *cell* one job in one phase.
-
-    ``capacity_bps``: per link. ``job``, ``nics`` (its two links), ``peak_bps`` (its largest demand): per flow.
-    ``entry_flow``, ``entry_bps``, ``entry_cell``: per entry. ``cell_job``: per cell, ascending.
-    """
-
-    def __init__(self, problem: Problem) -> None:
-        flows, number = problem.flows, problem.link_number
-        self.capacity_bps = np.fromiter(problem.capacity_bps.values(), np.float64, len(number))
-        self.job_ids = sorted({flow.job_id for flow in flows})
-        job_number = {job: index for index, job in enumerate(self.job_ids)}
-        self.job = np.array([job_number[flow.job_id] for flow in flows], np.int64)
-        self.nics = np.array([number[link] for flow in flows for link in flow.nic_links], np.int64).reshape(-1, 2)
-        demands = [flow.demand_bps for flow in flows]
-        self._entries = np.array([len(demand) for demand in demands], np.int64)
-        self._first = np.cumsum(self._entries) - self._entries
-        self.entry_flow = np.repeat(np.arange(len(flows)), self._entries)
-        self.entry_bps = np.array([bps for demand in demands for _, bps in demand], np.float64)
-        self.peak_bps = np.zeros(len(flows))
-        np.fmax.at(self.peak_bps, self.entry_flow, self.entry_bps)
-        phases = np.array([phase for demand in demands for phase, _ in demand], np.int64)
-        cells = self.job[self.entry_flow] * (int(phases.max(initial=0)) + 1) + phases
-        used, self.entry_cell = np.unique(cells, return_inverse=True)
-        self.cell_phase = used % (int(phases.max(initial=0)) + 1)
-        self.cell_job = np.zeros(len(used), np.int64)
-        self.cell_job[self.entry_cell] = self.job[self.entry_flow]
-
-    def entries_of(self, flows: Ints) -> tuple[Ints, Ints]:
-        """(index into ``flows``, entry) for every entry of each of these flows, which may repeat."""
-        times = self._entries[flows]
-        row = np.repeat(np.arange(len(flows)), times)
-        return row, self._first[flows[row]] + np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,8 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] |
         return None
     between = crossing(problem)
     pieces = min([flow.max_subflows for flow in between], default=1)
-    cuts = pieces > 1 and bounds.integer > bounds.fluid and nearly_equal(between) is not None
+    numbers = problem.numbers
+    cuts = pieces > 1 and bounds.integer > bounds.fluid and nearly_equal(numbers.peak_bps[numbers.crossing]) is not None
     split = split_evenly(problem, between, tiers, pieces) if cuts else None
     routes = split or color_evenly(problem, between, tiers, bounds.worst)
     routes |= {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}

@@ -95,7 +95,7 @@ def _verdict(level: float, nic_level: float, least: float, best: FoundRoutes | N
 
 def _splittable(problem: Problem) -> Problem:
     flows = (replace(flow, current=None, max_subflows=max(SPLIT_INTO, flow.max_subflows)) for flow in problem.flows)
-    return replace(problem, flows=tuple(flows))
+    return problem.with_flows(flows)
 
 
 def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundRoutes | None:

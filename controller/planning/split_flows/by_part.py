@@ -19,7 +19,7 @@ from controller.fabric.topology import LinkId
 from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, links_beyond
-from controller.planning.lanes import crossing, lanes_of, parts
+from controller.planning.lanes import lanes_of, parts
 from controller.planning.level_vector import stronger
 from controller.planning.plan import Draft, compare, draft
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
@@ -47,7 +47,7 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence
             routes |= {flow.id: kept[0][flow.id] for flow in flows}
             continue
         free = replace(limits, max_moves=None)
-        found = _of_part(replace(problem, flows=tuple(flows)), free, aims, [of.routes for of in drafts])
+        found = _of_part(problem.with_flows(flows), free, aims, [of.routes for of in drafts])
         routes |= found.routes
         proven = stronger(proven, _of_all(bounds, found.proven))
     if limits.max_moves is not None and problem.moves(routes) > limits.max_moves:
@@ -60,7 +60,7 @@ def _of_part(part: Problem, limits: PlanLimits, aims: Mapping[JobId, float], kno
     """The best of what is known, of the lanes with the cables besides, and, where these miss an aim, of a search."""
     bounds = level_bounds(part)
     drafts = [_draft(part, routes) for routes in known]
-    lanes = lanes_of(part, part.flows)
+    lanes = lanes_of(part, np.arange(len(part.flows)))
     if lanes:
         routes = lanes_first.route(part, lanes, min(bounds.job.values())) or peeling.route(part, lanes, bounds.fluid)
         drafts += [_draft(part, routes)] if routes else []
@@ -75,10 +75,12 @@ def _of_part(part: Problem, limits: PlanLimits, aims: Mapping[JobId, float], kno
 
 
 def _apart(problem: Problem) -> list[list[Flow]]:
-    flows = [flow for flow in crossing(problem) if problem.reachable(flow)]
-    pairs = {(flow.src_leaf, flow.dst_leaf) for flow in flows}
+    flows = problem.flows
+    crossing = [flow for flow in problem.numbers.crossing.tolist() if problem.reachable(flows[flow])]
+    pairs = {(flows[flow].src_leaf, flows[flow].dst_leaf) for flow in crossing}
     two_links = not problem.paths.stretch and all(problem.paths.distance(src, dst) == 2 for src, dst in pairs)
-    return parts(flows) if two_links else [flows]
+    apart = parts(problem.numbers, np.array(crossing, np.int64)) if two_links else [np.array(crossing, np.int64)]
+    return [[flows[flow] for flow in part.tolist()] for part in apart]
 
 
 def _aims(problem: Problem, bounds: Bounds) -> dict[JobId, float]:

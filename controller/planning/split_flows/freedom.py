@@ -78,7 +78,7 @@ def _best(drafts: Sequence[Draft]) -> Draft:
 def with_pieces(problem: Problem, most: int) -> Problem:
     """The same problem, in which no flow may have more pieces than these."""
     flows = tuple(flow if flow.max_subflows <= most else replace(flow, max_subflows=most) for flow in problem.flows)
-    return replace(problem, flows=flows)
+    return problem.with_flows(flows)
 
 
 def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Draft], kept: Draft) -> list[Draft]:

@@ -42,7 +42,7 @@ def route(part: Problem, lanes: Lanes, floor: float) -> dict[FlowId, Route] | No
     for flow in flows:
         pairs[flow.src_leaf, flow.dst_leaf].append(flow)
     at_right = _alternating(list(pairs))
-    demand_bps = nearly_equal(flows)
+    demand_bps = nearly_equal(part.numbers.peak_bps)
     if at_right is None or demand_bps is None or min(flow.max_subflows for flow in flows) == 1:
         return None
     shared = _shared(part, pairs, lanes, demand_bps, floor)

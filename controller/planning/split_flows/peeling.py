@@ -42,7 +42,7 @@ Side = tuple[bool, Dpid]
 
 def route(part: Problem, lanes: Lanes, bound: float) -> dict[FlowId, Route] | None:
     """``bound``: of the level; how many flows a cable takes follows from it."""
-    demand_bps = nearly_equal(part.flows)
+    demand_bps = nearly_equal(part.numbers.peak_bps)
     most = min(flow.max_subflows for flow in part.flows)
     if demand_bps is None or most == 1:
         return None

@@ -240,9 +240,9 @@ def start_routes(problem: Problem, limits: PlanLimits) -> dict[FlowId, Route]:
     flows = tuple(replace(f, current=colored.get(f.id, f.current)) for f in problem.flows)
     rigid = tuple(f for f in flows if f.max_subflows == 1)
     if 0 < len(rigid) < len(flows):
-        placed = _placed(replace(problem, flows=rigid), limits)
+        placed = _placed(problem.with_flows(rigid), limits)
         flows = tuple(replace(f, current=placed.get(f.id, f.current)) for f in flows)
-    return greedy.assign(replace(problem, flows=flows), keep_current=True)
+    return greedy.assign(problem.with_flows(flows), keep_current=True)
 
 
 def _placed(problem: Problem, limits: PlanLimits) -> Routes:

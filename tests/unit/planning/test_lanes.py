@@ -42,5 +42,6 @@ def test_a_part_has_the_lanes_that_all_its_leaves_share() -> None:
 
 
 def test_flows_are_apart_unless_they_share_a_side_of_a_leaf() -> None:
-    a, b, c, d = (flow("a", (src, n), (dst, n), RATE) for n, (src, dst) in enumerate([(1, 2), (2, 1), (3, 2), (3, 4)]))
-    assert parts([a, b, c, d]) == [[a, c, d], [b]]
+    flows = [flow("a", (src, n), (dst, n), RATE) for n, (src, dst) in enumerate([(1, 2), (2, 1), (3, 2), (3, 4)])]
+    numbers = problem_of(leaf_spine(4, 2), flows).numbers
+    assert [part.tolist() for part in parts(numbers, numbers.crossing)] == [[0, 2, 3], [1]]

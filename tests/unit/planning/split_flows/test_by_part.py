@@ -97,7 +97,7 @@ def test_flows_that_stay_whole_or_differ_are_left_to_others() -> None:
 
 def test_only_the_part_that_misses_its_aim_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = chain([(1, 1), (2, 2)], other_part=True)
-    assert len(parts(problem.flows)) == 2
+    assert len(parts(problem.numbers, problem.numbers.crossing)) == 2
     searched: list[Problem] = []
 
     def recorded(part: Problem, *_: object) -> None:

@@ -1,0 +1,268 @@
+"""``plan-scale``: how long plans take from a snapshot, beside the published greedy in plain Python in the same process.
+
+In: which cases. Out: a line per case: processor time of both, their ratio and the target for it, time on the clock,
+level and bound, peak memory. docs/benchmarks.md describes the cases.
+
+Each case has a process for itself. Times run from a ``Snapshot`` (flows by job, candidate paths that are not yet
+found) to a checked plan, without ECMP's draws; the greedy runs from the same snapshot to a path per flow, unchecked.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from statistics import median
+from typing import Annotated, NamedTuple, TypeVar
+
+import typer
+from rich.table import Table
+
+from benchmarks.plan.measure import peak_mib
+from benchmarks.plan.workloads import LINK_BPS, SEED, in_pieces
+from benchmarks.random_flows import STEP_BYTES, random_flows
+from controller.commands.output import AsJson, show
+from controller.fabric.shortest_paths import CandidatePaths
+from controller.fabric.topology import Dpid, Fabric, LinkId
+from controller.jobs.workload import WorkloadJob
+from controller.planning.plan import Plan, answered
+from controller.planning.planner import plan
+from controller.planning.problem import Flow, FlowId, Flows, PlanLimits, Snapshot, capacities
+from controller.scenarios.fabric_options import Placement
+from controller.scenarios.fabrics import leaf_spine, spine_links, without, without_random_links
+from controller.scenarios.generator import generate, jobs_of, ring_lines
+from controller.scenarios.scenario import MAX_PATHS
+from controller.scenarios.workloads import Line, Numbering
+
+_T = TypeVar("_T")
+
+_FLOWS_PER_JOB = 1_000
+_MOST_RUNS, _BUDGET_S = 5, 12.0
+"""Timed runs after the first, and seconds after which no further one begins."""
+
+
+class Case(NamedTuple):
+    """``make``: the fabric, with its failures, and the jobs. ``pieces``: of a flow, at most. ``times_greedy``,
+    ``times_limit``: how long the plan may take, in times the greedy's processor time and in time limits."""
+
+    name: str
+    make: Callable[[], tuple[Fabric, Sequence[WorkloadJob]]]
+    pieces: int = 1
+    times_greedy: float | None = None
+    times_limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Milliseconds; ``cpu_ms`` and ``greedy_ms`` are processor time, ``wall_ms`` time on the clock, all medians."""
+
+    case: str
+    flows: int
+    jobs: int
+    cpu_ms: float
+    greedy_ms: float
+    ratio: float
+    most_ratio: float | None
+    wall_ms: float
+    most_wall_ms: float | None
+    level: float
+    bound: float
+    solver: str
+    certificate: str
+    levels_proven: int
+    greedy_most: int
+    cut_short: bool
+    peak_mib: float
+
+    @property
+    def met(self) -> bool:
+        return self.ratio <= (self.most_ratio or self.ratio) and self.wall_ms <= (self.most_wall_ms or self.wall_ms)
+
+
+def main(
+    only: Annotated[str, typer.Option(metavar="TEXT", help="Cases whose name contains this.", show_default="all")] = "",
+    time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
+    as_json: AsJson = False,
+) -> None:
+    """Plan 1,728 to 100,000 flows: times beside those of the published greedy in plain Python."""
+    names = [case.name for case in CASES if only in case.name]
+    if not names:
+        raise typer.BadParameter(f"no case has '{only}' in its name", param_hint="--only")
+    lines = []
+    for name in names:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+            lines.append(process.submit(_measure, name, PlanLimits(time_limit, ecmp_draws=0)).result())
+        typer.echo(f"{name}: {lines[-1].cpu_ms:,.1f} ms, {lines[-1].ratio:.2f} x the greedy", err=True)
+    show([{**asdict(line), "met": line.met} for line in lines], lambda: _table(lines), as_json)
+
+
+def _table(lines: Sequence[Measured]) -> Table:
+    table = Table("case", title="from snapshot to checked plan, processor ms", title_justify="left")
+    for column in ("flows", "jobs", "plan", "greedy", "ratio", "at most", "clock", "at most", "level", "bound", "MiB"):
+        table.add_column(column, justify="right")
+    table.add_column("solver")
+    table.add_column("met")
+    for line in lines:
+        table.add_row(
+            line.case,
+            f"{line.flows:,}",
+            f"{line.jobs:,}",
+            f"{line.cpu_ms:,.1f}",
+            f"{line.greedy_ms:,.1f}",
+            f"{line.ratio:.2f}",
+            f"{line.most_ratio:g}" if line.most_ratio else "",
+            f"{line.wall_ms:,.1f}",
+            f"{line.most_wall_ms:,.0f}" if line.most_wall_ms else "",
+            f"{line.level:.3f}",
+            f"{line.bound:.3f}",
+            f"{line.peak_mib:,.0f}",
+            f"{line.solver}{', cut' if line.cut_short else ''}",
+            "yes" if line.met else "no",
+        )
+    return table
+
+
+def _measure(name: str, limits: PlanLimits) -> Measured:
+    case = next(case for case in CASES if case.name == name)
+    fabric, jobs = case.make()
+    jobs = in_pieces(jobs, case.pieces)
+    flows = Flows()({job.id: job for job in jobs}, fabric.hosts)
+    empty = Snapshot(1, capacities(fabric.links, fabric.hosts, {}), CandidatePaths(fabric, MAX_PATHS), flows, {})
+    began, first = time.perf_counter(), _timed(_planned, empty, limits)
+    peak = peak_mib()
+    # In turns: what else the machine does changes how fast both are.
+    plans, greedy = [first], [_timed(published_greedy, empty)]
+    if time.perf_counter() - began < 2:
+        plans.clear()
+        greedy.clear()
+    while len(plans) < _MOST_RUNS and (not plans or time.perf_counter() - began < _BUDGET_S):
+        plans.append(_timed(_planned, empty, limits))
+        greedy.append(_timed(published_greedy, empty))
+    answer = first[2]
+    taken: defaultdict[LinkId, int] = defaultdict(int)
+    for path in greedy[0][2].values():
+        for link in path:
+            taken[link] += 1
+    cpu, greedy_cpu = median(cpu for cpu, _, _ in plans), median(cpu for cpu, _, _ in greedy)
+    return Measured(
+        case=case.name,
+        flows=sum(map(len, flows.values())),
+        jobs=len(jobs),
+        cpu_ms=1000 * cpu,
+        greedy_ms=1000 * greedy_cpu,
+        ratio=median(of / beside for (of, _, _), (beside, _, _) in zip(plans, greedy, strict=True)),
+        most_ratio=case.times_greedy,
+        wall_ms=1000 * median(wall for _, wall, _ in plans),
+        most_wall_ms=1000 * limits.time_limit_s * case.times_limit if case.times_limit else None,
+        level=answer.max_level,
+        bound=answer.bound,
+        solver=answer.solver,
+        certificate=answer.certificate,
+        levels_proven=answer.levels_proven,
+        greedy_most=max(taken.values()),
+        cut_short=answer.cut_short,
+        peak_mib=peak,
+    )
+
+
+def _timed(of: Callable[..., _T], snapshot: Snapshot, *others: object) -> tuple[float, float, _T]:
+    """Seconds of the processor and on the clock, and the result; with candidate paths that are not found yet."""
+    fresh = replace(snapshot, paths=snapshot.paths.without(()))
+    gc.collect()
+    gc.freeze()
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = of(fresh, *others)
+    return time.process_time() - cpu, time.perf_counter() - wall, result
+
+
+def _planned(snapshot: Snapshot, limits: PlanLimits) -> Plan:
+    return answered(plan(snapshot.problem, limits))
+
+
+def published_greedy(snapshot: Snapshot) -> Mapping[FlowId, tuple[LinkId, ...]]:
+    """The greedy of arXiv 2503.05324 on a leaf-spine: flows out of one leaf, or into one, are a set; the largest set
+    comes first, and each flow takes the path on which the larger number of flows is the smallest."""
+    paths = snapshot.paths
+    up = {leaf: {paths.far_end[link]: link for link in paths.links_from(leaf)} for leaf in _leaves(snapshot)}
+    down = {leaf: {link.dpid: link for link in paths.links_into(leaf)} for leaf in up}
+    flows_up = {leaf: dict.fromkeys(spines, 0) for leaf, spines in up.items()}
+    flows_down = {leaf: dict.fromkeys(spines, 0) for leaf, spines in down.items()}
+    sets: defaultdict[tuple[bool, Dpid], list[Flow]] = defaultdict(list)
+    for flows in snapshot.flows.values():
+        for flow in flows:
+            sets[False, flow.src_leaf].append(flow)
+            sets[True, flow.dst_leaf].append(flow)
+    routes: dict[FlowId, tuple[LinkId, ...]] = {}
+    for those in sorted(sets.values(), key=len, reverse=True):
+        for flow in those:
+            src, dst = flow.src_leaf, flow.dst_leaf
+            if flow.id in routes:
+                continue
+            if src == dst:
+                routes[flow.id] = ()
+                continue
+            out, into = flows_up[src], flows_down[dst]
+            spine = min(out, key=lambda spine: max(out[spine], into.get(spine, math.inf)))
+            out[spine] += 1
+            into[spine] += 1
+            routes[flow.id] = up[src][spine], down[dst][spine]
+    return routes
+
+
+def _leaves(snapshot: Snapshot) -> set[Dpid]:
+    return {leaf for flows in snapshot.flows.values() for flow in flows for leaf in (flow.src_leaf, flow.dst_leaf)}
+
+
+# ---- the cases
+
+
+def _rings(spines: int = 0, cables: int = 0) -> tuple[Fabric, Sequence[WorkloadJob]]:
+    """Five jobs in rings of four, 1,728 flows, of the published kind. ``spines``, ``cables``: so many fail."""
+    fabric = leaf_spine(64, 32, 32, LINK_BPS, LINK_BPS)
+    jobs = jobs_of(generate(fabric, 5, 4, Placement.WHOLE_LEAF, SEED), fabric)
+    broken = without(fabric, spine_links(fabric, range(32 - spines, 32))) if spines else fabric
+    return without_random_links(broken, cables, SEED) if cables else broken, jobs
+
+
+def _random(flows: int, hosts_per_leaf: int = 196, cables: int = 0) -> tuple[Fabric, Sequence[WorkloadJob]]:
+    """Rings over random hosts of 512 x 128, a job per 1,000 flows."""
+    fabric = leaf_spine(512, 128, hosts_per_leaf, LINK_BPS, LINK_BPS)
+    jobs = jobs_of(random_flows(fabric, flows, max(1, flows // _FLOWS_PER_JOB), SEED), fabric)
+    return without_random_links(fabric, cables, SEED) if cables else fabric, jobs
+
+
+def _many_jobs() -> tuple[Fabric, Sequence[WorkloadJob]]:
+    """2,000 jobs, each a ring over 36 random hosts of 64 x 32 x 64; no two have a pair of hosts in common."""
+    fabric = leaf_spine(64, 32, 64, LINK_BPS, LINK_BPS)
+    numbering = Numbering(fabric)
+    rng = random.Random(SEED)
+    hosts = range(numbering.first_host, numbering.first_host + len(numbering.ips))
+    used: set[tuple[int, int]] = set()
+    workload: dict[str, Sequence[Line]] = {}
+    while len(workload) < 2_000:
+        ring = rng.sample(hosts, 36)
+        pairs = set(zip(ring, [*ring[1:], ring[0]], strict=True))
+        if used.isdisjoint(pairs):
+            used |= pairs
+            workload[f"job_{len(workload)}-ring"] = ring_lines(ring, 0, 0, STEP_BYTES, 0, numbering)
+    return fabric, jobs_of(workload, fabric)
+
+
+CASES = (
+    Case("1,728 whole, intact", _rings, times_greedy=1.5),
+    Case("1,728 whole, a spine failed", lambda: _rings(spines=1), times_greedy=1.5),
+    Case("1,728 split, a spine failed", lambda: _rings(spines=1), pieces=2, times_greedy=2.5),
+    Case("1,728 split, 5 cables failed", lambda: _rings(cables=5), pieces=2, times_greedy=12),
+    Case("10,000 whole", lambda: _random(10_000), times_greedy=1.2),
+    Case("100,000 whole", lambda: _random(100_000), times_greedy=1),
+    Case("65,536 whole, 20 cables failed", lambda: _random(65_536, 128, 20), times_limit=1.2),
+    Case("65,536 split, 20 cables failed", lambda: _random(65_536, 128, 20), pieces=2, times_limit=1.2),
+    Case("2,000 jobs whole", _many_jobs, times_limit=1.2),
+    Case("2,000 jobs split", _many_jobs, pieces=2, times_limit=1.2),
+)

@@ -1,0 +1,168 @@
+"""A problem as arrays: its links, and its flows with their demands; and routes of whole sets of flows.
+
+In: capacities, candidate paths and flows of a ``Problem``. Out: ``Links`` and ``Numbers``, which bounds, closed forms,
+levels and searches count with; ``Laid``, the form in which closed forms give their routes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.fabric.shortest_paths import CandidatePaths
+from controller.fabric.topology import Dpid, LinkId
+
+if TYPE_CHECKING:
+    from controller.planning.problem import Flow
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+_DENSE, _SMALL = 8, 65_536
+"""A table of so many rows per key, and so many more, costs less than sorting the keys."""
+
+
+class Links:
+    """``number``: the place of each link in ``capacity_bps``, NICs too. ``fabric``: the numbers of the links between
+    switches, in the order of ``CandidatePaths.far_end``; ``tail``, ``head``: the switches that they lead from and to,
+    by ``switch``. Raises ``KeyError`` with a link between switches that has no capacity."""
+
+    def __init__(self, capacity_bps: Mapping[LinkId, float], paths: CandidatePaths) -> None:
+        far_end = paths.far_end
+        self.number: Mapping[LinkId, int] = dict(zip(capacity_bps, itertools.count()))
+        self.capacity_bps: Floats = np.fromiter(capacity_bps.values(), np.float64, len(self.number))
+        self.fabric: Ints = _ints((self.number[link] for link in far_end), len(far_end))
+        tails = [link.dpid for link in far_end]
+        self.switch: Mapping[Dpid, int] = {dpid: n for n, dpid in enumerate(sorted({*tails, *far_end.values()}))}
+        self.tail: Ints = _ints(map(self.switch.__getitem__, tails), len(tails))
+        self.head: Ints = _ints(map(self.switch.__getitem__, far_end.values()), len(tails))
+        self._far_end = far_end
+
+    @cached_property
+    def ids(self) -> Sequence[LinkId]:
+        """By number."""
+        return list(self.number)
+
+    @cached_property
+    def dpids(self) -> Sequence[Dpid]:
+        """By the switches' numbers."""
+        return list(self.switch)
+
+    def around(self, leaves: Sequence[Dpid], *, outward: bool) -> Around:
+        """The links out of these switches, or those into them: by switch, then by the switch at the other end, the
+        fastest of several first, then by port."""
+        here, there = (self.tail, self.head) if outward else (self.head, self.tail)
+        place = np.full(len(self.switch), -1)
+        for number, leaf in enumerate(leaves):
+            if leaf in self.switch:
+                place[self.switch[leaf]] = number
+        rows = np.flatnonzero(place[here] >= 0)
+        at, other = place[here[rows]], there[rows]
+        keys = [self._port[rows], -self.capacity_bps[self.fabric[rows]]] if self._parallel else []
+        order = np.lexsort((*keys, other, at))
+        rows, at, other = rows[order], at[order], other[order]
+        first = np.flatnonzero((np.diff(at, prepend=-1) != 0) | (np.diff(other, prepend=-1) != 0))
+        cable = np.arange(len(rows)) - np.repeat(first, np.diff(first, append=len(rows)))
+        return Around(at, other, cable, self.fabric[rows])
+
+    @cached_property
+    def _parallel(self) -> bool:
+        """Whether some switches have several cables between them."""
+        return len(np.unique(self.tail * len(self.switch) + self.head)) < len(self.tail)
+
+    @cached_property
+    def _port(self) -> Ints:
+        return _ints((link.port for link in self._far_end), len(self._far_end))
+
+
+class Around(NamedTuple):
+    """Links at some switches, a row each: the place of the switch, the number of the switch at the other end, which of
+    the cables between these two, the link."""
+
+    at: Ints
+    other: Ints
+    cable: Ints
+    link: Ints
+
+
+class Numbers:
+    """Links go by ``Links.number``, flows by their place in ``Problem.flows``, jobs by their place in ``job_ids``,
+    which is sorted. An *entry* is one flow in one phase, a *cell* one job in one phase.
+
+    ``capacity_bps``: per link. ``leaves``: the switches with ends of flows, ascending. ``src``, ``dst`` (its leaves, by
+    their place there), ``job``, ``nics`` (its two links), ``peak_bps`` (its largest demand), ``most`` (pieces that it
+    may have): per flow. ``entry_flow``, ``entry_bps``, ``entry_cell``: per entry. ``cell_job``: per cell, ascending.
+    Raises ``KeyError`` with a link of a host that has no capacity.
+    """
+
+    def __init__(self, flows: Sequence[Flow], links: Links) -> None:
+        number, count = links.number, len(flows)
+        self.capacity_bps = links.capacity_bps
+        sources, targets = [flow.src_leaf for flow in flows], [flow.dst_leaf for flow in flows]
+        self.leaves = sorted({*sources, *targets})
+        leaf_number = {leaf: index for index, leaf in enumerate(self.leaves)}
+        self.src = _ints(map(leaf_number.__getitem__, sources), count)
+        self.dst = _ints(map(leaf_number.__getitem__, targets), count)
+        jobs = [flow.job_id for flow in flows]
+        self.job_ids = sorted(set(jobs))
+        job_number = {job: index for index, job in enumerate(self.job_ids)}
+        self.job = _ints(map(job_number.__getitem__, jobs), count)
+        nics = itertools.chain.from_iterable([flow.nic_links for flow in flows])
+        self.nics = _ints((number[link] for link in nics), 2 * count).reshape(-1, 2)
+        self.most = _ints((flow.max_subflows for flow in flows), count)
+        demands = [flow.demand_bps for flow in flows]
+        self._entries = _ints(map(len, demands), count)
+        self._first = np.cumsum(self._entries) - self._entries
+        self._single = bool((self._entries == 1).all())
+        self.entry_flow = np.repeat(np.arange(count), self._entries)
+        self.entry_bps = np.array([bps for demand in demands for _, bps in demand], np.float64)
+        self.peak_bps = np.zeros(count)
+        np.fmax.at(self.peak_bps, self.entry_flow, self.entry_bps)
+        phases = np.array([phase for demand in demands for phase, _ in demand], np.int64)
+        width = int(phases.max(initial=0)) + 1
+        used, self.entry_cell = distinct(self.job[self.entry_flow] * width + phases)
+        self.cell_job, self.cell_phase = used // width, used % width
+
+    def entries_of(self, flows: Ints) -> tuple[Ints, Ints]:
+        """(index into ``flows``, entry) for every entry of each of these flows, which may repeat."""
+        if self._single:
+            return np.arange(len(flows)), flows
+        times = self._entries[flows]
+        row = np.repeat(np.arange(len(flows)), times)
+        return row, self._first[flows[row]] + np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
+
+    @cached_property
+    def crossing(self) -> Ints:
+        """The flows between leaves."""
+        return np.flatnonzero(self.src != self.dst)
+
+
+class Laid(NamedTuple):
+    """Routes of all flows of a problem: a row per piece of each flow between leaves, those of one flow side by side.
+    ``links``: shape (rows, hops). Flows that do not leave their leaf have no row."""
+
+    flow: Ints
+    links: Ints
+    share: Floats
+
+
+def distinct(keys: Ints) -> tuple[Ints, Ints]:
+    """The different keys (at least 0), ascending, and of each key its place among them: ``np.unique``, without sorting
+    where keys are small."""
+    size = int(keys.max(initial=-1)) + 1
+    if size > _DENSE * len(keys) + _SMALL:
+        return np.unique(keys, return_inverse=True)
+    there = np.zeros(size, bool)
+    there[keys] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[keys]
+
+
+def _ints(values: Iterable[int], count: int) -> Ints:
+    return np.fromiter(values, np.int64, count)
