@@ -18,21 +18,18 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
-from controller.fabric.topology import Dpid, LinkId
 from controller.jobs.spec import JobId
+from controller.planning.crossings import crossings
 from controller.planning.efficiency import Peaks, nic_levels, peaks
 from controller.planning.numbered import Bools, Floats, Ints, distinct
-from controller.planning.pod_cuts import pod_cuts
 from controller.planning.problem import Problem
-from controller.planning.tiers import Tiers
 
 _SIZES = 16
 """Number of distinct demands, from the largest, for which the bound of whole flows is computed; each is valid."""
@@ -88,27 +85,6 @@ def level_bounds(problem: Problem) -> Bounds:
     return Bounds(fluid, integer, worst, job, frozenset(tight), cuts)
 
 
-class Place(NamedTuple):
-    """A leaf, whether the flows of a cut leave it or enter it, and the other leaf where the cut is of a pair.
-    ``leaves``: so many of one pod, of which this is one; flows within the pod do not cross the cut. 0: just a leaf."""
-
-    leaf: Dpid
-    outward: bool
-    other: Dpid | None
-    leaves: int = 0
-
-
-class Crossings(NamedTuple):
-    """Place and links of each cut; (flow, cut), both by number, for every flow that crosses it; the flows with a
-    path."""
-
-    places: Sequence[Place]
-    links: Sequence[Sequence[LinkId]]
-    flow: Ints
-    cut: Ints
-    routable: Ints
-
-
 class Cuts:
     """The cuts of a problem, and one row for every (cut, flow that crosses it, phase of the flow).
 
@@ -123,7 +99,7 @@ class Cuts:
         self._jobs = len(numbers.job_ids)
         self._cells = max(1, len(numbers.cell_job))
         self._job_of_cell = numbers.cell_job
-        self.crossings = _crossings(problem)
+        self.crossings = crossings(problem)
         _, links_of, flows, cut, self.routable = self.crossings
         number = problem.links.number
         self.links = np.array([len(links) for links in links_of], np.int64)
@@ -271,90 +247,6 @@ def common_unit(demands_bps: Sequence[float]) -> float:
             return 0.0
         denominator = math.lcm(denominator, ratio.denominator)
     return smallest / denominator if denominator <= _FINEST else 0.0
-
-
-def _crossings(problem: Problem) -> Crossings:
-    """All cuts of the problem. A pair of leaves has one only where fewer links lead from the one to the other than
-    leave the one or enter the other; else the leaf's cut is stronger."""
-    if _all_alike(problem):
-        return _crossings_of_leaves(problem)
-    if problem.tiers:
-        return _crossings_of_pods(problem, problem.tiers)
-    paths = problem.paths
-    links_of: list[Sequence[LinkId]] = []
-    number_of: dict[Place, int] = {}
-    cuts_of: dict[tuple[Dpid, Dpid], tuple[int, ...]] = {}
-
-    def cut(place: Place, links: Iterable[LinkId]) -> int:
-        if place not in number_of:
-            number_of[place] = len(links_of)
-            links_of.append(tuple(links))
-        return number_of[place]
-
-    def cuts_between(src: Dpid, dst: Dpid) -> tuple[int, ...]:
-        if src == dst or not paths.connected(src, dst):
-            return ()
-        cuts = []
-        first, last = paths.ends(src, dst)
-        for leaf, other, around, crossed in (
-            (src, dst, paths.links_from(src), first),
-            (dst, src, paths.links_into(dst), last),
-        ):
-            cuts.append(cut(Place(leaf, leaf == src, None), around))
-            if len(crossed) < len(around):
-                cuts.append(cut(Place(leaf, leaf == src, other), crossed))
-        return tuple(cuts)
-
-    of_flow = []
-    for flow in problem.flows:
-        pair = (flow.src_leaf, flow.dst_leaf)
-        if pair not in cuts_of:
-            cuts_of[pair] = cuts_between(*pair)
-        of_flow.append(cuts_of[pair])
-    flows = np.repeat(np.arange(len(of_flow)), np.array([len(cuts) for cuts in of_flow], np.int64))
-    routable = [index for index, flow in enumerate(problem.flows) if of_flow[index] or flow.src_leaf == flow.dst_leaf]
-    cut_of = np.array([number for cuts in of_flow for number in cuts], np.int64)
-    return Crossings(list(number_of), links_of, flows, cut_of, np.array(routable, np.int64))
-
-
-def _crossings_of_leaves(problem: Problem) -> Crossings:
-    """The same where every leaf reaches every other by all of its links."""
-    numbers, leaves = problem.numbers, problem.numbers.leaves
-    places = [Place(leaf, outward, None) for outward in (True, False) for leaf in leaves]
-    links_of = [*map(problem.paths.links_from, leaves), *map(problem.paths.links_into, leaves)]
-    crossing = numbers.crossing
-    cut = np.stack([numbers.src[crossing], len(leaves) + numbers.dst[crossing]], axis=1).ravel()
-    used, cut = distinct(cut)
-    places, links_of = [places[index] for index in used], [links_of[index] for index in used]
-    return Crossings(places, links_of, np.repeat(crossing, 2), cut, np.arange(len(numbers.src)))
-
-
-def _crossings_of_pods(problem: Problem, tiers: Tiers) -> Crossings:
-    """Cuts of leaves, and of leaves of one pod together."""
-    places, links_of, flows, cut, routable = _crossings_of_leaves(problem)
-    added = list(pod_cuts(problem, tiers))
-    crossing = [flow for of in added for flow in of.flows]
-    number = [len(places) + index for index, of in enumerate(added) for _ in of.flows]
-    return Crossings(
-        [*places, *(Place(of.leaves[0], of.outward, None, len(of.leaves)) for of in added)],
-        [*links_of, *(of.links for of in added)],
-        np.concatenate([flows, np.array(crossing, np.int64)]),
-        np.concatenate([cut, np.array(number, np.int64)]),
-        routable,
-    )
-
-
-def _all_alike(problem: Problem) -> bool:
-    """Whether every leaf has its cables to and from the same switches as every other: then all links out of a leaf
-    lead to any other leaf."""
-    leaves, links = problem.numbers.leaves, problem.links
-    sides = [links.around(leaves, outward=outward) for outward in (True, False)]
-    count = len(sides[0].at) // max(1, len(leaves))
-    if not count or any(len(side.at) != count * len(leaves) for side in sides):
-        return False
-    rows = np.concatenate([side.other for side in sides]).reshape(-1, count)
-    even = all((np.bincount(side.at) == count).all() for side in sides) and bool((rows == rows[0]).all())
-    return even and {links.dpids[switch] for switch in rows[0].tolist()}.isdisjoint(leaves)
 
 
 def whole_flow_bound(count: int, demand_bps: float, capacities_bps: Sequence[float]) -> float:

@@ -1,0 +1,166 @@
+"""The cuts of a problem, and which flows cross them: what the closed-form bounds (``bounds``) are computed from.
+
+In: a ``Problem``. Out: for each cut where it is and its links; each flow that crosses it, whatever path it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.fabric.topology import Dpid, LinkId
+from controller.planning.numbered import Ints, distinct
+from controller.planning.pod_cuts import pod_cuts
+from controller.planning.problem import Problem
+from controller.planning.tiers import Tiers
+
+
+class Place(NamedTuple):
+    """A leaf, whether the flows of a cut leave it or enter it, and the other leaf where the cut is of a pair.
+    ``leaves``: so many of one pod, of which this is one; flows within the pod do not cross the cut. 0: just a leaf."""
+
+    leaf: Dpid
+    outward: bool
+    other: Dpid | None
+    leaves: int = 0
+
+
+class Crossings(NamedTuple):
+    """Place and links of each cut; (flow, cut), both by number, for every flow that crosses it; the flows with a
+    path."""
+
+    places: Sequence[Place]
+    links: Sequence[Sequence[LinkId]]
+    flow: Ints
+    cut: Ints
+    routable: Ints
+
+
+def crossings(problem: Problem) -> Crossings:
+    """All cuts of the problem. A pair of leaves has one only where fewer links lead from the one to the other than
+    leave the one or enter the other; else the leaf's cut is stronger."""
+    if _all_alike(problem):
+        return _crossings_of_leaves(problem)
+    if problem.tiers:
+        return _crossings_of_pods(problem, problem.tiers)
+    return _crossings_over_spines(problem) or _crossings_of_pairs(problem)
+
+
+def _crossings_of_pairs(problem: Problem) -> Crossings:
+    """The same on any fabric."""
+    paths = problem.paths
+    links_of: list[Sequence[LinkId]] = []
+    number_of: dict[Place, int] = {}
+    cuts_of: dict[tuple[Dpid, Dpid], tuple[int, ...]] = {}
+
+    def cut(place: Place, links: Iterable[LinkId]) -> int:
+        if place not in number_of:
+            number_of[place] = len(links_of)
+            links_of.append(tuple(links))
+        return number_of[place]
+
+    def cuts_between(src: Dpid, dst: Dpid) -> tuple[int, ...]:
+        if src == dst or not paths.connected(src, dst):
+            return ()
+        cuts = []
+        first, last = paths.ends(src, dst)
+        for leaf, other, around, crossed in (
+            (src, dst, paths.links_from(src), first),
+            (dst, src, paths.links_into(dst), last),
+        ):
+            cuts.append(cut(Place(leaf, leaf == src, None), around))
+            if len(crossed) < len(around):
+                cuts.append(cut(Place(leaf, leaf == src, other), crossed))
+        return tuple(cuts)
+
+    of_flow = []
+    for flow in problem.flows:
+        pair = (flow.src_leaf, flow.dst_leaf)
+        if pair not in cuts_of:
+            cuts_of[pair] = cuts_between(*pair)
+        of_flow.append(cuts_of[pair])
+    flows = np.repeat(np.arange(len(of_flow)), np.array([len(cuts) for cuts in of_flow], np.int64))
+    routable = [index for index, flow in enumerate(problem.flows) if of_flow[index] or flow.src_leaf == flow.dst_leaf]
+    cut_of = np.array([number for cuts in of_flow for number in cuts], np.int64)
+    return Crossings(list(number_of), links_of, flows, cut_of, np.array(routable, np.int64))
+
+
+def _crossings_over_spines(problem: Problem) -> Crossings | None:
+    """The same where all paths have two links; None elsewhere. Cuts of pairs that cannot be full are left out: there no
+    flow is faster than a link, and there are no more flows than links."""
+    numbers, links, paths = problem.numbers, problem.links, problem.paths
+    leaves, crossing = numbers.leaves, numbers.crossing
+    out, into = np.zeros((2, len(leaves), len(links.switch)), np.float32)
+    sides = links.around(leaves, outward=True), links.around(leaves, outward=False)
+    for side, cables in zip(sides, (out, into), strict=True):
+        np.add.at(cables, (side.at, side.other), 1)
+    ends = [links.switch.get(leaf, -1) for leaf in leaves]
+    first, last = out @ (into > 0).T, into @ (out > 0).T
+    src, dst = numbers.src[crossing], numbers.dst[crossing]
+    if not len(crossing) or -1 in ends or (out[:, ends][src, dst] > 0).any() or not first[src, dst].all():
+        return None
+    pairs, pair = distinct(src * len(leaves) + dst)
+    flows = np.bincount(pair)
+    grouped = np.split(crossing[np.argsort(pair, kind="stable")], np.cumsum(flows)[:-1])
+    slowest = min(float(numbers.capacity_bps[side.link].min()) for side in sides)
+    may_fill = flows > (first.ravel()[pairs] if numbers.peak_bps.max() <= slowest else 0)
+    found = _crossings_of_leaves(problem)
+    places, links_of = [*found.places], [*found.links]
+    flow, cut = [found.flow], [found.cut]
+    for number in np.flatnonzero(may_fill).tolist():
+        a, b = divmod(int(pairs[number]), len(leaves))
+        fewer = first[a, b] < out[a].sum(), last[b, a] < into[b].sum()
+        if not any(fewer):
+            continue
+        crossed = paths.ends(leaves[a], leaves[b])
+        for place, those, is_cut in zip(
+            (Place(leaves[a], True, leaves[b]), Place(leaves[b], False, leaves[a])), crossed, fewer, strict=True
+        ):
+            if is_cut:
+                flow.append(grouped[number])
+                cut.append(np.full(len(flow[-1]), len(places)))
+                places.append(place)
+                links_of.append(tuple(those))
+    return Crossings(places, links_of, np.concatenate(flow), np.concatenate(cut), found.routable)
+
+
+def _crossings_of_leaves(problem: Problem) -> Crossings:
+    """The same where every leaf reaches every other by all of its links."""
+    numbers, leaves = problem.numbers, problem.numbers.leaves
+    places = [Place(leaf, outward, None) for outward in (True, False) for leaf in leaves]
+    links_of = [*map(problem.paths.links_from, leaves), *map(problem.paths.links_into, leaves)]
+    crossing = numbers.crossing
+    cut = np.stack([numbers.src[crossing], len(leaves) + numbers.dst[crossing]], axis=1).ravel()
+    used, cut = distinct(cut)
+    places, links_of = [places[index] for index in used], [links_of[index] for index in used]
+    return Crossings(places, links_of, np.repeat(crossing, 2), cut, np.arange(len(numbers.src)))
+
+
+def _crossings_of_pods(problem: Problem, tiers: Tiers) -> Crossings:
+    """Cuts of leaves, and of leaves of one pod together."""
+    places, links_of, flows, cut, routable = _crossings_of_leaves(problem)
+    added = list(pod_cuts(problem, tiers))
+    crossing = [flow for of in added for flow in of.flows]
+    number = [len(places) + index for index, of in enumerate(added) for _ in of.flows]
+    return Crossings(
+        [*places, *(Place(of.leaves[0], of.outward, None, len(of.leaves)) for of in added)],
+        [*links_of, *(of.links for of in added)],
+        np.concatenate([flows, np.array(crossing, np.int64)]),
+        np.concatenate([cut, np.array(number, np.int64)]),
+        routable,
+    )
+
+
+def _all_alike(problem: Problem) -> bool:
+    """Whether every leaf has its cables to and from the same switches as every other: then all links out of a leaf
+    lead to any other leaf."""
+    leaves, links = problem.numbers.leaves, problem.links
+    sides = [links.around(leaves, outward=outward) for outward in (True, False)]
+    count = len(sides[0].at) // max(1, len(leaves))
+    if not count or any(len(side.at) != count * len(leaves) for side in sides):
+        return False
+    rows = np.concatenate([side.other for side in sides]).reshape(-1, count)
+    even = all((np.bincount(side.at) == count).all() for side in sides) and bool((rows == rows[0]).all())
+    return even and {links.dpids[switch] for switch in rows[0].tolist()}.isdisjoint(leaves)
