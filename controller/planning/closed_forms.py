@@ -24,11 +24,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import rustworkx as rx
 
+from controller.planning import cables_besides
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.lanes import Lanes, find_lanes, lanes_of, parts
@@ -56,8 +57,18 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, Laid] | None:
             return None
         cut = _cut_where_it_gains(numbers, flows, lanes, float(floors[numbers.job[flows]].min()))
         name = name if cut is None else "interval-cutting"
-        laid.append(color_evenly(numbers, flows, lanes) if cut is None else cut)
-    return name, Laid(*(np.concatenate(columns) for columns in zip(*laid, strict=True)))
+        laid.append(cut or _colored(numbers, flows, lanes))
+    return name, _joined(laid)
+
+
+def _joined(laid: Iterable[Laid]) -> Laid:
+    return Laid(*(np.concatenate(columns) for columns in zip(*laid, strict=True)))
+
+
+def _colored(numbers: Numbers, flows: Ints, lanes: Lanes) -> Laid:
+    """Whole flows, also on cables besides the lanes where that leaves fewer on a link."""
+    over_all = cables_besides.whole(numbers, flows, lanes, _even) if nearly_equal(numbers.peak_bps[flows]) else None
+    return over_all or color_evenly(numbers, flows, lanes)
 
 
 def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: float) -> Laid | None:
@@ -71,8 +82,23 @@ def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: floa
     if in_turns <= floor * (1 + LEVEL_TOLERANCE):
         return None
     ends = lane_ends(degree, fit, pieces)
-    longest = max((end - start) / of for start, end, of in zip([0.0, *ends], ends, reversed(fit), strict=False))
-    return split_evenly(numbers, flows, lanes, ends) if longest < in_turns * (1 - LEVEL_TOLERANCE) else None
+    level = _longest(ends, fit)
+    if level > floor * (1 + LEVEL_TOLERANCE) and (
+        over_all := cables_besides.split(numbers, flows, lanes, demand_bps, _even)
+    ):
+        level_besides, besides, rest, colors = over_all
+        ends_of_rest = lane_ends(int(colors.max(initial=0)) + 1, fit, pieces)
+        if max(level_besides, _longest(ends_of_rest, fit)) < min(level, in_turns) * (1 - LEVEL_TOLERANCE):
+            return _joined([besides, split_evenly(numbers, rest, lanes, ends_of_rest, colors)])
+    if level >= in_turns * (1 - LEVEL_TOLERANCE):
+        return None
+    colors = _even(numbers.src[flows], numbers.dst[flows], len(flows))
+    return split_evenly(numbers, flows, lanes, ends, colors)
+
+
+def _longest(ends: Sequence[float], fit: Sequence[float]) -> float:
+    """The level of the fullest lane. ``ends``: see ``lane_ends``."""
+    return max((end - start) / of for start, end, of in zip([0.0, *ends], ends, reversed(fit), strict=False))
 
 
 def nearly_equal(peak_bps: Floats) -> float | None:
@@ -138,10 +164,9 @@ def _proper(left: Ints, right: Ints) -> Ints:
 # ---- split flows
 
 
-def split_evenly(numbers: Numbers, flows: Ints, lanes: Lanes, ends: Sequence[float]) -> Laid:
-    """Routes of flows of one demand. ``ends``: see ``lane_ends``."""
-    colors = _even(numbers.src[flows], numbers.dst[flows], len(flows))
-    pieces = _pieces(int(colors.max()) + 1, ends)
+def split_evenly(numbers: Numbers, flows: Ints, lanes: Lanes, ends: Sequence[float], colors: Ints) -> Laid:
+    """Routes of flows of one demand, of which those of a leaf have different colours. ``ends``: see ``lane_ends``."""
+    pieces = _pieces(int(colors.max(initial=-1)) + 1, ends)
     lane = np.array([lane for of in pieces for lane, _ in of], np.int64)
     share = np.array([share for of in pieces for _, share in of])
     counts = np.array([len(of) for of in pieces])

@@ -103,7 +103,7 @@ def _crossings_over_spines(problem: Problem) -> Crossings | None:
         return None
     pairs, pair = distinct(src * len(leaves) + dst)
     flows = np.bincount(pair)
-    grouped = np.split(crossing[np.argsort(pair, kind="stable")], np.cumsum(flows)[:-1])
+    grouped, ends_at = crossing[np.argsort(pair, kind="stable")], np.cumsum(flows)
     slowest = min(float(numbers.capacity_bps[side.link].min()) for side in sides)
     may_fill = flows > (first.ravel()[pairs] if numbers.peak_bps.max() <= slowest else 0)
     found = _crossings_of_leaves(problem)
@@ -119,7 +119,7 @@ def _crossings_over_spines(problem: Problem) -> Crossings | None:
             (Place(leaves[a], True, leaves[b]), Place(leaves[b], False, leaves[a])), crossed, fewer, strict=True
         ):
             if is_cut:
-                flow.append(grouped[number])
+                flow.append(grouped[ends_at[number] - flows[number] : ends_at[number]])
                 cut.append(np.full(len(flow[-1]), len(places)))
                 places.append(place)
                 links_of.append(tuple(those))

@@ -77,7 +77,7 @@ def job_loads(problem: Problem, routes: Routes) -> dict[LinkId, dict[JobId, floa
     return loads
 
 
-def links_beyond(problem: Problem, routes: Routes, level: Mapping[JobId, float]) -> set[LinkId]:
+def links_beyond(problem: Problem, routes: Routes | Laid, level: Mapping[JobId, float]) -> set[LinkId]:
     """The links whose load is beyond the level of a job on them."""
     loads, on_link = _loads(problem, *_pieces(problem, routes)[1:])
     most = np.array([level[job] for job in problem.numbers.job_ids])

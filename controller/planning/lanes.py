@@ -72,11 +72,16 @@ class Lanes:
 
     def paths(self, numbers: Numbers, flows: Ints, lanes: Ints) -> Ints:
         """The two links of each of these flows' path over its lane, shape (flows, 2)."""
+        row_out, row_in = self.rows(numbers, flows)
+        return np.stack([self.out[row_out, lanes], self.into[row_in, lanes]], axis=1)
+
+    def rows(self, numbers: Numbers, flows: Ints) -> tuple[Ints, Ints]:
+        """The places of each flow's leaves among ``senders`` and ``receivers``."""
         place_out = {leaf: row for row, leaf in enumerate(self.senders)}
         place_in = {leaf: row for row, leaf in enumerate(self.receivers)}
         row_out = np.array([place_out.get(leaf, -1) for leaf in numbers.leaves])[numbers.src[flows]]
         row_in = np.array([place_in.get(leaf, -1) for leaf in numbers.leaves])[numbers.dst[flows]]
-        return np.stack([self.out[row_out, lanes], self.into[row_in, lanes]], axis=1)
+        return row_out, row_in
 
     def _by_leaf(self, leaves: Sequence[Dpid], links: Ints) -> dict[Dpid, tuple[LinkId, ...]]:
         ids = self.links.ids

@@ -42,6 +42,8 @@ _MOST_LEVELS = 64
 _SMALL = 0.5
 """Cuts less full than this at the jobs' own bounds are left out: no share is more than twice s / t."""
 _MOST_STEPS = 64
+_MOST_TERMS = 250_000
+"""Levels x jobs x needs. A larger model takes a second and more."""
 _SECONDS = 0.2
 """Deterministic time per stage, a hundred times what it takes."""
 
@@ -55,13 +57,15 @@ class LevelVector:
     ceiling: Mapping[JobId, float]
 
 
-def level_vector(bounds: Bounds) -> LevelVector:
-    """At least as strong as ``bounds.vector``."""
+def level_vector(bounds: Bounds, limits: PlanLimits) -> LevelVector:
+    """At least as strong as ``bounds.vector``. Where the model would be too large, or when ``limits.until`` is over,
+    only the worst level may be more than that."""
     needs = contested(bounds)
     worst = least_worst(needs, bounds.worst)
     levels = _levels(bounds, needs, worst)
-    if len(bounds.job) > 1 and len(levels) > 1:
-        found = _Model(bounds, needs, levels).solve()
+    small = len(levels) * len(bounds.job) * len(needs) <= _MOST_TERMS
+    if small and len(bounds.job) > 1 and len(levels) > 1 and limits.left_s > 0:
+        found = _Model(bounds, needs, levels, limits).solve()
         if found:
             return found
     own = bounds.vector if worst <= bounds.worst else (worst, *sorted(bounds.job.values(), reverse=True)[1:])
@@ -90,8 +94,9 @@ class _Model:
     """``_above``: per job and level whether the job's level is at least that one; below the next level it may be
     anywhere."""
 
-    def __init__(self, bounds: Bounds, needs: Sequence[Need], levels: Sequence[float]) -> None:
+    def __init__(self, bounds: Bounds, needs: Sequence[Need], levels: Sequence[float], limits: PlanLimits) -> None:
         self._bounds = bounds
+        self._until = limits.until
         self._levels = levels
         self._cp = cp_model.CpModel()
         self._above = [
@@ -121,7 +126,7 @@ class _Model:
         self._cp.add(sum(terms) >= int(shares[0].sum()) - _SCALE)
 
     def solve(self) -> LevelVector | None:
-        """None when time runs out, which is not expected."""
+        """None when time runs out."""
         jobs = len(self._above)
         height = [sum(above[1:]) for above in self._above]
         found: list[float] = []
@@ -162,7 +167,7 @@ class _Model:
 
     def _minimise(self, objective: Any) -> cp_model.CpSolver | None:
         self._cp.minimize(objective)
-        solver = solver_within(PlanLimits(deterministic=True), _SECONDS)
+        solver = solver_within(PlanLimits(until=self._until), _SECONDS)
         return solver if solver.solve(self._cp) == cp_model.OPTIMAL else None
 
 
@@ -230,7 +235,8 @@ class Need:
 def contested(bounds: Bounds) -> list[Need]:
     """The needs that leave a job above its own lower bound."""
     floors = np.array(list(bounds.job.values()))
-    column = [bounds.cuts.job_ids.index(job) for job in bounds.job]
+    place = {job: column for column, job in enumerate(bounds.cuts.job_ids)}
+    column = [place[job] for job in bounds.job]
     needs = dict.fromkeys([*_fluid(bounds.cuts, column, floors), *_packed(bounds.cuts, column, floors)])
     return [need for need in needs if _required(need, floors) > 1 + _ROUNDING]
 

@@ -7,7 +7,7 @@ Routings that may become the plan are ``Draft``s. In: routes from any of the pla
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from controller.errors import SignalboxError
@@ -120,12 +120,13 @@ def answered(answer: Plan | NoPlan, where: str = "") -> Plan:
 @dataclass(frozen=True, slots=True)
 class Draft:
     """``moves``: flows whose current route stands and which are routed otherwise. ``solver``: the stage that made
-    it."""
+    it. ``laid``: the routes in numbers, where these are known."""
 
     solver: str
     routes: Routes
     job_level: Mapping[JobId, float]
     moves: int
+    laid: Laid | None = field(default=None, repr=False)
 
     @property
     def vector(self) -> tuple[float, ...]:
@@ -136,7 +137,7 @@ class Draft:
 def draft(problem: Problem, solver: str, routes: Routes | Laid) -> Draft:
     levels = job_levels(problem, routes)
     found = routes_of(problem, routes) if isinstance(routes, Laid) else routes
-    return Draft(solver, found, levels, problem.moves(found))
+    return Draft(solver, found, levels, problem.moves(found), routes if isinstance(routes, Laid) else None)
 
 
 def compare(a: Draft, b: Draft) -> int:

@@ -38,6 +38,11 @@ from controller.planning.whole_flows.search import Searched
 
 log = structlog.get_logger(__name__)
 
+_FINISH_S = 8e-6
+"""Per flow, for what follows the searches: comparing routings, the certificate, the check."""
+_GREEDY_S = 30e-6
+"""Per flow, for the greedy, on 128 spines."""
+
 
 class Fault(Exception):
     """There is no plan; the message says why."""
@@ -95,7 +100,7 @@ def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Routi
     except Fault as fault:
         return NoPlan(problem.generation, str(fault))
     solved = time.perf_counter()
-    cut_short = limits.left_s <= 0
+    cut_short = limits.left_s <= 0 or bool(limits.left_out)
     times = PlanTimes(build_ms=1000 * (built - started), solve_ms=1000 * (solved - built), check_ms=0.0)
     answer = _first_valid(problem, limits, routings, times)
     if isinstance(answer, NoPlan):
@@ -141,6 +146,7 @@ def refuse_faults(problem: Problem) -> None:
 
 def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
     """Routings within the cap on moves."""
+    limits = limits.sooner(_FINISH_S * len(problem.flows))
     cap = math.inf if limits.max_moves is None else limits.max_moves
     kept: Draft | None = None
     drafts: list[Draft] = []
@@ -155,11 +161,13 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
         aligned = aligned_cutting(problem, limits.max_moves) if kept else None
         drafts += [draft(problem, "aligned-cutting", aligned)] if aligned else []
     best = min(drafts, key=cmp_to_key(compare)) if drafts else None
-    if best is None or not levels_proven(best.vector, bounds.vector):
+    greedy_s = _GREEDY_S * len(problem.flows)
+    missed = best is None or not levels_proven(best.vector, bounds.vector)
+    if best is None or (missed and limits.allows("greedy", greedy_s)):
         drafts.append(draft(problem, "greedy", greedy.assign(problem, keep_current=False)))
     best = min(drafts, key=cmp_to_key(compare))
     found = Searched([], bounds.vector)
-    if best.moves > 0 or not _optimal(best, bounds.vector):
+    if (best.moves > 0 or not _optimal(best, bounds.vector)) and limits.allows("search", 0.0):
         found = _solved(problem, limits, bounds, drafts, kept or best)
         drafts = [*found.drafts, *drafts]
     within = [of for of in drafts if of.moves <= cap] or [_running(problem)]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, groupby, repeat
 from operator import itemgetter
@@ -225,8 +225,8 @@ class Snapshot:
 class PlanLimits:
     """``time_limit_s``: for everything that searches, all together. Searches count their own steps, so that the plan
     does not depend on the machine unless they are cut at ``until`` (``time.perf_counter``), which ``begun`` sets. With
-    ``deterministic`` nothing is cut. ``max_moves``: pinned flows that may change route, None for any number; flows
-    whose current path is lost do not count. ``ecmp_draws``: 0 leaves ECMP out."""
+    ``deterministic`` nothing is cut. ``left_out``: stages for which there was no time. ``max_moves``: pinned flows that
+    may change route, None for any number; flows whose current path is lost do not count. ``ecmp_draws``: 0 leaves ECMP out."""
 
     time_limit_s: float = 2.0
     max_moves: int | None = None
@@ -234,12 +234,24 @@ class PlanLimits:
     seed: int = 1
     deterministic: bool = False
     until: float = math.inf
+    left_out: list[str] = field(default_factory=list, compare=False)
 
     def begun(self) -> PlanLimits:
         """The same, of which the time runs from now on, unless it does already."""
         if self.deterministic or math.isfinite(self.until):
             return self
-        return replace(self, until=time.perf_counter() + self.time_limit_s)
+        return replace(self, until=time.perf_counter() + self.time_limit_s, left_out=[])
+
+    def sooner(self, seconds: float) -> PlanLimits:
+        """The same, with the end so much earlier."""
+        return replace(self, until=self.until - seconds)
+
+    def allows(self, stage: str, seconds: float) -> bool:
+        """Whether a stage that cannot be cut has time, of which it takes about so much; if not, it is ``left_out``."""
+        if self.left_s > seconds:
+            return True
+        self.left_out.append(stage)
+        return False
 
     @property
     def left_s(self) -> float:

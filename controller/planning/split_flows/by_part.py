@@ -29,6 +29,8 @@ from controller.planning.whole_flows.cpsat import Solution
 _NEAR = 0.01
 """Of a level: near enough where links differ a little, as they do by measured background, which is never the same
 twice; less than any plan is adopted for."""
+_LINE_S, _CABLE_S, _LP_S = 10e-6, 5e-6, 100e-6
+"""Per flow: for colours on the line, for each spine with cables besides, and until the first optimum is found."""
 _ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
 """Of the largest capacity of a link between switches: what the smallest may be below it."""
 
@@ -36,7 +38,7 @@ _ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
 def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence[Draft]) -> Solution | None:
     """With a cap on moves: the best routes found with at most as many. None when there were none."""
     aims = _aims(problem, bounds)
-    beyond = [links_beyond(problem, of.routes, aims) for of in drafts]
+    beyond = [links_beyond(problem, of.laid or of.routes, aims) for of in drafts]
     routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
     proven = bounds.vector
     for flows in _apart(problem):
@@ -47,7 +49,8 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence
             routes |= {flow.id: kept[0][flow.id] for flow in flows}
             continue
         free = replace(limits, max_moves=None)
-        found = _of_part(problem.with_flows(flows), free, aims, [of.routes for of in drafts])
+        part = problem if len(flows) == len(problem.flows) else problem.with_flows(flows)
+        found = _of_part(part, free, aims, drafts)
         routes |= found.routes
         proven = stronger(proven, _of_all(bounds, found.proven))
     if limits.max_moves is not None and problem.moves(routes) > limits.max_moves:
@@ -56,18 +59,21 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence
     return Solution(routes, proven)
 
 
-def _of_part(part: Problem, limits: PlanLimits, aims: Mapping[JobId, float], known: Sequence[Routes]) -> Solution:
+def _of_part(part: Problem, limits: PlanLimits, aims: Mapping[JobId, float], known: Sequence[Draft]) -> Solution:
     """The best of what is known, of the lanes with the cables besides, and, where these miss an aim, of a search."""
     bounds = level_bounds(part)
-    drafts = [_draft(part, routes) for routes in known]
+    drafts = [of if len(of.routes) == len(part.flows) else _draft(part, of.routes) for of in known]
     lanes = lanes_of(part, np.arange(len(part.flows)))
     if lanes:
-        routes = lanes_first.route(part, lanes, min(bounds.job.values())) or peeling.route(part, lanes, bounds.fluid)
+        routes = lanes_first.route(part, lanes, min(bounds.job.values()))
+        peeling_s = (_LINE_S + _CABLE_S * len(np.unique(lanes.others[0].other))) * len(part.flows)
+        if routes is None and limits.allows("peeling", peeling_s):
+            routes = peeling.route(part, lanes, bounds.fluid)
         drafts += [_draft(part, routes)] if routes else []
     best = min(drafts, key=cmp_to_key(compare))
     if not best.moves and all(level <= aims[job] * (1 + LEVEL_TOLERANCE) for job, level in best.job_level.items()):
         return Solution(best.routes, bounds.vector)
-    found = search.solve(part, limits, bounds)
+    found = search.solve(part, limits, bounds) if limits.allows("lp", _LP_S * len(part.flows)) else None
     if found is None:
         return Solution(best.routes, bounds.vector)
     best = min(best, _draft(part, found.routes), key=cmp_to_key(compare))

@@ -40,7 +40,7 @@ def solve(
     proven = bounds.vector
     most = max(flow.max_subflows for flow in problem.flows)
     for pieces in range(most, 0, -1):
-        if found and limits.left_s <= 0:
+        if not limits.allows("fewer pieces" if found else "split flows", 0.0):
             break
         fewer = with_pieces(problem, pieces)
         try:

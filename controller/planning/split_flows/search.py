@@ -204,7 +204,7 @@ class _Search:
     def _closer(self, aim: _Aim) -> _Aim | None:
         """Nearer to the levels that the cuts allow, by reserving links for the slower jobs; None when that does not
         help."""
-        levels, target = aim.fluid.levels(aim.amounts, self._bounds.job), level_vector(self._bounds)
+        levels, target = aim.fluid.levels(aim.amounts, self._bounds.job), level_vector(self._bounds, self._limits)
         if levels_proven(levels, target.levels) == len(levels):
             return None
         level = {job: min(of, levels[0]) for job, of in target.ceiling.items()}
@@ -251,7 +251,7 @@ def _placed(problem: Problem, limits: PlanLimits) -> Routes:
     bounds = level_bounds(problem)
     if max(job_levels(problem, routes).values(), default=1.0) <= bounds.worst or problem.paths.stretch:
         return routes
-    return local_search.search(problem, bounds, level_vector(bounds), routes, limits)
+    return local_search.search(problem, bounds, level_vector(bounds, limits), routes, limits)
 
 
 def _color(problem: Problem, crossing: Sequence[Flow]) -> dict[FlowId, Route | None]:

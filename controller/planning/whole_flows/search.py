@@ -41,7 +41,7 @@ class Searched(NamedTuple):
 def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kept: Draft) -> Searched:
     """``kept``: the routing that moves least. No draft has more moves than it needs, but some may have more than
     ``limits.max_moves``."""
-    target = level_vector(bounds)
+    target = level_vector(bounds, limits)
     if len(problem.flows) > MAX_FLOWS:
         return Searched([], target.levels)
     searched = _search(problem, limits, bounds, target, kept)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from controller.fabric.topology import Fabric
 from controller.planning.bounds import level_bounds
 from controller.planning.level_vector import LevelVector, Need, contested, least_worst, level_vector, stronger
-from controller.planning.problem import Flow, Problem
+from controller.planning.problem import Flow, PlanLimits, Problem
 from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine, problem_of
 from tests.support.planning.random_problems import packings, problems
 
@@ -18,7 +18,7 @@ quick = settings(max_examples=150)
 
 
 def vector_of(problem: Problem) -> LevelVector:
-    return level_vector(level_bounds(problem))
+    return level_vector(level_bounds(problem), PlanLimits())
 
 
 def fan(job: str, src: int, dst: int, hosts: Iterable[int], demand: float = 1.0) -> list[Flow]:
@@ -75,7 +75,7 @@ def test_a_flow_that_leaves_no_room_for_another_has_a_link_of_its_own() -> None:
     problem = problem_of(leaf_spine(2, 3, 7.0), flows, nic_bps=7.0)
     bounds = level_bounds(problem)
     assert bounds.worst == pytest.approx(8 / 7)
-    assert level_vector(bounds).levels == pytest.approx((9 / 7,))
+    assert level_vector(bounds, PlanLimits()).levels == pytest.approx((9 / 7,))
     assert brute_force(problem)[0] == pytest.approx((9 / 7,))
 
 

@@ -55,7 +55,7 @@ def mixed() -> Problem:
 @given(problems() | packings(), st.booleans())
 def test_levels_are_optimal_then_moves_with_and_without_known_bounds(problem: Problem, bounded: bool) -> None:
     best, fewest = brute_force(problem)
-    known = level_vector(level_bounds(problem)).levels if bounded else ()
+    known = level_vector(level_bounds(problem), PlanLimits()).levels if bounded else ()
     solution = solved(problem, known=known)
     found = levels(problem, solution.routes)
     assert not better(best, found)

@@ -35,11 +35,11 @@ quick = settings(max_examples=100)
 def searched(problem: Problem, limits: PlanLimits = LIMITS, start: Routes | None = None) -> dict[FlowId, Route]:
     bounds = level_bounds(problem)
     begin = greedy.assign(problem, keep_current=True) if start is None else start
-    return local_search.search(problem, bounds, level_vector(bounds), begin, limits)
+    return local_search.search(problem, bounds, level_vector(bounds, limits), begin, limits)
 
 
 def bound(problem: Problem) -> list[float]:
-    return list(level_vector(level_bounds(problem)).levels)
+    return list(level_vector(level_bounds(problem), PlanLimits()).levels)
 
 
 def levels(problem: Problem, routes: Routes) -> list[float]:
