@@ -2,8 +2,8 @@
 other cables of its leaves, whose spines have links to all leaves but a few.
 
 Flows are coloured as if each such spine were one more lane. The flows of its colours take its links. Few cannot,
-because an end has no link to the spine. Split ones get further colours, and all colours that are left are laid over the lanes
-(interval cutting). Whole ones take the lane where they meet the fewest flows, and make the fewest further jobs slow.
+because an end has no link to the spine. Split ones get further colours, and all colours that are left are laid over
+the lanes (interval cutting). Whole ones take the lane where they meet the fewest flows, and slow the fewest other jobs.
 
 In: a part in numbers, its lanes. Out: routes, and the level that they have; None where there is nothing to gain.
 """

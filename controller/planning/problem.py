@@ -226,7 +226,8 @@ class PlanLimits:
     """``time_limit_s``: for everything that searches, all together. Searches count their own steps, so that the plan
     does not depend on the machine unless they are cut at ``until`` (``time.perf_counter``), which ``begun`` sets. With
     ``deterministic`` nothing is cut. ``left_out``: stages for which there was no time. ``max_moves``: pinned flows that
-    may change route, None for any number; flows whose current path is lost do not count. ``ecmp_draws``: 0 leaves ECMP out."""
+    may change route, None for any number; flows whose current path is lost do not count. ``ecmp_draws``: 0 leaves ECMP
+    out."""
 
     time_limit_s: float = 2.0
     max_moves: int | None = None

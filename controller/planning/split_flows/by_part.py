@@ -50,7 +50,9 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence
             continue
         free = replace(limits, max_moves=None)
         part = problem if len(flows) == len(problem.flows) else problem.with_flows(flows)
-        found = _of_part(part, free, aims, drafts)
+        found = _of_part(part, bounds if part is problem else level_bounds(part), free, aims, drafts)
+        if part is problem and any(found.routes is of.routes for of in drafts):
+            return Solution(found.routes, stronger(proven, _of_all(bounds, found.proven)))
         routes |= found.routes
         proven = stronger(proven, _of_all(bounds, found.proven))
     if limits.max_moves is not None and problem.moves(routes) > limits.max_moves:
@@ -59,9 +61,10 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence
     return Solution(routes, proven)
 
 
-def _of_part(part: Problem, limits: PlanLimits, aims: Mapping[JobId, float], known: Sequence[Draft]) -> Solution:
+def _of_part(
+    part: Problem, bounds: Bounds, limits: PlanLimits, aims: Mapping[JobId, float], known: Sequence[Draft]
+) -> Solution:
     """The best of what is known, of the lanes with the cables besides, and, where these miss an aim, of a search."""
-    bounds = level_bounds(part)
     drafts = [of if len(of.routes) == len(part.flows) else _draft(part, of.routes) for of in known]
     lanes = lanes_of(part, np.arange(len(part.flows)))
     if lanes:

@@ -30,6 +30,8 @@ _NEAR = 0.01
 """Above the bound of the worst level."""
 _FEW = 200
 """Flows."""
+_BEGIN_S = 10e-6
+"""Per flow, until it is known which parts there are and what they miss."""
 
 
 def solve(
@@ -40,18 +42,20 @@ def solve(
     proven = bounds.vector
     most = max(flow.max_subflows for flow in problem.flows)
     for pieces in range(most, 0, -1):
-        if not limits.allows("fewer pieces" if found else "split flows", 0.0):
+        if not limits.allows("fewer pieces" if pieces < most else "split flows", _BEGIN_S * len(problem.flows)):
             break
         fewer = with_pieces(problem, pieces)
         try:
             if pieces == 1:
                 found += _whole(problem, fewer, limits, [*found, *drafts], kept)
                 break
-            exact = closed_forms.route(fewer, bounds) if found else None
+            exact = closed_forms.route(fewer, bounds) if pieces < most else None
             known = [draft(problem, *exact)] if exact else drafts
             solution = by_part.solve(fewer, limits, bounds, known)
             if solution is not None:
-                found += [draft(problem, "lp", solution.routes), *(known if exact else [])]
+                found += known if exact else []
+                if all(solution.routes is not of.routes for of in known):
+                    found.append(draft(problem, "lp", solution.routes))
                 proven = stronger(proven, solution.proven)
             if pieces == most:
                 lower = least_levels.improve(problem, limits, bounds, _best([*found, *drafts]), proven)
@@ -77,8 +81,11 @@ def _best(drafts: Sequence[Draft]) -> Draft:
 
 def with_pieces(problem: Problem, most: int) -> Problem:
     """The same problem, in which no flow may have more pieces than these."""
-    flows = tuple(flow if flow.max_subflows <= most else replace(flow, max_subflows=most) for flow in problem.flows)
-    return problem.with_flows(flows)
+    if all(flow.max_subflows <= most for flow in problem.flows):
+        return problem
+    return problem.with_flows(
+        flow if flow.max_subflows <= most else replace(flow, max_subflows=most) for flow in problem.flows
+    )
 
 
 def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Draft], kept: Draft) -> list[Draft]:
