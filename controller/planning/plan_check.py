@@ -184,14 +184,13 @@ def _levels(problem: Problem, plan: Plan, routes: Sequence[Route | None], pieces
 
 
 def _moves(problem: Problem, plan: Plan, routes: Sequence[Route | None], max_moves: int | None) -> Iterator[str]:
-    moves = 0
-    current = [flow.current for flow in problem.flows]
-    if any(route is not None for route in current):
-        gone = _off_paths(problem, _Pieces(problem, current)).tolist()
-        moves = sum(
-            before is not None and not lost and route is not None and route != before
-            for before, lost, route in zip(current, gone, routes, strict=True)
-        )
+    left = [
+        flow.current if route is not None and route != flow.current else None
+        for flow, route in zip(problem.flows, routes, strict=True)
+    ]
+    moves = len(left) - left.count(None)
+    if moves:
+        moves -= int(_off_paths(problem, _Pieces(problem, left)).sum())
     if moves != plan.moves:
         yield f"the plan moves {moves} flows, it says {plan.moves}"
     if max_moves is not None and moves > max_moves:

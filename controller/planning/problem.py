@@ -185,9 +185,9 @@ class Problem:
 
     def moves(self, routes: Routes) -> int:
         """How many flows whose current route stands these routes have otherwise."""
-        return sum(
-            flow.id in self.standing and flow.id in routes and routes[flow.id] != flow.current for flow in self.flows
-        )
+        pinned = [flow for flow in self.flows if flow.current is not None]
+        left = [flow.id for flow in pinned if routes.get(flow.id, flow.current) != flow.current]
+        return sum(flow in self.standing for flow in left)
 
     def stands(self, flow: Flow) -> bool:
         """Whether the flow is pinned, and every path it is pinned to is there."""
