@@ -12,10 +12,12 @@ between calls. If a solver fails, the running routes and those of the other plan
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cmp_to_key
 from typing import NamedTuple
@@ -88,6 +90,20 @@ class Routings(NamedTuple):
     listed: tuple[float, ...] | None = None
 
 
+@contextmanager
+def _collecting_later() -> Iterator[None]:
+    """Without garbage collections, which would look through all routes again and again while they are made, and find
+    nothing: hardly anything here is in a cycle."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@_collecting_later()
 def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Routings]) -> Plan | NoPlan:
     """``route`` makes drafts from the problem's closed-form bounds, or raises ``Fault``. The best draft that the
     checker accepts is the plan; ECMP is drawn after that, if the limits want it."""

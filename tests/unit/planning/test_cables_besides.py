@@ -1,0 +1,93 @@
+"""Closed forms over lanes and the cables besides: never fuller than over the lanes alone, on paths that are there."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.planning import closed_forms
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import job_levels
+from controller.planning.lanes import lanes_of
+from controller.planning.problem import Problem, routes_of
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, problem_of
+from tests.support.planning.split_problems import split
+
+LEAVES, SPINES = 6, 8
+Gone = Sequence[tuple[int, int]]
+gone_cables = st.lists(st.tuples(st.integers(1, LEAVES), st.integers(1, SPINES)), unique=True, max_size=4)
+
+
+def full(gone: Gone, seed: int, pieces: int = 1, each: int = SPINES) -> Problem:
+    """Every leaf sends and receives ``each`` flows, of two jobs, between random hosts."""
+    hosts = [leaf for leaf in range(1, LEAVES + 1) for _ in range(each)]
+    ends = list(hosts)
+    random.Random(seed).shuffle(ends)
+    flows = [
+        flow(f"job{n % 2}", (src, n), (dst, n), RATE) for n, (src, dst) in enumerate(zip(hosts, ends, strict=True))
+    ]
+    return problem_of(leaf_spine(LEAVES, SPINES, without=gone), split(flows, pieces))
+
+
+@settings(max_examples=60)
+@given(gone_cables, st.integers(0, 2**32), st.sampled_from([1, 2, 3]), st.sampled_from([SPINES, 2 * SPINES + 3]))
+def test_routes_go_where_cables_are_and_are_no_fuller_than_lanes_alone(
+    gone: Gone, seed: int, pieces: int, each: int
+) -> None:
+    problem = full(gone, seed, pieces, each)
+    found = closed_forms.route(problem, level_bounds(problem))
+    lanes = lanes_of(problem, problem.numbers.crossing)
+    assert lanes
+    assert found
+    routes = routes_of(problem, found[1])
+    assert routes.keys() == {flow.id for flow in problem.flows}
+    for of in problem.flows:
+        route = routes[of.id]
+        assert len(route) <= pieces
+        assert sum(share for _, share in route) == pytest.approx(1)
+        assert all(path in problem.candidates(of) for path, _ in route)
+    level = max(job_levels(problem, routes).values())
+    assert job_levels(problem, found[1]) == pytest.approx(job_levels(problem, routes))
+    alone = closed_forms.color_evenly(problem.numbers, problem.numbers.crossing, lanes)
+    assert level <= max(job_levels(problem, alone).values()) * (1 + 1e-9)
+
+
+def shifted(each: int, gone: Gone, spines: int, pieces: int = 1) -> Problem:
+    """Every leaf sends half of ``each`` flows to the next leaf and half to the one after. Job 'a': those that leave or
+    enter leaf 1."""
+    flows = [
+        flow("a" if 1 in (src, dst) else "b", (src, n), (dst, n), RATE)
+        for src in range(1, LEAVES + 1)
+        for n in range(each)
+        for dst in [(src + n % 2) % LEAVES + 1]
+    ]
+    return problem_of(leaf_spine(LEAVES, spines, without=gone), split(flows, pieces))
+
+
+def test_with_one_cable_failed_only_jobs_at_its_leaf_are_slow() -> None:
+    """Leaf 1 has seven links for eight flows out and as many in."""
+    problem = shifted(SPINES, [(1, 1)], SPINES)
+    lanes = lanes_of(problem, problem.numbers.crossing)
+    found = closed_forms.route(problem, level_bounds(problem))
+    assert lanes
+    assert found
+    assert max(job_levels(problem, found[1]).values()) == 2.0
+    slow = np.bincount(found[1].links.ravel(), minlength=len(problem.capacity_bps)) > 1
+    everywhere = closed_forms.color_evenly(problem.numbers, problem.numbers.crossing, lanes)
+    crowded = np.bincount(everywhere.links.ravel(), minlength=len(problem.capacity_bps)) > 1
+    assert slow.sum() <= 4 < crowded.sum()
+
+
+def test_two_pieces_take_more_than_the_lanes_where_cables_failed() -> None:
+    gone = [(leaf, leaf) for leaf in range(1, 5)]
+    problem = shifted(32, gone, 32, pieces=2)
+    found = closed_forms.route(problem, level_bounds(problem))
+    assert found
+    assert found[0] == "interval-cutting"
+    level = max(job_levels(problem, found[1]).values())
+    assert 32 / 31 <= level <= 31 / 28 + 1e-9 < 32 / 28
