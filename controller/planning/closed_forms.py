@@ -25,6 +25,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import rustworkx as rx
@@ -33,7 +35,7 @@ from controller.planning import cables_besides
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.lanes import Lanes, find_lanes, lanes_of, parts
-from controller.planning.numbered import Floats, Ints, Laid, Numbers
+from controller.planning.numbered import Floats, Ints, Laid, Numbers, distinct
 from controller.planning.problem import Problem
 
 _ROUNDING = 1e-9
@@ -49,9 +51,9 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, Laid] | None:
     laid = []
     name = "edge-coloring"
     alike = find_lanes(problem)
-    never_cut = alike is not None and bounds.integer <= bounds.fluid * (1 + LEVEL_TOLERANCE)
+    whole = (numbers.most == 1).all() or bounds.integer <= bounds.fluid * (1 + LEVEL_TOLERANCE)
     floors = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
-    for flows in [numbers.crossing] if never_cut else parts(numbers, numbers.crossing):
+    for flows in [numbers.crossing] if alike and whole else parts(numbers, numbers.crossing):
         lanes = alike or lanes_of(problem, flows)
         if lanes is None:
             return None
@@ -77,28 +79,22 @@ def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: floa
     if pieces == 1 or demand_bps is None:
         return None
     degree = max(int(np.bincount(of[flows]).max()) for of in (numbers.src, numbers.dst))
-    fit = [bps / demand_bps for bps in lanes.bps]
+    fit = tuple([bps / demand_bps for bps in lanes.bps])
     in_turns = -(-degree // lanes.count) / fit[min(degree, lanes.count) - 1]
     if in_turns <= floor * (1 + LEVEL_TOLERANCE):
         return None
-    ends = lane_ends(degree, fit, pieces)
-    level = _longest(ends, fit)
+    level = _cut(degree, fit, pieces).level
     if level > floor * (1 + LEVEL_TOLERANCE) and (
         over_all := cables_besides.split(numbers, flows, lanes, demand_bps, _even)
     ):
         level_besides, besides, rest, colors = over_all
-        ends_of_rest = lane_ends(int(colors.max(initial=0)) + 1, fit, pieces)
-        if max(level_besides, _longest(ends_of_rest, fit)) < min(level, in_turns) * (1 - LEVEL_TOLERANCE):
-            return _joined([besides, split_evenly(numbers, rest, lanes, ends_of_rest, colors)])
+        cut = _cut(int(colors.max(initial=0)) + 1, fit, pieces)
+        if max(level_besides, cut.level) < min(level, in_turns) * (1 - LEVEL_TOLERANCE):
+            return _joined([besides, split_evenly(numbers, rest, lanes, cut, colors)])
     if level >= in_turns * (1 - LEVEL_TOLERANCE):
         return None
     colors = _even(numbers.src[flows], numbers.dst[flows], len(flows))
-    return split_evenly(numbers, flows, lanes, ends, colors)
-
-
-def _longest(ends: Sequence[float], fit: Sequence[float]) -> float:
-    """The level of the fullest lane. ``ends``: see ``lane_ends``."""
-    return max((end - start) / of for start, end, of in zip([0.0, *ends], ends, reversed(fit), strict=False))
+    return split_evenly(numbers, flows, lanes, _cut(degree, fit, pieces), colors)
 
 
 def nearly_equal(peak_bps: Floats) -> float | None:
@@ -143,11 +139,11 @@ def proper_coloring(edges: Sequence[tuple[int, int]]) -> list[int]:
 def _copies(node: Ints, size: int) -> Ints:
     """Numbers of copies of the nodes: each copy of a node takes ``size`` of its edges, in their order."""
     order = np.argsort(node, kind="stable")
-    starts = np.searchsorted(node[order], node)
+    degree = np.bincount(node)
     rank = np.empty(len(node), np.int64)
-    rank[order] = np.arange(len(node))
-    copy = (rank - starts) // size
-    return np.unique(node * (int(copy.max(initial=0)) + 1) + copy, return_inverse=True)[1]
+    rank[order] = np.arange(len(node)) - np.repeat(np.cumsum(degree) - degree, degree)
+    copy = rank // size
+    return distinct(node * (int(copy.max(initial=0)) + 1) + copy)[1]
 
 
 def _proper(left: Ints, right: Ints) -> Ints:
@@ -164,17 +160,34 @@ def _proper(left: Ints, right: Ints) -> Ints:
 # ---- split flows
 
 
-def split_evenly(numbers: Numbers, flows: Ints, lanes: Lanes, ends: Sequence[float], colors: Ints) -> Laid:
-    """Routes of flows of one demand, of which those of a leaf have different colours. ``ends``: see ``lane_ends``."""
-    pieces = _pieces(int(colors.max(initial=-1)) + 1, ends)
-    lane = np.array([lane for of in pieces for lane, _ in of], np.int64)
-    share = np.array([share for of in pieces for _, share in of])
-    counts = np.array([len(of) for of in pieces])
-    times = counts[colors]
-    row = np.repeat(np.arange(len(flows)), times)
-    piece = np.arange(len(row)) + np.repeat((np.cumsum(counts) - counts)[colors] - np.cumsum(times) + times, times)
-    at = flows[row]
-    return Laid(at, lanes.paths(numbers, at, lanes.count - 1 - lane[piece]), share[piece])
+class Cut(NamedTuple):
+    """A line of colours cut into lanes. ``level``: of the fullest lane. ``pieces``: how many each colour has; ``lane``,
+    ``share``: of all pieces, colour by colour."""
+
+    level: float
+    pieces: Ints
+    lane: Ints
+    share: Floats
+
+
+@lru_cache(maxsize=64)
+def _cut(colors: int, fit: tuple[float, ...], max_subflows: int) -> Cut:
+    """See ``lane_ends``. Parts of one fabric often need the same."""
+    ends = lane_ends(colors, fit, max_subflows)
+    level = max((end - start) / of for start, end, of in zip([0.0, *ends], ends, reversed(fit), strict=False))
+    pieces = _pieces(colors, ends)
+    lane = np.array([len(fit) - 1 - lane for of in pieces for lane, _ in of], np.int64)
+    share = np.array([share for of in pieces for _, share in of], np.float64)
+    return Cut(level, np.array([len(of) for of in pieces], np.int64), lane, share)
+
+
+def split_evenly(numbers: Numbers, flows: Ints, lanes: Lanes, cut: Cut, colors: Ints) -> Laid:
+    """Routes of flows of one demand, of which those of a leaf have different colours."""
+    times = cut.pieces[colors]
+    at = np.repeat(flows, times)
+    first = (np.cumsum(cut.pieces) - cut.pieces)[colors]
+    piece = np.arange(len(at)) + np.repeat(first - np.cumsum(times) + times, times)
+    return Laid(at, lanes.paths(numbers, at, cut.lane[piece]), cut.share[piece])
 
 
 def lane_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[float]:

@@ -77,6 +77,8 @@ class Lanes:
 
     def rows(self, numbers: Numbers, flows: Ints) -> tuple[Ints, Ints]:
         """The places of each flow's leaves among ``senders`` and ``receivers``."""
+        if self.senders == self.receivers == numbers.leaves:
+            return numbers.src[flows], numbers.dst[flows]
         place_out = {leaf: row for row, leaf in enumerate(self.senders)}
         place_in = {leaf: row for row, leaf in enumerate(self.receivers)}
         row_out = np.array([place_out.get(leaf, -1) for leaf in numbers.leaves])[numbers.src[flows]]

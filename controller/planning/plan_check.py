@@ -59,19 +59,37 @@ def _routing(problem: Problem, plan: Plan, routes: Sequence[Route | None], piece
     if len(unrouted) < len(plan.unrouted):
         yield "a flow is listed as unrouted twice"
     off = _off_paths(problem, pieces)
-    for flow, route, strays in zip(problem.flows, routes, off.tolist(), strict=True):
+    amiss = off | _wrong_shares(problem, routes, pieces)
+    if unrouted or None in routes:
+        listed = [flow.id in unrouted for flow in problem.flows]
+        amiss |= np.array([route is None for route in routes], bool) | np.array(listed, bool)
+    for number in np.flatnonzero(amiss).tolist():
+        flow, route = problem.flows[number], routes[number]
         if route is None:
             reason = _unrouted_fault(problem, flow, flow.id in unrouted)
-        elif unrouted and flow.id in unrouted:
+        elif flow.id in unrouted:
             reason = "is both routed and listed as unrouted"
-        elif len(route) == 1 and route[0].share == 1:
-            reason = ""
         else:
-            reason = _pieces_fault(flow, route)
-        if strays and not reason:
-            reason = _path_fault(flow)
+            reason = _pieces_fault(flow, route) or _path_fault(flow)
         if reason:
             yield f"{flow.id.src_ip} > {flow.id.dst_ip}: {reason}"
+
+
+def _wrong_shares(problem: Problem, routes: Sequence[Route | None], pieces: _Pieces) -> NDArray[np.bool_]:
+    """Per flow whether it has too many pieces, or none, two on one path, or wrong shares."""
+    flows = len(routes)
+    counts = np.bincount(pieces.flow, minlength=flows)
+    total = np.bincount(pieces.flow, pieces.share, flows)
+    wrong = (counts < 1) | (counts > problem.numbers.most) | (np.abs(total - 1) > _ROUNDING)
+    wrong[pieces.flow[pieces.share <= 0]] = True
+    several = [routes[number] or () for number in np.flatnonzero(counts > 1).tolist()]
+    shared = [
+        route[0].path == route[1].path if len(route) == 2 else len({path for path, _ in route}) < len(route)
+        for route in several
+    ]
+    wrong[counts > 1] |= np.array(shared, bool)
+    found: NDArray[np.bool_] = wrong & np.array([route is not None for route in routes], bool)
+    return found
 
 
 def _unrouted_fault(problem: Problem, flow: Flow, listed: bool) -> str:
