@@ -1,0 +1,36 @@
+"""The greedy that planning at scale is compared with, and the cases."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from benchmarks.plan_scale import CASES, published_greedy
+from benchmarks.random_flows import random_flows
+from controller.fabric.shortest_paths import CandidatePaths
+from controller.planning.problem import Flows, Snapshot, capacities
+from controller.scenarios.fabrics import leaf_spine, without_random_links
+from controller.scenarios.generator import jobs_of
+
+
+@pytest.mark.parametrize("cables", [0, 3])
+def test_the_greedy_takes_paths_that_are_there_and_at_most_twice_the_least_load(cables: int) -> None:
+    fabric = leaf_spine(8, 4, 8, 1e9, 1e9)
+    jobs = jobs_of(random_flows(fabric, 64, 2, seed=1), fabric)
+    fabric = without_random_links(fabric, cables, 1) if cables else fabric
+    flows = Flows()({job.id: job for job in jobs}, fabric.hosts)
+    snapshot = Snapshot(1, capacities(fabric.links, fabric.hosts, {}), CandidatePaths(fabric, 64), flows, {})
+    routes = published_greedy(snapshot)
+    problem = snapshot.problem
+    assert routes.keys() == {flow.id for flow in problem.flows}
+    assert all(routes[flow.id] in problem.candidates(flow) for flow in problem.flows)
+    taken = Counter(link for path in routes.values() for link in path)
+    ends = [Counter(of) for of in zip(*((f.src_leaf, f.dst_leaf) for f in problem.flows), strict=True)]
+    most = max(max(of.values()) for of in ends)
+    assert max(taken.values()) <= 2 * -(-most // (4 - min(cables, 2)))
+
+
+def test_cases_have_names_of_their_own_and_a_target_each() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert all((case.times_greedy is None) != (case.times_limit is None) for case in CASES)
