@@ -100,11 +100,10 @@ class Cuts:
         self._cells = max(1, len(numbers.cell_job))
         self._job_of_cell = numbers.cell_job
         self.crossings = crossings(problem)
-        _, links_of, flows, cut, self.routable = self.crossings
-        number = problem.links.number
+        _, links_of, flows, cut, self.routable, of_links = self.crossings
         self.links = np.array([len(links) for links in links_of], np.int64)
         of_cut = np.repeat(np.arange(len(links_of)), self.links)
-        bps = numbers.capacity_bps[np.array([number[link] for links in links_of for link in links], np.int64)]
+        bps = numbers.capacity_bps[of_links]
         bps = bps[np.lexsort((bps, of_cut))]
         self._total = np.bincount(of_cut, bps, len(links_of))
         ends = np.cumsum(self.links)

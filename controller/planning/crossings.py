@@ -29,13 +29,14 @@ class Place(NamedTuple):
 
 class Crossings(NamedTuple):
     """Place and links of each cut; (flow, cut), both by number, for every flow that crosses it; the flows with a
-    path."""
+    path. ``numbers``: of the links of all cuts, one cut after the other, in any order for each."""
 
     places: Sequence[Place]
     links: Sequence[Sequence[LinkId]]
     flow: Ints
     cut: Ints
     routable: Ints
+    numbers: Ints
 
 
 def crossings(problem: Problem) -> Crossings:
@@ -84,7 +85,13 @@ def _crossings_of_pairs(problem: Problem) -> Crossings:
     flows = np.repeat(np.arange(len(of_flow)), np.array([len(cuts) for cuts in of_flow], np.int64))
     routable = [index for index, flow in enumerate(problem.flows) if of_flow[index] or flow.src_leaf == flow.dst_leaf]
     cut_of = np.array([number for cuts in of_flow for number in cuts], np.int64)
-    return Crossings(list(number_of), links_of, flows, cut_of, np.array(routable, np.int64))
+    of_links = _numbers(problem, links_of)
+    return Crossings(list(number_of), links_of, flows, cut_of, np.array(routable, np.int64), of_links)
+
+
+def _numbers(problem: Problem, links_of: Iterable[Sequence[LinkId]]) -> Ints:
+    number = problem.links.number
+    return np.array([number[link] for links in links_of for link in links], np.int64)
 
 
 def _crossings_over_spines(problem: Problem) -> Crossings | None:
@@ -123,7 +130,8 @@ def _crossings_over_spines(problem: Problem) -> Crossings | None:
                 cut.append(np.full(len(flow[-1]), len(places)))
                 places.append(place)
                 links_of.append(tuple(those))
-    return Crossings(places, links_of, np.concatenate(flow), np.concatenate(cut), found.routable)
+    of_links = np.concatenate([found.numbers, _numbers(problem, links_of[len(found.links) :])])
+    return Crossings(places, links_of, np.concatenate(flow), np.concatenate(cut), found.routable, of_links)
 
 
 def _crossings_of_leaves(problem: Problem) -> Crossings:
@@ -135,12 +143,15 @@ def _crossings_of_leaves(problem: Problem) -> Crossings:
     cut = np.stack([numbers.src[crossing], len(leaves) + numbers.dst[crossing]], axis=1).ravel()
     used, cut = distinct(cut)
     places, links_of = [places[index] for index in used], [links_of[index] for index in used]
-    return Crossings(places, links_of, np.repeat(crossing, 2), cut, np.arange(len(numbers.src)))
+    out, into = (problem.links.around(leaves, outward=outward) for outward in (True, False))
+    crossed = np.isin(np.concatenate([out.at, len(leaves) + into.at]), used)
+    of_links = np.concatenate([out.link, into.link])[crossed]
+    return Crossings(places, links_of, np.repeat(crossing, 2), cut, np.arange(len(numbers.src)), of_links)
 
 
 def _crossings_of_pods(problem: Problem, tiers: Tiers) -> Crossings:
     """Cuts of leaves, and of leaves of one pod together."""
-    places, links_of, flows, cut, routable = _crossings_of_leaves(problem)
+    places, links_of, flows, cut, routable, of_links = _crossings_of_leaves(problem)
     added = list(pod_cuts(problem, tiers))
     crossing = [flow for of in added for flow in of.flows]
     number = [len(places) + index for index, of in enumerate(added) for _ in of.flows]
@@ -150,6 +161,7 @@ def _crossings_of_pods(problem: Problem, tiers: Tiers) -> Crossings:
         np.concatenate([flows, np.array(crossing, np.int64)]),
         np.concatenate([cut, np.array(number, np.int64)]),
         routable,
+        np.concatenate([of_links, _numbers(problem, [of.links for of in added])]),
     )
 
 

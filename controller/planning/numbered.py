@@ -44,6 +44,7 @@ class Links:
         self.tail: Ints = _ints(map(self.switch.__getitem__, tails), len(tails))
         self.head: Ints = _ints(map(self.switch.__getitem__, far_end.values()), len(tails))
         self._far_end = far_end
+        self._around: dict[tuple[tuple[Dpid, ...], bool], Around] = {}
 
     @cached_property
     def ids(self) -> Sequence[LinkId]:
@@ -58,6 +59,12 @@ class Links:
     def around(self, leaves: Sequence[Dpid], *, outward: bool) -> Around:
         """The links out of these switches, or those into them: by switch, then by the switch at the other end, the
         fastest of several first, then by port."""
+        found = self._around.get((tuple(leaves), outward))
+        if found is None:
+            found = self._around[tuple(leaves), outward] = self._find_around(leaves, outward)
+        return found
+
+    def _find_around(self, leaves: Sequence[Dpid], outward: bool) -> Around:
         here, there = (self.tail, self.head) if outward else (self.head, self.tail)
         place = np.full(len(self.switch), -1)
         for number, leaf in enumerate(leaves):

@@ -21,7 +21,7 @@ _SAME_LEVEL = 1e-4
 
 def check(problem: Problem, plan: Plan, max_moves: int | None = None) -> tuple[str, ...]:
     """The plan's violations. Load and level are defined in docs/explanation/planning.md."""
-    if not min(problem.capacity_bps.values(), default=1.0) > 0:
+    if not (problem.links.capacity_bps > 0).all():
         return ("a link has no capacity",)
     routes = [plan.routes.get(flow.id) for flow in problem.flows]
     pieces = _Pieces(problem, routes)
@@ -191,8 +191,7 @@ def _levels(problem: Problem, plan: Plan, routes: Sequence[Route | None], pieces
     pairs, pair = np.unique(keys // cells * count + numbers.cell_job[keys % cells], return_inverse=True)
     peaks_bps = np.zeros(len(pairs))
     np.maximum.at(peaks_bps, pair, bps)
-    capacity_bps = np.fromiter(problem.capacity_bps.values(), np.float64, len(problem.capacity_bps))
-    loads = np.bincount(pairs // count, peaks_bps, len(capacity_bps)) / capacity_bps
+    loads = np.bincount(pairs // count, peaks_bps, len(numbers.capacity_bps)) / numbers.capacity_bps
     levels = np.ones(count)
     there = peaks_bps > 0
     np.maximum.at(levels, pairs[there] % count, loads[pairs[there] // count])

@@ -13,7 +13,6 @@ between calls. If a solver fails, the running routes and those of the other plan
 from __future__ import annotations
 
 import gc
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -149,7 +148,7 @@ def refuse_faults(problem: Problem) -> None:
         raise Fault("a flow is in the problem twice")
     try:
         numbers = problem.numbers
-        without = [*itertools.compress(problem.capacity_bps, numbers.capacity_bps <= 0)]
+        without = [problem.links.ids[link] for link in np.flatnonzero(~(numbers.capacity_bps > 0)).tolist()]
     except KeyError as unknown:
         without = [unknown.args[0]]
     if without:

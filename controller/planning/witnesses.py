@@ -115,7 +115,7 @@ class Witnesses:
         routed = [flow.id for flow in self._problem.flows if flow.id in self._plan.routes]
         number = {flow: index for index, flow in enumerate(routed)}
         link_number = {link: index for index, link in enumerate(self._problem.paths.far_end)}
-        _, links_of, flows, cuts, _ = level_bounds(self._problem).cuts.crossings
+        _, links_of, flows, cuts, _, _ = level_bounds(self._problem).cuts.crossings
         order = np.argsort(cuts, kind="stable")
         starts = np.searchsorted(cuts[order], np.arange(len(links_of) + 1))
         for cut, links in enumerate(links_of):
