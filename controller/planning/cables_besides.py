@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,8 @@ from controller.planning.lanes import Lanes
 from controller.planning.numbered import Bools, Floats, Ints, Laid, Numbers
 
 _EQUAL = 1e-9
+_SHIFTS = 16
+"""Ways to give spines to colours that are tried."""
 
 Coloring = Callable[[Ints, Ints, int], Ints]
 """Of edges, by their ends on both sides, with so many colours at the most; balanced."""
@@ -84,14 +87,33 @@ def split(
     count = int(colors.max()) + 1
     each = max(1, count // (lanes.count + besides.count))
     taken = min(count, each * besides.count)
-    spine = np.where(colors < taken, colors % besides.count, -1)
-    found = _placed(numbers, flows, lanes, besides, spine)
-    late = (spine >= 0) & ~found.on
+    late, found = _fewest_late(numbers, flows, lanes, besides, np.where(colors < taken, colors, -1))
     further = coloring(numbers.src[flows[late]], numbers.dst[flows[late]], max(1, int(late.sum())))
     colors = colors - taken
     colors[late] = count - taken + further
     over = Laid(flows[found.on], found.links, np.ones(len(found.links)))
     return each * demand_bps / besides.bps, over, flows[~found.on], colors[~found.on]
+
+
+def _fewest_late(numbers: Numbers, flows: Ints, lanes: Lanes, besides: Besides, colors: Ints) -> tuple[Bools, _Placed]:
+    """Which of the flows with a colour (of at least 0) cannot take its spine, and where the others are. Of a few ways
+    to give spines to colours that after which the fewest such flows share a leaf: so many further colours they need."""
+
+    def shifted(by: int) -> tuple[int, Bools, _Placed]:
+        placed = _placed(numbers, flows, lanes, besides, np.where(colors < 0, -1, (colors + by) % besides.count))
+        late = (colors >= 0) & ~placed.on
+        return (
+            max(int(np.bincount(of[flows[late]], minlength=1).max()) for of in (numbers.src, numbers.dst)),
+            late,
+            placed,
+        )
+
+    best = shifted(0)
+    for by in range(1, min(_SHIFTS, besides.count)):
+        if best[0] <= 1:
+            break
+        best = min(best, shifted(by), key=itemgetter(0))
+    return best[1:]
 
 
 def whole(numbers: Numbers, flows: Ints, lanes: Lanes, coloring: Coloring) -> Laid | None:
