@@ -32,6 +32,8 @@ def improve(problem: Problem, limits: PlanLimits, best: Draft, proven: Sequence[
     where ``best`` has reached the first, no number of pieces is in the way."""
     if best.vector[0] <= proven[0] * (1 + _REACHED):
         return None
+    if len(problem.numbers.crossing) > _MOST_COLUMNS:
+        return None
     flows = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf and problem.reachable(flow)]
     columns = [(place, path) for place, flow in enumerate(flows) for path in problem.candidates(flow)]
     if not columns or len(columns) > _MOST_COLUMNS:

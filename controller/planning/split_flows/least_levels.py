@@ -21,6 +21,7 @@ from controller.fabric.topology import LinkId
 from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference
+from controller.planning.numbered import Numbers
 from controller.planning.plan import Draft, levels_proven
 from controller.planning.problem import Floats, PlanLimits, Problem, Routes
 from controller.planning.split_flows.commodities import Commodities
@@ -41,7 +42,7 @@ def improve(
     worst level is far from its bound, the number of pieces is in the way."""
     if len(best.vector) < 2 or levels_proven(best.vector, proven) == len(best.vector):
         return None
-    if best.vector[0] > proven[0] * (1 + _NEAR):
+    if best.vector[0] > proven[0] * (1 + _NEAR) or _fewest_columns(problem.numbers) > _MOST_COLUMNS:
         return None
     of = Commodities(problem, apart=True)
     if of.size() > _MOST_COLUMNS:
@@ -61,6 +62,12 @@ def improve(
         return None
     room = np.maximum(room, fluid.link_loads(spread.amounts))
     return Divider(problem, fluid.of, best.routes, limits).divide(spread.amounts, room)
+
+
+def _fewest_columns(numbers: Numbers) -> int:
+    """There is a class of flows for each job and pair of leaves at the least, and a column for each class."""
+    flows, leaves = numbers.crossing, len(numbers.leaves)
+    return len(np.unique((numbers.job[flows] * leaves + numbers.src[flows]) * leaves + numbers.dst[flows]))
 
 
 class _Step(NamedTuple):
