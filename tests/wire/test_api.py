@@ -136,8 +136,8 @@ def test_reported_connections_come_back_with_the_routes(api: Running, client: Cl
     client.report_connections("ring", H1, [Connected(H1, 40000, H2, 50000)])
     flow = FlowId(H1, H2, "ring")
     api.control.set_route(flow, VIA_SPINE)
-    route = next(route for route in next(client.watch_routes("ring")).routes if route.src == H1)
-    (subflow,) = route.subflows
+    routes = (route for message in client.watch_routes("ring") for route in message.routes)
+    (subflow,) = next(route for route in routes if route.pinned).subflows
     assert [(c.src, c.src_port, c.dst, c.dst_port) for c in subflow.connections] == [(H1, 40000, H2, 50000)]
 
 

@@ -160,6 +160,7 @@ class ControlStandIn:
             routes=routes,
             dividing=job.dividing,
             routes_generation=self.routes_generation,
+            routes_known=self.routes_generation > 0,
         )
 
     def publish(self) -> None:
