@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,7 @@ from controller.api.client import Client
 from controller.config import Strategy
 from controller.errors import AlreadyExists, Conflict, InvalidInput
 from controller.jobs.spec import JobSpec
+from controller.planning.verify import verify
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
@@ -65,6 +67,15 @@ def test_the_first_packet_to_a_host_that_nobody_knew_arrives(fabric: Fabric) -> 
     unknown = {address(lab, f"h{leaf}_2") for leaf in (1, 2, 3)}
     assert not unknown & {host.ip for host in client.get_fabric().hosts}
     assert_pings(lab, "h3_2", "h1_2", count=1)
+
+
+def test_the_routes_in_force_come_with_their_proof(fabric: Fabric) -> None:
+    """The paths are those that ``WatchRoutes`` gives."""
+    _, _, client = fabric
+    proof = json.loads(client.get_plan_proof().document)
+    assert verify(proof) == ("worst level 1, none is below 1; 1 of 1 proven", 0)
+    spines = {flow["from"]: proof["links"][flow["route"][0][1][1]][1] for flow in proof["flows"]}
+    assert spines == spine_of(client, "ring")
 
 
 def test_a_killed_controller_costs_no_rule_and_no_packet(fabric: Fabric, tmp_path: Path) -> None:
