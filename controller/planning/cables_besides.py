@@ -10,7 +10,7 @@ In: a part in numbers, its lanes. Out: routes, and the level that they have; Non
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
@@ -76,23 +76,32 @@ def _placed(numbers: Numbers, flows: Ints, lanes: Lanes, besides: Besides, spine
     return _Placed(on, links[on])
 
 
-def split(
-    numbers: Numbers, flows: Ints, lanes: Lanes, demand_bps: float, coloring: Coloring
-) -> tuple[float, Laid, Ints, Ints] | None:
-    """(level of the spines besides, routes over them, the other flows, their colours): these are left to the lanes."""
+class Divided(NamedTuple):
+    """``level``: of the spines besides; ``over``: routes over them; ``rest``, ``colors``: the flows that are left to
+    the lanes."""
+
+    level: float
+    over: Laid
+    rest: Ints
+    colors: Ints
+
+
+def split(numbers: Numbers, flows: Ints, lanes: Lanes, demand_bps: float, coloring: Coloring) -> Iterator[Divided]:
+    """As many colours on each spine besides as on a lane, on average: rounded down, then up."""
     besides = find_besides(lanes)
     if besides is None:
-        return None
+        return
     colors = coloring(numbers.src[flows], numbers.dst[flows], len(flows))
     count = int(colors.max()) + 1
-    each = max(1, count // (lanes.count + besides.count))
-    taken = min(count, each * besides.count)
-    late, found = _fewest_late(numbers, flows, lanes, besides, np.where(colors < taken, colors, -1))
-    further = coloring(numbers.src[flows[late]], numbers.dst[flows[late]], max(1, int(late.sum())))
-    colors = colors - taken
-    colors[late] = count - taken + further
-    over = Laid(flows[found.on], found.links, np.ones(len(found.links)))
-    return each * demand_bps / besides.bps, over, flows[~found.on], colors[~found.on]
+    least, rest = divmod(count, lanes.count + besides.count)
+    for each in range(max(1, least), least + 1 + (rest > 0)):
+        taken = min(count, each * besides.count)
+        late, found = _fewest_late(numbers, flows, lanes, besides, np.where(colors < taken, colors, -1))
+        further = coloring(numbers.src[flows[late]], numbers.dst[flows[late]], max(1, int(late.sum())))
+        left = colors - taken
+        left[late] = count - taken + further
+        over = Laid(flows[found.on], found.links, np.ones(len(found.links)))
+        yield Divided(each * demand_bps / besides.bps, over, flows[~found.on], left[~found.on])
 
 
 def _fewest_late(numbers: Numbers, flows: Ints, lanes: Lanes, besides: Besides, colors: Ints) -> tuple[Bools, _Placed]:

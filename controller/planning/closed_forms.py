@@ -84,13 +84,15 @@ def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: floa
     if in_turns <= floor * (1 + LEVEL_TOLERANCE):
         return None
     level = _cut(degree, fit, pieces).level
-    if level > floor * (1 + LEVEL_TOLERANCE) and (
-        over_all := cables_besides.split(numbers, flows, lanes, demand_bps, _even)
-    ):
-        level_besides, besides, rest, colors = over_all
-        cut = _cut(int(colors.max(initial=0)) + 1, fit, pieces)
-        if max(level_besides, cut.level) < min(level, in_turns) * (1 - LEVEL_TOLERANCE):
-            return _joined([besides, split_evenly(numbers, rest, lanes, cut, colors)])
+    if level > floor * (1 + LEVEL_TOLERANCE):
+        ways = [
+            (divided, _cut(int(divided.colors.max(initial=0)) + 1, fit, pieces))
+            for divided in cables_besides.split(numbers, flows, lanes, demand_bps, _even)
+        ]
+        least, way = min(((max(one.level for one in way), n) for n, way in enumerate(ways)), default=(math.inf, 0))
+        if least < min(level, in_turns) * (1 - LEVEL_TOLERANCE):
+            divided, cut = ways[way]
+            return _joined([divided.over, split_evenly(numbers, divided.rest, lanes, cut, divided.colors)])
     if level >= in_turns * (1 - LEVEL_TOLERANCE):
         return None
     colors = _even(numbers.src[flows], numbers.dst[flows], len(flows))

@@ -81,7 +81,8 @@ def _wrong_shares(problem: Problem, routes: Sequence[Route | None], pieces: _Pie
     counts = np.bincount(pieces.flow, minlength=flows)
     total = np.bincount(pieces.flow, pieces.share, flows)
     wrong = (counts < 1) | (counts > problem.numbers.most) | (np.abs(total - 1) > _ROUNDING)
-    wrong[pieces.flow[pieces.share <= 0]] = True
+    wrong |= np.isnan(total)
+    wrong[pieces.flow[~(pieces.share > 0)]] = True
     several = [routes[number] or () for number in np.flatnonzero(counts > 1).tolist()]
     shared = [
         route[0].path == route[1].path if len(route) == 2 else len({path for path, _ in route}) < len(route)
@@ -101,13 +102,12 @@ def _unrouted_fault(problem: Problem, flow: Flow, listed: bool) -> str:
 def _pieces_fault(flow: Flow, route: Route) -> str:
     if not 1 <= len(route) <= flow.max_subflows:
         return f"has {len(route)} subflows, its job allows {flow.max_subflows}"
+    if not all(share > 0 for _, share in route):
+        return "a subflow has no share"
     if abs(sum([share for _, share in route]) - 1) > _ROUNDING:
         return "the shares of its subflows do not add up to 1"
-    if len(route) > 1:
-        if len({path for path, _ in route}) < len(route):
-            return "two of its subflows share a path"
-        if not all(share > 0 for _, share in route):
-            return "a subflow has no share"
+    if len({path for path, _ in route}) < len(route):
+        return "two of its subflows share a path"
     return ""
 
 

@@ -130,8 +130,8 @@ class _Search:
         """See ``relieve``. A link may be as full as the levels of its jobs allow, or as it has to be."""
         levels = job_levels(self._problem, aim)
         fluid = Fluid(self._problem, self._before, levels)
-        amounts = fluid.of.amounts(aim)
         allowed = np.minimum(fluid.of.least_level(), max(levels.values())) * fluid.of.capacity
+        amounts = fluid.of.amounts(aim)  # after ``least_level``, which may open columns
         room = np.maximum(allowed, fluid.link_loads(amounts))
         return self._within_cap(_Aim(fluid, room, amounts), self._max_moves or 0)
 

@@ -91,3 +91,12 @@ def test_two_pieces_take_more_than_the_lanes_where_cables_failed() -> None:
     assert found[0] == "interval-cutting"
     level = max(job_levels(problem, found[1]).values())
     assert 32 / 31 <= level <= 31 / 28 + 1e-9 < 32 / 28
+
+
+def test_spines_besides_take_one_flow_more_each_where_that_is_less_than_the_lanes_have() -> None:
+    """Eleven flows per leaf, eight spines: four have all cables. One flow on each spine besides leaves seven for four
+    lanes and some to those without a cable: 2.5. Two leave three and more: 2."""
+    problem = shifted(11, [(leaf, leaf) for leaf in range(1, 5)], SPINES, pieces=2)
+    found = closed_forms.route(problem, level_bounds(problem))
+    assert found
+    assert max(job_levels(problem, found[1]).values()) == pytest.approx(2.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -114,6 +115,8 @@ def test_subflows_are_at_most_as_many_as_allowed_on_paths_of_their_own_with_shar
         ([(0, 0.5), (0, 0.5)], "share a path"),
         ([(0, 1.0), (1, 0.0)], "has no share"),
         ([(0, 1.5), (1, -0.5)], "has no share"),
+        ([(0, math.nan)], "has no share"),
+        ([(0, math.nan), (1, 1.0)], "has no share"),
     ):
         (violation,) = split_plan(*pieces)
         assert words in violation

@@ -17,7 +17,7 @@ from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
 from controller.planning.target import outlook, plan_towards, same_inputs, solved
 from controller.status import Status
-from tests.support.planning.fabrics import better, fabric_of, flow, leaf_spine, pinned, problem_of
+from tests.support.planning.fabrics import RATE, better, fabric_of, flow, leaf_spine, pinned, problem_of, three_tiers
 from tests.support.planning.random_problems import problems as whole_problems
 from tests.support.planning.split_problems import leaf_spines
 from tests.support.planning.split_problems import problems as split_problems
@@ -136,3 +136,21 @@ def test_a_target_is_for_one_problem() -> None:
     assert not same_inputs(problem, replace(problem, capacity_bps=slower))
     link = next(iter(problem.paths.far_end))
     assert not same_inputs(problem, replace(problem, paths=problem.paths.without(frozenset([link]))))
+
+
+@pytest.mark.parametrize("cap", [1, 2])
+def test_flows_that_may_be_split_are_relieved_on_three_tiers(cap: int) -> None:
+    """A column for every candidate is made while the search looks what a link may carry."""
+    flows = [
+        replace(flow(f"job{(src + dst) % 3}", (src, dst), (dst, 100 + src), RATE), max_subflows=2)
+        for src in range(1, 5)
+        for dst in range(1, 5)
+        if src != dst
+    ]
+    problem = problem_of(three_tiers(2, 2, (2, 2)), flows)
+    problem = pinned(problem, {of.id: whole(problem.candidates(of)[0]) for of in problem.flows})
+    before = vector(problem, {of.id: of.current for of in problem.flows if of.current})
+    answer, _ = plan_towards(problem, replace(LIMITS, max_moves=cap), None)
+    assert isinstance(answer, Plan)
+    assert not worse(answer.sorted_levels, before)
+    assert check(problem, answer, cap) == ()
