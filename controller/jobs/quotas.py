@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from controller.errors import Exhausted
 from controller.jobs.collectives import link_count
 from controller.jobs.messages import NO_QUOTA, Quota
-from controller.jobs.spec import MAX_VIRTUAL_LINKS, JobSpec
+from controller.jobs.spec import MAX_VIRTUAL_LINKS, JobId, JobSpec
 from controller.jobs.watched_job import learning_rules
 
 if TYPE_CHECKING:
@@ -58,25 +58,28 @@ def refuse_too_many_links(limit: int, have: int, spec: JobSpec, held: Job | None
     more = size(spec, links)
     if links > MAX_VIRTUAL_LINKS or (held and more <= had):  # no spec may have more than the former
         return
-    others = have - had
-    if others + more > limit:
-        named = f" and names as much as {more - links} more take" if more > links else ""
-        raise Exhausted(
-            f"job '{spec.job_id}' makes {links} virtual links{named}; the other jobs have {others}, and at most "
-            f"{limit} are allowed (jobs.max_virtual_links)",
-            about=limit_reached("jobs.max_virtual_links", limit, others, more),
-        )
+    if have - had + more > limit:
+        raise _too_large(JobId(spec.job_id), f"makes {links} virtual links", links, more, have - had, limit)
 
 
 def refuse_too_large(limit: int, have: int, job: Job, held: Job) -> None:
-    """``have``: of all jobs, as ``size`` counts. ``job``: the same as ``held``, with other connections."""
-    more, had = size(job.spec, links_of(job)), size(held.spec, links_of(held))
+    """``have``: of all jobs, as ``size`` counts. ``job``: the same as ``held``, with another spec or connections."""
+    links, had = links_of(job), size(held.spec, links_of(held))
+    more = size(job.spec, links)
     if more > had and have - had + more > limit:
-        raise Exhausted(
-            f"job '{job.id}' has {links_of(job)} connections, which count as virtual links; the "
-            f"other jobs have {have - had}, and at most {limit} are allowed (jobs.max_virtual_links)",
-            about=limit_reached("jobs.max_virtual_links", limit, have - had, more),
+        raise _too_large(
+            job.id, f"has {links} connections (each counts as a virtual link)", links, more, have - had, limit
         )
+
+
+def _too_large(job_id: JobId, has: str, links: int, more: int, others: int, limit: int) -> Exhausted:
+    """``more``: with what its names take."""
+    named = f" and names as much as {more - links} more take" if more > links else ""
+    return Exhausted(
+        f"job '{job_id}' {has}{named}; the other jobs have {others}, and at most {limit} are allowed "
+        "(jobs.max_virtual_links)",
+        about=limit_reached("jobs.max_virtual_links", limit, others, more),
+    )
 
 
 def links_of(job: Job) -> int:

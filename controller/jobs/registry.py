@@ -126,15 +126,14 @@ class JobRegistry:
         self.jobs = jobs = dict[JobId, Job]()  # grows with them: a copy for each job would take seconds
         for registration in saved.jobs.values():
             try:
-                job = jobs[registration.job_id] = self._note(self._acceptable(registration, now), {})
+                jobs[registration.job_id] = self._note(self._acceptable(registration, now), {})
             except SignalboxError as error:
                 problems.append(f"job '{registration.job_id}': {error}")
-                continue
-            if reports := by_source(saved.connections.get(job.id, ())):
-                try:
-                    jobs[job.id] = self._with_reports(job, reports)
-                except SignalboxError as error:
-                    log.warning("saved connections are forgotten", job_id=job.id, why=str(error))
+        for job in [job for job in jobs.values() if saved.connections.get(job.id)]:
+            try:
+                jobs[job.id] = self._with_reports(job, by_source(saved.connections[job.id]))
+            except SignalboxError as error:
+                log.warning("saved connections are forgotten", job_id=job.id, why=str(error))
         self.jobs = SharedMap(jobs)
         return problems
 
@@ -333,6 +332,7 @@ class JobRegistry:
             links = virtual_links(spec) if links is None else links
             links = held.virtual_links if links == held.virtual_links else links
             job = with_connections(self._job(new, vitals, links), reports)
+            refuse_too_large(self._max_virtual_links, self._size, job, held)
             refuse_over_quota(quota, self.jobs.values(), job, held)
             refuse_pairs_of_others(job, self._announced_by, self.jobs)
         self._let_go(held)

@@ -396,7 +396,7 @@ def test_connections_count_like_virtual_links() -> None:
 
     for _ in range(2):
         report(4)
-        with pytest.raises(Exhausted, match="has 5 connections, which count as virtual links; the other jobs have 2"):
+        with pytest.raises(Exhausted, match="has 5 connections .each counts as a virtual link.; the other jobs have 2"):
             report(5)
     report(3, Quota(max_virtual_links=2))  # fewer than before
     report(1)
@@ -405,6 +405,29 @@ def test_connections_count_like_virtual_links() -> None:
     registry.register(RegisterJob(spec("c", (5, 6))), 0.0)
     with pytest.raises(Exhausted, match="the other jobs have 4"):
         report(4)
+
+
+def test_connections_that_an_update_keeps_count_with_the_names_that_it_adds() -> None:
+    registry = JobRegistry(max_jobs=3, max_virtual_links=4)
+    job = registry.register(RegisterJob(spec(reports_connections=True)), 0.0)
+    reported = frozenset(Connected("10.0.0.1", port, "10.0.0.2", 9) for port in range(1, 5))
+    registry.report_connections(job.id, "10.0.0.1", reported, job.uid)
+    more = spec(reports_connections=True, endpoints=[f"10.0.0.{host}" for host in range(1, 10)])
+    expected = "has 4 connections .each counts as a virtual link. and names as much as 1 more take; the other jobs"
+    with pytest.raises(Exhausted, match=expected):
+        registry.update(more, job.uid)
+    assert registry.jobs[A].spec == job.spec
+    registry.report_connections(job.id, "10.0.0.1", frozenset(), job.uid)
+    assert registry.update(more, job.uid).spec == more
+
+
+def test_all_saved_jobs_are_accepted_before_the_connections_of_any() -> None:
+    registry = JobRegistry(max_jobs=3, max_virtual_links=6)
+    of_job = frozenset(Connected("10.0.0.1", port, "10.0.0.2", 9) for port in range(1, 6))
+    jobs = registered(Registration(spec(reports_connections=True)), Registration(spec("b", (3, 4))))
+    assert registry.take_saved(SavedState(jobs, connections={A: of_job}), 0.0) == []
+    assert registry.jobs.keys() == {A, JobId("b")}
+    assert registry.connections == {}, "seven do not fit"
 
 
 def test_saved_jobs_count_towards_the_limit_of_virtual_links() -> None:
