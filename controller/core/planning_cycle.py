@@ -121,7 +121,8 @@ class PlanningCycle:
         self._solving, self._repaired, self._solving_source = snapshot, None, demand_source
         self._began_at = now
         installs = strategy is Strategy.PLANNED
-        return [SolvePlan(snapshot, self.limits, self._config.min_gain, self.target, installs, bool(self._waiters))]
+        anew = not all(waiter.cancelled() for waiter in self._waiters)
+        return [SolvePlan(snapshot, self.limits, self._config.min_gain, self.target, installs, anew)]
 
     def take_levels(self, levels: Levels) -> None:
         """Of the running routes, as long as no others have been adopted."""

@@ -15,7 +15,7 @@ from controller.core.derived import Derived
 from controller.core.effects import NOTHING, Effects, Work, at_once, commands
 from controller.core.messages import Reply
 from controller.core.state import State
-from controller.errors import InvalidInput, SignalboxError
+from controller.errors import InvalidInput, NotKnownYet, SignalboxError
 from controller.jobs.ends import JobEnd
 from controller.jobs.messages import (
     DeregisterJob,
@@ -75,6 +75,8 @@ class Requests:
             case SetStrategy():
                 return self._set_strategy(message, now)
             case Explain() | WhatIf() | GetPlanProof():
+                if s.phases.adopting:
+                    raise NotKnownYet("the rules of the switches are being read: which routes run is not known yet")
                 intact = s.topology.intact
                 network = Network(self._derived.snapshot(), s.fabric, intact, s.cycle.limits, FabricNames(intact))
                 return commands(Analyse(analysis_request(message, network, self._derived.jobs()), message.reply))

@@ -27,9 +27,10 @@ import structlog
 from controller import child_signals
 from controller.planning import differences
 from controller.planning.differences import NO_SNAPSHOT, Changes, PlannedChanges, SomeRoutes
-from controller.planning.messages import Answer, Planned, PlanningRequest, SolvePlan
+from controller.planning.messages import Answer, Planned, PlanningRequest, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan
 from controller.planning.problem import Routes
+from controller.planning.verdict import Levels
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +38,7 @@ NICENESS = 10
 """Of the process: OpenFlow, the control loop and the API have priority where processors are few."""
 
 RETRY_S = 5.0
-"""Before another process is started where one could not begin."""
+"""Before another process is started where two have not worked for as long, one after the other."""
 
 STUCK_S = 60.0
 """Without an answer, beside ``STUCK_LIMITS`` times the time limit of the request: then the process is replaced. Some
@@ -179,8 +180,8 @@ class PlanningProcess:
             self._answered(request, None)
             self._put(Planned(NoPlan(request.snapshot.generation, why)))
         self._again = request
-        self._wait(0.0 if child.began else self._retry_s)
-        self._retry_s = 0.0 if child.began else RETRY_S
+        self._wait(0.0 if child.lasted else self._retry_s)
+        self._retry_s = 0.0 if child.lasted else RETRY_S
         while not self._stopping and self._child is child:
             begin = self._begin
             try:
@@ -203,7 +204,7 @@ class PlanningProcess:
 
 
 class _Child:
-    """One process. ``began``: it takes requests. ``asked``: the newest request. ``was_late``: for which it was ended.
+    """One process. ``asked``: the newest request. ``was_late``: for which it was ended.
     What is large passes in parts."""
 
     def __init__(self, begin: Callable[[], object] | None, make: MakePlanner) -> None:
@@ -213,7 +214,7 @@ class _Child:
             target=_work, args=(theirs, begin, make), name="planning", daemon=True
         )
         self._sending = threading.Lock()
-        self.began = False
+        self._began_at = math.inf
         self.asked: PlanningRequest | None = None
         self.was_late: PlanningRequest | None = None
         self._waits_since = math.inf
@@ -223,8 +224,18 @@ class _Child:
             self.process.start()
 
     @property
+    def began(self) -> bool:
+        """It takes requests."""
+        return self._began_at < math.inf
+
+    @property
+    def lasted(self) -> bool:
+        """It has worked for a while."""
+        return time.monotonic() > self._began_at + RETRY_S
+
+    @property
     def due(self) -> PlanningRequest | None:
-        """The newest request, until its plan has come."""
+        """The newest request, until its plan has come, or the levels if it asks for these."""
         asked = self.asked
         return asked if asked and asked.snapshot.generation != self._answered else None
 
@@ -269,11 +280,13 @@ class _Child:
         """Waits for an answer, which is dropped unless it is for the newest request. Raises ``EOFError`` or ``OSError``
         when the process has gone."""
         found = self._connection.recv()
-        self.began = True
         self._waits_since = time.monotonic()
+        self._began_at = min(self._began_at, self._waits_since)
         if isinstance(found, dict):
             self._routes |= found
             return []
+        if isinstance(found, Levels) and isinstance(self.asked, WorkOutLevels):
+            self._answered = found.generation
         if not isinstance(found, PlannedChanges):
             return [found] if found else []
         found, self._routes = replace(found, routes={**self._routes, **found.routes}), {}

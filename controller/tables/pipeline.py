@@ -352,6 +352,8 @@ class KeepUnknown:
             self._hosts = hosts
             self._installed.clear()
             self._unknown.clear()
+        for gone in self._installed.keys() - desired.keys():
+            del self._installed[gone], self._unknown[gone]
         return {dpid: self._with_unknown(dpid, rules, installed.get(dpid, NO_RULES)) for dpid, rules in desired.items()}
 
     def _with_unknown(self, dpid: Dpid, desired: RuleSet, installed: RuleSet) -> RuleSet:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import pytest
+
 from controller.config import Config, FabricConfig, Strategy
 from controller.jobs.messages import RegisterJob
 from controller.jobs.spec import JobId
@@ -23,10 +25,12 @@ class SlowSolver(FakeFabric):
     def __init__(self) -> None:
         super().__init__(4, 4, 1)
         self._asked: list[tuple[float, SolvePlan]] = []
+        self.asked: list[SolvePlan] = []
 
     def _carry_out(self, command: Any) -> list[Any]:
         if isinstance(command, SolvePlan):
             self._asked.append((self.now, command))
+            self.asked.append(command)
             return []
         return super()._carry_out(command)
 
@@ -60,6 +64,19 @@ def test_plans_are_taken_however_often_one_is_asked_for() -> None:
     assert fabric.status.plans_total - before >= 25 * 0.4 / (2 * SOLVE_S)
     fabric.run(2)
     assert len(answers(fabric, ReplanOutcome)) == 25, "each is answered"
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_plan_is_searched_again_for_an_operator_who_waits(cancelled: bool) -> None:
+    fabric = started()
+    first, second = Replan(), Replan()
+    fabric.send(first)
+    fabric.run(0.2)
+    fabric.send(second)  # while the first is solved
+    if cancelled:
+        second.reply.cancel()
+    fabric.run(SOLVE_S + 2)
+    assert [plan.anew for plan in fabric.asked[-2:]] == [True, not cancelled]
 
 
 def test_strategies_that_alternate_faster_than_plans_let_plans_through() -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from controller.errors import NotKnownYet
 from controller.fabric.messages import SwitchConnected
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import RegisterJob
+from controller.jobs.spec import JobId
+from controller.planning.analysis.requests import Explain, GetPlanProof, Question, WhatIf
 from controller.tables.rules import Table
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, assert_no_collision, register, spines_used
@@ -98,3 +101,14 @@ def test_a_late_switch_without_rules_or_after_the_lease_begins_no_adoption(
     fabric.run(CONFIG.discovery.adoption_patience_s + 5 + after_s, step=0.5)
     assert not fabric.status.adopting
     assert not returned(fabric, late.dpid)
+
+
+@pytest.mark.parametrize("question", [Explain(JobId("job0")), WhatIf(frozenset(), None, 1.0), GetPlanProof()])
+def test_what_runs_is_not_known_while_rules_are_adopted(fabric: FakeFabric, question: Question) -> None:
+    """The proof of routes that are not known would be one of none."""
+    fabric.start(CONFIG, late=[Dpid(3)])
+    fabric.run(2)
+    assert fabric.status.adopting
+    fabric.send(question)
+    assert isinstance(fabric.replies[-1].value, NotKnownYet)
+    assert fabric.replies[-1].future is question.reply

@@ -22,7 +22,7 @@ from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Routes
 from controller.planning.process import OnCrash, Planner, PlanningProcess, Put
-from controller.planning.verdict import NO_ROUTES
+from controller.planning.verdict import NO_ROUTES, Levels
 from controller.shared_map import SharedMap
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
 from tests.support.planning.snapshots import snapshot_of
@@ -45,6 +45,11 @@ class Inbox:
 @pytest.fixture
 def inbox() -> Inbox:
     return Inbox()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "RETRY_S", 0.05)
 
 
 Start = Callable[..., PlanningProcess]
@@ -164,6 +169,45 @@ def test_what_is_asked_while_a_process_dies_is_answered(
     assert inbox.messages.empty()
 
 
+class TellsLevels(Fatal):
+    """Answers a request for levels."""
+
+    def submit(self, request: PlanningRequest) -> None:
+        if isinstance(request, WorkOutLevels):
+            self._put(Levels(request.snapshot.generation, {}, {}))
+        else:
+            super().submit(request)
+
+
+def test_levels_that_have_come_are_not_asked_for_again(start: Start, inbox: Inbox) -> None:
+    planning = start(make=TellsLevels)
+    planning.submit(WorkOutLevels(request(1).snapshot, draws=2))
+    assert inbox.messages.get(timeout=DEADLINE_S) == Levels(1, {}, {})
+    (child,) = multiprocessing.active_children()
+    child.kill()
+    planning.submit(request(2))
+    assert inbox.messages.get(timeout=DEADLINE_S) == Planned(NoPlan(2, f"of {len(demo_flows())} flows"))
+    assert inbox.messages.empty()
+
+
+class ShortLived(Fatal):
+    """Its process ends soon after it has begun, whatever it is asked."""
+
+    def __init__(self, put: Put, on_crash: OnCrash) -> None:
+        super().__init__(put, on_crash)
+        threading.Timer(0.05, os._exit, [3]).start()
+
+
+def test_processes_that_begin_and_end_at_once_follow_each_other_slowly(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = queue.SimpleQueue[float]()
+    monkeypatch.setattr(process, "RETRY_S", 5.0)
+    monkeypatch.setattr(PlanningProcess, "_wait", lambda _, seconds: waited.put(seconds))
+    start(make=ShortLived)
+    assert [waited.get(timeout=DEADLINE_S) for _ in range(3)] == [0.0, 5.0, 5.0]
+
+
 class Silent(Fatal):
     """Does not answer requests of an odd generation."""
 
@@ -250,17 +294,13 @@ def test_where_no_other_process_can_be_started_it_is_tried_again(
         return child(*arguments)
 
     monkeypatch.setattr(process, "_Child", sometimes)
-    monkeypatch.setattr(process, "RETRY_S", 0.05)
     for generation in (3, 4):
         planning.submit(request(generation))
         assert inbox.planned().answer.generation == generation
     assert inbox.crashes.empty()
 
 
-def test_a_replacement_that_dies_before_it_begins_is_replaced(
-    start: Start, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process, "RETRY_S", 0.05)
+def test_a_replacement_that_dies_before_it_begins_is_replaced(start: Start, inbox: Inbox) -> None:
     planning = start(make=Fatal)
     planning.submit(request(2))
     inbox.planned()

@@ -122,6 +122,17 @@ def test_rules_to_unknown_hosts_stay_with_the_groups_that_they_use() -> None:
     assert keep(FABRIC.hosts, desired, installed)[LEAF] == desired[LEAF], "all hosts are known: nothing is kept"
 
 
+def test_of_a_switch_that_is_gone_nothing_is_kept() -> None:
+    installed = Pipeline(SETTINGS).desired(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {})
+    fabric = fabric_without("10.0.1.1", "10.0.1.2")
+    keep = KeepUnknown()
+    desired = Pipeline(SETTINGS).desired(fabric, (), {})
+    kept = keep(fabric.hosts, desired, installed)
+    assert LEAF not in keep(fabric.hosts, {FAR_LEAF: desired[FAR_LEAF]}, installed)
+    assert keep(fabric.hosts, desired, {}) == desired, "it returns without rules"
+    assert keep(fabric.hosts, desired, installed) == kept
+
+
 def test_a_pin_to_an_unknown_host_keeps_the_group_behind_its_own() -> None:
     """No other rule of the switch uses it."""
     installed = Pipeline(SETTINGS).desired(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {})[LEAF]

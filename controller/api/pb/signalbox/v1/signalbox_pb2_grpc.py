@@ -614,7 +614,8 @@ class ControllerServiceServicer:
 
     def Explain(self, request, context):
         """Whether the network is what slows a job: which link, shared with whom, and what routing can still gain. NOT_FOUND
-        names the jobs that there are; FAILED_PRECONDITION while hosts of the job are not found.
+        names the jobs that there are; FAILED_PRECONDITION while hosts of the job are not found, and, as for the next two
+        calls, while a controller that has started reads the rules of its switches.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
