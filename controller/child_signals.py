@@ -1,16 +1,20 @@
 """Signals that reach all processes of a terminal or a unit, and that only the controller answers: it ends its children.
 
 A child begins with the signals blocked, because it takes a while to import what it needs; from then on it ignores them.
+Where the controller is killed, the kernel kills its children, also those that do nothing at the time.
 """
 
 from __future__ import annotations
 
+import ctypes
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 
 THE_CONTROLLERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1
+"""prctl(2): of the thread that has started the process."""
 
 
 @contextmanager
@@ -26,8 +30,9 @@ def kept_from_child() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def ignore() -> None:
-    """To be called in the child; also those that have come meanwhile."""
+def leave_to_controller() -> None:
+    """To be called in the child. Signals that have come meanwhile are ignored too."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for number in THE_CONTROLLERS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, THE_CONTROLLERS)

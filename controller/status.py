@@ -190,13 +190,15 @@ class StatusBoard:
     refused or ended something of its clients, by reason; written by its thread. ``reload_refused``: whether the latest
     SIGHUP changed nothing, because something was wrong. ``certificates_end``: of each listener with TLS, in seconds
     since 1970. Both are written by who reads the files. ``has_standby``: whether another controller waits for this
-    one's end. ``metrics_refused``: as ``api_refused``, of scrapers."""
+    one's end. ``metrics_refused``: as ``api_refused``, of scrapers. ``planning_replaced``: how many planning processes
+    have ended."""
 
     def __init__(self) -> None:
         self.api_refused: Mapping[str, int] = {}
         self.metrics_refused: Mapping[str, int] = {"tls": 0}
         self.reload_refused = False
         self.has_standby: Callable[[], bool] = lambda: False
+        self.planning_replaced: Callable[[], int] = lambda: 0
         self.certificates_end: Mapping[str, float] = {}
         self._lock = threading.Lock()
         self._status = Status()

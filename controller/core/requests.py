@@ -75,11 +75,12 @@ class Requests:
             case SetStrategy():
                 return self._set_strategy(message, now)
             case Explain() | WhatIf() | GetPlanProof():
-                if s.phases.adopting:
-                    raise NotKnownYet("the rules of the switches are being read: which routes run is not known yet")
                 intact = s.topology.intact
                 network = Network(self._derived.snapshot(), s.fabric, intact, s.cycle.limits, FabricNames(intact))
-                return commands(Analyse(analysis_request(message, network, self._derived.jobs()), message.reply))
+                request = analysis_request(message, network, self._derived.jobs())
+                if s.phases.adopting:
+                    raise NotKnownYet("the rules of the switches are being read: which routes run is not known yet")
+                return commands(Analyse(request, message.reply))
 
     def refuse(self, message: Request, error: SignalboxError) -> Effects:
         """What may have been refused for a change that is not on disk waits for that: it may be taken back."""

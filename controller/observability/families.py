@@ -131,6 +131,11 @@ FAMILIES: tuple[Family, ...] = (
         lambda snapshot: [((), snapshot.board.has_standby())],
     ),
     Family(
+        "signalbox_planning_processes_ended_total",
+        "Planning processes that ended, or did not answer in time, and were replaced; the log says why.",
+        lambda snapshot: [((), snapshot.board.planning_replaced())],
+    ),
+    Family(
         "signalbox_certificate_end_timestamp_seconds",
         "When the listener's own certificate ends, in seconds since 1970; listeners without TLS have no series.",
         lambda snapshot: (((listener,), end) for listener, end in snapshot.board.certificates_end.items()),

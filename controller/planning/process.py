@@ -88,10 +88,12 @@ class PlanningProcess:
         self._begin, self._make = begin, make
         self._child = _Child(begin, make)
         self._changed = threading.Condition()
-        self._stopping = self._replaces = False
+        self._stopping = False
         self._newest: PlanningRequest | None = None
         """Until its plan has come: each process is asked it once."""
         self._again: PlanningRequest | None = None
+        self.replaced = 0
+        """Processes that have ended although they should work."""
         self._retry_s = 0.0
         self._threads = [
             threading.Thread(target=self._guarded, args=(run,), name=name, daemon=True)
@@ -171,9 +173,9 @@ class PlanningProcess:
     def _replace(self, child: _Child) -> None:
         """The process has ended, or is stuck."""
         why = child.end()
-        if not (child.began or self._replaces):
+        if not (child.began or self.replaced):
             raise ChildProcessError(f"{why} before it could plan")
-        self._replaces = True
+        self.replaced += 1
         log.error("another planning process is started", why=why)
         request = child.due
         if request and (request is self._again or request is child.was_late):
@@ -307,7 +309,7 @@ class _Packed(NamedTuple):
 
 def _work(connection: Connection, begin: Callable[[], object] | None, make: MakePlanner) -> None:
     """The process. It ends when the controller does."""
-    child_signals.ignore()
+    child_signals.leave_to_controller()
     os.nice(NICENESS)
     if begin:
         begin()

@@ -40,6 +40,7 @@ class Loaded:
         self.declared = inventory.load(config.fabric.inventory)
         self.logging = _logging(config)
         self._planning: PlanningProcess | None = None
+        board.planning_replaced = lambda: self._planning.replaced if self._planning else 0
         certificates = CertificatesInUse(config, board)
         self._waits_for: StateStore | None = None
         self.prepare: tuple[Prepare, ...] = (

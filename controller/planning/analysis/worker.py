@@ -128,7 +128,7 @@ class AnalysisWorker:
 
 def _work(sender: Connection, request: AnalysisRequest) -> None:
     """The process: sends the result, the error that the caller should read, or a traceback."""
-    child_signals.ignore()
+    child_signals.leave_to_controller()
     os.nice(NICENESS)
     result: Analysis | SignalboxError | str
     try:

@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import queue
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -124,6 +126,7 @@ def test_a_request_on_which_two_processes_die_has_no_plan_and_the_next_is_told_e
         died = f"the planning process ended with status {-signal.SIGKILL}"
         assert answer.reason == (died if generation % 2 else f"of {flows} flows")
     assert inbox.crashes.empty()
+    assert planning.replaced == 4, "two for each of two requests"
 
 
 def test_the_request_of_a_process_that_dies_is_answered_by_the_next(start: Start, inbox: Inbox) -> None:
@@ -352,6 +355,29 @@ def test_how_the_process_is_configured_counts_for_the_next_one_too(start: Start,
         planning.submit(request(generation))
         inbox.planned()
     assert (tmp_path / "set").read_text() == "second"
+
+
+CONTROLLER = """
+import multiprocessing, os, queue, signal, time
+from controller.planning.process import PlanningProcess
+answers = queue.SimpleQueue()
+planning = PlanningProcess(answers.put, answers.put)
+while not planning._child.began:
+    time.sleep(0.01)
+(child,) = multiprocessing.active_children()
+os.kill(child.pid, signal.SIGSTOP)
+print(child.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_is_stopped_ends_with_a_controller_that_is_killed() -> None:
+    ended = subprocess.run([sys.executable, "-c", CONTROLLER], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    state, waited_until = Path(f"/proc/{int(ended.stdout)}/stat"), time.monotonic() + DEADLINE_S
+    while state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < waited_until
+        time.sleep(0.01)
 
 
 def test_stopping_ends_the_process_whatever_it_does(start: Start) -> None:
