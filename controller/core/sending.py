@@ -6,7 +6,7 @@ become ready, replies. Jobs whose confirmed routes change are measured anew. Pur
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -123,27 +123,30 @@ class ConfirmedRoutes:
     ) -> Mapping[FlowId, Route]:
         """The routes all of whose pins are confirmed. ``look_at``: keys of the pins that may have changed."""
         for key in look_at:
-            flow = known.pins[key].flow
-            at = self._hosts[flow.src_ip].at.dpid
+            at = self._hosts[known.pins[key].flow.src_ip].at.dpid
             here, there = wanted.get(at), installed.get(at)
             if here is not None and there is not None and is_confirmed(key, here.flows, there.flows):
-                known.missing[flow].discard(key)
+                known.missing.discard(key)
             else:
-                known.missing[flow].add(key)
-        known.held = len(known.pins) - sum(map(len, known.missing.values()))
-        whole = ((flow, routes.get(flow)) for flow in known.to_path if not known.missing[flow])
+                known.missing.add(key)
+        missing = {flow for key in known.missing for flow in known.pins[key].flows}
+        whole = ((flow, routes.get(flow)) for flow in known.to_path if flow not in missing)
         return {flow: route for flow, route in whole if route and known.to_path[flow] >= len(route)}
 
 
 class _Pinned:
     """The pins of one job to paths, by their keys; ``to_path``: how many of each flow; ``missing``: those that are not
-    confirmed; ``held``: how many are."""
+    confirmed."""
 
     def __init__(self, pins: Mapping[FlowKey, Pin]) -> None:
         self.pins = pins
-        self.to_path = Counter(pin.flow for pin in pins.values())
-        self.missing = defaultdict[FlowId, set[FlowKey]](set)
-        self.held = 0
+        self.to_path = Counter(flow for pin in pins.values() for flow in pin.flows)
+        self.missing: set[FlowKey] = set()
+
+    @property
+    def held(self) -> int:
+        """How many are confirmed."""
+        return len(self.pins) - len(self.missing)
 
 
 def is_confirmed(key: FlowKey, wanted: _Flows, installed: _Flows) -> bool:

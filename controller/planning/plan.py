@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from controller.errors import SignalboxError
@@ -15,7 +17,7 @@ from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference, job_levels
 from controller.planning.numbered import Laid
-from controller.planning.problem import FlowId, Problem, Routes, routes_of
+from controller.planning.problem import FlowId, Problem, Route, Routes, Subflow, whole
 
 Certificate = Literal["optimal", "gap", "heuristic"]
 
@@ -120,12 +122,14 @@ def answered(answer: Plan | NoPlan, where: str = "") -> Plan:
 @dataclass(frozen=True, slots=True)
 class Draft:
     """``moves``: flows whose current route stands and which are routed otherwise. ``solver``: the stage that made
-    it. ``laid``: the routes in numbers, where these are known."""
+    it. ``paths``: see ``paths_used``; 0 where no flows are in equal pieces. ``laid``: the routes in numbers, where
+    these are known."""
 
     solver: str
     routes: Routes
     job_level: Mapping[JobId, float]
     moves: int
+    paths: int = 0
     laid: Laid | None = field(default=None, repr=False)
 
     @property
@@ -134,18 +138,39 @@ class Draft:
         return tuple(sorted(self.job_level.values(), reverse=True))
 
 
+def routes_of(problem: Problem, laid: Laid) -> dict[FlowId, Route]:
+    """By flow."""
+    flows, ids = problem.flows, problem.links.ids
+    hops = [[ids[link] for link in column] for column in laid.links.T.tolist()]
+    pieces = map(tuple.__new__, repeat(Subflow), zip(zip(*hops, strict=True), laid.share.tolist(), strict=True))
+    at = laid.flow.tolist()
+    routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in flows if flow.src_leaf == flow.dst_leaf}
+    if len(set(at)) == len(at):
+        routes.update(zip([flows[flow].id for flow in at], zip(pieces), strict=True))
+    else:
+        for flow, those in groupby(zip(at, pieces, strict=True), itemgetter(0)):
+            routes[flows[flow].id] = tuple([piece for _, piece in those])
+    return routes
+
+
+def paths_used(routes: Routes) -> int:
+    """Paths of all flows; one that several pieces of one flow take counts once."""
+    return len({(flow.joined, path) for flow, route in routes.items() for path, _ in route})
+
+
 def draft(problem: Problem, solver: str, routes: Routes | Laid) -> Draft:
     levels = job_levels(problem, routes)
     found = routes_of(problem, routes) if isinstance(routes, Laid) else routes
-    return Draft(solver, found, levels, problem.moves(found), routes if isinstance(routes, Laid) else None)
+    paths = paths_used(found) if problem.in_pieces else 0
+    return Draft(solver, found, levels, problem.moves(found), paths, routes if isinstance(routes, Laid) else None)
 
 
 def compare(a: Draft, b: Draft) -> int:
-    """Negative when ``a`` is the better routing: smaller sorted levels, then fewer moves."""
+    """Negative when ``a`` is the better routing: smaller sorted levels, then fewer moves, then fewer paths."""
     index = first_difference(a.vector, b.vector)
     if index is not None:
         return -1 if a.vector[index] < b.vector[index] else 1
-    return a.moves - b.moves
+    return a.moves - b.moves or a.paths - b.paths
 
 
 def levels_proven(levels: Sequence[float], proven: Sequence[float]) -> int:

@@ -24,16 +24,19 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
-from controller.planning import closed_forms, greedy, three_tiers
+from controller.planning import closed_forms, greedy, joining, three_tiers
 from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.ecmp import ecmp_level
+from controller.planning.efficiency import first_difference
+from controller.planning.level_vector import LevelVector
 from controller.planning.messages import Planned
 from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
 from controller.planning.plan_check import check
 from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.split_flows import freedom
 from controller.planning.verdict import verdict
+from controller.planning.whole_flows import local_search
 from controller.planning.whole_flows import search as whole_search
 from controller.planning.whole_flows.search import Searched
 
@@ -43,6 +46,10 @@ _FINISH_S = 8e-6
 """Per flow, for what follows the searches: comparing routings, the certificate, the check."""
 _GREEDY_S = 30e-6
 """Per flow, for the greedy, on 128 spines."""
+
+
+_JOINED_SHARE = 0.25
+"""Of the time that is left: for a plan in which no flow is cut into pieces."""
 
 
 class Fault(Exception):
@@ -169,10 +176,9 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
         kept = _running(problem)
         drafts.append(kept)
     if kept is None or not _optimal(kept, bounds.vector):
-        if exact := closed_forms.route(problem, bounds):
-            drafts.append(draft(problem, *exact))
-        elif in_tiers := three_tiers.route(problem, bounds):
-            drafts.append(draft(problem, *in_tiers))
+        drafts += _joined(problem, limits, bounds)
+        if not any(_optimal(of, bounds.vector) for of in drafts):
+            drafts += _in_closed_form(problem, bounds)
         aligned = aligned_cutting(problem, limits.max_moves) if kept else None
         drafts += [draft(problem, "aligned-cutting", aligned)] if aligned else []
     best = min(drafts, key=cmp_to_key(compare)) if drafts else None
@@ -185,14 +191,51 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
     if (best.moves > 0 or not _optimal(best, bounds.vector)) and limits.allows("search", 0.0):
         found = _solved(problem, limits, bounds, drafts, kept or best)
         drafts = [*found.drafts, *drafts]
+    drafts += _rejoined(problem, limits, drafts, bounds)
     within = [of for of in drafts if of.moves <= cap] or [_running(problem)]
     return Routings(within, bounds, found.proven, found.listed)
+
+
+def _in_closed_form(problem: Problem, bounds: Bounds) -> Iterator[Draft]:
+    if exact := closed_forms.route(problem, bounds) or three_tiers.route(problem, bounds):
+        yield draft(problem, *exact)
+
+
+def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Draft]:
+    """Of flows in equal pieces: no more of them cut than a closed form has to, and all pieces on one path."""
+    whole = joining.joined(problem)
+    if whole is None:
+        return
+    if laid := joining.color_whole_first(problem, bounds):
+        yield draft(problem, "edge-coloring", laid)
+    of_whole = level_bounds(whole)
+    # Where no such plan can be as good as one of pieces, it is not searched for: ``_rejoined`` cuts what is too much.
+    possible = first_difference(of_whole.vector, bounds.vector) is None
+    left_s = min(limits.left_s, limits.time_limit_s)
+    until = limits.sooner((1 - _JOINED_SHARE) * left_s).until if possible else -math.inf
+    part = replace(limits, time_limit_s=_JOINED_SHARE * limits.time_limit_s, until=until, left_out=[])
+    found = min(_drafts(whole, part, of_whole).drafts, key=cmp_to_key(compare))
+    yield draft(problem, found.solver, joining.of_pieces(problem, found.routes))
+
+
+def _rejoined(problem: Problem, limits: PlanLimits, drafts: list[Draft], bounds: Bounds) -> Iterator[Draft]:
+    """From the routes with the fewest paths pieces go elsewhere until the levels are those of the best draft."""
+    best, start = min(drafts, key=cmp_to_key(compare)), min(drafts, key=lambda of: (of.paths, of.moves))
+    if start.paths == best.paths or start.moves > best.moves or len(problem.flows) > whole_search.MAX_FLOWS:
+        return
+    if all(flow.max_subflows == 1 for flow in problem.flows) and limits.allows("joining", 0.0):
+        aim = LevelVector(best.vector, best.job_level)
+        yield draft(problem, "local-search", local_search.search(problem, bounds, aim, start.routes, limits))
 
 
 def _running(problem: Problem) -> Draft:
     routes = greedy.assign(problem, keep_current=True)
     unchanged = all(flow.current == routes.get(flow.id) for flow in problem.flows)
-    return draft(problem, "running" if unchanged else "greedy", routes)
+    found = draft(problem, "running" if unchanged else "greedy", routes)
+    if unchanged or (whole := joining.joined(problem)) is None:
+        return found
+    together = draft(problem, "greedy", joining.of_pieces(problem, greedy.assign(whole, keep_current=True)))
+    return min(found, together, key=cmp_to_key(compare))
 
 
 def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:

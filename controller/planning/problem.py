@@ -17,8 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, groupby, repeat
-from operator import itemgetter
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from controller.fabric.detours import candidate_paths
@@ -31,7 +30,7 @@ from controller.memo import Changed
 from controller.planning.demands import demands
 from controller.planning.numbered import Floats as Floats
 from controller.planning.numbered import Ints as Ints
-from controller.planning.numbered import Laid, Links, Numbers
+from controller.planning.numbered import Links, Numbers
 from controller.planning.tiers import Tiers, find_tiers
 from controller.shared_map import SharedMap, differing, updated
 
@@ -64,6 +63,11 @@ class FlowId(NamedTuple):
         """The same the other way."""
         return self._replace(src_ip=self.dst_ip, dst_ip=self.src_ip)
 
+    @property
+    def joined(self) -> FlowId:
+        """The same for all pieces."""
+        return FlowId(self.src_ip, self.dst_ip, self.owner) if self.piece else self
+
 
 def flow_ids(dividing: Dividing, pair: tuple[str, str]) -> tuple[FlowId, ...]:
     """Of a job's flows from one address to another: one, or one per piece."""
@@ -81,21 +85,6 @@ Route = tuple[Subflow, ...]
 """The pieces of one flow, in the order of their source-port classes. Their shares add up to 1."""
 
 Routes = Mapping[FlowId, Route]
-
-
-def routes_of(problem: Problem, laid: Laid) -> dict[FlowId, Route]:
-    """By flow."""
-    flows, ids = problem.flows, problem.links.ids
-    hops = [[ids[link] for link in column] for column in laid.links.T.tolist()]
-    pieces = map(tuple.__new__, repeat(Subflow), zip(zip(*hops, strict=True), laid.share.tolist(), strict=True))
-    at = laid.flow.tolist()
-    routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in flows if flow.src_leaf == flow.dst_leaf}
-    if len(set(at)) == len(at):
-        routes.update(zip([flows[flow].id for flow in at], zip(pieces), strict=True))
-    else:
-        for flow, those in groupby(zip(at, pieces, strict=True), itemgetter(0)):
-            routes[flows[flow].id] = tuple([piece for _, piece in those])
-    return routes
 
 
 def whole(path: Path) -> Route:
@@ -160,6 +149,11 @@ class Problem:
         """Of the leaves that flows leave or enter; None with detours, which cross tiers otherwise."""
         crossing = [flow for flow in self.flows if flow.src_leaf != flow.dst_leaf and not self.paths.stretch]
         return find_tiers(self.paths, {leaf for flow in crossing for leaf in (flow.src_leaf, flow.dst_leaf)})
+
+    @cached_property
+    def in_pieces(self) -> bool:
+        """Whether some flows are equal pieces of one."""
+        return any(flow.id.piece for flow in self.flows)
 
     def candidates(self, flow: Flow) -> tuple[Path, ...]:
         """The paths the flow may take; the one empty path when both ends share a switch."""

@@ -8,14 +8,17 @@ Pairs of addresses that a job may use without having announced them are counted 
 (``jobs.measured_demand``), by rules with a priority and a cookie of their own.
 
 A flow that is split has a pin per subflow, told apart by source port (its acknowledgements by destination port), over
-the counting rule of the whole flow: packets of no subflow go to ECMP and are counted.
+the counting rule of the whole flow: packets of no subflow go to ECMP and are counted. Where a flow is in equal pieces,
+the rule of the whole flow pins the pieces that share a path.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from controller.fabric.recent_uses import Counted
@@ -78,18 +81,25 @@ class Announcement(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Pin:
     """One direction of one virtual link, or of a ``part`` of it. ``path`` None: counted, not pinned. ``learning``: it
-    is not announced, and counted to learn whether it carries traffic. ``key``: of its table-1 entry."""
+    is not announced, and counted to learn whether it carries traffic. ``pieces``: that have no pins of their own
+    because they take this one, when these are not ``flow`` alone. ``key``: of its table-1 entry."""
 
     flow: FlowId
     owner: int
     path: Path | None
     part: Part | None = None
     learning: bool = False
+    pieces: tuple[FlowId, ...] = ()
     key: FlowKey = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         key = pin_key(self.flow, self.part)
         object.__setattr__(self, "key", key._replace(priority=LEARNING_PRIORITY) if self.learning else key)
+
+    @property
+    def flows(self) -> tuple[FlowId, ...]:
+        """Whose packets it is for."""
+        return self.pieces or (self.flow,)
 
 
 def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
@@ -168,19 +178,28 @@ def both_directions(ways: Sequence[Way], announced: Announcement, answered: bool
 def _one_direction(
     flows: Sequence[tuple[FlowId, Sequence[Path | None]]], owner: int, parts: Sequence[tuple[Part, ...]], alone: bool
 ) -> Iterator[Pin]:
-    """Rules for all packets of the pair where one does; else one for each part, above a rule that counts the rest."""
+    """Rules for all packets of the pair where one does; else one for each part, above a rule for the rest. That one
+    only counts, unless the flow is in equal pieces: then it pins those that share a path, and no others have a rule."""
     pieces = [(flow, path) for flow, paths in flows for path in paths or (None,)]
     whole = len(pieces) == 1
+    common = pieces[0][1] if whole else _common_path([path for _, path in pieces]) if len(flows) > 1 else None
     if alone:
-        flow, path = pieces[0]
-        yield Pin(flow, owner, path if whole else None)
+        together = () if whole or common is None else tuple(flow for flow, path in pieces if path == common)
+        yield Pin(pieces[0][0], owner, common, pieces=together)
         if whole:
             return
     bundles = [tuple(part for bundle in parts for part in bundle)] if whole else parts
     for (flow, path), bundle in zip(pieces, bundles, strict=False):
-        if path is not None or not alone:
+        if not alone or path not in (None, common):
             for part in bundle:
                 yield Pin(flow, owner, path, part)
+
+
+def _common_path(paths: Sequence[Path | None]) -> Path | None:
+    """That most of them are, the first of several; None where no two are alike."""
+    times = Counter(path for path in paths if path is not None)
+    path, most = max(times.items(), key=itemgetter(1), default=(None, 0))
+    return path if most > 1 else None
 
 
 @lru_cache(maxsize=1 << 16)

@@ -132,12 +132,13 @@ def _claimed(
 ) -> Iterator[tuple[FlowId, Route]]:
     """The routes that pins of a pair stand for. ``shares``: as last known."""
     flows, parts = flow_ids(job.dividing, pair), parts_of(job, pair)
-    if None in path_of:
-        yield flows[0], whole(path_of[None])
-        return
     firsts = [bundle[0] for bundle in parts]
     if len(flows) > 1:
-        yield from ((flow, whole(path_of[part])) for flow, part in zip(flows, firsts, strict=True) if part in path_of)
+        found = [path_of.get(part, path_of.get(None)) for part in firsts]
+        yield from ((flow, whole(path)) for flow, path in zip(flows, found, strict=True) if path is not None)
+        return
+    if None in path_of:
+        yield flows[0], whole(path_of[None])
         return
     paths = [path_of[part] for part in takewhile(path_of.__contains__, firsts)]
     if not paths or any(part not in path_of for bundle in parts[: len(paths)] for part in bundle):

@@ -3,6 +3,7 @@ piece with a path of its own, whatever the number of classes."""
 
 from __future__ import annotations
 
+from collections import Counter
 from math import ceil
 
 import pytest
@@ -13,6 +14,7 @@ from controller.jobs.messages import RegisterJob, UpdateJob
 from controller.jobs.spec import Dealing, JobId
 from controller.jobs.subflows import port_classes
 from controller.planning.problem import FlowId, Route
+from controller.tables.pinned_table import read_pin_key
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.fake_switch import Packet
 from tests.support.three_rings import CONFIG
@@ -37,6 +39,15 @@ def routes_of(fabric: FakeFabric) -> dict[FlowId, Route]:
     found = {flow: route for flow, route in fabric.status.jobs[JOB].routes.items() if route}
     assert len(found) == len(RING), "every flow has a route"
     return found
+
+
+def rules_of(fabric: FakeFabric, flow: FlowId) -> int:
+    """That packets of the flow can meet at the switches of both its ends, besides those for everything else."""
+    return sum(
+        (read := read_pin_key(key)) is not None and read[0].pair == flow.pair
+        for leaf in (Dpid(1), Dpid(2))
+        for key in fabric.switches[leaf].rules().flows
+    )
 
 
 def spines(fabric: FakeFabric, flow: FlowId, port: int) -> set[str]:
@@ -72,9 +83,26 @@ def test_watchers_are_told_equal_shares_and_every_class() -> None:
         assert [(piece.port_value, piece.port_mask) for piece in route.subflows] == [(0, 6), (2, 6), (4, 6)]
 
 
-def test_ports_of_no_class_are_hashed() -> None:
+def test_pieces_that_share_a_path_have_one_rule_which_ports_of_no_class_take_too() -> None:
+    """Both ways each: three flows of a leaf are whole, of the fourth every piece has a path and a rule, above a rule
+    that counts the rest."""
     fabric = started(3, "even")
-    assert all(len(spines(fabric, flow, 32_768 | 6)) > 1 for flow in routes_of(fabric))
+    paths = {flow: {path for path, _ in route} for flow, route in routes_of(fabric).items()}
+    for flow, of_flow in paths.items():
+        assert len(of_flow) in (1, 3)
+        assert (len(spines(fabric, flow, 32_768 | 6)) == 1) == (len(of_flow) == 1)
+        assert rules_of(fabric, flow) == (1 if len(of_flow) == 1 else 4)
+    assert [len(of_flow) for of_flow in paths.values()].count(1) == 6
+
+
+def test_a_piece_on_another_path_than_the_others_has_a_rule_besides_theirs() -> None:
+    """Of 32 pieces one of three links carries at least 11: those of a whole flow and three of another one."""
+    fabric = started(8, "even")
+    for flow, route in routes_of(fabric).items():
+        times = Counter(path for path, _ in route)
+        assert max(times.values()) > 1
+        assert rules_of(fabric, flow) == 1 + len(route) - max(times.values())
+    assert any(len(set(route)) > 1 for route in routes_of(fabric).values())
 
 
 def test_a_restart_adopts_the_pieces_and_sends_nothing() -> None:

@@ -14,7 +14,8 @@ from controller.planning import closed_forms
 from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import job_levels
 from controller.planning.lanes import lanes_of
-from controller.planning.problem import Problem, routes_of
+from controller.planning.plan import routes_of
+from controller.planning.problem import Problem
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, problem_of
 from tests.support.planning.split_problems import split
 

@@ -1,0 +1,108 @@
+"""Equal pieces of one flow on fewer paths: a piece costs rules on switches, and most flows need not be cut.
+
+Where a sender deals the same bytes to each connection, a flow is several pieces, each a whole flow to the planner
+(``jobs.subflows``). The plans for these pieces say which levels can be reached. Here are drafts that cut only what has
+to be cut for that:
+
+- *Joined problem*: every flow is whole again, unless its pieces run on several paths. Its plan has all pieces of a flow
+  on one path.
+- *Colours first* (``color_whole_first``): in closed form, as many whole flows on every link as the level allows, and
+  the pieces of the others on what is left.
+
+In: a ``Problem``. Out: a smaller one, and routes of its pieces.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from controller.planning.bounds import Bounds
+from controller.planning.closed_forms import nearly_equal, proper_coloring
+from controller.planning.lanes import Lanes, find_lanes, lanes_of, parts
+from controller.planning.numbered import Ints, Laid, Numbers
+from controller.planning.problem import Flow, FlowId, Problem, Routes
+
+_ROUNDING = 1e-9
+
+
+def joined(problem: Problem) -> Problem | None:
+    """The problem with one flow in place of the pieces of each that run on one path, or are not pinned to paths that
+    are there; None where no two pieces can be joined."""
+    if not problem.in_pieces:
+        return None
+    of_flow: defaultdict[FlowId, list[Flow]] = defaultdict(list)
+    for flow in problem.flows:
+        of_flow[flow.id.joined].append(flow)
+    flows: list[Flow] = []
+    for pieces in of_flow.values():
+        flows += [_one(pieces)] if _run_together(problem, pieces) else pieces
+    return problem.with_flows(flows) if len(flows) < len(problem.flows) else None
+
+
+def of_pieces(problem: Problem, routes: Routes) -> Routes:
+    """Of the pieces, from those of the joined problem."""
+    found = {flow.id: routes.get(flow.id) or routes.get(flow.id.joined) for flow in problem.flows}
+    return {flow: route for flow, route in found.items() if route is not None}
+
+
+def _run_together(problem: Problem, pieces: Sequence[Flow]) -> bool:
+    standing = {piece.current for piece in pieces if piece.id in problem.standing}
+    return len(standing) <= 1 and len({piece.id in problem.standing for piece in pieces}) == 1
+
+
+def _one(pieces: Sequence[Flow]) -> Flow:
+    """All pieces have their demands in the same phases."""
+    if len(pieces) == 1:
+        return pieces[0]
+    phases = zip(*(piece.demand_bps for piece in pieces), strict=True)
+    demand_bps = tuple((of[0][0], sum(bps for _, bps in of)) for of in phases)
+    return replace(pieces[0], id=pieces[0].id.joined, demand_bps=demand_bps)
+
+
+# ---- in closed form
+
+
+def color_whole_first(problem: Problem, bounds: Bounds) -> Laid | None:
+    """Routes of equal flows in equal numbers of pieces on a leaf-spine, part by part, with the same worst level as an
+    even colouring of the pieces. None where flows differ, or leaves of a part have no lane in common."""
+    numbers = problem.numbers
+    number: dict[FlowId, int] = {}
+    group = np.array([number.setdefault(flow.id.joined, len(number)) for flow in problem.flows], np.int64)
+    floors = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
+    alike = find_lanes(problem) if len(numbers.crossing) else None
+    laid = []
+    for flows in parts(numbers, numbers.crossing) if len(numbers.crossing) else []:
+        lanes = alike or lanes_of(problem, flows)
+        routed = lanes and _colored(numbers, flows, group[flows], lanes, float(floors[numbers.job[flows]].min()))
+        if not routed:
+            return None
+        laid.append(routed)
+    return Laid(*(np.concatenate(columns) for columns in zip(*laid, strict=True))) if laid else None
+
+
+def _colored(numbers: Numbers, flows: Ints, group: Ints, lanes: Lanes, floor: float) -> Laid | None:
+    """The multigraph of whole flows has a proper colouring with D colours, D its largest degree. Of the colours with
+    most flows, w go to each lane. The pieces of the rest lie colour by colour on a line that is cut into lanes of equal
+    length. ``floor``: no level is below, so that links may be as full."""
+    order = np.argsort(group, kind="stable")
+    flows = flows[order]
+    _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)
+    demand_bps = nearly_equal(numbers.peak_bps[flows])
+    pieces = int(sizes[0])
+    if pieces == 1 or (sizes != pieces).any() or demand_bps is None:
+        return None
+    src, dst = numbers.src[flows[first]], numbers.dst[flows[first]]
+    degree = max(int(np.bincount(of).max()) for of in (src, dst))
+    fit = int(floor * lanes.bps[-1] / demand_bps + _ROUNDING)
+    on_link = max(-(-degree * pieces // lanes.count), fit)
+    whole = min(on_link // pieces * lanes.count, degree)
+    colors = np.array(proper_coloring(list(zip(src.tolist(), dst.tolist(), strict=True))), np.int64)
+    rank = np.argsort(np.argsort(-np.bincount(colors, minlength=degree), kind="stable"))[colors]
+    place = np.repeat((rank - whole) * pieces, pieces) + np.tile(np.arange(pieces), len(first))
+    left = max(1, on_link - whole // lanes.count * pieces)
+    lane = np.where(np.repeat(rank < whole, pieces), np.repeat(rank, pieces) % lanes.count, place // left)
+    return Laid(flows, lanes.paths(numbers, flows, lane), np.ones(len(flows)))

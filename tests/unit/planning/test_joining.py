@@ -1,0 +1,154 @@
+"""Flows in equal pieces: only those are cut that have to be, whatever the pieces' number."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from math import ceil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.fabric.topology import Fabric, Path
+from controller.jobs.spec import Dealing
+from controller.jobs.workload import WorkloadJob
+from controller.planning.bounds import level_bounds
+from controller.planning.closed_forms import route
+from controller.planning.efficiency import first_difference
+from controller.planning.joining import color_whole_first, joined, of_pieces
+from controller.planning.plan import Plan, answered, draft
+from controller.planning.planner import plan, repair
+from controller.planning.problem import FlowId, PlanLimits, Problem, whole
+from controller.scenarios.fabrics import fat_tree, spine_links, without, without_random_links
+from controller.scenarios.scenario import problem_of
+from tests.support.simulator_scenes import LINK_BPS, Host, fabric_of, job
+
+LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
+LEAVES = SPINES = HOSTS = 4
+INTACT = fabric_of(LEAVES, SPINES, HOSTS)
+DEAD_SPINE = without(INTACT, spine_links(INTACT, [0]))
+
+
+def even(fabric: Fabric, name: str, hosts: list[Host], pieces: int) -> WorkloadJob:
+    return replace(job(fabric, name, [hosts]), max_subflows=pieces, dealing=Dealing.EVEN)
+
+
+def ring(hosts: int, first: int = 0) -> list[Host]:
+    """So many hosts of each leaf, leaf by leaf in turn."""
+    return [(leaf, host) for host in range(first, first + hosts) for leaf in range(LEAVES)]
+
+
+def paths_of(found: Plan) -> dict[FlowId, set[Path]]:
+    paths = defaultdict[FlowId, set[Path]](set)
+    for flow, pieces in found.routes.items():
+        paths[flow.joined].update(path for path, _ in pieces)
+    return paths
+
+
+def cut_flows(found: Plan) -> int:
+    return sum(len(paths) > 1 for paths in paths_of(found).values())
+
+
+@pytest.mark.parametrize("pieces", [2, 4, 8])
+@pytest.mark.parametrize(("fabric", "hosts"), [(INTACT, 2), (INTACT, 4), (DEAD_SPINE, 2), (DEAD_SPINE, 3)])
+def test_where_every_flow_can_have_a_path_none_is_cut(fabric: Fabric, hosts: int, pieces: int) -> None:
+    found = answered(plan(problem_of(fabric, [even(INTACT, "a", ring(hosts), pieces)]), LIMITS))
+    assert found.max_level == pytest.approx(1.0)
+    assert cut_flows(found) == 0
+
+
+@pytest.mark.parametrize("pieces", [2, 4, 8])
+def test_of_four_flows_over_three_spines_one_is_cut(pieces: int) -> None:
+    """The least level of equal pieces is reached; three whole flows of a leaf have a spine each."""
+    found = answered(plan(problem_of(DEAD_SPINE, [even(INTACT, "a", ring(HOSTS), pieces)]), LIMITS))
+    assert found.max_level == pytest.approx(ceil(HOSTS * pieces / (SPINES - 1)) / pieces)
+    assert found.certificate == "optimal"
+    assert cut_flows(found) == LEAVES
+
+
+def test_jobs_in_other_numbers_of_pieces_are_joined_too() -> None:
+    jobs = [even(INTACT, "a", ring(2), 4), even(INTACT, "b", ring(2, first=2), 8)]
+    found = answered(plan(problem_of(INTACT, jobs), LIMITS))
+    assert found.max_level == pytest.approx(1.0)
+    assert cut_flows(found) == 0
+
+
+def test_a_fat_tree_has_whole_flows() -> None:
+    fabric = fat_tree(4, LINK_BPS, LINK_BPS)
+    hosts = [(leaf, host) for host in range(2) for leaf in range(8)]
+    found = answered(plan(problem_of(fabric, [even(fabric, "a", hosts, 4)]), LIMITS))
+    assert found.max_level == pytest.approx(1.0)
+    assert cut_flows(found) == 0
+
+
+def test_pieces_that_run_apart_are_not_moved_to_be_joined() -> None:
+    """Every piece over a spine of its own has level 1 already."""
+    problem = problem_of(INTACT, [even(INTACT, "a", ring(HOSTS), 4)])
+    apart = {flow.id: whole(problem.candidates(flow)[flow.id.piece]) for flow in problem.flows}
+    found = answered(plan(problem.with_routes(apart), LIMITS))
+    assert (found.moves, found.routes) == (0, apart)
+
+
+def test_a_job_that_comes_is_not_cut_and_moves_no_other() -> None:
+    first, second = even(INTACT, "a", ring(2), 4), even(INTACT, "b", ring(2, first=2), 4)
+    running = answered(plan(problem_of(INTACT, [first]), LIMITS)).routes
+    found = answered(plan(problem_of(INTACT, [first, second], running), LIMITS))
+    assert (found.moves, cut_flows(found)) == (0, 0)
+    assert found.max_level == pytest.approx(1.0)
+
+
+def test_a_repair_keeps_the_pieces_of_a_flow_together_where_there_is_room() -> None:
+    one = even(INTACT, "a", ring(2), 8)
+    running = answered(plan(problem_of(INTACT, [one]), LIMITS)).routes
+    problem = problem_of(DEAD_SPINE, [one], running)
+    assert problem.broken
+    found = answered(repair(problem))
+    assert (found.moves, cut_flows(found)) == (0, 0)
+    assert found.max_level == pytest.approx(1.0)
+
+
+def test_a_joined_problem_has_the_same_demands_and_its_routes_are_those_of_the_pieces() -> None:
+    problem = problem_of(INTACT, [even(INTACT, "a", ring(1), 4)])
+    apart = problem.flows[0].id
+    running = {
+        flow.id: whole(problem.candidates(flow)[flow.id.piece if flow.id.joined == apart else 1])
+        for flow in problem.flows
+    }
+    problem = problem.with_routes(running)
+    smaller = joined(problem)
+    assert smaller is not None
+    assert len(smaller.flows) == 4 + (LEAVES - 1), "one runs in pieces"
+    total = [sum(bps for flow in of.flows for _, bps in flow.demand_bps) for of in (problem, smaller)]
+    assert total[0] == pytest.approx(total[1])
+    assert of_pieces(problem, {flow.id: flow.current for flow in smaller.flows if flow.current}) == running
+
+
+def test_whole_flows_have_nothing_to_join() -> None:
+    assert joined(problem_of(INTACT, [job(INTACT, "a", [ring(2)])])) is None
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    fabric = fabric_of(draw(st.integers(2, 4)), draw(st.integers(2, 4)), hosts=4)
+    hosts = draw(st.permutations([(leaf, host) for leaf in range(2) for host in range(4)]))
+    pieces, size = draw(st.sampled_from([2, 3, 4, 8])), draw(st.sampled_from([2, 4]))
+    jobs = [even(fabric, name, hosts[size * n : size * (n + 1)], pieces) for n, name in enumerate("ab")]
+    return problem_of(without_random_links(fabric, draw(st.integers(0, 2)), draw(st.integers(0, 9))), jobs)
+
+
+@given(problems())
+@settings(max_examples=60, deadline=None)
+def test_no_level_is_above_that_of_pieces_that_are_not_joined(problem: Problem) -> None:
+    """Nor is the worst one in closed form, with whole flows first."""
+    bounds = level_bounds(problem)
+    exact = route(problem, bounds)
+    if exact is None:
+        return
+    apart = draft(problem, *exact)
+    found = answered(plan(problem, LIMITS))
+    index = first_difference(found.sorted_levels, apart.vector)
+    assert index is None or found.sorted_levels[index] < apart.vector[index]
+    assert sum(map(len, paths_of(found).values())) <= apart.paths or index is not None
+    if laid := color_whole_first(problem, bounds):
+        assert draft(problem, "", laid).vector[0] <= max(apart.vector[0], bounds.worst) * (1 + 1e-9)
