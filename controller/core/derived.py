@@ -131,7 +131,8 @@ class Derived:
                                                                   s.fabric.hosts))
         self.job_statuses = Row(    JobStatuses(),       lambda: (self.told_jobs(), self.told_missing(), s.fabric.hosts,
                                                                   s.sending.routes, s.sending.generation,
-                                                                  self.levels(), self.phase_levels()))
+                                                                  self.levels(), self.phase_levels(),
+                                                                  s.cycle.outweighed))
         self.demand_alarms = Row(   per_key(demand_alarm), lambda: (self.told_demands(),))
         self.host_alarms = Row(     per_key(host_alarm),  lambda: (self.told_missing(),))
         # fmt: on

@@ -29,8 +29,8 @@ MOST_REST_S = 2.0
 
 class PlanningCycle:
     """``levels``: L_j of the running routes, as of the last cycle; ``phase_levels``: of each phase, where all flows are
-    pinned. ``plan``: the newest plan, adopted or not. ``target``: a plan with more moves than a cycle may make: the
-    adopted plans lead there.
+    pinned; ``outweighed``: the jobs to which these are not promised. ``plan``: the newest plan, adopted or not.
+    ``target``: a plan with more moves than a cycle may make: the adopted plans lead there.
     ``baseline_levels``: of other schemes on the plan's problem, empty until they are known. ``adopted``: the running
     routes are those of the plan. ``demand_source``: which bytes of each job the plan was made for. ``reason``: what
     became of the newest plan, and why. ``repair``: the latest one. ``unplanned``: new jobs until their first cycle is
@@ -54,6 +54,7 @@ class PlanningCycle:
         self.generation = 0
         self.levels: Mapping[JobId, float] = {}
         self.phase_levels: Mapping[JobId, Mapping[int, float]] = {}
+        self.outweighed: frozenset[JobId] = frozenset()
         self.plan: Plan | None = None
         self.target: TargetLeft | None = None
         self.demand_source: Mapping[JobId, DemandSource] = {}
@@ -127,7 +128,7 @@ class PlanningCycle:
     def take_levels(self, levels: Levels) -> None:
         """Of the running routes, as long as no others have been adopted."""
         if self._levels_due and levels.generation == self.generation:
-            self.levels, self.phase_levels = levels.of_job, levels.of_phase
+            self.levels, self.phase_levels, self.outweighed = levels.of_job, levels.of_phase, levels.outweighed
 
     @property
     def limits(self) -> PlanLimits:
@@ -193,6 +194,7 @@ class PlanningCycle:
     def _adopt(self, judged: Verdict) -> None:
         self._routes.replace(judged.plan.routes)
         self.levels, self.phase_levels = judged.plan.job_level, judged.phase_levels
+        self.outweighed = judged.outweighed
         self._levels_due = False
 
     def _conclude(self, outcome: str, reason: str) -> list[Command]:

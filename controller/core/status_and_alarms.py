@@ -109,6 +109,7 @@ class JobStatuses:
         self._hosts: Mapping[str, Host] = {}
         self._levels: Mapping[JobId, float] = {}
         self._phase_levels: Mapping[JobId, Mapping[int, float]] = {}
+        self._outweighed: frozenset[JobId] = frozenset()
         self._routes: dict[JobId, _Routed] = {}
         self._other_pairs: Counter[JobId] = Counter()
         self._times: dict[JobId, Mapping[int, float]] = {}
@@ -123,9 +124,12 @@ class JobStatuses:
         generation: Mapping[JobId, int],
         levels: Mapping[JobId, float],
         phase_levels: Mapping[JobId, Mapping[int, float]],
+        outweighed: frozenset[JobId] = frozenset(),
     ) -> Mapping[JobId, JobStatus]:
+        """``outweighed``: the jobs to which their levels are not promised."""
         changed, gone = self._changed(jobs, missing, generation)
-        anew = set(changed)
+        anew = {*changed, *((self._outweighed ^ outweighed) & jobs.keys())}
+        self._outweighed = outweighed
         if hosts is not self._hosts:
             before, self._hosts = self._hosts, hosts
             other = {ip for ip in before.keys() | hosts.keys() if before.get(ip) is not hosts.get(ip)}
@@ -133,7 +137,9 @@ class JobStatuses:
         for job_id in anew:
             job = jobs[job_id]
             known = self._routes.get(job_id)
-            self._routes[job_id] = _routed(job, job_id in missing, hosts, confirmed.get(job_id, NO_ROUTES))
+            self._routes[job_id] = _routed(
+                job, job_id in missing, hosts, confirmed.get(job_id, NO_ROUTES), job_id in outweighed
+            )
             self._other_pairs[job_id] += known is not None and known.routes.keys() != self._routes[job_id].routes.keys()
             self._times[job_id] = {} if job_id in missing else _ideal_times_s(job, hosts)
         statuses = {
@@ -179,7 +185,9 @@ class _Routed(NamedTuple):
     routes: Mapping[FlowId, Route | None]
 
 
-def _routed(job: Job, pending: bool, hosts: Mapping[str, Host], confirmed: Mapping[FlowId, Route]) -> _Routed:
+def _routed(
+    job: Job, pending: bool, hosts: Mapping[str, Host], confirmed: Mapping[FlowId, Route], outweighed: bool
+) -> _Routed:
     owner, pairs = job.dividing.owner, job.virtual_links.in_phases
     routes: Mapping[FlowId, Route | None] = (
         {FlowId(*pair, owner): route_of(job.dividing, pair, confirmed) for pair in pairs}
@@ -188,7 +196,7 @@ def _routed(job: Job, pending: bool, hosts: Mapping[str, Host], confirmed: Mappi
     )
     state = "pending" if pending else _routed_state(hosts, routes)
     split = any(route is not None and len(route) > 1 for route in routes.values())
-    return _Routed(state, prediction_withheld(job, split), routes)
+    return _Routed(state, prediction_withheld(job, split, outweighed), routes)
 
 
 def _ideal_times_s(job: Job, hosts: Mapping[str, Host]) -> Mapping[int, float]:

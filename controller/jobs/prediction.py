@@ -8,7 +8,8 @@ all children at once, so that the first child, which has most to hand on, gets i
 one flat switch (docs/joining.md): doubling algorithms, trees and all-to-all take up to 2.6 times their ideal time.
 
 Nor does it where pieces of unequal shares are sent by independent connections: each takes as much of a full link as any
-other, whatever its share (docs/benchmarks.md, "What a sender gets").
+other, whatever its share (docs/benchmarks.md, "What a sender gets"). Nor where other jobs have more connections for a
+flow: each of theirs takes as much, too.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ MOST_AT_ONCE = 2
 """Senders to one receiver, and receivers of one sender: two rings that overlap."""
 
 
-def prediction_withheld(job: Job, split: bool = False) -> str:
+def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False) -> str:
     """Why the level is no prediction of the job's efficiency; empty when it is one. ``split``: some of its flows travel
-    in several subflows."""
+    in several subflows. ``outweighed``: others have more connections per flow on a full link (``planning.efficiency``).
+    """
     found = formulas_of(job.spec) if job.phases_known else frozenset()
     if found & {*STEPS_WAIT}:
         return "the steps of its halving collectives wait for each other, and the network does not say for how long"
@@ -52,4 +54,6 @@ def prediction_withheld(job: Job, split: bool = False) -> str:
         return "hosts that send to each other at once may take turns; that depends on the library"
     if split and job.spec.dealing is Dealing.BY_SHARE:
         return "its flows are split, and connections that are not paced do not keep to their shares of a link"
+    if outweighed:
+        return "other jobs have more connections per flow on its links, and each connection has the same part of a link"
     return ""

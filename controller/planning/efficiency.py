@@ -17,7 +17,7 @@ Loads are computed in three ways: of whole routings at once (``peaks``), of hund
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -84,6 +84,39 @@ def links_beyond(problem: Problem, routes: Routes | Laid, level: Mapping[JobId, 
     link_ids = list(problem.link_number)
     beyond = on_link.place[loads[on_link.place] > most[on_link.job] * (1 + LEVEL_TOLERANCE)]
     return {link_ids[link] for link in beyond.tolist()}
+
+
+def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
+    """Jobs that may be slower than their level, because others have more connections per flow on a link of theirs.
+
+    A link that is full gives each connection the same part (docs/explanation/simulator.md), and a flow has as many as
+    it has pieces; pieces that are paced are one. A connection has at least the least part that a link of its path
+    would give it if all sent: its flow's demand x capacity / the demands of the flows of all connections there. That is
+    1 / level of what it has to send where all flows have as many. Flows of unequal demand are taken to be weighed by
+    it, as levels are."""
+    routed = [(flow, number, routes[flow.id]) for number, flow in enumerate(problem.flows) if flow.id in routes]
+    if not any(flow.id.piece or (len(route) > 1 and not flow.paced) for flow, _, route in routed):
+        return frozenset()
+    together = Counter(flow.id.joined for flow, _, _ in routed)
+    rows: list[tuple[int, int, float, float]] = []
+    for flow, number, route in routed:
+        pieces = together[flow.id.joined]
+        apart = len(route) > 1 and not flow.paced
+        for path, share in route:
+            weight, part = (1.0, share) if apart else (pieces * share, 1 / pieces)
+            rows += [(number, problem.link_number[link], weight, part) for link in (*path, *flow.nic_links)]
+    columns = np.array(rows).T
+    (flows, links), (weights, parts) = columns[:2].astype(np.int64), columns[2:]
+    loads, _ = _loads(problem, flows, links, weights)
+    numbers = problem.numbers
+    least = np.zeros(len(numbers.job_ids))
+    np.maximum.at(least, numbers.job[flows], loads[links] * parts)
+    levels = job_levels(problem, routes)
+    return frozenset(
+        job
+        for job, level in zip(numbers.job_ids, least.tolist(), strict=True)
+        if level > levels.get(job, 1.0) * (1 + LEVEL_TOLERANCE)
+    )
 
 
 class Peaks(NamedTuple):

@@ -24,7 +24,7 @@ from controller.fabric.detours import candidate_paths
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
 from controller.jobs.collectives import VirtualLink
-from controller.jobs.spec import JobId
+from controller.jobs.spec import Dealing, JobId
 from controller.jobs.subflows import Dividing
 from controller.memo import Changed
 from controller.planning.demands import demands
@@ -98,7 +98,7 @@ class Flow:
 
     ``nic_links``: the source's link in and the destination's link out, loaded whatever the path.
     ``current``: how the flow is pinned now, None under ECMP. ``max_subflows``: into how many pieces its job can
-    divide it; 1 is whole.
+    divide it; 1 is whole. ``paced``: each of these pieces is sent at its own steady rate.
     """
 
     id: FlowId
@@ -109,6 +109,7 @@ class Flow:
     demand_bps: tuple[tuple[int, float], ...]
     current: Route | None = None
     max_subflows: int = 1
+    paced: bool = False
 
 
 @dataclass(frozen=True)
@@ -375,6 +376,7 @@ def take_snapshot(
 
 def _flows(job: Announced, hosts: Mapping[str, Host]) -> tuple[Flow, ...]:
     part = SILENT_PART if job.silent else 1.0
+    paced = job.dividing.dealing is Dealing.PACED
     nic_bps = {ip: hosts[ip].nic_bps for pair in job.pairs for ip in pair}
 
     def flows(pair: tuple[str, str], demand_bps: tuple[tuple[int, float], ...]) -> Iterator[Flow]:
@@ -384,7 +386,7 @@ def _flows(job: Announced, hosts: Mapping[str, Host]) -> tuple[Flow, ...]:
         for piece, weight in enumerate(weights):
             own_bps = tuple((phase, part * weight * bps) for phase, bps in demand_bps)
             flow_id = FlowId(*pair, job.dividing.owner, piece)
-            yield Flow(flow_id, job.id, src.at.dpid, dst.at.dpid, nic_links, own_bps, None, max_subflows)
+            yield Flow(flow_id, job.id, src.at.dpid, dst.at.dpid, nic_links, own_bps, None, max_subflows, paced)
 
     return tuple(flow for item in demands(job.virtual_links, nic_bps).items() for flow in flows(*item))
 

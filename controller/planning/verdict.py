@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from controller.jobs.spec import JobId
 from controller.planning.ecmp import ecmp_job_levels
-from controller.planning.efficiency import phase_levels
+from controller.planning.efficiency import outweighed, phase_levels
 from controller.planning.plan import Decision, Plan, Target, decide
 from controller.planning.problem import Problem, Route, Routes
 from controller.shared_map import SharedMap
@@ -23,11 +23,13 @@ NO_ROUTES: Routes = {}
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Of the running routes of the problem with this generation. ``of_phase``: where all flows are pinned."""
+    """Of the running routes of the problem with this generation. ``of_phase``: where all flows are pinned.
+    ``outweighed``: see ``efficiency``."""
 
     generation: int
     of_job: Mapping[JobId, float]
     of_phase: Mapping[JobId, Mapping[int, float]]
+    outweighed: frozenset[JobId]
 
 
 def levels(problem: Problem, draws: int) -> Levels | None:
@@ -37,18 +39,20 @@ def levels(problem: Problem, draws: int) -> Levels | None:
     running = {flow.id: flow.current for flow in problem.flows if flow.current is not None}
     of_job = ecmp_job_levels(problem, running, draws, ECMP_SEED)
     pinned = len(running) == len(problem.flows)
-    return Levels(problem.generation, of_job, phase_levels(problem, running) if pinned else {})
+    of_phase = phase_levels(problem, running) if pinned else {}
+    return Levels(problem.generation, of_job, of_phase, outweighed(problem, running))
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """``plan``: adopted if ``decision`` is for it. Subflows are in the classes they are in now where that is possible:
-    the rules and connections of a subflow that stays need not change. ``phase_levels``: of its
-    routes. ``repaired``: how many flows whose path has gone have another one."""
+    the rules and connections of a subflow that stays need not change. ``phase_levels``, ``outweighed`` (see
+    ``efficiency``): of its routes. ``repaired``: how many flows whose path has gone have another one."""
 
     plan: Plan
     decision: Decision
     phase_levels: Mapping[JobId, Mapping[int, float]]
+    outweighed: frozenset[JobId]
     repaired: int
 
 
@@ -70,7 +74,8 @@ def verdict(
     gone = {flow.id for flow in problem.flows if flow.current is not None} - problem.standing
     shared = SharedMap.of(running).become(plan.routes)
     of_phase = phase_levels(problem, plan.routes)
-    return Verdict(replace(plan, routes=shared), decision, of_phase, len(gone & plan.routes.keys()))
+    heavier = outweighed(problem, plan.routes)
+    return Verdict(replace(plan, routes=shared), decision, of_phase, heavier, len(gone & plan.routes.keys()))
 
 
 def _placed(problem: Problem, plan: Plan) -> Plan:

@@ -10,10 +10,11 @@ import pytest
 
 from controller.api.convert_plan import routes_message
 from controller.fabric.topology import Dpid, PortNo
-from controller.jobs.messages import RegisterJob, UpdateJob
+from controller.jobs.messages import DeregisterJob, RegisterJob, UpdateJob
 from controller.jobs.spec import Dealing, JobId
 from controller.jobs.subflows import port_classes
 from controller.planning.problem import FlowId, Route
+from controller.status import JobStatus
 from controller.tables.pinned_table import read_pin_key
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.fake_switch import Packet
@@ -147,3 +148,28 @@ def test_a_job_is_told_an_efficiency_only_where_its_sender_reaches_it(dealing: s
     assert job.efficiency_predicted == pytest.approx(predicted, rel=1e-3)
     assert bool(job.prediction_withheld) == (not predicted)
     assert not started(1, dealing).status.jobs[JOB].prediction_withheld, "whole flows are not divided"
+
+
+@pytest.mark.parametrize(("others", "withheld"), [(1, False), (4, True)])
+def test_a_job_beside_one_with_more_connections_per_flow_is_told_no_efficiency(others: int, withheld: bool) -> None:
+    """Over one spine both have level 2. Of five connections on a link four are the other job's."""
+    fabric = FakeFabric(3, 1, 2)
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.send(RegisterJob(ring_job("one", [f"10.0.{leaf}.1" for leaf in (1, 2, 3)], lease_s=600)))
+    ring = [f"10.0.{leaf}.2" for leaf in (1, 2, 3)]
+    more = ring_job("more", ring, lease_s=600, max_subflows=others, dealing="even")
+    fabric.send(RegisterJob(more))
+    fabric.run(3)
+    one, other = one_of(fabric, "one"), one_of(fabric, "more")
+    assert one.level == other.level == pytest.approx(2.0)
+    assert bool(one.prediction_withheld) == withheld
+    assert other.efficiency_predicted == pytest.approx(1 / 2, rel=1e-3)
+    fabric.send(DeregisterJob(JobId("more")))
+    fabric.run(3)
+    assert not one_of(fabric, "one").prediction_withheld
+    assert one_of(fabric, "one").efficiency_predicted == pytest.approx(1.0, rel=1e-3)
+
+
+def one_of(fabric: FakeFabric, job_id: str) -> JobStatus:
+    return fabric.status.jobs[JobId(job_id)]

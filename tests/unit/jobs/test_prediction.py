@@ -56,6 +56,16 @@ def test_a_job_whose_independent_connections_have_unequal_shares_gets_none(deali
     assert bool(prediction_withheld(job, split=True)) == (dealing is Dealing.BY_SHARE)
 
 
+def test_a_job_beside_others_with_more_connections_per_flow_gets_none() -> None:
+    jobs = JobRegistry(1)
+    transfer = {"src": 0, "dst": 1, "bytes_per_iteration": 480_000}
+    spec = {"job_id": "job", "endpoints": ["10.0.1.1", "10.0.2.1"], "transfers": [transfer]}
+    jobs.register(RegisterJob(JobSpec.parse(spec)), 0.0)
+    [job] = jobs.jobs.values()
+    assert not prediction_withheld(job)
+    assert "more connections per flow" in prediction_withheld(job, outweighed=True)
+
+
 def test_what_was_announced_says_nothing_of_a_job_that_was_found_to_send_between_other_hosts() -> None:
     jobs = JobRegistry(1)
     ips = [f"10.0.{number}.1" for number in range(4)]

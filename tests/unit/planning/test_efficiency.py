@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from controller.jobs.collectives import VirtualLink
 from controller.planning.demands import demands, ideal_communication_s, ideal_time_s
-from controller.planning.efficiency import first_difference, job_levels, network_efficiency
-from controller.planning.problem import whole
+from controller.planning.efficiency import first_difference, job_levels, network_efficiency, outweighed
+from controller.planning.problem import Flow, Subflow, whole
 from tests.support.planning.fabrics import flow, leaf_spine, link_between, problem_of
 from tests.support.planning.loads import link_loads
 
@@ -61,3 +63,50 @@ def test_a_flow_without_route_loads_nothing_and_a_job_without_any_has_no_level()
 def test_levels_differ_only_beyond_the_tolerance() -> None:
     assert first_difference((2.0, 1.0), (2.0000001, 1.0)) is None
     assert first_difference((2.0, 1.5), (2.0000001, 1.0)) == 1
+
+
+# ---- connections of other jobs
+
+
+def in_pieces(of: Flow, count: int) -> list[Flow]:
+    """As many connections of the flow."""
+    demand_bps = tuple((phase, bps / count) for phase, bps in of.demand_bps)
+    return [replace(of, id=of.id._replace(piece=piece), demand_bps=demand_bps) for piece in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "capacity", "slower"),
+    [
+        ((1, 1), 1.0, set()),
+        ((4, 4), 1.0, set()),
+        ((1, 4), 1.0, {"a"}),
+        ((4, 2), 1.0, {"b"}),
+        ((1, 4), 4.9, {"a"}),
+        ((1, 4), 5.0, set()),
+    ],
+)
+def test_a_job_with_fewer_connections_is_outweighed_where_a_link_is_too_full_for_all(
+    pieces: tuple[int, int], capacity: float, slower: set[str]
+) -> None:
+    """With 5 connections on a link each has a fifth of it: enough for a flow in one where the link has five times its
+    demand."""
+    fabric = leaf_spine(2, 1, capacity)
+    flows = [
+        piece
+        for host, (job, count) in enumerate(zip("ab", pieces, strict=True), 1)
+        for piece in in_pieces(flow(job, (1, host), (2, host), 1.0), count)
+    ]
+    problem = problem_of(fabric, flows, nic_bps=10.0)
+    routes = {of.id: whole(problem.candidates(of)[0]) for of in flows}
+    assert outweighed(problem, routes) == slower
+
+
+@pytest.mark.parametrize("paced", [True, False])
+def test_pieces_that_are_not_paced_are_a_connection_each(paced: bool) -> None:
+    """A whole flow meets a piece of 10 %."""
+    fabric = leaf_spine(2, 2, capacity=1.0)
+    flows = [flow("a", (1, 1), (2, 1), 1.0), replace(flow("b", (1, 2), (2, 2), 1.0), max_subflows=2, paced=paced)]
+    problem = problem_of(fabric, flows, nic_bps=10.0)
+    left, right = problem.candidates(flows[0])
+    routes = {flows[0].id: whole(left), flows[1].id: (Subflow(left, 0.1), Subflow(right, 0.9))}
+    assert ("a" in outweighed(problem, routes)) == (not paced)

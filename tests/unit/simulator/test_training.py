@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from controller.fabric.topology import Dpid
 from controller.jobs.spec import Dealing
 from controller.jobs.workload import WorkloadJob
-from controller.planning.efficiency import job_levels
+from controller.planning.efficiency import job_levels, outweighed
 from controller.planning.plan import NoPlan, Plan
-from controller.planning.problem import Flow, Problem, Route, Subflow, whole
-from controller.scenarios.fabrics import spine_links, without
+from controller.planning.planner import plan
+from controller.planning.problem import Flow, PlanLimits, Problem, Route, Subflow, whole
+from controller.scenarios.fabrics import spine_links, without, without_random_links
 from controller.scenarios.scenario import problem_of
 from controller.simulator.options import Options, Replan, Sharing
 from controller.simulator.routing import Scheme
@@ -375,6 +376,44 @@ def test_no_job_is_slower_than_the_level_planned_for_equal_pieces(
     levels = job_levels(problem, routes)
     for times in outcome.jobs:
         assert all(1 - 1e-6 <= slow_down <= levels[times.job_id] + 1e-6 for slow_down in times.slow_downs)
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_of_jobs_dealt_in_several_ways_only_the_outweighed_are_slower_than_planned(data: st.DataObject) -> None:
+    """Plans for a leaf-spine with failed cables."""
+    intact = fabric_of(leaves=3, spines=3, hosts=4)
+    hosts = data.draw(st.permutations([(leaf, host) for leaf in range(3) for host in range(4)]))
+    jobs = [
+        replace(
+            job(intact, name, [hosts[4 * n : 4 * n + 4]], data.draw(st.floats(0.0, 0.5))),
+            max_subflows=data.draw(st.sampled_from([1, 2, 4])),
+            dealing=data.draw(st.sampled_from([Dealing.PACED, Dealing.EVEN, Dealing.COMMON_QUEUE])),
+        )
+        for n, name in enumerate("abc")
+    ]
+    problem = problem_of(without_random_links(intact, 2, data.draw(st.integers(0, 9))), jobs)
+    planned = plan(problem, PlanLimits(ecmp_draws=0, deterministic=True, time_limit_s=0.1))
+    assert isinstance(planned, Plan)
+    outcome = run([Stage(0.0, problem)], jobs, lambda _: planned, replace(ONE, iterations=2))
+    slower = outweighed(problem, planned.routes)
+    for times in outcome.jobs:
+        if times.job_id not in slower:
+            assert max(times.slow_downs) <= planned.job_level[times.job_id] + 1e-6
+
+
+@pytest.mark.parametrize(("dealing", "slower"), [(Dealing.PACED, True), (Dealing.EVEN, False)])
+def test_a_ring_is_slower_than_its_level_beside_more_connections(dealing: Dealing, slower: bool) -> None:
+    """All rings go over one spine, and the others have four connections per flow, some of which begin later."""
+    fabric = fabric_of(leaves=4, spines=1)
+    ring = replace(job(fabric, "ring", [[(leaf, 0) for leaf in range(4)]]), max_subflows=4, dealing=dealing)
+    others = [job(fabric, f"b{leaf}", [[(leaf, 1), (leaf + 1, 1)]], 0.05 * leaf, 0.1) for leaf in (0, 2)]
+    jobs = [ring, *in_pieces(others, Dealing.EVEN, 4)]
+    problem = problem_of(fabric, jobs)
+    routes = {flow.id: whole(problem.candidates(flow)[0]) for flow in problem.flows}
+    outcome = run([Stage(0.0, problem)], jobs, lambda p: plan_of(p, routes), replace(ONE, iterations=5))
+    assert outweighed(problem, routes) == ({"ring"} if slower else set())
+    assert (max(outcome.jobs[0].slow_downs) > job_levels(problem, routes)[ring.id] * 1.01) == slower
 
 
 @given(st.integers(0, 5), st.sampled_from([1, 2, 3]))
