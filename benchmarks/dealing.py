@@ -25,7 +25,7 @@ from controller.commands.output import AsJson
 from controller.errors import InvalidInput
 from controller.fabric.topology import Fabric
 from controller.jobs.spec import Dealing
-from controller.planning.plan import answered
+from controller.planning.plan import answered, paths_used
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
 from controller.scenarios.fabrics import leaf_spine, spine_links, without, without_random_links
@@ -56,6 +56,7 @@ def run(folder: Path, intact: Fabric, failed: str, pieces: int, dealing: Dealing
         "dealing": dealing.value,
         "level": planned.max_level,
         "levels_proven": planned.levels_proven,
+        "paths_per_flow": paths_used(planned.routes) / len({flow.joined for flow in planned.routes}),
         "plan_s": planned_s,
         "slow_down": outcome.mean_slow_down,
         "over_level": max(
@@ -78,16 +79,19 @@ def _broken(intact: Fabric, failed: str) -> Fabric:
 
 def summary(cells: Sequence[Cell]) -> Table:
     """Of all workloads in a cell: the largest planned level, the mean slow-down with the worst iteration of a job in
-    brackets, and the largest ratio of an iteration's slow-down to the level that was planned for the job."""
+    brackets, the largest ratio of an iteration's slow-down to the level that was planned for the job, and the mean
+    number of paths of a flow."""
     table = Table("failed", "pieces", "dealing", title="planned level and slow-down", title_justify="left")
-    for column in ("workloads", "planned", "slow-down (worst)", "over its level", "planned in s"):
+    for column in ("workloads", "planned", "slow-down (worst)", "over its level", "paths per flow", "planned in s"):
         table.add_column(column, justify="right")
     for key in sorted({_place(cell) for cell in cells}):
         of = [cell for cell in cells if _place(cell) == key]
         slow_down = f"{fmean(cell['slow_down'] for cell in of):.3f} ({max(cell['worst'] for cell in of):.3f})"
         over = f"{max(cell['over_level'] for cell in of) - 1:.1%}"
         level = f"{max(cell['level'] for cell in of):.3f}"
-        table.add_row(*map(str, key), str(len(of)), level, slow_down, over, f"{max(cell['plan_s'] for cell in of):.2f}")
+        paths = f"{fmean(cell['paths_per_flow'] for cell in of):.2f}"
+        plan_s = f"{max(cell['plan_s'] for cell in of):.2f}"
+        table.add_row(*map(str, key), str(len(of)), level, slow_down, over, paths, plan_s)
     return table
 
 
