@@ -202,20 +202,26 @@ def _in_closed_form(problem: Problem, bounds: Bounds) -> Iterator[Draft]:
 
 
 def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Draft]:
-    """Of flows in equal pieces: no more of them cut than a closed form has to, and all pieces on one path."""
+    """Of flows in equal pieces: all pieces on one path, and no more of them cut than a closed form has to."""
     whole = joining.joined(problem)
     if whole is None:
         return
-    if laid := joining.color_whole_first(problem, bounds):
-        yield draft(problem, "edge-coloring", laid)
     of_whole = level_bounds(whole)
-    # Where no such plan can be as good as one of pieces, it is not searched for: ``_rejoined`` cuts what is too much.
     possible = first_difference(of_whole.vector, bounds.vector) is None
+    laid = None if possible else joining.color_whole_first(problem, bounds)
+    if laid:
+        yield draft(problem, "edge-coloring", laid)
+        if len(problem.flows) > whole_search.MAX_FLOWS:
+            return
+    # Where no whole flows can be as good as pieces, they are not searched for: ``_rejoined`` cuts what is too much.
     left_s = min(limits.left_s, limits.time_limit_s)
     until = limits.sooner((1 - _JOINED_SHARE) * left_s).until if possible else -math.inf
     part = replace(limits, time_limit_s=_JOINED_SHARE * limits.time_limit_s, until=until, left_out=[])
     found = min(_drafts(whole, part, of_whole).drafts, key=cmp_to_key(compare))
-    yield draft(problem, found.solver, joining.of_pieces(problem, found.routes))
+    together = draft(problem, found.solver, joining.of_pieces(problem, found.routes))
+    yield together
+    if possible and not _optimal(together, bounds.vector) and (laid := joining.color_whole_first(problem, bounds)):
+        yield draft(problem, "edge-coloring", laid)
 
 
 def _rejoined(problem: Problem, limits: PlanLimits, drafts: list[Draft], bounds: Bounds) -> Iterator[Draft]:
