@@ -177,7 +177,7 @@ class TellsLevels(Fatal):
 
     def submit(self, request: PlanningRequest) -> None:
         if isinstance(request, WorkOutLevels):
-            self._put(Levels(request.snapshot.generation, {}, {}))
+            self._put(Levels(request.snapshot.generation, {}, {}, frozenset()))
         else:
             super().submit(request)
 
@@ -185,7 +185,7 @@ class TellsLevels(Fatal):
 def test_levels_that_have_come_are_not_asked_for_again(start: Start, inbox: Inbox) -> None:
     planning = start(make=TellsLevels)
     planning.submit(WorkOutLevels(request(1).snapshot, draws=2))
-    assert inbox.messages.get(timeout=DEADLINE_S) == Levels(1, {}, {})
+    assert inbox.messages.get(timeout=DEADLINE_S) == Levels(1, {}, {}, frozenset())
     (child,) = multiprocessing.active_children()
     child.kill()
     planning.submit(request(2))
