@@ -36,15 +36,16 @@ LEVEL_TOLERANCE = 1e-4
 def job_levels(problem: Problem, routes: Routes | Laid) -> dict[JobId, float]:
     """Level (>= 1) of every job with at least one routed flow, over its routed flows. Flows that are missing from
     ``routes`` are left out."""
-    return _levels(problem, *_pieces(problem, routes))
+    return levels_of(problem, passing(problem, routes))
 
 
 def phase_levels(problem: Problem, routes: Routes) -> dict[JobId, dict[int, float]]:
     """Per job with a routed flow and phase the largest load (at least 1) on a link that the phase uses: by the phase
     itself, and by the largest phase of every other job there. The job's level is the largest of them."""
     numbers = problem.numbers
-    _, flows, links, shares = _pieces(problem, routes)
-    loads, on_link = _loads(problem, flows, links, shares)
+    rows = passing(problem, routes)
+    flows, links, shares = rows.flow, rows.link, rows.share
+    loads, on_link = _loads(problem, rows)
     piece, entry = numbers.entries_of(flows)
     cells, jobs = len(numbers.cell_job), len(numbers.job_ids)
     at, row = distinct(links[piece] * cells + numbers.entry_cell[entry])
@@ -63,12 +64,12 @@ def phase_levels(problem: Problem, routes: Routes) -> dict[JobId, dict[int, floa
 def nic_levels(problem: Problem, flows: Ints) -> dict[JobId, float]:
     """The same as if these flows (by number) passed nothing but their NICs, which no routing can change."""
     links = problem.numbers.nics[flows].T.ravel()
-    return _levels(problem, flows, np.concatenate([flows, flows]), links, np.ones(len(links)))
+    return levels_of(problem, Passing(flows, np.concatenate([flows, flows]), links, np.ones(len(links))))
 
 
 def job_loads(problem: Problem, routes: Routes) -> dict[LinkId, dict[JobId, float]]:
     """Load of every link that the routed flows use, by each job, as a share of the link's capacity."""
-    _, on_link = _loads(problem, *_pieces(problem, routes)[1:])
+    _, on_link = _loads(problem, passing(problem, routes))
     link_ids, job_ids = list(problem.link_number), problem.numbers.job_ids
     load = on_link.bps / problem.numbers.capacity_bps[on_link.place]
     loads: defaultdict[LinkId, dict[JobId, float]] = defaultdict(dict)
@@ -79,7 +80,7 @@ def job_loads(problem: Problem, routes: Routes) -> dict[LinkId, dict[JobId, floa
 
 def links_beyond(problem: Problem, routes: Routes | Laid, level: Mapping[JobId, float]) -> set[LinkId]:
     """The links whose load is beyond the level of a job on them."""
-    loads, on_link = _loads(problem, *_pieces(problem, routes)[1:])
+    loads, on_link = _loads(problem, passing(problem, routes))
     most = np.array([level[job] for job in problem.numbers.job_ids])
     link_ids = list(problem.link_number)
     beyond = on_link.place[loads[on_link.place] > most[on_link.job] * (1 + LEVEL_TOLERANCE)]
@@ -140,8 +141,18 @@ def peaks(places: Ints, cells: Ints, bps: Floats, cell_job: Ints) -> Peaks:
     return Peaks(place[starts], job[starts], largest)
 
 
-def _pieces(problem: Problem, routes: Routes | Laid) -> tuple[Ints, Ints, Ints, Floats]:
-    """The routed flows, and one (flow, link, share) for every link that a piece of a flow passes, NICs too."""
+class Passing(NamedTuple):
+    """``routed``: flows that have a route. ``flow``, ``link``, ``share``: a row for every link that a piece of a flow
+    passes, NICs too."""
+
+    routed: Ints
+    flow: Ints
+    link: Ints
+    share: Floats
+
+
+def passing(problem: Problem, routes: Routes | Laid) -> Passing:
+    """What these routes put on links."""
     number, nics = problem.link_number, problem.numbers.nics
     if isinstance(routes, Laid):
         of, hops = np.arange(len(problem.flows)), routes.links.shape[1]
@@ -154,7 +165,7 @@ def _pieces(problem: Problem, routes: Routes | Laid) -> tuple[Ints, Ints, Ints, 
         links = np.array([number[link] for _, path, _ in pieces for link in path], np.int64)
         flows = np.repeat(np.array([flow for flow, _, _ in pieces], np.int64), passed)
         shares = np.repeat(np.array([share for _, _, share in pieces], np.float64), passed)
-    return (
+    return Passing(
         of,
         np.concatenate([flows, of, of]),
         np.concatenate([links, nics[of, 0], nics[of, 1]]),
@@ -162,20 +173,26 @@ def _pieces(problem: Problem, routes: Routes | Laid) -> tuple[Ints, Ints, Ints, 
     )
 
 
-def _levels(problem: Problem, routed: Ints, flows: Ints, links: Ints, shares: Floats) -> dict[JobId, float]:
+def levels_of(problem: Problem, rows: Passing) -> dict[JobId, float]:
+    """As ``job_levels``."""
     numbers = problem.numbers
-    loads, on_link = _loads(problem, flows, links, shares)
+    loads, on_link = _loads(problem, rows)
     levels = np.ones(len(numbers.job_ids))
     np.maximum.at(levels, on_link.job, loads[on_link.place])
-    return {numbers.job_ids[job]: float(levels[job]) for job in np.unique(numbers.job[routed])}
+    return {numbers.job_ids[job]: float(levels[job]) for job in np.unique(numbers.job[rows.routed])}
 
 
-def _loads(problem: Problem, flows: Ints, links: Ints, shares: Floats) -> tuple[Floats, Peaks]:
+def loads_of(problem: Problem, rows: Passing) -> Floats:
+    """Per link, as a share of its capacity."""
+    return _loads(problem, rows)[0]
+
+
+def _loads(problem: Problem, rows: Passing) -> tuple[Floats, Peaks]:
     """Per link its load; per link and job the job's largest phase."""
     numbers = problem.numbers
-    piece, entry = numbers.entries_of(flows)
-    bps = numbers.entry_bps[entry] * shares[piece]
-    on_link = peaks(links[piece], numbers.entry_cell[entry], bps, numbers.cell_job)
+    piece, entry = numbers.entries_of(rows.flow)
+    bps = numbers.entry_bps[entry] * rows.share[piece]
+    on_link = peaks(rows.link[piece], numbers.entry_cell[entry], bps, numbers.cell_job)
     return np.bincount(on_link.place, on_link.bps, len(numbers.capacity_bps)) / numbers.capacity_bps, on_link
 
 
@@ -309,6 +326,13 @@ class Increments:
             job = self._job[flow]
             own = self._bps.setdefault(flow, np.zeros(phases[job]))
             own[cell - first_cell[job]] = numbers.entry_bps[entry]
+
+    def count_rows(self, flows: Ints, links: Ints, shares: Floats) -> None:
+        """A share of each of these flows comes to a link each; a flow may be there several times."""
+        several = np.zeros(len(self._job), bool)
+        several[list(self._bps)] = True
+        for row in np.flatnonzero(several[flows]).tolist():
+            self.count(int(flows[row]), links[row : row + 1], float(shares[row]))
 
     def count(self, flow: int, links: Ints | Sequence[int], share: float = 1.0) -> None:
         """A share of the flow comes to these links, or leaves them where it is negative."""

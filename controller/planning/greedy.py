@@ -19,8 +19,8 @@ import numpy as np
 
 from controller.fabric.topology import Dpid
 from controller.planning.ecmp import NextHops
-from controller.planning.efficiency import Increments
-from controller.planning.problem import Floats, Flow, FlowId, Ints, Problem, Route, whole
+from controller.planning.efficiency import Increments, loads_of, passing
+from controller.planning.problem import Floats, Flow, FlowId, Ints, Problem, Route, Routes, whole
 
 _MOST_PATHS = 512
 """A pair of switches with more shortest paths than this is left with the problem's candidates."""
@@ -45,9 +45,7 @@ def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Route]:
     next_hops = NextHops(problem, waiting)
     choices = PathChoices(problem, next_hops)
     loads = _Loads(problem, next_hops)
-    for number, flow in enumerate(problem.flows):
-        for path, share in routes.get(flow.id, ()):
-            loads.put(number, np.array([next_hops.number[link] for link in path], np.int64), share)
+    loads.put_all(problem, routes)
     options = dict(zip(next_hops.flows.tolist(), choices.options, strict=True))
     peaks = problem.numbers.peak_bps.tolist()
     for number in largest_set_first(problem.flows, sorted(options, key=peaks.__getitem__, reverse=True), peaks):
@@ -65,6 +63,16 @@ class _Loads:
         self._number = next_hops.number
         self._load = np.zeros(len(next_hops.capacity_bps))
         self._increments = Increments(problem, next_hops.capacity_bps)
+
+    def put_all(self, problem: Problem, routes: Routes) -> None:
+        """Of a network without any load."""
+        rows = passing(problem, routes)
+        place = np.array([problem.link_number[link] for link in self._number], np.int64)
+        number = np.full(len(problem.capacity_bps), -1)
+        number[place] = np.arange(len(place))
+        self._load[: len(place)] = loads_of(problem, rows)[place]
+        inside = number[rows.link] >= 0
+        self._increments.count_rows(rows.flow[inside], number[rows.link[inside]], rows.share[inside])
 
     def put(self, flow: int, links: Ints, share: float = 1.0) -> None:
         self._load[links] += self._increments.added(flow, links, share)

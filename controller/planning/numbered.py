@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, LinkId
+from controller.fabric.topology import Dpid, LinkId, Path
 
 if TYPE_CHECKING:
     from controller.planning.problem import Flow
@@ -158,6 +158,13 @@ class Laid(NamedTuple):
     flow: Ints
     links: Ints
     share: Floats
+
+
+def link_rows(paths: Sequence[Path], number: Mapping[LinkId, int]) -> Ints:
+    """The links of paths; shape (paths, links of the longest). Shorter ones have their last link repeated."""
+    longest = max(map(len, paths), default=0)
+    filled = ((*path, *path[-1:] * (longest - len(path))) for path in paths)
+    return np.array([[number[link] for link in path] for path in filled], np.int64)
 
 
 def distinct(keys: Ints) -> tuple[Ints, Ints]:

@@ -34,6 +34,7 @@ from controller.planning.messages import Planned
 from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
 from controller.planning.plan_check import check
 from controller.planning.problem import PlanLimits, Problem, Routes
+from controller.planning.relief import relieve
 from controller.planning.split_flows import freedom
 from controller.planning.verdict import verdict
 from controller.planning.whole_flows import local_search
@@ -44,6 +45,8 @@ log = structlog.get_logger(__name__)
 
 _FINISH_S = 8e-6
 """Per flow, for what follows the searches: comparing routings, the certificate, the check."""
+_CLOSED_S = 16e-6
+"""Per flow, for closed forms, whose plans mostly have more moves than a cap allows."""
 _GREEDY_S = 30e-6
 """Per flow, for the greedy, on 128 spines."""
 
@@ -176,11 +179,14 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
         kept = _running(problem)
         drafts.append(kept)
     if kept is None or not _optimal(kept, bounds.vector):
-        drafts += _joined(problem, limits, bounds)
-        if not any(_optimal(of, bounds.vector) for of in drafts):
-            drafts += _in_closed_form(problem, bounds)
+        relieved = relieve(problem, bounds, kept.routes, limits) if kept and limits.max_moves else None
+        drafts += [relieved] if relieved else []
         aligned = aligned_cutting(problem, limits.max_moves) if kept else None
         drafts += [draft(problem, "aligned-cutting", aligned)] if aligned else []
+        if not relieved or limits.allows("closed forms", _CLOSED_S * len(problem.flows)):
+            drafts += _joined(problem, limits, bounds)
+            if not any(_optimal(of, bounds.vector) for of in drafts):
+                drafts += _in_closed_form(problem, bounds)
     best = min(drafts, key=cmp_to_key(compare)) if drafts else None
     greedy_s = _GREEDY_S * len(problem.flows)
     missed = best is None or not levels_proven(best.vector, bounds.vector)

@@ -17,13 +17,12 @@ that would improve them is named.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
 
-from controller.planning import greedy
+from controller.planning import greedy, relief
 from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.efficiency import first_difference
@@ -31,14 +30,20 @@ from controller.planning.messages import Planned
 from controller.planning.plan import NoPlan, Plan, Target, answered, draft
 from controller.planning.planner import Routings, judged, plan, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
-from controller.planning.split_flows.search import relieve
+from controller.planning.split_flows import search
+from controller.planning.split_flows.by_part import LP_S
 from controller.planning.transition import Stuck, smallest_group, step
 from controller.planning.verdict import NO_ROUTES, in_place, verdict
+from controller.planning.whole_flows.search import MAX_FLOWS
 
 log = structlog.get_logger(__name__)
 
 _SHARE = 0.5
-"""Of the time limit: for a leap, and for a step."""
+"""Of the time limit, for a leap and a step together when the plan has used up the rest; of the budgets in deterministic
+time, for each."""
+_WAY_S = 500e-6
+"""Per flow, for a target, a leap and a step. Where there is not so much time, cycles make the best plan found within
+the cap. Only when that moves nothing a target is looked for, in a cycle that takes as long again."""
 _PARTS = (1.0, 0.85, 0.7, 0.5)
 """Of the cap, for the first part of a leap: the rest is for moves towards the target."""
 
@@ -79,14 +84,20 @@ class Towards(NamedTuple):
 def plan_towards(problem: Problem, limits: PlanLimits, held: Target | None) -> Towards:
     """``held``: left by an earlier cycle; it is dropped when the problem has changed otherwise than in its running
     routes."""
+    limits = limits.begun()
     if not limits.max_moves:
         return Towards(plan(problem, limits))
     if held and same_inputs(held.problem, problem):
         going_on = _Way(problem, limits, held.plan).go_on(held)
         if going_on:
             return going_on
-    found = plan(problem, replace(limits, max_moves=None))
-    if isinstance(found, NoPlan) or found.moves <= limits.max_moves:
+    if not limits.allows("target", _WAY_S * len(problem.flows)):
+        found = plan(problem, limits)
+        if isinstance(found, NoPlan) or found.moves or len(problem.flows) > MAX_FLOWS:
+            return Towards(found)
+        limits = replace(limits, until=math.inf).begun()
+    found = plan(problem, replace(limits.sooner(_SHARE * limits.time_limit_s), max_moves=None))
+    if isinstance(found, NoPlan) or found.moves <= (limits.max_moves or 0):
         return Towards(found)
     return _Way(problem, limits, _by_lanes(problem, limits, found)).begin()
 
@@ -183,9 +194,8 @@ class _Way:
     def _leads_on(self, routes: Routes) -> bool:
         """Whether steps reach the target from there in as many cycles as its moves need, as far as there is time to
         look."""
-        ends_at = time.perf_counter() + (math.inf if self._limits.deterministic else self._part.time_limit_s)
         for _ in range(math.ceil(self._aim.moves / self._cap)):
-            if self._left(routes) <= self._cap or time.perf_counter() > ends_at:
+            if self._left(routes) <= self._cap or self._limits.left_s <= 0:
                 return True
             further = self._step(routes, self._cap)
             if isinstance(further, Stuck):
@@ -227,7 +237,12 @@ class _Way:
             found = plan(problem, limits)
             routes = None if isinstance(found, NoPlan) else found.routes
         elif routes is None:
-            routes = relieve(problem, limits, level_bounds(problem), self._aim.routes)
+            bounds = level_bounds(problem)
+            relieved = relief.relieve(problem, bounds, self._running, limits)
+            routes = relieved.routes if relieved else None
+            if limits.allows("leap", LP_S * len(problem.flows)):
+                by_lp = search.relieve(problem, limits, bounds, self._aim.routes)
+                routes = by_lp if by_lp and (routes is None or not self._better(routes, by_lp)) else routes
         return {flow: in_place(route, self._running.get(flow)) for flow, route in (routes or self._running).items()}
 
     def _left(self, routes: Routes) -> int:

@@ -28,8 +28,8 @@ from controller.planning.solver import cp_model, solver_within
 _MOST_PIVOTS = 4
 _MOST_ROWS = 400
 """Pivots times jobs; one pivot at least."""
-_MOST_MOVES = 4_000
-"""In one model: building a larger one takes longer than a cycle should."""
+_MOST_MOVES, _MOVES_PER_S = 4_000, 2_000
+"""In one model, and per second that is left: building a larger one takes longer than a cycle should."""
 _STRICT = 2 * LEVEL_TOLERANCE
 """A level that is smaller by this (relative) is smaller for every comparison of plans."""
 _UNITS = 10_000_000
@@ -54,7 +54,7 @@ def step(
 ) -> Routes | Stuck:
     """As many moves as possible towards ``target``, of those that give the smallest sorted levels that can be told from
     the pivots. ``most``: flows that may move beside those that are ``free``."""
-    model = _Model(problem, start, target)
+    model = _Model(problem, start, target, limits)
     model.limit(most, free)
     model.maximise_gain()
     solver, status = _solved(model, limits)
@@ -66,7 +66,7 @@ def step(
 
 def smallest_group(problem: Problem, start: Routes, target: Routes, limits: PlanLimits) -> Group:
     """The fewest moves that give smaller levels than ``start`` has. ``target`` has smaller ones, so all of them do."""
-    model = _Model(problem, start, target)
+    model = _Model(problem, start, target, limits)
     model.minimise_moves()
     solver, status = _solved(model, limits)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -131,15 +131,16 @@ class _Link:
 class _Model:
     """``moves``: x_f of every flow whose route changes, or of some of them where it is not ``complete``."""
 
-    def __init__(self, problem: Problem, start: Routes, target: Routes) -> None:
+    def __init__(self, problem: Problem, start: Routes, target: Routes, limits: PlanLimits) -> None:
         self.cp = cp_model.CpModel()
         self._problem = problem
         self._start = start
         changing = [flow for flow in problem.flows if flow.id in start and flow.id in target]
         changing = [flow for flow in changing if start[flow.id] != target[flow.id]]
-        self.complete = len(changing) <= _MOST_MOVES
+        most = int(min(_MOST_MOVES, max(1.0, _MOVES_PER_S * limits.left_s)))
+        self.complete = len(changing) <= most
         if not self.complete:
-            changing = _from_the_fullest(problem, start, changing)
+            changing = _from_the_fullest(problem, start, changing)[:most]
         self.moves: dict[FlowId, Any] = {flow.id: self.cp.new_bool_var("") for flow in changing}
         self._levels = job_levels(problem, start)
         self._links = self._changing_links(target)
@@ -262,13 +263,13 @@ class _Model:
 
 
 def _from_the_fullest(problem: Problem, start: Routes, flows: Sequence[Flow]) -> list[Flow]:
-    """As many of the flows as a model may have, those that leave the fullest links first."""
+    """Those that leave the fullest links first."""
     load = {link: sum(of_jobs.values()) for link, of_jobs in job_loads(problem, start).items()}
 
     def fullest(flow: Flow) -> float:
         return max((load.get(link, 0.0) for path, _ in start[flow.id] for link in path), default=0.0)
 
-    return sorted(flows, key=fullest, reverse=True)[:_MOST_MOVES]
+    return sorted(flows, key=fullest, reverse=True)
 
 
 def _shares(before: Route, after: Route) -> list[tuple[LinkId, float, float]]:

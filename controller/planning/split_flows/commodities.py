@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from controller.fabric.topology import Dpid, LinkId, Path
 from controller.jobs.spec import JobId
 from controller.planning.ecmp import NextHops
+from controller.planning.numbered import link_rows
 from controller.planning.problem import Floats, Flow, Ints, Problem, Routes
 
 Bools = NDArray[np.bool_]
@@ -201,10 +202,8 @@ class Commodities:
         return np.concatenate([amounts, np.zeros(self.columns - len(amounts))])
 
     def numbered(self, paths: Sequence[Path]) -> Ints:
-        """The links of paths; shape (paths, links of the longest). Shorter ones have their last link repeated."""
-        longest = max(map(len, paths), default=0)
-        filled = ((*path, *path[-1:] * (longest - len(path))) for path in paths)
-        return np.array([[self._number[link] for link in path] for path in filled], np.int64)
+        """See ``link_rows``."""
+        return link_rows(paths, self._number)
 
     def least_level(self) -> Floats:
         """Per link the smallest level of the classes that may use it; inf where there is none. Where paths have more

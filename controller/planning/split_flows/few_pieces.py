@@ -3,8 +3,8 @@
 Rounding a fluid optimum to few pieces chooses the paths of one flow after the other. Here a boolean per flow and path
 says whether the flow uses it, and a mixed-integer programme chooses all of them together.
 
-In: a problem, the best routing so far. Out: routes with a smaller worst level; None where none were found, the problem
-is too large, or time was up.
+In: a problem, the best routing so far. Out: routes with a smaller worst level, within the cap on moves; None where none
+were found, the problem is too large, or time was up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def improve(problem: Problem, limits: PlanLimits, best: Draft, proven: Sequence[
     if len(problem.numbers.crossing) > _MOST_COLUMNS:
         return None
     flows = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf and problem.reachable(flow)]
-    columns = [(place, path) for place, flow in enumerate(flows) for path in problem.candidates(flow)]
+    columns = [(place, path) for place, flow in enumerate(flows) for path in _paths(problem, flow)]
     if not columns or len(columns) > _MOST_COLUMNS:
         return None
     owner = np.array([place for place, _ in columns])
@@ -51,6 +51,7 @@ def improve(problem: Problem, limits: PlanLimits, best: Draft, proven: Sequence[
     programme.add(only, share + numbers, np.ones(len(columns)))
     programme.add(only, used + numbers, np.full(len(columns), -1.0))
     _limit_loads(programme, problem, [(flows[place], path) for place, path in columns], share, level)
+    moved = _limit_moves(programme, problem, [(flows[place], path) for place, path in columns], share, limits.max_moves)
     solved = programme.solve(limits.left_s, _NODES)
     if solved is None or solved[0][level] > best.vector[0] * (1 - LEVEL_TOLERANCE):
         return None
@@ -59,7 +60,41 @@ def improve(problem: Problem, limits: PlanLimits, best: Draft, proven: Sequence[
         if part > _LEAST_SHARE:
             found[flows[place].id].append(Subflow(path, part))
     routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
-    return routes | {flow: _of_one(parts) for flow, parts in found.items()}
+    routes |= {flow: _of_one(parts) for flow, parts in found.items()}
+    stay = [flow for flow in flows if flow.id in moved and solved[0][moved[flow.id]] < 0.5]
+    return routes | {flow.id: flow.current for flow in stay if flow.current}
+
+
+def _limit_moves(
+    programme: Programme, problem: Problem, columns: list[tuple[Flow, Path]], share: int, most: int | None
+) -> dict[FlowId, int]:
+    """Per running flow the variable that is 1 where it moves; none without a cap on moves."""
+    running = list(dict.fromkeys(flow for flow, _ in columns if flow.id in problem.standing))
+    if most is None or most >= len(running):
+        return {}
+    first = programme.variables(np.zeros(len(running)), np.ones(len(running)), integer=True)
+    moved = {flow.id: first + number for number, flow in enumerate(running)}
+    row = programme.constraints(np.array([-np.inf]), np.array([float(most)]))
+    programme.add(np.full(len(running), row), first + np.arange(len(running)), np.ones(len(running)))
+    of_running = [
+        (share + number, moved[flow.id], dict(flow.current or ()).get(path, 0.0))
+        for number, (flow, path) in enumerate(columns)
+        if flow.id in moved
+    ]
+    parts, flags, now = (np.array(column) for column in zip(*of_running, strict=True))
+    rows = np.arange(len(parts))
+    above = programme.constraints(np.full(len(parts), -np.inf), now) + rows
+    below = programme.constraints(now, np.full(len(parts), np.inf)) + rows
+    for those, sign in ((above, -1.0), (below, 1.0)):
+        programme.add(those, parts, np.ones(len(parts)))
+        programme.add(those, flags, np.full(len(parts), sign))
+    return moved
+
+
+def _paths(problem: Problem, flow: Flow) -> list[Path]:
+    """The candidates, and the paths that it runs on."""
+    running = [path for path, _ in flow.current or ()] if flow.id in problem.standing else []
+    return list(dict.fromkeys([*problem.candidates(flow), *running]))
 
 
 def _limit_loads(

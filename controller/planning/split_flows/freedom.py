@@ -9,6 +9,7 @@ In: a problem, its bounds, drafts. Out: further drafts, and the lower bounds of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cmp_to_key
@@ -21,7 +22,7 @@ from controller.planning.efficiency import first_difference
 from controller.planning.level_vector import stronger
 from controller.planning.plan import Draft, compare, draft, levels_proven
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.split_flows import by_part, few_pieces, least_levels
+from controller.planning.split_flows import by_part, few_pieces, least_levels, search
 from controller.planning.whole_flows import search as whole_search
 
 log = structlog.get_logger(__name__)
@@ -40,6 +41,7 @@ def solve(
     """``kept``: the routing that moves least. If a solver fails, what others found remains."""
     found: list[Draft] = []
     proven = bounds.vector
+    cap = math.inf if limits.max_moves is None else limits.max_moves
     most = max(flow.max_subflows for flow in problem.flows)
     for pieces in range(most, 0, -1):
         if not limits.allows("fewer pieces" if pieces < most else "split flows", _BEGIN_S * len(problem.flows)):
@@ -63,20 +65,29 @@ def solve(
         except Exception:
             log.exception("solver failed; another planner's routing is used", generation=problem.generation)
             break
-        best = _best([*found, *drafts]).vector
+        best = _within(cap, kept, [*found, *drafts]).vector
         near = best[0] <= proven[0] * (1 + _NEAR) and len(problem.flows) > _FEW
         if near or levels_proven(best, proven) == len(best):
             break
     try:
-        together = few_pieces.improve(problem, limits, _best([*found, *drafts]), proven)
+        together = few_pieces.improve(problem, limits, _within(cap, kept, [*found, *drafts]), proven)
+        found += [draft(problem, "lp", together)] if together else []
+        least = _best([*found, *drafts])
+        if least.moves and limits.allows("fewer moves", by_part.LP_S * len(problem.flows)):
+            nearer = search.relieve(problem, limits, bounds, least.routes)
+            found += [draft(problem, "lp", nearer)] if nearer else []
     except Exception:
         log.exception("solver failed; another planner's routing is used", generation=problem.generation)
-        return found, proven
-    return [*found, *([draft(problem, "lp", together)] if together else [])], proven
+    return found, proven
 
 
 def _best(drafts: Sequence[Draft]) -> Draft:
     return min(drafts, key=cmp_to_key(compare))
+
+
+def _within(cap: float, kept: Draft, drafts: Sequence[Draft]) -> Draft:
+    """The best within the cap on moves."""
+    return _best([kept, *(of for of in drafts if of.moves <= cap)])
 
 
 def with_pieces(problem: Problem, most: int) -> Problem:

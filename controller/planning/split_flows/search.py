@@ -25,7 +25,7 @@ from controller.jobs.spec import JobId
 from controller.planning import greedy
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.closed_forms import balanced_coloring
-from controller.planning.efficiency import first_difference, job_levels
+from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference, job_levels, job_loads
 from controller.planning.level_vector import level_vector
 from controller.planning.plan import levels_proven
 from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
@@ -52,8 +52,8 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Solution | No
 
 
 def relieve(problem: Problem, limits: PlanLimits, bounds: Bounds, aim: Routes) -> Routes | None:
-    """The routes with the least full links found within the cap on moves, None when there was not enough time.
-    ``aim``: the best known without a cap."""
+    """Routes with the levels of ``aim`` and few moves; with a cap on these, the least full links that are found within
+    it. None when there was not enough time."""
     return _Search(problem, limits, bounds).relieved(aim)
 
 
@@ -127,13 +127,26 @@ class _Search:
         return routes
 
     def relieved(self, aim: Routes) -> Routes | None:
-        """See ``relieve``. A link may be as full as the levels of its jobs allow, or as it has to be."""
-        levels = job_levels(self._problem, aim)
-        fluid = Fluid(self._problem, self._before, levels)
-        allowed = np.minimum(fluid.of.least_level(), max(levels.values())) * fluid.of.capacity
-        amounts = fluid.of.amounts(aim)  # after ``least_level``, which may open columns
-        room = np.maximum(allowed, fluid.link_loads(amounts))
-        return self._within_cap(_Aim(fluid, room, amounts), self._max_moves or 0)
+        """See ``relieve``. A link may be as full as the fastest job there allows, and jobs that are faster keep off it;
+        where there is none, as the fastest allows that may use it."""
+        level, links = job_levels(self._problem, aim), self._problem.link_number
+        least = np.full(len(links), np.inf)
+        for link, jobs in job_loads(self._problem, aim).items():
+            least[links[link]] = min(level[job] for job in jobs)
+        ids, used = self._problem.links.ids, least < np.inf
+        off = {
+            of: frozenset(ids[at] for at in np.flatnonzero(used & (least > of * (1 + LEVEL_TOLERANCE))).tolist())
+            for of in set(level.values())
+        }
+        fluid = Fluid(self._problem, self._before, level, {job: off[of] for job, of in level.items()})
+        allowed = np.where(used, least, np.minimum(fluid.of.least_level(), max(level.values())))
+        amounts = fluid.of.amounts(aim)
+        found = _Aim(fluid, allowed * (1 + _REACHED) * fluid.of.capacity, amounts)
+        spread = fluid.improve(found.room, self._limits)
+        routes = self._divided(fluid, spread.amounts, found.room) if spread else None
+        if routes and self._max_moves is not None and self._problem.moves(routes) > self._max_moves:
+            return self._within_cap(found, self._max_moves)
+        return routes
 
     def _divided(self, fluid: Fluid, amounts: Floats, room: Floats) -> Routes:
         return Divider(self._problem, fluid.of, self._before, self._limits).divide(amounts, room)

@@ -16,6 +16,7 @@ import numpy as np
 
 from controller.fabric.topology import Dpid
 from controller.planning.efficiency import Increments
+from controller.planning.numbered import link_rows
 from controller.planning.problem import Floats, Ints, Problem
 
 Links = tuple[int, ...]
@@ -65,9 +66,7 @@ class CappedLoads:
         ends = self._problem.flows[flow]
         pair = (ends.src_leaf, ends.dst_leaf)
         if pair not in self._paths:
-            number = self._problem.link_number
-            rows = [[number[link] for link in path] for path in self._problem.candidates(ends)]
-            self._paths[pair] = np.array(rows, np.int64)
+            self._paths[pair] = link_rows(self._problem.candidates(ends), self._problem.link_number)
         return self._paths[pair]
 
     def put(self, flow: int, path: Links) -> None:
