@@ -11,6 +11,7 @@ that does not give smaller ones is undone.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -39,6 +40,8 @@ _TRIED = 4
 """Flows of a link, until it is left as it is."""
 _LESS = 0.02
 """By which the level of a single job is to fall."""
+_LEAST_S = 0.2
+"""For this there is always time: else nothing might move where links are full."""
 _ROUNDING = 1e-9
 
 
@@ -67,7 +70,8 @@ class _Relief:
     of those that have changed in this attempt, None for that at the start. ``_come``: per link flows of ``_at``."""
 
     def __init__(self, problem: Problem, start: Routes, limits: PlanLimits) -> None:
-        self._problem, self._start, self._limits = problem, start, limits
+        self._problem, self._start = problem, start
+        self._until = max(limits.until, time.perf_counter() + _LEAST_S)
         self._moves_left = limits.max_moves or 0
         self._rows = rows = passing(problem, start)
         self.load = loads_of(problem, rows)
@@ -139,7 +143,7 @@ class _Relief:
         return {numbers.job_ids[job]: float(level[job]) for job in np.unique(numbers.job[rows.routed]).tolist()}
 
     def _over(self) -> bool:
-        return self._moves_left < 0 or self._limits.left_s <= 0
+        return self._moves_left < 0 or time.perf_counter() > self._until
 
     def _passing(self) -> Passing:
         """Of the routes as they are now."""

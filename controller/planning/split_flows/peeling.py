@@ -154,8 +154,10 @@ class _Besides:
         return _Short((), 0.0, max(bound, len(colors) / sum(fit)), [False] * len(colors))
 
     def _level(self, colors: int, count: int, line: float) -> float:
-        """That at which the rest of every cable's room is what ``count`` colours have to be shortened by."""
-        return max((colors + count * self._whole[cable]) / (line + count * room) for cable, room in self._room.items())
+        """That at which the rest of every cable's room is what ``count`` colours have to be shortened by, which is not
+        more than all of them."""
+        rest = max((colors + count * self._whole[cable]) / (line + count * room) for cable, room in self._room.items())
+        return max(rest, (colors - count) / line)
 
     def _useful(self, colors: int, line: float, bound: float) -> int:
         """How many colours to shorten at most: the least number with which the bound is reached."""

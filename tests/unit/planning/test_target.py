@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from controller.planning import greedy
+from controller.planning import greedy, target
 from controller.planning.plan import Plan, Target
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
@@ -154,3 +154,18 @@ def test_flows_that_may_be_split_are_relieved_on_three_tiers(cap: int) -> None:
     assert isinstance(answer, Plan)
     assert not worse(answer.sorted_levels, before)
     assert check(problem, answer, cap) == ()
+
+
+def test_without_time_for_a_target_cycles_move_what_helps_within_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    flows = [flow("a", (1, host), (2, host), RATE) for host in range(1, 9)]
+    problem = problem_of(leaf_spine(2, 8), flows)
+    problem = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in flows})
+    monkeypatch.setattr(target, "_WAY_S", math.inf)
+    levels = []
+    for _ in range(3):
+        answer, left = plan_towards(problem, replace(LIMITS, max_moves=3), None)
+        assert isinstance(answer, Plan)
+        assert left is None
+        levels.append((answer.max_level, answer.moves))
+        problem = pinned(problem, answer.routes)
+    assert levels == [(5.0, 3), (2.0, 3), (1.0, 1)]

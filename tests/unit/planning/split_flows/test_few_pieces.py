@@ -11,9 +11,9 @@ import pytest
 from controller.planning.efficiency import job_levels
 from controller.planning.greedy import assign
 from controller.planning.plan import draft
-from controller.planning.problem import Flow, PlanLimits, Problem
+from controller.planning.problem import Flow, PlanLimits, Problem, whole
 from controller.planning.split_flows.few_pieces import improve
-from tests.support.planning.fabrics import RATE, flow, leaf_spine, problem_of
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 from tests.support.planning.split_problems import split
 
 LIMITS = PlanLimits(deterministic=True)
@@ -65,3 +65,14 @@ def test_without_time_there_is_no_answer() -> None:
     problem = problem_of(leaf_spine(2, 2), split(alike(3), 2))
     first = draft(problem, "greedy", assign(problem, keep_current=False))
     assert improve(problem, replace(LIMITS, until=-math.inf), first, BOUND) is None
+
+
+@pytest.mark.parametrize(("cap", "level"), [(0, 3.0), (1, 2.0), (2, 1.5), (3, 1.5)])
+def test_no_more_flows_move_than_may(cap: int, level: float) -> None:
+    flows = split(alike(3), 2)
+    problem = problem_of(leaf_spine(2, 2), flows)
+    problem = pinned(problem, {of.id: whole(problem.candidates(of)[0]) for of in flows})
+    start = draft(problem, "running", assign(problem, keep_current=True))
+    routes = improve(problem, replace(LIMITS, max_moves=cap), start, BOUND) or start.routes
+    assert problem.moves(routes) <= cap
+    assert max(job_levels(problem, routes).values()) == pytest.approx(level)

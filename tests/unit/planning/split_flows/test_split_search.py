@@ -209,3 +209,17 @@ def test_a_leaf_without_cables_leaves_its_flows_unrouted_and_the_others_split() 
     answer = planned(problem_of(fabric, flows))
     assert len(answer.unrouted) == 6
     assert answer.max_level == pytest.approx(1.5)
+
+
+def test_the_levels_of_an_aim_are_kept_with_fewer_moves() -> None:
+    """The aim moves a flow more than is needed; those of the slow job have to keep off the fast one's link."""
+    flows = split([flow("slow", (1, h), (2, h), RATE) for h in (1, 2, 3, 4)] + [flow("fast", (1, 5), (2, 5), RATE)], 2)
+    problem = problem_of(leaf_spine(2, 3), flows)
+    spines = problem.candidates(flows[0])
+    problem = pinned(problem, {f.id: whole(spines[at]) for f, at in zip(flows, (0, 0, 0, 2, 2), strict=True)})
+    aim = {f.id: whole(spines[at]) for f, at in zip(flows, (1, 1, 0, 0, 2), strict=True)}
+    routes = split_search.relieve(problem, LIMITS, level_bounds(problem), aim)
+    assert routes is not None
+    assert problem.moves(aim) == 3
+    assert problem.moves(routes) == 2
+    assert job_levels(problem, routes) == pytest.approx(job_levels(problem, aim))
