@@ -1,7 +1,8 @@
 """From problem to plan: bounds, then routings from the cheapest planner to the most expensive until one is proven
 optimal, then the independent check; the best valid routing is the plan.
 
-1. *running*: the routes as they are; the greedy finds paths for flows that have none.
+1. *running*: the routes as they are; the greedy finds paths for flows that have none. With a cap on moves, *relief* of
+   the fullest links.
 2. *edge-coloring*, *interval-cutting*: exact in closed form where all leaves are alike and all flows are equal, on two
    tiers or three; *aligned-cutting*: the same from the running routes, with few moves.
 3. *lp* where flows may be split, *local-search* and *cpsat* where all are whole: any fabric and flows, with few moves.

@@ -10,6 +10,8 @@ Of the ways to use up the cap the one with the smallest levels is taken:
   if steps lead on from there that take no more cycles than all moves of the target would: so the target is reached
   within ceil(moves / cap) + 1 cycles.
 
+Where flows are too many for that, each cycle makes the best plan within the cap that is found, as long as it moves any.
+
 The running routes never get worse, so where neither exists the running routes stay, and the smallest group of moves
 that would improve them is named.
 """
