@@ -109,7 +109,9 @@ class _Search:
 
     def reach(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
         """Whether a routing was found that keeps to the ceilings and to the moves that are allowed; if not, the routing
-        is what it was before."""
+        is what it was before, as it is when time is over."""
+        if self._limits.left_s <= 0:
+            return False
         before = self._ceilings, list(self._loads.at)
         found = self._within(ceilings, steps, patience)
         if found and self._loads.moves > self._most_moves:

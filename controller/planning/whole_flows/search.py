@@ -26,6 +26,8 @@ MAX_FLOWS = 20_000
 _VARIABLES_PER_S = 5_000
 """Class x path variables with which CP-SAT finds or proves something in a second. Building a model of ten times that
 size alone takes a second."""
+_LOCAL_S = 50e-6
+"""Per flow, until local search has made its first step."""
 _MOVES_SHARE = 0.25
 """Of the time limit: for CP-SAT when only moves are left to save."""
 
@@ -58,7 +60,7 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kep
 
 def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: LevelVector, kept: Draft) -> list[Draft]:
     """The routing that local search finds from ``kept``; none when it is the same, or paths have unequal lengths."""
-    if problem.paths.stretch:
+    if problem.paths.stretch or not limits.allows("local search", _LOCAL_S * len(problem.flows)):
         return []
     try:
         routes = local_search.search(problem, bounds, target, kept.routes, limits)
