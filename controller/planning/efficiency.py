@@ -108,7 +108,7 @@ def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
             rows += [(number, problem.link_number[link], weight, part) for link in (*path, *flow.nic_links)]
     columns = np.array(rows).T
     (flows, links), (weights, parts) = columns[:2].astype(np.int64), columns[2:]
-    loads, _ = _loads(problem, flows, links, weights)
+    loads = loads_of(problem, Passing(flows, flows, links, weights))
     numbers = problem.numbers
     least = np.zeros(len(numbers.job_ids))
     np.maximum.at(least, numbers.job[flows], loads[links] * parts)
