@@ -68,7 +68,7 @@ def test_split_flows_use_what_whole_ones_leave_idle_and_survive_a_restart(lab_pr
                 controller.start()
                 wait_for(lambda: settled(client, 2 * LEAVES * SPINES), "adoption", 60)
                 wait_for(lambda: client.get_plan() is not None, "a plan after the restart", 20)
-                assert snoop.count("OFPT_FLOW_MOD") == snoop.count("OFPT_GROUP_MOD") == 0
+                assert snoop.count("OFPT_FLOW_MOD") == snoop.count("OFPT_GROUP_MOD") == 0, controller.log.read_text()
                 assert snoop.count("OFPT_PACKET_OUT") > 0
             assert routes(client) == told, "paths, classes and shares"
             job.go_on(2)
