@@ -59,8 +59,7 @@ _PLAN_OF = attrgetter("plan", "plan_installed", "baseline_levels", "plan_demand_
 """What of a status the answer of ``GetPlan`` is made from."""
 
 
-LINKS_OF_CALL = 64
-CONNECTIONS_OF_CALL = 8
+LINKS_OF_CALL, CONNECTIONS_OF_CALL = 64, 8
 """Virtual links, and reported connections, that cost the control loop as much as a call, about."""
 
 Found = TypeVar("Found")

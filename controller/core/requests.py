@@ -37,7 +37,7 @@ from controller.planning.analysis.requests import (
     analysis_request,
 )
 from controller.planning.messages import Replan, Request, SetStrategy
-from controller.planning.problem import missing_hosts
+from controller.planning.problem import FlowId, missing_hosts
 
 
 class Requests:
@@ -78,9 +78,27 @@ class Requests:
                 intact = s.topology.intact
                 network = Network(self._derived.snapshot(), s.fabric, intact, s.cycle.limits, FabricNames(intact))
                 request = analysis_request(message, network, self._derived.jobs())
-                if s.phases.adopting:
-                    raise NotKnownYet("the rules of the switches are being read: which routes run is not known yet")
+                self._refuse_unknown_routes(every=isinstance(message, GetPlanProof))
                 return commands(Analyse(request, message.reply))
+
+    def _refuse_unknown_routes(self, every: bool) -> None:
+        """Raises ``NotKnownYet`` while it is not known what runs: nowhere, or, where ``every`` route counts, of one."""
+        s = self._state
+        if not s.fabric.switches:
+            raise NotKnownYet("no switch is connected: there is nothing to analyse yet")
+        if s.phases.adopting:
+            raise NotKnownYet("the rules of the switches are being read: which routes run is not known yet")
+        if not every:
+            return
+        routes, confirmed = s.routes.routes, self._derived.confirmed().routes
+        for job_id in sorted(self._derived.missing().keys() & confirmed.keys()):
+            text = f"job '{job_id}' waits for hosts, but switches hold routes of it: what these carry is not known"
+            raise NotKnownYet(text, {"jobId": job_id})
+        held = set[FlowId]().union(*confirmed.values())
+        missing = [flow for flow, route in routes.items() if flow not in held and any(path for path, _ in route)]
+        if missing:
+            named = f"{missing[0].src_ip} > {missing[0].dst_ip}, {len(missing)} in all"
+            raise NotKnownYet(f"switches do not hold all routes, because they are under way or refused: {named}")
 
     def refuse(self, message: Request, error: SignalboxError) -> Effects:
         """What may have been refused for a change that is not on disk waits for that: it may be taken back."""

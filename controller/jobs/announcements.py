@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
+from operator import itemgetter
 from typing import Protocol
 
 from controller.jobs.spec import JobId
@@ -10,7 +11,8 @@ from controller.jobs.subflows import Dividing, Pair
 
 
 class Announcing(Protocol):
-    """What counts of a job. ``dividing``: a job that reports its connections is its ``owner``, and may share pairs."""
+    """What counts of a job. ``dividing``: a job that reports its connections is its ``owner``, and may share pairs.
+    ``registered_at``: seconds since 1970; the order of jobs that share a pair, which a restart does not change."""
 
     @property
     def id(self) -> JobId: ...
@@ -18,6 +20,8 @@ class Announcing(Protocol):
     def pairs(self) -> frozenset[Pair]: ...
     @property
     def dividing(self) -> Dividing: ...
+    @property
+    def registered_at(self) -> float: ...
 
 
 class Announcements:
@@ -26,7 +30,8 @@ class Announcements:
     def __init__(self) -> None:
         self.version = 0
         self._alone: dict[Pair, JobId] = {}
-        self._sharing: dict[Pair, dict[JobId, None]] = {}
+        self._sharing: dict[Pair, dict[JobId, tuple[float, JobId]]] = {}
+        """In ascending order of the values."""
 
     def add(self, job: Announcing) -> None:
         self._add(job, job.pairs)
@@ -35,8 +40,9 @@ class Announcements:
         self._remove(job, job.pairs)
 
     def change(self, before: Announcing, now: Announcing) -> None:
-        """The same job: its pairs that stay keep their place."""
-        if bool(before.dividing.owner) is bool(now.dividing.owner):
+        """The same job, perhaps of another registration."""
+        same_place = before.registered_at == now.registered_at
+        if same_place and bool(before.dividing.owner) is bool(now.dividing.owner):
             self._remove(before, before.pairs - now.pairs)
             self._add(now, now.pairs - before.pairs)
         else:
@@ -48,8 +54,13 @@ class Announcements:
         if not job.dividing.owner:
             self._alone.update(dict.fromkeys(pairs, job.id))
             return
+        place = job.registered_at, job.id
         for pair in pairs:
-            self._sharing.setdefault(pair, {})[job.id] = None
+            sharing = self._sharing.setdefault(pair, {})
+            last = next(reversed(sharing.values()), place)
+            sharing[job.id] = place
+            if place < last:
+                self._sharing[pair] = dict(sorted(sharing.items(), key=itemgetter(1)))
 
     def _remove(self, job: Announcing, pairs: Set[Pair]) -> None:
         self.version += 1
@@ -69,7 +80,7 @@ class Announcements:
         return self._alone.get(pair) or self._alone.get((dst, src))
 
     def first(self, pair: Pair) -> JobId | None:
-        """The job that has announced the pair and does not report its connections, else the first that does."""
+        """The job that has announced the pair and does not report its connections, else the one registered first."""
         return self._alone.get(pair) or next(iter(self._sharing.get(pair, ())), None)
 
     def holder(self, pair: Pair) -> JobId | None:

@@ -69,6 +69,11 @@ class Job:
         return self.registration.uid
 
     @property
+    def registered_at(self) -> float:
+        """Seconds since 1970."""
+        return self.registration.registered_at
+
+    @property
     def pairs(self) -> frozenset[Pair]:
         """(source, destination) addresses of the virtual links."""
         return self.virtual_links.pairs

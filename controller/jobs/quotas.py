@@ -34,7 +34,8 @@ def refuse_over_quota(quota: Quota, jobs: Iterable[Job], job: Job, held: Job | N
         raise _exhausted(tenant, f"{len(others)} jobs", "max_jobs", quota.max_jobs, len(others), 1)
     grows = held is None or wanted > links_of(held)
     if grows and quota.max_virtual_links is not None and used + wanted > quota.max_virtual_links:
-        uses = f"{used} virtual links besides the {wanted} of job '{job.id}'"
+        counted = " (reported connections count)" if wanted > len(job.virtual_links) else ""
+        uses = f"{used} virtual links besides the {wanted} of job '{job.id}'{counted}"
         raise _exhausted(tenant, uses, "max_virtual_links", quota.max_virtual_links, used, wanted)
     if quota.max_learning_rules is not None:
         _refuse_learning(quota.max_learning_rules, others, job, held)

@@ -34,6 +34,7 @@ class WorkloadJob:
     transport: Transport = Transport.TCP
     counted: frozenset[Pair] = frozenset()
     silent: bool = False
+    registered_at: float = 0.0
 
     @cached_property
     def dividing(self) -> Dividing:

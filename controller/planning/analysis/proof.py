@@ -25,8 +25,11 @@ def prove_routes(request: ProveRoutes) -> PlanProof:
     hashed = Counter(flow.job_id for flow in problem.flows if problem.reachable(flow) and not problem.stands(flow))
     if hashed:
         job_id, flows = hashed.most_common(1)[0]
-        others = f" and {len(hashed) - 1} more jobs" if len(hashed) > 1 else ""
-        text = f"{flows} flows of job '{job_id}'{others} have no route in force: how they are hashed proves no level"
+        others = f", and of other jobs ({len(hashed) - 1})," if len(hashed) > 1 else ""
+        text = (
+            f"flows of job '{job_id}' ({flows}){others} have no route in force, and no level is proven of hashed ones: "
+            "ask again after the next plan; with another strategy than planned there are no routes"
+        )
         raise NotKnownYet(text, {"jobId": job_id})
     if not problem.standing:
         raise NotKnownYet("no route is in force: no flow of a job has a path", {})

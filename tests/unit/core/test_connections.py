@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from controller.config import Config, FabricConfig
@@ -181,3 +183,21 @@ def test_connections_that_take_the_place_of_others_are_a_change_of_the_routes(fa
     assert route(fabric, "first") == way
     assert after.routes_generation > before.routes_generation
     assert after.dividing.connections != before.dividing.connections
+
+
+@pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])
+def test_of_jobs_that_share_a_pair_the_one_registered_first_has_the_rule_for_all_packets_also_after_a_restart(
+    fabric: FakeFabric, order: tuple[str, str]
+) -> None:
+    """No job is in the rules before both are there: they come in any order then."""
+    for number, name in enumerate(order):
+        job = ring_job(name, [A, B], lease_s=600, reports_connections=True)
+        fabric.send(RegisterJob(job, registered_at=1e9 + number))
+    fabric.run(3)
+    assert [job_id for job_id in order if route(fabric, job_id) is not None] == [order[0]]
+    fabric.forget_mods()
+    fabric.saved = replace(fabric.saved, jobs=dict(sorted(fabric.saved.jobs.items(), reverse=order[0] == "one")))
+    fabric.start(CONFIG)
+    fabric.run(10)
+    assert fabric.mods == []
+    assert [job_id for job_id in order if route(fabric, job_id) is not None] == [order[0]]

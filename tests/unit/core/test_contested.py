@@ -7,9 +7,11 @@ import pytest
 from controller.alarms import text
 from controller.config import PlanningConfig
 from controller.core.refusals import DUPLICATES_RECENT_S
+from controller.errors import NotKnownYet
 from controller.fabric.messages import ConnectionRefused, MastershipLost, SwitchLeft
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
+from controller.planning.analysis.requests import GetPlanProof
 from controller.serving.event_log import events
 from controller.tables.rules import Table
 from tests.support.fake_fabric import FakeFabric, ring_job
@@ -102,3 +104,15 @@ def test_many_refused_rules_are_one_alarm(fabric: FakeFabric) -> None:
     fabric.run(6)
     refused = [alarm for alarm in alarms(fabric).splitlines() if "refused" in alarm]
     assert refused == [f"leaf1 refused {len(pins)} rules (table full); what was to be pinned stays on ECMP"]
+
+
+def test_routes_that_switches_refuse_are_not_proven(fabric: FakeFabric) -> None:
+    for switch in fabric.switches.values():
+        switch.refuses.update(key for key in switch.flows if key.table is Table.PINNED)
+        switch.flows = {key: rule for key, rule in switch.flows.items() if key.table is not Table.PINNED}
+    fabric.start(CONFIG)
+    fabric.run(10)
+    fabric.send(GetPlanProof())
+    refused = fabric.replies[-1].value
+    assert isinstance(refused, NotKnownYet)
+    assert "under way or refused: 10.0." in str(refused)

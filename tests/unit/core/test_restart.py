@@ -112,3 +112,24 @@ def test_what_runs_is_not_known_while_rules_are_adopted(fabric: FakeFabric, ques
     fabric.send(question)
     assert isinstance(fabric.replies[-1].value, NotKnownYet)
     assert fabric.replies[-1].future is question.reply
+
+
+def test_routes_of_a_job_that_waits_for_hosts_are_not_left_out_of_a_proof(fabric: FakeFabric) -> None:
+    late = [Dpid(3)]
+    fabric.start(CONFIG, late=late)
+    fabric.run(CONFIG.discovery.adoption_patience_s + 5)
+    assert not fabric.status.adopting
+    fabric.send(GetPlanProof())
+    assert "waits for hosts, but switches hold routes of it" in str(fabric.replies[-1].value)
+    fabric.connect(*late)
+    fabric.run(10)
+    before = len(fabric.replies)
+    fabric.send(GetPlanProof())
+    assert len(fabric.replies) == before, "it is being analysed"
+
+
+def test_without_switches_there_is_nothing_to_analyse() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG, late=[*fabric.switches])
+    fabric.send(GetPlanProof())
+    assert str(fabric.replies[-1].value) == "no switch is connected: there is nothing to analyse yet"

@@ -631,7 +631,7 @@ class ControllerServiceServicer:
     def GetPlanProof(self, request, context):
         """The routes in force with the reasons why no others are better, as a file that `signalbox verify` checks without a
         solver. Takes seconds for thousands of flows. FAILED_PRECONDITION while flows are hashed that have a
-        path, and without any route.
+        path, while switches do not hold a route or hold one of a job that waits for hosts, and without any route.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
