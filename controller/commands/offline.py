@@ -107,7 +107,7 @@ def plan_file(
 
 @commands.command("verify")
 def verify_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What plan-file --proof has written.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What plan-file --proof or plan --proof has written.")],
 ) -> None:
     """Check a plan and its proofs, without a solver. Exit status 4: some levels are proven by a search alone."""
     from controller.planning.verify import read, verify

@@ -17,9 +17,16 @@ from typing import Any
 
 
 def read(file: Any) -> Any:
-    """Raises ``ValueError`` for what is no JSON, or has numbers that are no integers."""
+    """Raises ``ValueError`` for what is no JSON, no object, or has numbers that are no integers."""
     with open(file, encoding="utf-8") as text:
-        return json.load(text, parse_float=int, parse_constant=int)
+        try:
+            plan = json.load(text, parse_float=int, parse_constant=int)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"not JSON: {error}") from error
+    _require(isinstance(plan, dict), f"a plan with its proofs is a JSON object, this is a {type(plan).__name__}")
+    missing = [name for name in ("links", "jobs", "flows", "cuts", "proofs") if name not in plan]
+    _require(not missing, f"{', '.join(missing)} missing: this is no plan with its proofs")
+    return plan
 
 
 def verify(plan: Any) -> tuple[str, int]:

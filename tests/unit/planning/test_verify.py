@@ -273,3 +273,19 @@ def test_it_runs_as_a_program(
     file.write_text(json.dumps(whole | change))
     run = subprocess.run([sys.executable, "-S", str(DOC), str(file)], capture_output=True, text=True, check=False)
     assert (run.returncode, (run.stdout + run.stderr)[-len(said) :]) == (status, said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('job_id = "a"', "not JSON: Expecting value: line 1 column 1"),
+        ("[]", "a plan with its proofs is a JSON object, this is a list"),
+        ('{"jobs": [], "flows": []}', "links, cuts, proofs missing: this is no plan with its proofs"),
+    ],
+)
+def test_a_file_that_is_no_plan_with_proofs_is_refused_in_words(text: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(text)
+    run = subprocess.run([sys.executable, "-S", str(DOC), str(file)], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert said in run.stdout + run.stderr
