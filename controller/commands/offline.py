@@ -298,10 +298,14 @@ def _write_csv(file: Path, known: Scenario, problem: Problem, plan: Plan) -> Non
 
 
 def _write_proof(file: Path, names: Names, problem: Problem, plan: Plan) -> None:
-    """Raises ``OSError``."""
+    """Raises ``OSError``, and ``SignalboxError`` for a plan that cannot be written with its proofs."""
     from controller.planning.certificate import certificate, document
 
-    file.write_text(document(certificate(problem, plan, names)), encoding="utf-8")
+    try:
+        text = document(certificate(problem, plan, names))
+    except ValueError as error:
+        raise SignalboxError(f"{file} is not written: {error}") from None
+    file.write_text(text, encoding="utf-8")
 
 
 def _rounded(level: float) -> float:

@@ -12,6 +12,7 @@ import math
 from typing import Any
 
 from controller.fabric.topology import LinkId
+from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import FabricNames
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.plan import Plan
@@ -26,10 +27,14 @@ _FINE = 12
 
 
 def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, Any]:
-    """Raises ``ValueError`` if it would be refused."""
+    """Raises ``ValueError`` if it would be refused, or if rounding to integers changes a level."""
     form = _form(problem, plan, names)
     for job, level in zip(form["jobs"], levels_of(form), strict=True):
         job["level"] = level
+        planned = plan.job_level[JobId(job["name"])]
+        if not math.isclose(level / WHOLE, planned, rel_tol=LEVEL_TOLERANCE):
+            far = "capacities and demands are too far apart to be written as integers"
+            raise ValueError(f"{far}: job '{job['name']}' has level {planned:.6g}, {level / WHOLE:.6g} when rounded")
     levels = sorted((job["level"] for job in form["jobs"]), reverse=True)
     found = Witnesses(problem, plan, form).find(levels)
     form |= found

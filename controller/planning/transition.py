@@ -32,8 +32,8 @@ _MOST_MOVES, _MOVES_PER_S = 4_000, 2_000
 """In one model, and per second that is left: building a larger one takes longer than a cycle should."""
 _STRICT = 2 * LEVEL_TOLERANCE
 """A level that is smaller by this (relative) is smaller for every comparison of plans."""
-_UNITS = 10_000_000
-"""Of load, in one link's capacity: loads are integers for the solver."""
+_MOST_UNITS, _MOST_LOAD = 10_000_000, 1 << 50
+"""Of load, in one link's capacity, and a load in these: loads are integers of 64 bits for the solver."""
 
 
 class Group(NamedTuple):
@@ -97,12 +97,18 @@ class _User:
     always: bool = False
     when: list[Any] = field(default_factory=list)
 
+    @property
+    def most(self) -> float:
+        """No load of all its phases together is larger."""
+        return sum(phase.before + sum(abs(load) for _, load in phase.changes) for phase in self.phases.values())
+
 
 class _Link:
     """The load of a link whose load may change, in units."""
 
-    def __init__(self, cp: cp_model.CpModel, users: Mapping[JobId, _User]) -> None:
+    def __init__(self, cp: cp_model.CpModel, users: Mapping[JobId, _User], units: float) -> None:
         self.users = users
+        self._units = units
         self.load: Any = 0
         self.most = self.rounding = 0
         for user in users.values():
@@ -112,8 +118,8 @@ class _Link:
         """A job's load is that of its largest phase."""
         sums, most, terms = [], 0, 1
         for phase in phases:
-            changes = [(move, round(_UNITS * load)) for move, load in phase.changes]
-            before = round(_UNITS * phase.before)
+            changes = [(move, round(self._units * load)) for move, load in phase.changes]
+            before = round(self._units * phase.before)
             sums.append(before + sum(units * move for move, units in changes))
             most = max(most, before + sum(max(0, units) for _, units in changes))
             terms = max(terms, 1 + len(changes))
@@ -185,7 +191,9 @@ class _Model:
             for link, before, after in _shares(self._start.get(flow.id, ()), target.get(flow.id, ())):
                 if link in users:
                     self._use(users[link][flow.job_id], flow, link, before, after)
-        return {link: _Link(self.cp, of_link) for link, of_link in users.items()}
+        loads = [sum(user.most for user in of_link.values()) for of_link in users.values()]
+        self._units = min(_MOST_UNITS, _MOST_LOAD / max([1.0, *loads, *self._levels.values()]))
+        return {link: _Link(self.cp, of_link, self._units) for link, of_link in users.items()}
 
     def _use(self, user: _User, flow: Flow, link: LinkId, before: float, after: float) -> None:
         move = self.moves.get(flow.id)
@@ -252,7 +260,7 @@ class _Model:
         """Under these conditions the job's links are no fuller. Whether any could be."""
         constrained = False
         for link in self._links_of[job]:
-            limit = round(_UNITS * level) + link.rounding
+            limit = round(self._units * level) + link.rounding
             if link.most <= limit:
                 continue
             constrained = True

@@ -61,9 +61,9 @@ def _require(holds: bool, otherwise: str) -> None:
 
 def levels_of(plan: Any) -> list[int]:
     """Per job, rounded up. Raises ``ValueError`` for a flow on a path that it may not take."""
-    starts, ends, capacities = zip(*plan["links"], strict=True)
+    starts, ends, capacities = zip(*plan["links"], strict=True) if plan["links"] else ((), (), ())
     start, end, jobs, whole = starts.__getitem__, ends.__getitem__, len(plan["jobs"]), plan["denominator"]
-    _require(whole > 0 and min(capacities) > 0, "a link has no capacity")
+    _require(whole > 0 and min(capacities, default=1) > 0, "a link has no capacity")
     loads = defaultdict[Any, dict[int, int]](lambda: defaultdict(int))
     for number, flow in enumerate(plan["flows"]):
         job, demand, route, hops, left = flow["job"], flow["demand"], flow["route"], flow["hops"], whole

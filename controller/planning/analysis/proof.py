@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from controller.errors import NotKnownYet
+from controller.errors import NotKnownYet, SignalboxError
 from controller.planning.analysis.requests import ProveRoutes
 from controller.planning.analysis.results import PlanProof
 from controller.planning.certificate import certificate, document
@@ -19,7 +19,8 @@ from controller.planning.planner import plan
 
 def prove_routes(request: ProveRoutes) -> PlanProof:
     """Flows without any path are left out. Raises ``NotKnownYet`` while others have no route in force: how they are
-    hashed is not known, so that no level would be right. Raises ``SignalboxError`` when the planner has no answer."""
+    hashed is not known, so that no level would be right. Raises ``SignalboxError`` when the planner has no answer, or
+    capacities are too far apart for a proof."""
     network = request.network
     problem = network.problem
     hashed = Counter(flow.job_id for flow in problem.flows if problem.reachable(flow) and not problem.stands(flow))
@@ -34,4 +35,8 @@ def prove_routes(request: ProveRoutes) -> PlanProof:
     if not problem.standing:
         raise NotKnownYet("no route is in force: no flow of a job has a path", {})
     as_they_are = answered(plan(problem, replace(network.limits, max_moves=0, ecmp_draws=0)))
-    return PlanProof(document(certificate(problem, as_they_are, network.names)), problem.generation)
+    try:
+        form = certificate(problem, as_they_are, network.names)
+    except ValueError as error:
+        raise SignalboxError(f"the routes have no proof: {error}") from None
+    return PlanProof(document(form), problem.generation)

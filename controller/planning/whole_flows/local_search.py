@@ -236,7 +236,7 @@ class _Search:
         flows without one have not become fewer."""
         end = self._step + min(steps, self._left)
         fewest, since = len(self._waiting), self._step
-        while self._waiting and self._step < min(end, since + patience):
+        while self._waiting and self._left and self._step < min(end, since + patience):
             self._step += 1
             self._left = self._left - 1 if self._limits.left_s > 0 else 0
             flow = self._waiting.pop()

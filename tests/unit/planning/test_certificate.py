@@ -97,3 +97,23 @@ def test_flows_without_a_path_are_left_out() -> None:
     flows = [*across("a"), flow("a", (1, 5), (3, 1), RATE)]
     written = proven(fabric, flows)
     assert len(written["flows"]) == 1
+
+
+def test_what_rounding_to_integers_changes_is_not_written() -> None:
+    """Beside capacities that are 10^12 times as large, 1.4 is rounded to 1."""
+    fabric = fabric_of([(1, 2, 1e-6), (3, 4, 1e6)])
+    flows = [flow("a", (1, 1), (2, 1), 1.4e-6), flow("b", (3, 1), (4, 1), 1e6)]
+    problem = problem_of(fabric, flows)
+    answer = plan(problem, LIMITS)
+    assert isinstance(answer, Plan)
+    assert max(answer.job_level.values()) == pytest.approx(1.4)
+    with pytest.raises(ValueError, match=r"too far apart to be written as integers: job 'a' has level 1\.4, 1 "):
+        certificate(problem, answer, FabricNames(fabric))
+
+
+def test_a_plan_without_any_path_is_written_too() -> None:
+    fabric = leaf_spine(2, 1, without=[(1, 1)])
+    problem = problem_of(fabric, across("a"))
+    answer = plan(problem, LIMITS)
+    assert isinstance(answer, Plan)
+    assert verify(certificate(problem, answer, FabricNames(fabric)))[1] == 0

@@ -14,7 +14,7 @@ from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes, whole
 from controller.planning.transition import Stuck, smallest_group, step
-from tests.support.planning.fabrics import better, flow, leaf_spine, problem_of
+from tests.support.planning.fabrics import RATE, better, flow, leaf_spine, problem_of
 from tests.support.planning.random_problems import problems as whole_problems
 from tests.support.planning.split_problems import any_fabric
 from tests.support.planning.split_problems import problems as split_problems
@@ -124,3 +124,15 @@ def test_flows_that_take_each_others_places_move_together() -> None:
     assert step(problem, start, target, 2, (), LIMITS) == Stuck(proven=True)
     assert step(problem, start, target, 3, (), LIMITS) == target
     assert step(problem, start, target, 2, {problem.flows[0].id}, LIMITS) == target
+
+
+def test_loads_that_are_huge_fit_into_the_solver() -> None:
+    """Demands of 10^12 times the capacity of a link."""
+    flows = [flow(job, (1, host), (2, host), 1e12 * RATE) for host, job in enumerate("ab")]
+    problem = problem_of(leaf_spine(2, 2), flows)
+    first, second = problem.candidates(problem.flows[0])
+    start = {f.id: whole(first) for f in problem.flows}
+    target = {**start, problem.flows[1].id: whole(second)}
+    found = step(problem, start, target, 1, frozenset(), LIMITS)
+    assert not isinstance(found, Stuck)
+    assert found == target
