@@ -225,7 +225,8 @@ def _message(error: Any, model: type[BaseModel]) -> str:
         message = _WORDS[kind].format_map(context) if kind in _WORDS else error["msg"]
     unit = " s" if kind in _BOUNDS and str(location[-1]).endswith("_s") else ""
     message, shown = message + unit, repr(error["input"]) + unit
-    hidden = kind == "missing" or model.model_config.get("hide_input_in_errors") or len(shown) > MAX_SHOWN_CHARS
+    no_value = kind in ("missing", "json_invalid")
+    hidden = no_value or model.model_config.get("hide_input_in_errors") or len(shown) > MAX_SHOWN_CHARS
     return message if hidden else f"{message} (given: {shown})"
 
 

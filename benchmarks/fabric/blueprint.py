@@ -210,5 +210,5 @@ def _ring(links: Sequence[VirtualLink], job: str) -> list[str]:
     while (after := leads_to.get(ring[-1])) is not None and after != ring[0] and len(ring) <= len(links):
         ring.append(after)
     if len(ring) != len(links) or after is None:
-        raise InvalidInput((FieldProblem(job, "has flows of one ring_index that are no ring"),))
+        raise InvalidInput((FieldProblem(job, "has flows of one stage_index that are no ring"),))
     return ring

@@ -166,7 +166,7 @@ def _limit(found: JobAnalysis, level: float) -> str:
     if found.least_level >= reached:
         return why or "No routes give it a smaller level, even if it were alone."
     if found.best and found.best.best_for_all:
-        return f"{why} Routes that are better for it are worse for another job than the planner's.".lstrip()
+        return f"{why} Any routes that are better for it are worse for another job than the planner's.".lstrip()
     return f"{why} Only levels below {found.least_level:.2f} are ruled out.".lstrip()
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import csv
 import gc
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -247,6 +248,7 @@ def _plan_report(strategy: str, known: Scenario, dealing: Dealing, problem: Prob
     """A plan as plain data. ``ecmp_level`` is None when the plan has no draws."""
     levels = {job: _rounded(level) for job, level in plan.job_level.items()}
     unrouted = set(plan.unrouted)
+    stopped = [flow for flow in problem.flows if flow.id in unrouted and not flow.id.piece]
     pieces = Counter[Pair]()
     for flow, route in plan.routes.items():
         pieces[flow.pair] += len(route)
@@ -259,7 +261,8 @@ def _plan_report(strategy: str, known: Scenario, dealing: Dealing, problem: Prob
         "max_subflows_of_a_flow": max(pieces.values(), default=0),
         "if_paced": dealing is Dealing.BY_SHARE and plan.subflows > len(plan.routes),
         "max_level": _rounded(plan.max_level),
-        "bound": _rounded(plan.fluid_bound),
+        "bound": _rounded(plan.bound),
+        "fluid_bound": _rounded(plan.fluid_bound),
         "integer_bound": _rounded(plan.integer_bound),
         "gap": round(plan.gap, LEVEL_DIGITS),
         "levels_proven": plan.levels_proven,
@@ -278,7 +281,8 @@ def _plan_report(strategy: str, known: Scenario, dealing: Dealing, problem: Prob
         "mean_job_level": _rounded(fmean(levels.values())) if levels else 1.0,
         "max_job_level": _rounded(plan.max_level),
         "ecmp_level": {"mean": _rounded(ecmp.mean), "p95": _rounded(ecmp.p95)} if ecmp else None,
-        "unrouted": [known.names.flow(flow) for flow in problem.flows if flow.id in unrouted and not flow.id.piece],
+        "unrouted": [known.names.flow(flow) for flow in stopped],
+        "job_unrouted": Counter(flow.job_id for flow in stopped),
     }
 
 
@@ -318,13 +322,14 @@ def _rounded(level: float) -> float:
 def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
     proven, jobs, ecmp = found["levels_proven"], found["job_level"], found["ecmp_level"]
     equal = found["max_subflows_of_a_flow"] > 1 and found["dealing"] in (Dealing.EVEN, Dealing.COMMON_QUEUE)
-    as_they_are, split = ("in equal pieces", "in any") if equal else ("without splitting", "with splitting")
+    whole = "in equal pieces" if equal else "without splitting"
     facts = {
         "strategy": found["strategy"],
         "flows": f"{found['flows']:,} in {found['subflows']:,} pieces, at most {found['max_subflows_of_a_flow']} each",
-        "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%}; best possible {as_they_are}: "
-        f"{found['integer_bound']:.4g}, {split}: {found['bound']:.4g}"
-        + ("; these levels are for senders that pace their pieces, others are slower" if found["if_paced"] else ""),
+        "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%} to the bound {found['bound']:.4g}; "
+        f"at least {found['integer_bound']:.4g} {whole}, {found['fluid_bound']:.4g} however split"
+        + ("; these levels are for senders that pace their pieces, others are slower" if found["if_paced"] else "")
+        + ("; flows without a path are left out" if found["unrouted"] else ""),
         "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven "
         + proven_over(found["levels_proven_listed"], found["candidates_listed"], found["path_stretch"])
         + (", cut short by the time limit" if found["cut_short"] else ""),
@@ -338,12 +343,22 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     for name, value in facts.items():
         grid.add_row(name, escape(value))
-    levels = Table("job", title_justify="left")
-    levels.add_column("level", justify="right")
-    levels.add_column("efficiency", justify="right")
-    for job, level in sorted(jobs.items(), key=lambda entry: -entry[1]):
-        levels.add_row(escape(job), f"{level:.4g}", f"{1 / level:.1%}")
-    return Group(grid, levels)
+    return Group(grid, _job_levels(jobs, found["job_unrouted"], found["if_paced"]))
+
+
+def _job_levels(level: Mapping[str, float], without_path: Mapping[str, int], if_paced: bool) -> RenderableType:
+    """Jobs without a path have no level. What a job gets is not known when its level holds if paced."""
+    columns: dict[str, Callable[[str], str]] = {"level": lambda job: f"{level[job]:.4g}" if job in level else "–"}
+    if not if_paced:
+        columns["efficiency"] = lambda job: "0.0%" if job in without_path else f"{1 / level[job]:.1%}"
+    if without_path:
+        columns["without a path"] = lambda job: str(without_path.get(job, ""))
+    table = Table("job", title_justify="left")
+    for name in columns:
+        table.add_column(name, justify="right")
+    for job in sorted({**level, **without_path}, key=lambda job: -level.get(job, inf)):
+        table.add_row(escape(job), *(cell(job) for cell in columns.values()))
+    return table
 
 
 def _some(names: list[str]) -> str:
@@ -369,11 +384,15 @@ def _times(job: Mapping[str, Any]) -> list[str]:
     times = [iteration["all_reduce_s"] for iteration in job["iterations"]]
     count = f"{len(times)}, cut off" if job["cut_off"] else str(len(times))
     if not times:
-        return [count, f"{job['ideal_s']:.3f}"]
+        return [count, _seconds(job["ideal_s"])]
     slow = [iteration["slow_down"] for iteration in job["iterations"]]
     mean_s = sum(times) / len(times)
     numbers = (job["mean_slow_down"], min(slow), max(slow))
-    return [count, f"{job['ideal_s']:.3f}", f"{mean_s:.3f}", *map(_number, numbers)]
+    return [count, _seconds(job["ideal_s"]), _seconds(mean_s), *map(_number, numbers)]
+
+
+def _seconds(time_s: float) -> str:
+    return f"{time_s:.3f}" if time_s >= 1 else f"{time_s:.3g}"
 
 
 def _number(value: float | None) -> str:

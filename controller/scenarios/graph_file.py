@@ -33,7 +33,7 @@ class _Node(BaseModel):
 class _Edge(BaseModel):
     source: NodeId
     target: NodeId
-    capacity_gbps: float = Field(ge=LEAST_GBPS, le=MOST_GBPS, allow_inf_nan=False)
+    capacity_gbps: float = Field(ge=LEAST_GBPS, le=MOST_GBPS, allow_inf_nan=False, strict=True)
 
 
 class _Graph(BaseModel):

@@ -1,9 +1,9 @@
 """Reads the workload files of "Routing for Large ML Models" (arXiv 2503.05324): one file per job, one line per flow.
 
-In: a folder of ``JOB.txt`` files and the fabric whose nodes they number. Out: jobs for the planner and the simulator. A
-line is ``src dst src_tor dst_tor start_ns flow_bytes compute_ns ring_index``; lines that start with ``#`` are headers.
-The lines with one ``ring_index`` are one ring of n hosts and run its all-reduce: 2(n-1) steps, in each of which every
-line sends ``flow_bytes``. So a line sends 2(n-1) * flow_bytes per iteration.
+In: a folder of ``JOB.txt`` files and the fabric whose nodes they number. Out: jobs for the planner and the simulator.
+A line has the numbers of a ``Line``; lines that start with ``#`` are headers. The lines with one ``stage_index`` are
+one ring of n hosts and run its all-reduce: 2(n-1) steps, in each of which every line sends ``flow_size``. So a line
+sends 2(n-1) * flow_size per iteration.
 
 Jobs are in the order of the files' names, flows in the order of the lines.
 """
@@ -23,7 +23,6 @@ from controller.jobs.spec import Dealing, JobId
 from controller.jobs.workload import WorkloadJob
 from controller.planning.demands import ideal_communication_s
 
-HEADER = "#src dst src_tor dst_tor start_time flow_size compute_time stage_index"
 SUFFIX = ".txt"
 _LARGEST = 10**18
 """Bytes, or nanoseconds (30 years); more is refused."""
@@ -32,16 +31,20 @@ _MOST_PROBLEMS = 20
 
 
 class Line(NamedTuple):
-    """A line as it stands in a file. Bytes are those of one step of the ring."""
+    """A line as it stands in a file, by the names of its header. ``flow_size``: bytes of one step of the ring. Times
+    are in nanoseconds. ``stage_index``: of the ring."""
 
     src: int
     dst: int
     src_tor: int
     dst_tor: int
-    start_ns: int
-    flow_bytes: int
-    compute_ns: int
-    ring_index: int
+    start_time: int
+    flow_size: int
+    compute_time: int
+    stage_index: int
+
+
+HEADER = "#" + " ".join(Line._fields)
 
 
 class Numbering:
@@ -93,7 +96,7 @@ def to_job(
     """``lines``: of one job, valid for the fabric."""
     members: defaultdict[int, list[int]] = defaultdict(list)
     for index, line in enumerate(lines):
-        members[line.ring_index].append(index)
+        members[line.stage_index].append(index)
     steps = {ring: 2 * (len(of_ring) - 1) for ring, of_ring in members.items()}
     first = numbering.first_host
     links = tuple(
@@ -101,7 +104,7 @@ def to_job(
             numbering.ips[line.src - first],
             numbering.ips[line.dst - first],
             phase=0,
-            bytes=steps[line.ring_index] * line.flow_bytes,
+            bytes=steps[line.stage_index] * line.flow_size,
         )
         for line in lines
     )
@@ -109,8 +112,8 @@ def to_job(
         id=JobId(name),
         virtual_links=links,
         rings=tuple(map(tuple, members.values())),
-        start_s=lines[0].start_ns / 1e9,
-        compute_s=lines[0].compute_ns / 1e9,
+        start_s=lines[0].start_time / 1e9,
+        compute_s=lines[0].compute_time / 1e9,
         ideal_s=ideal_communication_s(links, numbering.nic_bps),
         max_subflows=max_subflows,
         dealing=dealing,
@@ -179,12 +182,12 @@ def _faults(line: Line, numbering: Numbering) -> Iterator[str]:
             yield f"{end}_tor is {tor}, but host {host} is on switch {numbering.switch_of[host - first]}"
     if line.src == line.dst:
         yield f"src and dst are both {line.src}"
-    if line.flow_bytes <= 0:
-        yield f"flow_bytes is {line.flow_bytes}; it must be at least 1"
-    for column in ("start_ns", "flow_bytes", "compute_ns"):
+    if line.flow_size <= 0:
+        yield f"flow_size is {line.flow_size}; it must be at least 1"
+    for column in ("start_time", "flow_size", "compute_time"):
         if getattr(line, column) > _LARGEST:
             yield f"{column} is too large; it must be at most {_LARGEST}"
-    for column, time_ns in (("start_ns", line.start_ns), ("compute_ns", line.compute_ns)):
+    for column, time_ns in (("start_time", line.start_time), ("compute_time", line.compute_time)):
         if time_ns < 0:
             yield f"{column} is {time_ns}; it must not be negative"
 
@@ -193,13 +196,13 @@ def _disagreements(file: Path, lines: Sequence[tuple[int, Line]]) -> Iterator[Fi
     """A job needs a flow, a ring needs two; and a job starts once and computes equally long everywhere."""
     if not lines:
         yield FieldProblem(str(file), "has no flows: a line per flow is expected")
-    sizes = Counter(line.ring_index for _, line in lines)
+    sizes = Counter(line.stage_index for _, line in lines)
     for number, line in lines:
-        if sizes[line.ring_index] == 1:
-            message = f"ring_index {line.ring_index} is on this line alone; a ring has at least two"
+        if sizes[line.stage_index] == 1:
+            message = f"stage_index {line.stage_index} is on this line alone; a ring has at least two"
             yield FieldProblem(f"{file}:{number}", message)
         first_number, first = lines[0]
-        for column in ("start_ns", "compute_ns"):
+        for column in ("start_time", "compute_time"):
             here, there = getattr(line, column), getattr(first, column)
             if here != there:
                 message = f"{column} is {here}, but {there} on line {first_number}; it is the job's"

@@ -136,7 +136,10 @@ def test_what_there_is_none_of_is_left_out() -> None:
         (BOUNDED, "s1 sends 4 whole flows over 3 links (1 more has failed): with any routes one of these is loaded to"),
         (BOUNDED, "Splitting flows would gain 33%: level 1.33"),
         (replace(BOUNDED, split=replace(SPLIT, level=2.0)), "Splitting flows would gain nothing either."),
-        (replace(BOUNDED, least_level=1.0, cut=None), "better for it are worse for another job than the planner's."),
+        (
+            replace(BOUNDED, least_level=1.0, cut=None),
+            "Any routes that are better for it are worse for another job than the planner's.",
+        ),
     ],
 )
 def test_the_answer_says(found: JobAnalysis, expected: str) -> None:

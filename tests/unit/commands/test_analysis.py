@@ -91,7 +91,7 @@ def test_every_row_is_what_plan_file_says_of_that_failure(
             assert outcome["bound"] * (1 - 1e-6) <= outcome["level"] <= planned["max_level"] * 1.01
             if not split:
                 assert outcome["level"] == pytest.approx(planned["max_level"])
-            assert outcome["bound"] == pytest.approx(planned["bound"])
+            assert outcome["bound"] == pytest.approx(planned["fluid_bound"])
             assert outcome["integer_bound"] == pytest.approx(planned["integer_bound"])
             assert outcome["ecmp_level"]["mean"] == pytest.approx(planned["ecmp_level"]["mean"], rel=0.15)
 

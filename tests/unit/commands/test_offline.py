@@ -31,6 +31,7 @@ JSON_KEYS = (
     "if_paced",
     "max_level",
     "bound",
+    "fluid_bound",
     "integer_bound",
     "gap",
     "levels_proven",
@@ -45,6 +46,7 @@ JSON_KEYS = (
     "max_job_level",
     "ecmp_level",
     "unrouted",
+    "job_unrouted",
 )
 
 
@@ -152,7 +154,8 @@ def test_the_plan_that_is_written_is_the_plan_that_is_reported(
     assert max(map(len, shares.values())) == found["max_subflows_of_a_flow"] <= 2
     assert job_levels(written) == pytest.approx(found["job_level"])
     assert max(found["job_level"].values()) == found["max_level"] == found["max_job_level"] == pytest.approx(level)
-    assert found["bound"] == pytest.approx(bound)
+    assert found["fluid_bound"] == pytest.approx(bound)
+    assert found["bound"] == pytest.approx(level)
     assert (found["integer_bound"], found["certificate"], found["gap"]) == (integer_bound, "optimal", 0)
     assert found["levels_proven"] == len(found["job_level"]) == 2
     assert found["plan_ms"].keys() == {"build", "solve", "check", "total"}
@@ -194,11 +197,16 @@ def test_what_cannot_be_routed_is_named_and_the_rest_is_planned(
     for_people = signalbox(*common)
     assert for_people.status == 3
     assert "12>16 (leaf1>leaf2)" in for_people.out
+    jobs = [line.split("│")[1:-1] for line in for_people.out.splitlines() if "job_" in line]
+    assert [[cell.strip() for cell in job] for job in jobs] == [
+        [name, "1", "0.0%", "4"] for name in ("job_0-A", "job_1-B")
+    ]
 
 
 def test_without_any_spine_everything_between_leaves_is_unrouted(signalbox: Signalbox, workload: Path) -> None:
     result = signalbox("plan-file", *FABRIC, "--workload", workload, "--fail-spines", "0,1,2,3", "--json")
     assert (result.status, len(result.json["unrouted"]), result.json["job_level"]) == (3, 16, {})
+    assert result.json["job_unrouted"] == {"job_0-A": 8, "job_1-B": 8}
     assert (result.json["subflows"], result.json["max_level"], result.json["mean_job_level"]) == (0, 1.0, 1.0)
 
 
@@ -252,7 +260,8 @@ def test_every_strategy_routes_everything(signalbox: Signalbox, workload: Path, 
     assert result.status == 0, result.err
     assert (result.json["strategy"], result.json["subflows"]) == (strategy, 16)
     assert job_levels(rows(export)) == pytest.approx(result.json["job_level"])
-    assert result.json["max_level"] >= result.json["integer_bound"] == 2 > result.json["bound"]
+    assert result.json["integer_bound"] == result.json["bound"] == 2 > result.json["fluid_bound"]
+    assert result.json["max_level"] >= 2
 
 
 def test_the_same_input_gives_the_same_plan_when_asked(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
@@ -337,12 +346,20 @@ def test_people_get_a_table(signalbox: Signalbox, workload: Path) -> None:
     result = signalbox("plan-file", *FABRIC, "--workload", workload, "--fail-spines", "1")
     for text in (
         "16 in 16 pieces",
-        "best possible without splitting: 2",
+        "gap 0.00% to the bound 2; at least 2 without splitting, 1.333 however split",
         "optimal, 2 of 2 levels proven over all shortest paths",
         "job_1-B",
         "50.0%",
     ):
         assert text in result.out
+
+
+def test_efficiency_is_not_said_where_levels_hold_only_for_senders_that_pace(
+    signalbox: Signalbox, workload: Path
+) -> None:
+    common = ("plan-file", *FABRIC, "--workload", workload, "--fail-spines", "1", "--max-subflows", 2)
+    assert "efficiency" not in signalbox(*common).out
+    assert "efficiency" in signalbox(*common, "--dealing", "paced").out
 
 
 # ---- wrong input

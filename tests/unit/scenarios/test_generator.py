@@ -23,7 +23,7 @@ PLACEMENTS = st.sampled_from(Placement)
 def rings(lines: Sequence[Line]) -> list[list[Line]]:
     found: defaultdict[int, list[Line]] = defaultdict(list)
     for line in lines:
-        found[line.ring_index].append(line)
+        found[line.stage_index].append(line)
     return list(found.values())
 
 
@@ -62,7 +62,7 @@ def test_rings_are_closed_share_no_host_and_are_whole_models(
         assert len(sizes) == 1
         assert sizes <= {2, 4, 8}
         assert max(sizes) <= ring_size
-        assert {(line.flow_bytes, line.compute_ns) for line in lines} == {
+        assert {(line.flow_size, line.compute_time) for line in lines} == {
             (model.flow_bytes(max(sizes)), model.compute_ns)
         }
         for ring in rings(lines):

@@ -110,5 +110,11 @@ def test_an_id_is_one_node_s(tmp_path: Path) -> None:
 def test_what_is_not_json_says_so(tmp_path: Path) -> None:
     file = tmp_path / "fabric.json"
     file.write_text("{")
-    with pytest.raises(InvalidInput, match=r"fabric\.json: "):
+    with pytest.raises(InvalidInput, match=r"fabric\.json: Invalid JSON: [^(]*$"):
         graph_file(file)
+
+
+def test_a_capacity_is_a_number(tmp_path: Path) -> None:
+    content = data()
+    content["edges"][0]["capacity_gbps"] = "100"
+    assert problems(tmp_path, content) == ["edges[0].capacity_gbps: must be a number (given: '100')"]
