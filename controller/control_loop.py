@@ -8,13 +8,14 @@ hold is sent (``core/sending.py``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from controller.config import Config
 from controller.core import state
 from controller.core.commits import KnownJobs
 from controller.core.derived import Derived
-from controller.core.effects import NOTHING, Effects, Work, at_once
+from controller.core.effects import NOTHING, Effects, Work, at_once, not_before
 from controller.core.intake import Intake
 from controller.core.messages import Command, Message
 from controller.core.phases import Input
@@ -25,6 +26,9 @@ from controller.jobs.messages import SavedState
 from controller.planning.messages import SolvePlan
 from controller.status import Status
 from controller.tables.lost_next_hops import narrowed
+
+DRAIN_REST_S = 0.1
+"""Between planning cycles that move flows off what is drained."""
 
 
 class ControlLoop:
@@ -68,6 +72,10 @@ class ControlLoop:
         sent += self._derive_rules(now)
         saved = not s.commits.holding
         rules_due = self._rules_due(now) or self.derived.pins_due()
+        if s.drains.parts:
+            confirmed = not (rules_due or s.sync.busy or s.sync.unsettled or s.sync.refused)
+            parts, flows = self.derived.drained_parts(), self.derived.drained_flows()
+            s.draining.follow(parts, flows, s.drains.waiting, confirmed, now)
         replies = s.sending.due_replies(rules_due, saved, s.cycle.cycles_done, s.losses, now)
         return [*sent, *self._save(now), *taken, *replies]
 
@@ -108,14 +116,25 @@ class ControlLoop:
             return []
         if not self._is_due(Work.PLAN, now):
             return []
+        self._go_on_draining(now)
         snapshot = self.derived.snapshot()
         if lost := self.derived.routed_lost_links():
             s.losses.break_more_routes(lost, now)  # this cycle is the answer to it
         sources = {job_id: s.demand.demands[job_id].source for job_id in self.derived.ready()}
-        asked = s.cycle.begin(snapshot, self.derived.jobs(), sources, s.strategy, s.fabric.links, now)
+        asked = s.cycle.begin(snapshot, self.derived.jobs(), sources, s.strategy, s.fabric.links, bool(lost), now)
         if broken and any(isinstance(command, SolvePlan) for command in asked):
             s.phases.take(Input.REPAIR_ASKED, now)
         return asked
+
+    def _go_on_draining(self, now: float) -> None:
+        """The cycle that begins moves the next flows off what is drained, if those before are where they should be."""
+        s = self.state
+        if s.drains.waiting and not (s.sync.busy or s.sync.unsettled):
+            most = s.cycle.limits.max_moves
+            s.drains.go_on(s.fabric.links, self.derived.drained_flows(), math.inf if most is None else most)
+            self._pending |= at_once(Work.RULES)
+        if s.drains.waiting:
+            self._pending |= not_before(Work.PLAN, now + DRAIN_REST_S)
 
     def _derive_rules(self, now: float) -> list[Command]:
         """What switches should hold, and the first stage of what they do not hold yet."""
@@ -150,7 +169,7 @@ class ControlLoop:
         if s.commits.busy or not self._is_due(Work.SAVE, now):
             return []
         of_jobs = self.derived.measured(), s.jobs.connections, s.jobs.ends.saved
-        state = SavedState(self.derived.registrations(), s.strategy, s.routes.shares, *of_jobs)
+        state = SavedState(self.derived.registrations(), s.strategy, s.routes.shares, *of_jobs, s.drains.parts)
         return list(s.commits.begin(state, KnownJobs(self.derived.jobs(), s.demand.demands), now))
 
     def _rules_due(self, now: float) -> bool:

@@ -117,6 +117,25 @@ class SwitchStatus:
     healed_rules: int = 0
 
 
+DrainState = Literal["moving", "confirming", "measuring", "carrying", "safe"]
+
+
+@dataclass(frozen=True, slots=True)
+class DrainStatus:
+    """A part of the fabric that is taken out of use. ``since``: seconds since 1970. ``state``: flows are being moved
+    away; switches have not confirmed that yet; counters have not been read twice since; they show packets that are no
+    probes; nothing is sent over it, so that it can be pulled. ``flows``: subflows whose routes still use it.
+    ``rate_bps``: what its busiest link has carried since it was empty, None before that is known. ``links``: how many
+    of it are there."""
+
+    name: str
+    since: float
+    state: DrainState
+    flows: int
+    links: int
+    rate_bps: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Repair:
     """New paths for ``flows`` flows whose paths were lost, found in ``plan_ms`` milliseconds."""
@@ -136,7 +155,8 @@ class Status:
     switch's latest counters, None before the first. ``refused_connections``: since the start, by reason; a reason
     without one is missing. ``refused_packets`` and ``refused_claims`` (of addresses that live at another port): since
     the start, by port. ``punt_drops``: packets that a port wanted to hand to the controller beyond its limit, as its
-    switch counts them; ports without are missing. ``links``: their figures are made when they are asked for."""
+    switch counts them; ports without are missing. ``links``: their figures are made when they are asked for.
+    ``drains``: by name."""
 
     fabric: Fabric = field(default_factory=Fabric)
     strategy: Strategy = Strategy.PLANNED
@@ -168,6 +188,7 @@ class Status:
     state_revision: int = 0
     state_failures: int = 0
     alarms: Mapping[AlarmKey, Alarm] = field(default_factory=dict)
+    drains: Mapping[str, DrainStatus] = field(default_factory=dict)
 
     @property
     def moves_left(self) -> int:

@@ -62,6 +62,8 @@ RULES: Mapping[str, Rule] = {
     "/signalbox.v1.ControllerService/WatchFabric": Rule(_READS),
     "/signalbox.v1.ControllerService/WatchPlan": Rule(_READS),
     "/signalbox.v1.ControllerService/WatchAlarms": Rule(_READS),
+    "/signalbox.v1.ControllerService/Drain": Rule(_OPERATOR, audited=True),
+    "/signalbox.v1.ControllerService/Undrain": Rule(_OPERATOR, audited=True),
 }
 """A method that is not here is refused to everyone."""
 

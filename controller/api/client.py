@@ -271,6 +271,17 @@ class Client:
         response: pb.SetStrategyResponse = self._call(self._controller.SetStrategy, request, LONG_CALL_S)
         return response
 
+    def drain(self, names: Iterable[str]) -> pb.DrainResponse:
+        """Take switches and cables out of use; returns when that is saved. Raises ``InvalidInput``, and ``Conflict``
+        when hosts would be cut off."""
+        response: pb.DrainResponse = self._call(self._controller.Drain, pb.DrainRequest(names=names))
+        return response
+
+    def undrain(self, names: Iterable[str]) -> pb.UndrainResponse:
+        """Use them again; returns when that is saved."""
+        response: pb.UndrainResponse = self._call(self._controller.Undrain, pb.UndrainRequest(names=names))
+        return response
+
     def explain(self, job_id: str) -> pb.ExplainResponse:
         """Whether the network is what slows the job. Raises ``NotFound`` and ``Conflict`` (hosts are not found yet)."""
         request = pb.ExplainRequest(job_id=job_id)

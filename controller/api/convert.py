@@ -35,7 +35,7 @@ from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.reported_connections import MAX_CONNECTIONS
 from controller.jobs.spec import JobId, JobSpec, oversized
 from controller.planning.messages import StrategySet
-from controller.status import JobStatus, LinkStatus, Status, SwitchStatus
+from controller.status import DrainStatus, JobStatus, LinkStatus, Status, SwitchStatus
 
 MAX_PATHS = 64
 """In the mask of an update."""
@@ -273,6 +273,7 @@ def fabric_message(status: Status) -> pb.GetFabricResponse:
             host_message(host, fabric.name(host.at.dpid))
             for host in sorted(fabric.hosts.values(), key=lambda host: host.at)
         ],
+        drains=drains(status),
     )
 
 
@@ -294,7 +295,17 @@ def status_message(status: Status, now: float, unix_now: float, version: str) ->
         alarms=[alarm_message(alarm, unix_now - now) for alarm in oldest_first],
         jobs_differing=sum(demand.difference is not None for demand in status.demands.values()),
         jobs_learning=sum(demand.learning for demand in status.demands.values()),
+        drains=drains(status),
     )
+
+
+def drains(status: Status) -> list[pb.DrainedPart]:
+    """In the order of their names."""
+    return [drain_message(drain) for _, drain in sorted(status.drains.items())]
+
+
+def drain_message(drain: DrainStatus) -> pb.DrainedPart:
+    return message_of(pb.DrainedPart, drain, drain_time=timestamp(drain.since))
 
 
 def alarm_message(alarm: Alarm, unix_offset_s: float) -> pb.Alarm:

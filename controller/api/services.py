@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -24,6 +24,7 @@ from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_
 from controller.api.budget import COST
 from controller.api.errors import Stopping
 from controller.api.guard import Context, not_counted
+from controller.api.identities import Role
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.long_work import BYTES_OF_PART, LongWork
 from controller.api.mapping import duration
@@ -33,6 +34,7 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.waking import Bursts
 from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.errors import Gone, InvalidInput, NotFound, WrongLeaseToken
+from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import Fabric
 from controller.jobs.collectives import VirtualLinks, link_count, virtual_links
 from controller.jobs.demand import DemandSource
@@ -327,7 +329,10 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return await self._long_work.run(lambda: self._plan(*_PLAN_OF(self._status)))
 
     async def GetStatus(self, _request: pb.GetStatusRequest, _: Context) -> pb.GetStatusResponse:  # noqa: N802
-        status = replace(self._status, alarms=own_alarms(CALLER.get(), self._status))
+        caller = CALLER.get()
+        status = replace(self._status, alarms=own_alarms(caller, self._status))
+        if caller.role is Role.TENANT:
+            status = replace(status, drains={})
         return convert.status_message(status, time.monotonic(), time.time(), VERSION)
 
     async def Replan(self, _request: pb.ReplanRequest, _: Context) -> bytes:  # noqa: N802
@@ -347,9 +352,25 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     async def WhatIf(self, request: pb.WhatIfRequest, _: Context) -> pb.WhatIfResponse:  # noqa: N802
         return convert_analysis.what_if_message(await self._ask(convert_analysis.what_if_request(request)))
 
+    async def Drain(self, request: pb.DrainRequest, _: Context) -> pb.DrainResponse:  # noqa: N802
+        named: tuple[str, ...] = await self._ask(DrainParts(_names(request.names)))
+        return pb.DrainResponse(drains=[part for part in convert.drains(self._status) if part.name in named])
+
+    async def Undrain(self, request: pb.UndrainRequest, _: Context) -> pb.UndrainResponse:  # noqa: N802
+        await self._ask(UndrainParts(_names(request.names)))
+        return pb.UndrainResponse(drains=convert.drains(self._status))
+
     async def GetPlanProof(self, _request: pb.GetPlanProofRequest, _: Context) -> pb.GetPlanProofResponse:  # noqa: N802
         found: PlanProof = await self._ask(GetPlanProof())
         return pb.GetPlanProofResponse(document=found.document, generation=found.generation)
+
+
+def _names(names: Iterable[str]) -> tuple[str, ...]:
+    """Raises ``InvalidInput`` without any."""
+    found = tuple(dict.fromkeys(names))
+    if not found:
+        raise InvalidInput.of("names", "needs at least one: a switch (spine2) or a cable (leaf1:3)")
+    return found
 
 
 def _plan(

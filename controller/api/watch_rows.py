@@ -24,7 +24,7 @@ from controller.jobs.demand import JobDemand
 from controller.jobs.spec import JobId
 from controller.memo import Memo
 from controller.planning.plan import Plan
-from controller.status import JobEnd, JobStatus, Status
+from controller.status import DrainStatus, JobEnd, JobStatus, Status
 
 
 def _bytes(message: Message) -> bytes:
@@ -114,16 +114,16 @@ def _told(demand: JobDemand | None) -> object:
 
 # ---- fabric
 
-FabricKey = Dpid | LinkId | str
-"""Of a switch, a link, a host."""
+FabricKey = Dpid | LinkId | str | tuple[str, str]
+"""Of a switch, a link, a host, a drained part."""
 
 FabricRow = tuple[Any, ...]
 """A switch, perhaps with its status; a link, its name, and two rates in bit/s: of all traffic, and of what nobody
-announced; a host and the name of its switch."""
+announced; a host and the name of its switch; a drained part."""
 
 
 class FabricRows(Rows[FabricKey, FabricRow]):
-    """Switches, links with their rates, and hosts."""
+    """Switches, links with their rates, hosts, and what is drained."""
 
     def __init__(self) -> None:
         self._names = Memo(_names)
@@ -141,6 +141,8 @@ class FabricRows(Rows[FabricKey, FabricRow]):
             found[link_id] = (link, names[link_id], *convert.rates(figures))
         for ip, host in fabric.hosts.items():
             found[ip] = (host, fabric.name(host.at.dpid))
+        for name, drain in status.drains.items():
+            found["drain", name] = (drain,)
         return found
 
     def _row(self, _: FabricKey, row: FabricRow) -> bytes:
@@ -149,6 +151,8 @@ class FabricRows(Rows[FabricKey, FabricRow]):
                 return _bytes(pb.WatchFabricResponse(switches=[convert.switch_message(switch, status)]))
             case Host() as host, name:
                 return _bytes(pb.WatchFabricResponse(hosts=[convert.host_message(host, name)]))
+            case (DrainStatus() as drain,):
+                return _bytes(pb.WatchFabricResponse(drains=[convert.drain_message(drain)]))
         link, name, rate_bps, background_bps = row
         message = self._link(link, name)
         for field, value in (("rate_bps", rate_bps), ("background_bps", background_bps)):
@@ -175,6 +179,8 @@ def _gone_from_fabric(key: FabricKey, _: FabricRow) -> bytes:
     match key:
         case LinkId(dpid, port):
             return _bytes(pb.WatchFabricResponse(links_gone=[pb.PortRef(dpid=dpid, port=port)]))
+        case (_, name):
+            return _bytes(pb.WatchFabricResponse(drains_gone=[name]))
         case str(ip):
             return _bytes(pb.WatchFabricResponse(hosts_gone=[ip]))
         case dpid:

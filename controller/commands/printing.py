@@ -243,9 +243,30 @@ def status(found: Fields) -> RenderableType:
         "rules": f"{found['rules']}; {pins(found['pins'])}",
         "network efficiency": known(found["network_efficiency"], ".1%"),
         "flows moved": found["moved_flows_total"],
+        **({"drained": ", ".join(map(drained, found["drains"]))} if found["drains"] else {}),
         "counters": "none yet" if found["counters_age_s"] is None else f"{found['counters_age_s']:.1f} s old",
     }
     return Group(_facts(facts), *_alarms(found["alarms"]))
+
+
+_DRAIN_STATES = {
+    "moving": "{flows} subflows still on it",
+    "confirming": "waiting for the switches",
+    "measuring": "waiting for counters",
+    "carrying": "still carries {rate}",
+    "safe": "safe to pull",
+}
+
+
+def drained(found: Fields) -> str:
+    """A part that is taken out of use, and how far it is."""
+    state = _DRAIN_STATES[found["state"]].format(flows=found["flows"], rate=rate(found["rate_bps"] or 0.0))
+    return f"{found['name']} ({state}{'' if found['links'] else ', not there'})"
+
+
+def drains(found: Sequence[Fields]) -> RenderableType:
+    rows = ((part["name"], part["drain_time"], drained(part).partition(" (")[2][:-1]) for part in found)
+    return _table(("part", "drained since", "state"), rows) if found else "Nothing is drained."
 
 
 def _alarms(found: Sequence[Fields]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from controller.api.client import DEFAULT_ADDRESS, resuming
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.output import Address, AsJson, fields, printable
-from controller.commands.printing import known, rate
+from controller.commands.printing import drained, known, rate
 from controller.errors import SignalboxError
 
 commands = typer.Typer(help="Print what changes, until Ctrl-C.", no_args_is_help=True)
@@ -116,6 +116,8 @@ class FabricLines:
             if self._links.get(at) != line:
                 self._links[at] = line
                 yield line
+        for part in found["drains"]:
+            yield f"drained: {drained(part)}"
         for host in found["hosts"]:
             yield f"host {host['ip']}: at {host['switch_name']}, port {host['at']['port']}"
 
@@ -127,6 +129,8 @@ class FabricLines:
             yield f"{line.rpartition(': ')[0]}: gone"
         for ip in found["hosts_gone"]:
             yield f"host {ip}: gone"
+        for name in found["drains_gone"]:
+            yield f"undrained: {name}"
 
 
 def alarm_lines(found: Fields) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, zip_longest
 from typing import Any, Generic, TypeVar, TypeVarTuple
@@ -20,6 +21,7 @@ from controller.core.state import State
 from controller.core.status_and_alarms import JobStatuses, demand_alarm, host_alarm, raised_alarms, status
 from controller.core.told import Unsaved, told, told_missing
 from controller.fabric.background import background
+from controller.fabric.drains import links_of_parts, without
 from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
@@ -37,7 +39,7 @@ from controller.tables.pinned_table import Pin, counted
 from controller.tables.pins import Pins, PinSet
 from controller.tables.pipeline import KeepUnknown, Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import LostLinks, possible_links
+from controller.tables.running_routes import LostLinks, flows_on, possible_links
 
 Inputs = TypeVarTuple("Inputs")
 Value = TypeVar("Value")
@@ -66,6 +68,9 @@ class Derived:
     ``with_rules``: the jobs that have rules: of the others no host is known, or the first plan is about to come.
     ``uncounted``: the announced flows that are not counted yet;
     ``uncounted_links``: with all links that each may use, pinned or not, as its bytes of a moment ago may have.
+    ``drained``, and by part ``drained_parts``: links that operators have taken out of use; ``avoided``: those on which
+    no flow is planned any more, ``usable``: all but these; ``emptied``: those that no route uses, ``carrying``: the
+    fabric without them, on which rules are derived. ``drained_flows``: on each of the drained links that has any.
     ``background``: of every link that has any. ``rules``: what every switch should hold; ``rules_and_unknown``: with
     the installed rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted.
     ``pins_due``: some jobs wait for their turn, which comes with ``next_pins``.
@@ -89,7 +94,15 @@ class Derived:
         self.ready = Row(           per_key(_if_ready),  lambda: (self.jobs(), self.missing()))
         self.with_rules = Row(      WithRules(),         lambda: (self.jobs(), self.missing(), s.cycle.unplanned))
         self.ports = Row(           _ports,              lambda: (s.fabric.switches,))
-        self.paths = Row(           _paths,              lambda: (s.fabric.links, max_paths))
+        self.drained_parts = Row(   links_of_parts,      lambda: (s.drains.parts, s.fabric.links))
+        self.drained = Row(         _all_links,          lambda: (self.drained_parts(),))
+        self.avoided = Row(         _avoided,            lambda: (self.drained(), s.drains.waiting))
+        self.drained_flows = Row(   flows_on,            lambda: (self.drained(), s.routes.routes))
+        self.usable = Row(          without,             lambda: (s.fabric.links, self.avoided()))
+        self.emptied = Row(         _emptied,            lambda: (s.fabric.links, self.avoided(), self.drained_flows()))
+        self.carrying_links = Row(  without,             lambda: (s.fabric.links, self.emptied()))
+        self.carrying = Row(        _with_links,         lambda: (s.fabric, self.carrying_links()))
+        self.paths = Row(           _paths,              lambda: (self.usable(), max_paths))
         self.nominal_bps = Row(     capacities,          lambda: (s.fabric.links, s.fabric.hosts, NO_BACKGROUND))
         self.uncounted = Row(       Uncounted(),         lambda: (self.jobs(), self.missing(), s.routes.orphans,
                                                                   s.fabric.hosts, s.load.measured.counted))
@@ -98,12 +111,12 @@ class Derived:
         self.background = Row(      background,          lambda: (s.load.measured,
                                                                   self.uncounted_links() if s.load.beyond else NO_USES,
                                                                   s.fabric.hosts))
-        self.capacity_bps = Row(    capacities,          lambda: (s.fabric.links, s.fabric.hosts, self.background()))
+        self.capacity_bps = Row(    capacities,          lambda: (self.usable(), s.fabric.hosts, self.background()))
         self.flows = Row(           Flows(),             lambda: (self.ready(), s.fabric.hosts))
         self.snapshot = Row(        _snapshot,           lambda: (s.cycle.generation, self.capacity_bps(), self.paths(),
                                                                   self.flows(), s.routes.routes))
         pins, counted_links = Pins(), CountedLinks()
-        self.pins = Row(            pins,                lambda: (s.fabric, self.with_rules(), s.routes.routes,
+        self.pins = Row(            pins,                lambda: (self.carrying(), self.with_rules(), s.routes.routes,
                                                                   s.routes.orphans, pins.turn))
         self.pins_due: Callable[[], bool] = lambda: pins.due
 
@@ -111,7 +124,8 @@ class Derived:
             pins.turn += pins.due
 
         self.next_pins: Callable[[], None] = next_pins
-        self.rules = Row(           pipeline.desired,    lambda: (s.fabric, self.pins(), s.sync.installed))
+        self.rules = Row(           pipeline.desired,    lambda: (s.fabric, self.pins(), s.sync.installed,
+                                                                  self.carrying()))
         self.rules_and_unknown = Row(KeepUnknown(),      lambda: (s.fabric.hosts, self.rules(), s.sync.installed))
         self.adopting_rules = Row(  _adopting_rules,     lambda: (s.fabric, s.sync.installed, rate_pps))
         self.counted_links = Row(   counted_links,       lambda: (s.fabric.hosts, s.fabric.links, self.pins(),
@@ -150,6 +164,7 @@ class Derived:
             self.told_demands(),
             self.background(),
             alarms,
+            s.draining.statuses(s.drains.parts, self.drained_parts(), self.drained_flows()) if s.drains.parts else {},
         )
 
 
@@ -304,6 +319,25 @@ class UncountedLinks:
 
 def _without(of_job: Mapping[JobId, Value], jobs: frozenset[JobId]) -> Mapping[JobId, Value]:
     return {job_id: value for job_id, value in of_job.items() if job_id not in jobs} if jobs else of_job
+
+
+def _all_links(of_part: Mapping[str, frozenset[LinkId]]) -> frozenset[LinkId]:
+    return frozenset[LinkId]().union(*of_part.values())
+
+
+def _avoided(drained: frozenset[LinkId], waiting: frozenset[LinkId]) -> frozenset[LinkId]:
+    return drained - waiting
+
+
+def _emptied(
+    links: Mapping[LinkId, Link], avoided: frozenset[LinkId], flows: Mapping[LinkId, int]
+) -> frozenset[LinkId]:
+    """Of a cable both directions or none: acknowledgements travel on the cables of their flow."""
+    return frozenset(link for link in avoided if link not in flows and LinkId(*links[link].dst) not in flows)
+
+
+def _with_links(fabric: Fabric, links: Mapping[LinkId, Link]) -> Fabric:
+    return fabric if links is fabric.links else replace(fabric, links=links)
 
 
 def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:

@@ -16,6 +16,7 @@ from controller.core.effects import NOTHING, Effects, Work, at_once, commands
 from controller.core.messages import Reply
 from controller.core.state import State
 from controller.errors import InvalidInput, NotKnownYet, SignalboxError
+from controller.fabric.messages import DrainParts, UndrainParts
 from controller.jobs.ends import JobEnd
 from controller.jobs.messages import (
     DeregisterJob,
@@ -74,6 +75,8 @@ class Requests:
                 return at_once(Work.PLAN)
             case SetStrategy():
                 return self._set_strategy(message, now)
+            case DrainParts() | UndrainParts():
+                return self._drain(message)
             case Explain() | WhatIf() | GetPlanProof():
                 intact = s.topology.intact
                 network = Network(self._derived.snapshot(), s.fabric, intact, s.cycle.limits, FabricNames(intact))
@@ -205,6 +208,18 @@ class Requests:
 
         s.commits.hold(reply, value, partial(s.jobs.restore, job_id, before), then)
         return at_once(Work.SAVE)
+
+    def _drain(self, message: DrainParts | UndrainParts) -> Effects:
+        s = self._state
+        if s.phases.adopting:
+            raise NotKnownYet("the rules of the switches are being read: what uses which link is not known yet")
+        before, named = s.drains.parts, None
+        if isinstance(message, DrainParts):
+            named = s.drains.drain(message.names, s.fabric, message.at)
+        else:
+            s.drains.undrain(message.names, s.fabric)
+        s.commits.hold(message.reply, named, lambda _: s.drains.restore(before, s.fabric.links))
+        return at_once(Work.RULES, Work.PLAN, Work.SAVE)
 
     def _set_strategy(self, message: SetStrategy, now: float) -> Effects:
         s = self._state

@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 from controller.config import Config, Strategy
 from controller.core.commits import Commits
+from controller.core.draining import Draining
 from controller.core.phases import Adoption, Departures, LinkLosses, Phases
 from controller.core.planning_cycle import PlanningCycle
 from controller.core.refusals import Refusals
 from controller.core.sending import Sending
 from controller.errors import InvalidInput
+from controller.fabric.drains import Drains
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.recent_uses import UsesOf
@@ -61,7 +63,8 @@ class Wanted(NamedTuple):
 @dataclass(slots=True)
 class State:
     """``strategy``: what becomes of plans; ``first_strategy``: before any was saved. ``commits``: what is on disk, and
-    requests that wait for that. ``topology``: switches, ports, links and hosts. ``hosts``: ARP questions and claims.
+    requests that wait for that. ``topology``: switches, ports, links and hosts. ``drains``: what of these operators
+    have taken out of use, ``draining``: whether that carries nothing any more. ``hosts``: ARP questions and claims.
     ``jobs``: specs, leases, reported times. ``demand``: what jobs
     really send. ``routes``: the running routes. ``load``: samples of counters, and the measured background.
     ``counters``: which counter counts what. ``cycle``: the planning cycle and the newest plan. ``wanted``: what
@@ -74,6 +77,8 @@ class State:
     first_strategy: Strategy
     commits: Commits
     topology: TopologyState
+    drains: Drains
+    draining: Draining
     hosts: HostDiscovery
     jobs: JobRegistry
     demand: MeasuredDemand
@@ -143,6 +148,8 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
         first_strategy=config.planning.strategy,
         commits=Commits(saved),
         topology=topology,
+        drains=Drains(saved.drains),
+        draining=Draining(load, config.discovery.probe_interval_s),
         hosts=HostDiscovery(topology),
         jobs=jobs,
         demand=demand,

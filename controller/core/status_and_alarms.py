@@ -26,7 +26,7 @@ from controller.planning.problem import (
     route_of,
 )
 from controller.shared_map import SharedMap, differing, updated
-from controller.status import JobState, JobStatus, Status, SwitchStatus
+from controller.status import DrainStatus, JobState, JobStatus, Status, SwitchStatus
 from controller.tables.switch_sync import SwitchSync
 
 _LLDP_KINDS = {
@@ -45,6 +45,7 @@ def status(
     demands: Mapping[JobId, JobDemand],
     background_bps: Mapping[LinkId, float],
     alarms: Mapping[AlarmKey, Alarm],
+    drains: Mapping[str, DrainStatus],
 ) -> Status:
     """Everything that others may see, as of now. ``wanted_for``: the jobs that rules are to follow from. ``jobs``,
     ``demands``, ``alarms``: of jobs as they are on disk."""
@@ -79,6 +80,7 @@ def status(
         state_revision=s.commits.revision,
         state_failures=s.commits.failures,
         alarms=alarms,
+        drains=drains,
     )
 
 

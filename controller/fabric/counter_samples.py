@@ -141,6 +141,17 @@ class Samples(Generic[Key]):
         rates[enough] = self.rates_bps(rows[enough], instants)[:, 0]
         return rates
 
+    def since(self, rows: Rows, at: float) -> tuple[float, float] | None:
+        """Between the first and the last sample of each after ``at``: the shortest time (s) and the most bytes; None
+        while some counter has no two."""
+        times, totals = self._times[rows], self._totals[rows]
+        first = (times <= at).sum(axis=1)
+        if (first > DEPTH - 2).any():
+            return None
+        place = np.arange(len(rows))
+        counted = totals[:, -1] - totals[place, first]
+        return float((times[:, -1] - times[place, first]).min()), float(counted.max())
+
     def most_bps(self, rows: Rows, window_s: float) -> Floats:
         """The most that the mean over the last ``window_s`` of samples can be; infinite where there are few samples.
         Quickly worked out."""

@@ -17,7 +17,7 @@ Thousands of links are evaluated together, in arrays. Pure: monotonic times come
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -135,6 +135,12 @@ class LinkLoad:
         """Over the window, or as much of it as there are samples; 0 before two."""
         row = self._links.row_of.get(link)
         return 0.0 if row is None else float(self._links.recent_bps(np.array([row]), self._window_s)[0])
+
+    def counted_since(self, links: Collection[LinkId], at: float) -> tuple[float, float] | None:
+        """What the busiest of these has carried between its first and last sample after ``at``: seconds, at least of
+        all, and bytes, at most of all. None while one has no two samples."""
+        rows = self._links.rows_of(links)
+        return None if (rows < 0).any() else self._links.since(rows, at)
 
     def figures(self, fabric: Fabric, background_bps: Mapping[LinkId, float]) -> LinkFigures:
         """Of every link of the fabric, host links too. ``background_bps``: where there is any; another object whenever

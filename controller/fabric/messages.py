@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from controller.fabric.topology import Dpid, Port, PortRef
+
+
+@dataclass(frozen=True, slots=True)
+class DrainParts:
+    """Take these out of use. ``at``: seconds since 1970. Replies with the parts' names when that is saved."""
+
+    names: tuple[str, ...]
+    at: float = field(default_factory=time.time)
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UndrainParts:
+    """Use these again. Replies with None when that is saved."""
+
+    names: tuple[str, ...]
+    reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from controller.config import Strategy
+from controller.fabric.drains import Drain
 from controller.jobs.collectives import VirtualLinks
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.spec import JobId, JobSpec
@@ -159,8 +160,8 @@ class ReportConnections:
 class SavedState:
     """What a restart should know: the accepted jobs, the strategy set last (None: the configured one), the shares of
     the subflows per split flow (source, destination), which no rule holds, what jobs are planned for that is not in
-    their specs, the connections that they have reported, and how registrations ended, by uid, oldest first.
-    ``revision``: that it was read at."""
+    their specs, the connections that they have reported, how registrations ended, by uid, oldest first, and what is
+    drained, by name. ``revision``: that it was read at."""
 
     jobs: Mapping[JobId, Registration] = field(default_factory=dict)
     strategy: Strategy | None = None
@@ -168,6 +169,7 @@ class SavedState:
     measured: Mapping[JobId, VirtualLinks] = field(default_factory=dict)
     connections: Mapping[JobId, frozenset[Connected]] = field(default_factory=dict)
     ends: Mapping[str, JobEnd] = field(default_factory=dict)
+    drains: Mapping[str, Drain] = field(default_factory=dict)
     revision: int = field(default=0, compare=False)
 
 

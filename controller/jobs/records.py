@@ -16,15 +16,17 @@ from typing import Any, NamedTuple
 
 from controller.config import Strategy
 from controller.errors import InvalidInput
+from controller.fabric.drains import Drain
+from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.collectives import VirtualLink, VirtualLinks
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Connected, Registration, SavedState, new_uid
 from controller.jobs.spec import JobId, JobSpec
 from controller.shared_map import differing
 
-FORMAT = 5
+FORMAT = 6
 """Of what ``encode`` gives. 1 was a JSON file with the records of 2; since 3 a job has an owner; since 4 there are
-ends, since 5 with the ids of requests."""
+ends, since 5 with the ids of requests; since 6 there are drains."""
 
 ROUNDING = 1e-9
 
@@ -33,7 +35,8 @@ MAX_NAMED = 16
 
 
 class Kind(StrEnum):
-    """``shares`` has a pair of addresses as its key, ``end`` a uid, ``strategy`` none; the others have a job's id."""
+    """``shares`` has a pair of addresses as its key, ``end`` a uid, ``drain`` the part's name, ``strategy`` none; the
+    others have a job's id."""
 
     STRATEGY = "strategy"
     JOB = "job"
@@ -41,6 +44,7 @@ class Kind(StrEnum):
     MEASURED = "measured"
     SHARES = "shares"
     END = "end"
+    DRAIN = "drain"
 
 
 class Key(NamedTuple):
@@ -91,6 +95,9 @@ def encode(key: Key, value: Any) -> str:
             return json.dumps([astuple(link) for link in value])
         case Kind.SHARES:
             return json.dumps(value)
+        case Kind.DRAIN:
+            part = sorted(value.part) if isinstance(value.part, frozenset) else value.part
+            return json.dumps({"part": part, "since": value.since})
         case Kind.END:
             return json.dumps(
                 {
@@ -123,6 +130,7 @@ def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedSt
         measured=found[Kind.MEASURED],
         connections={job_id: of_job for job_id, of_job in found[Kind.CONNECTIONS].items() if job_id in known},
         ends=found[Kind.END],
+        drains=found[Kind.DRAIN],
     )
 
 
@@ -159,6 +167,7 @@ def _by_kind(state: SavedState) -> Iterator[tuple[Kind, Mapping[Any, object]]]:
     yield Kind.MEASURED, state.measured
     yield Kind.SHARES, state.shares
     yield Kind.END, state.ends
+    yield Kind.DRAIN, state.drains
 
 
 def _text(name: str | tuple[str, str]) -> str:
@@ -178,7 +187,11 @@ def _with_request(key: Key, data: Any) -> Any:
     return {**data, "request_id": ""} if key.kind is Kind.END else data
 
 
-_NEXT: Mapping[int, Callable[[Key, Any], Any]] = {2: _with_owner, 3: lambda _, data: data, 4: _with_request}
+def _as_it_is(_: Key, data: Any) -> Any:
+    return data
+
+
+_NEXT: Mapping[int, Callable[[Key, Any], Any]] = {2: _with_owner, 3: _as_it_is, 4: _with_request, 5: _as_it_is}
 """By format: a record of it as one of the format after it."""
 
 
@@ -202,6 +215,8 @@ def _decoded(key: Key, data: Any) -> Any:
             return _shares(data)
         case Kind.END:
             return _end(key.key, data)
+        case Kind.DRAIN:
+            return _drain(key.key, data)
 
 
 def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
@@ -215,6 +230,14 @@ def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
 def _end(uid: str, data: Mapping[str, Any]) -> JobEnd:
     job_id, reason = JobId(str(data["job_id"])), EndReason(data["reason"])
     return JobEnd(job_id, uid, str(data["tenant"]), reason, float(data["ended_at"]), str(data["request_id"]))
+
+
+def _drain(name: str, data: Mapping[str, Any]) -> Drain:
+    part, since = data["part"], float(data["since"])
+    if isinstance(part, int):
+        return Drain(Dpid(part), name, since)
+    a, b = (PortRef(Dpid(int(dpid)), PortNo(int(port))) for dpid, port in part)
+    return Drain(frozenset((a, b)), name, since)
 
 
 def _pair(key: str) -> tuple[str, str]:

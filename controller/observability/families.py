@@ -196,6 +196,12 @@ FAMILIES: tuple[Family, ...] = (
         lambda s: s.state_failures,
     ),
     Family("signalbox_counters_age_seconds", "Age of the oldest switch's latest counters.", _counters_age),
+    Family(
+        "signalbox_drained",
+        "1 for how far a part is that is taken out of use; parts in use have no series.",
+        lambda snapshot: (((drain.name, drain.state), 1) for drain in snapshot.status.drains.values()),
+        ("part", "state"),
+    ),
     # links
     one("signalbox_hosts", "Known hosts.", lambda s: len(s.fabric.hosts)),
     one("signalbox_links", "Directed links between switches in use.", lambda s: len(s.fabric.links)),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from controller.config import Strategy
+from controller.fabric.messages import DrainParts, UndrainParts
 from controller.jobs.messages import (
     DeregisterJob,
     RegisterJob,
@@ -109,6 +110,8 @@ Request = (
     | ReportConnections
     | Replan
     | SetStrategy
+    | DrainParts
+    | UndrainParts
     | Question
 )
 """What the API asks of the control loop, which resolves ``reply`` with a value or a ``SignalboxError``."""

@@ -21,6 +21,7 @@ def events(before: Status, after: Status) -> Iterator[Event]:
     yield from _fabric_events(before, after)
     yield from _switch_events(before, after)
     yield from _job_events(before, after)
+    yield from _drain_events(before, after)
     if before.strategy is not after.strategy:
         yield "strategy set", {"strategy": after.strategy.value}
     if before.adopting and not after.adopting:
@@ -44,6 +45,18 @@ def events(before: Status, after: Status) -> Iterator[Event]:
 
 def _alarm(alarm: Alarm) -> dict[str, Any]:
     return {"kind": alarm.kind.value, "subject": alarm.subject, "severity": alarm.severity, "text": text(alarm)}
+
+
+def _drain_events(before: Status, after: Status) -> Iterator[Event]:
+    """A part is drained, can be pulled, cannot any more, is used again."""
+    for name, was, drain in differing(before.drains, after.drains):
+        if drain is None:
+            yield "undrained", {"part": name}
+        elif was is None:
+            yield "drained", {"part": name, "flows": drain.flows}
+        elif drain.state != was.state and drain.state in ("safe", "carrying"):
+            told = "safe to pull" if drain.state == "safe" else "drained, but carries packets"
+            yield told, {"part": name}
 
 
 def _fabric_events(before: Status, after: Status) -> Iterator[Event]:

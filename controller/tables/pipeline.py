@@ -96,14 +96,15 @@ class Pipeline:
         self._at = _PinsAt()
         self._rules = defaultdict[Dpid, _SwitchRules](_SwitchRules)
 
-    def desired(self, fabric: Fabric, pins: Iterable[Pin], installed: Mapping[Dpid, RuleSet]) -> Mapping[Dpid, RuleSet]:
-        """The rules of every switch.
-
+    def desired(
+        self, fabric: Fabric, pins: Iterable[Pin], installed: Mapping[Dpid, RuleSet], carrying: Fabric | None = None
+    ) -> Mapping[Dpid, RuleSet]:
+        """The rules of every switch. ``carrying``: with the links that packets may be sent over, when these are fewer.
         A destination that has lost its last next hop keeps the group it has on the switch: the controller's picture may
         be wrong, and an empty group is certain loss.
         """
         self._place(fabric, installed)
-        towards = self._towards(fabric, self._leaves)
+        towards = self._towards(carrying or fabric, self._leaves)
         pins_at, ports = self._at.follow(fabric.hosts, pins), self._fabric_ports(fabric.links)
         ways = self._ways({dpid: (dpid, towards, installed.get(dpid, NO_RULES).groups) for dpid in fabric.switches})
         hosts = {dpid: tuple(self._leaves.get(dpid, ())) for dpid in fabric.switches}

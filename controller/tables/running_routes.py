@@ -172,6 +172,13 @@ class LostLinks:
         return frozenset(set(chain.from_iterable(self._used)) - links.keys())
 
 
+def flows_on(links: frozenset[LinkId], routes: Routes) -> Mapping[LinkId, int]:
+    """How many subflows use each of these links; those without any are left out."""
+    if not links:
+        return {}
+    return Counter(link for route in routes.values() for path, _ in route for link in path if link in links)
+
+
 def possible_links(fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePaths) -> Uses:
     """Per rule that counts every link its packets may use: the pinned path, or all candidates under ECMP and after a
     failover; the hosts' own links too."""

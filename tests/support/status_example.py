@@ -16,7 +16,7 @@ from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, whole
-from controller.status import EndReason, JobEnd, JobStatus, LinkStatus, Repair, Status, SwitchStatus
+from controller.status import DrainStatus, EndReason, JobEnd, JobStatus, LinkStatus, Repair, Status, SwitchStatus
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(101)
 UP1 = LinkId(LEAF1, PortNo(2))
@@ -126,6 +126,7 @@ def status(of: Fabric | None = None) -> Status:
         baseline_levels={"ecmp": 2.1, "greedy": 2.0},
         pins=1,
         moved_flows_total=3,
+        drains={"spine2": DrainStatus("spine2", 1e9, "safe", 0, 8, 800.0)},
         plans_total=9,
         repair=Repair(flows=2, plan_ms=4.0),
         repair_s=0.05,

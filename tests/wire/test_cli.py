@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -336,6 +336,27 @@ def test_the_status_is_shown_with_its_alarms(signalbox: Signalbox) -> None:
     assert "3, 1 in sync" in table
     assert "warning foreign_rules: spine1 holds 2 foreign rules" in table
     assert signalbox("status", "--json").json["strategy"] == "planned"
+
+
+def test_parts_are_drained_shown_and_used_again(api: Running, signalbox: Signalbox) -> None:
+    status = api.control.status
+    api.control.status = replace(status, fabric=replace(status.fabric, hosts={}))
+    assert signalbox("drain").out == "Nothing is drained.\n"
+    table = signalbox("drain", "leaf1:spine1", "--wait").out
+    assert "leaf1:1>spine1" in table
+    assert "safe to pull" in table
+    assert "leaf1:1>spine1 (safe to pull)" in signalbox("status").out
+    (part,) = signalbox("drain", "--json").json["drains"]
+    assert (part["name"], part["state"], part["links"], part["rate_bps"]) == ("leaf1:1>spine1", "safe", 2, 12.0)
+    assert signalbox("undrain", "leaf1:1>spine1").out == "Nothing is drained.\n"
+
+
+def test_what_cannot_be_drained_is_an_error(signalbox: Signalbox) -> None:
+    refused = signalbox("drain", "spine1")
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err == "error: hosts on leaf1 would have no path to others: nothing is drained\n"
+    assert signalbox("drain", "spine9").err.startswith("error: names[0]: there is no switch 'spine9'; a part is")
+    assert signalbox("undrain").status == 2
 
 
 def test_the_strategy_is_shown_and_set(signalbox: Signalbox) -> None:

@@ -57,11 +57,13 @@ EXPECTED = {
     "WatchFabric": (DENIED, OK),
     "WatchPlan": (DENIED, OK),
     "WatchAlarms": (DENIED, OK),
+    "Drain": (DENIED, DENIED),
+    "Undrain": (DENIED, DENIED),
 }
 """Per method what a tenant gets that does not have the job, and what a reader gets: written down once more, so that a
 rule that is loosened is seen."""
 REASON = {DENIED: "NOT_ALLOWED", NONE: "NO_SUCH_JOB", "ALREADY_EXISTS": "JOB_EXISTS", OK: ""}
-AUDITED = {"RegisterJob", "UpdateJob", "DeregisterJob", "Replan", "SetStrategy"}
+AUDITED = {"RegisterJob", "UpdateJob", "DeregisterJob", "Replan", "SetStrategy", "Drain", "Undrain"}
 
 TENANTS = {"blue": "tenant", "red": "tenant", "reader": "reader", "operator": "operator"}
 
@@ -167,6 +169,8 @@ def requests(lease_token: str) -> dict[str, Message]:
         "WatchFabric": pb.WatchFabricRequest(),
         "WatchPlan": pb.WatchPlanRequest(),
         "WatchAlarms": pb.WatchAlarmsRequest(),
+        "Drain": pb.DrainRequest(names=["spine1"]),
+        "Undrain": pb.UndrainRequest(names=["spine1"]),
     }
 
 

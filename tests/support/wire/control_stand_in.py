@@ -16,6 +16,8 @@ from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Message
 from controller.errors import SignalboxError
+from controller.fabric.drains import Drains
+from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, Port, PortNo, PortRef, Switch
 from controller.jobs.job import Job
 from controller.jobs.measured_demand import MeasuredDemand
@@ -32,7 +34,7 @@ from controller.jobs.spec import JobId
 from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, Route, whole
-from controller.status import JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
+from controller.status import DrainStatus, JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(11)
 H1, H2 = "10.0.1.1", "10.0.2.1"
@@ -138,6 +140,15 @@ class ControlStandIn:
             case Replan():
                 self.status = replace(self.status, plan=example_plan(), plan_installed=True)
                 return ReplanOutcome("adopted", "better", self.status.plan)
+            case DrainParts(names=names, at=at):
+                fabric, drains = self.status.fabric, Drains({})
+                named = drains.drain(names, fabric, at)
+                found = {name: DrainStatus(name, at, "safe", 0, 2, 12.0) for name in named}
+                self.status = replace(self.status, drains={**self.status.drains, **found})
+                return named
+            case UndrainParts(names=names):
+                left = {name: part for name, part in self.status.drains.items() if name not in names}
+                self.status = replace(self.status, drains=left)
             case SetStrategy(strategy=strategy):
                 self.status = replace(self.status, strategy=strategy)
                 return StrategySet(strategy, 0.25, 4)

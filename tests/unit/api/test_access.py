@@ -29,6 +29,8 @@ CHANGES = {
     "ReportConnections",
     "Replan",
     "SetStrategy",
+    "Drain",
+    "Undrain",
 }
 BLUE = Caller("b", Role.TENANT, "blue")
 

@@ -71,6 +71,10 @@ def test_alarms_are_counted_by_kind_and_severity(scrape: Scrape) -> None:
         assert scrape.value("signalbox_alarms", kind=kind) == active[kind]
 
 
+def test_drained_parts_say_how_far_they_are(scrape: Scrape) -> None:
+    assert scrape.value("signalbox_drained", part="spine2", state="safe") == 1
+
+
 def test_links_are_named_like_the_fabric_names_them_and_measured_in_bytes(scrape: Scrape) -> None:
     uplink = {"link": "leaf1:2>spine1", "src": "leaf1", "dst": "spine1", "kind": "fabric"}
     assert scrape.value("signalbox_link_capacity_bytes_per_second", **uplink) == 625_000

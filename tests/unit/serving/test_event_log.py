@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import Dpid, PortNo
 from controller.serving.event_log import events
 from controller.status import Status
@@ -31,6 +32,15 @@ def test_a_life_in_lines() -> None:
     assert (plan["worst_level"], plan["bound"]) == (1.0, 1.0)
     taken = {"level", "logger", "event", "timestamp"}
     assert not any(taken & details.keys() for _, details in events(started, planned))
+    fabric.send(DrainParts(("spine4",)))
+    fabric.run(1)
+    assert told(planned, drained := fabric.status)[:1] == ["drained"]
+    for _ in range(2):
+        fabric.run(1)
+        fabric.count({}, {})
+    assert "safe to pull" in told(drained, safe := fabric.status)
+    fabric.send(UndrainParts(("spine4",)))
+    assert told(safe, fabric.status) == ["undrained"]
     fabric.cut(Dpid(1), PortNo(1))
     cut = fabric.status
     assert "links lost" in told(planned, cut)

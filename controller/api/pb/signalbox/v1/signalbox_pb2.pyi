@@ -179,6 +179,15 @@ class OutcomeBasis(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OUTCOME_BASIS_PLAN: _ClassVar[OutcomeBasis]
     OUTCOME_BASIS_REPAIR: _ClassVar[OutcomeBasis]
     OUTCOME_BASIS_BOUND: _ClassVar[OutcomeBasis]
+
+class DrainState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DRAIN_STATE_UNSPECIFIED: _ClassVar[DrainState]
+    DRAIN_STATE_MOVING: _ClassVar[DrainState]
+    DRAIN_STATE_CONFIRMING: _ClassVar[DrainState]
+    DRAIN_STATE_MEASURING: _ClassVar[DrainState]
+    DRAIN_STATE_CARRYING: _ClassVar[DrainState]
+    DRAIN_STATE_SAFE: _ClassVar[DrainState]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_NO_SUCH_JOB: ErrorReason
@@ -293,6 +302,12 @@ OUTCOME_BASIS_UNSPECIFIED: OutcomeBasis
 OUTCOME_BASIS_PLAN: OutcomeBasis
 OUTCOME_BASIS_REPAIR: OutcomeBasis
 OUTCOME_BASIS_BOUND: OutcomeBasis
+DRAIN_STATE_UNSPECIFIED: DrainState
+DRAIN_STATE_MOVING: DrainState
+DRAIN_STATE_CONFIRMING: DrainState
+DRAIN_STATE_MEASURING: DrainState
+DRAIN_STATE_CARRYING: DrainState
+DRAIN_STATE_SAFE: DrainState
 
 class JobSpec(_message.Message):
     __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "dealing", "rails", "reports_connections")
@@ -733,16 +748,18 @@ class GetFabricRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetFabricResponse(_message.Message):
-    __slots__ = ("generation", "switches", "links", "hosts")
+    __slots__ = ("generation", "switches", "links", "hosts", "drains")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
+    DRAINS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     switches: _containers.RepeatedCompositeFieldContainer[Switch]
     links: _containers.RepeatedCompositeFieldContainer[Link]
     hosts: _containers.RepeatedCompositeFieldContainer[Host]
-    def __init__(self, generation: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ...) -> None: ...
+    drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
+    def __init__(self, generation: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ...) -> None: ...
 
 class WatchFabricRequest(_message.Message):
     __slots__ = ("resume_token",)
@@ -751,7 +768,7 @@ class WatchFabricRequest(_message.Message):
     def __init__(self, resume_token: _Optional[str] = ...) -> None: ...
 
 class WatchFabricResponse(_message.Message):
-    __slots__ = ("snapshot", "switches", "links", "hosts", "switches_gone", "links_gone", "hosts_gone", "resume_token")
+    __slots__ = ("snapshot", "switches", "links", "hosts", "switches_gone", "links_gone", "hosts_gone", "drains", "drains_gone", "resume_token")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
@@ -759,6 +776,8 @@ class WatchFabricResponse(_message.Message):
     SWITCHES_GONE_FIELD_NUMBER: _ClassVar[int]
     LINKS_GONE_FIELD_NUMBER: _ClassVar[int]
     HOSTS_GONE_FIELD_NUMBER: _ClassVar[int]
+    DRAINS_FIELD_NUMBER: _ClassVar[int]
+    DRAINS_GONE_FIELD_NUMBER: _ClassVar[int]
     RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
     snapshot: bool
     switches: _containers.RepeatedCompositeFieldContainer[Switch]
@@ -767,8 +786,10 @@ class WatchFabricResponse(_message.Message):
     switches_gone: _containers.RepeatedScalarFieldContainer[int]
     links_gone: _containers.RepeatedCompositeFieldContainer[PortRef]
     hosts_gone: _containers.RepeatedScalarFieldContainer[str]
+    drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
+    drains_gone: _containers.RepeatedScalarFieldContainer[str]
     resume_token: str
-    def __init__(self, snapshot: _Optional[bool] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., switches_gone: _Optional[_Iterable[int]] = ..., links_gone: _Optional[_Iterable[_Union[PortRef, _Mapping]]] = ..., hosts_gone: _Optional[_Iterable[str]] = ..., resume_token: _Optional[str] = ...) -> None: ...
+    def __init__(self, snapshot: _Optional[bool] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., switches_gone: _Optional[_Iterable[int]] = ..., links_gone: _Optional[_Iterable[_Union[PortRef, _Mapping]]] = ..., hosts_gone: _Optional[_Iterable[str]] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., drains_gone: _Optional[_Iterable[str]] = ..., resume_token: _Optional[str] = ...) -> None: ...
 
 class RoutingSchemeLevel(_message.Message):
     __slots__ = ("scheme", "level")
@@ -893,7 +914,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision")
+    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision", "drains")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
@@ -912,6 +933,7 @@ class GetStatusResponse(_message.Message):
     ALARMS_FIELD_NUMBER: _ClassVar[int]
     ADOPTING_FIELD_NUMBER: _ClassVar[int]
     STATE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    DRAINS_FIELD_NUMBER: _ClassVar[int]
     version: str
     strategy: Strategy
     switches: int
@@ -930,7 +952,8 @@ class GetStatusResponse(_message.Message):
     alarms: _containers.RepeatedCompositeFieldContainer[Alarm]
     adopting: bool
     state_revision: int
-    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ...) -> None: ...
+    drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
+    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ...) -> None: ...
 
 class WatchAlarmsRequest(_message.Message):
     __slots__ = ("resume_token",)
@@ -1205,3 +1228,43 @@ class UnfeltFailures(_message.Message):
     kind: FailureKind
     failures: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., failures: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DrainedPart(_message.Message):
+    __slots__ = ("name", "drain_time", "state", "flows", "links", "rate_bps")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_TIME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    FLOWS_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    RATE_BPS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    drain_time: _timestamp_pb2.Timestamp
+    state: DrainState
+    flows: int
+    links: int
+    rate_bps: float
+    def __init__(self, name: _Optional[str] = ..., drain_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[DrainState, str]] = ..., flows: _Optional[int] = ..., links: _Optional[int] = ..., rate_bps: _Optional[float] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DrainResponse(_message.Message):
+    __slots__ = ("drains",)
+    DRAINS_FIELD_NUMBER: _ClassVar[int]
+    drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
+    def __init__(self, drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ...) -> None: ...
+
+class UndrainRequest(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class UndrainResponse(_message.Message):
+    __slots__ = ("drains",)
+    DRAINS_FIELD_NUMBER: _ClassVar[int]
+    drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
+    def __init__(self, drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ...) -> None: ...

@@ -571,6 +571,16 @@ class ControllerServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsResponse.FromString,
                 _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/signalbox.v1.ControllerService/Drain',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.DrainRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.DrainResponse.FromString,
+                _registered_method=True)
+        self.Undrain = channel.unary_unary(
+                '/signalbox.v1.ControllerService/Undrain',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer:
@@ -658,6 +668,22 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Drain(self, request, context):
+        """Takes switches and cables out of use: flows move away within the moves of a planning cycle, hashed traffic too.
+        Returns when that is saved; GetStatus says when a part can be pulled. Again: OK. FAILED_PRECONDITION when hosts
+        would have no path to others any more, and while a controller that has started reads the rules of its switches.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Undrain(self, request, context):
+        """Uses them again, as plans and hashes want. Returns when that is saved.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -715,6 +741,16 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.WatchAlarms,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.DrainRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.DrainResponse.SerializeToString,
+            ),
+            'Undrain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Undrain,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1015,6 +1051,60 @@ class ControllerService:
             '/signalbox.v1.ControllerService/WatchAlarms',
             signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsRequest.SerializeToString,
             signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/Drain',
+            signalbox_dot_v1_dot_signalbox__pb2.DrainRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Undrain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/Undrain',
+            signalbox_dot_v1_dot_signalbox__pb2.UndrainRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.UndrainResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,172 @@
+"""What operators have taken out of use: switches and cables that carry nothing any more, though they work.
+
+In: names as people see them, the fabric. Out: which links are avoided. A drained part is known by dpids and ports: it
+stays drained when its switch leaves and comes back, or is called otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from controller.errors import Conflict, FieldProblem, InvalidInput, cut
+from controller.fabric.shortest_paths import next_hops
+from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
+
+Part = frozenset[PortRef] | Dpid
+"""A cable by its two ports, or a switch: all its cables."""
+
+MAX_NAMED = 4
+"""Switches in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """``name``: of the part, as it was called then. ``since``: seconds since 1970."""
+
+    part: Part
+    name: str
+    since: float
+
+    def holds(self, link: Link) -> bool:
+        """Whether the link is (of) the part."""
+        if isinstance(self.part, frozenset):
+            return link.src in self.part
+        return self.part in (link.src.dpid, link.dst.dpid)
+
+
+class Drains:
+    """``parts``: by name, another mapping whenever it changes. ``waiting``: links that are drained, but still used by
+    more flows than may move at a time; a restart waits for none."""
+
+    def __init__(self, saved: Mapping[str, Drain]) -> None:
+        self.parts: Mapping[str, Drain] = saved
+        self.waiting: frozenset[LinkId] = frozenset()
+
+    def drain(self, names: Iterable[str], fabric: Fabric, now: float) -> tuple[str, ...]:
+        """Returns the names of the parts that are meant. ``now``: seconds since 1970. Raises ``InvalidInput`` for names
+        of nothing that can be drained, and ``Conflict`` when switches with hosts would be cut off; then nothing has
+        changed."""
+        found = {drain.name: drain for drain in _named(names, fabric, now)}
+        new = {name: drain for name, drain in found.items() if name not in self.parts}
+        parts = {**self.parts, **new}
+        _refuse_cut_off(fabric, drained_links(self.parts, fabric.links), drained_links(parts, fabric.links))
+        self.waiting |= drained_links(new, fabric.links) - drained_links(self.parts, fabric.links)
+        self.parts = parts
+        return tuple(found)
+
+    def undrain(self, names: Iterable[str], fabric: Fabric) -> None:
+        """Raises ``InvalidInput`` for names of nothing that is drained; then nothing has changed."""
+        gone: set[str] = set()
+        problems = []
+        for number, name in enumerate(names):
+            here = {name} & self.parts.keys() or {drain.name for drain in _cables(name, fabric)} & self.parts.keys()
+            if not here:
+                drained = ", ".join(self.parts) or "nothing"
+                problems.append(FieldProblem(f"names[{number}]", f"'{cut(name)}' is not drained; {drained} is"))
+            gone |= here
+        InvalidInput.refuse(problems)
+        self.restore({name: drain for name, drain in self.parts.items() if name not in gone}, fabric.links)
+
+    def restore(self, parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> None:
+        """Exactly these are drained."""
+        self.parts = parts
+        self.waiting &= drained_links(parts, links)
+
+    def go_on(self, links: Mapping[LinkId, Link], flows: Mapping[LinkId, int], most: float) -> None:
+        """Avoid more of what is drained: cables until ``most`` flows are on them, at least one. ``flows``: that use
+        each link."""
+        room = most
+        for link in sorted(self.waiting):
+            if link not in self.waiting:
+                continue  # the other direction of one before
+            cable = {link, LinkId(*links[link].dst)} if link in links else {link}
+            on_it = sum(flows.get(one, 0) for one in cable)
+            if room < most and on_it > room:
+                return
+            room -= on_it
+            self.waiting -= cable
+
+
+def links_of_parts(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> Mapping[str, frozenset[LinkId]]:
+    """Those of these links that each part has."""
+    return {name: frozenset(link.id for link in links.values() if drain.holds(link)) for name, drain in parts.items()}
+
+
+def drained_links(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
+    """Those of all parts."""
+    return frozenset[LinkId]().union(*links_of_parts(parts, links).values())
+
+
+def without(links: Mapping[LinkId, Link], avoided: Collection[LinkId]) -> Mapping[LinkId, Link]:
+    """The same object when none is avoided."""
+    return {name: link for name, link in links.items() if name not in avoided} if avoided else links
+
+
+def _named(names: Iterable[str], fabric: Fabric, now: float) -> Iterator[Drain]:
+    problems: list[FieldProblem] = []
+    by_name = {switch.name: dpid for dpid, switch in fabric.switches.items()}
+    for number, name in enumerate(names):
+        if name in by_name:
+            yield Drain(by_name[name], name, now)
+            continue
+        cables = [Drain(drain.part, drain.name, now) for drain in _cables(name, fabric)]
+        yield from cables
+        if not cables:
+            problems.append(FieldProblem(f"names[{number}]", _wrong(name, by_name, fabric)))
+    InvalidInput.refuse(problems)
+
+
+def _cables(name: str, fabric: Fabric) -> Iterator[Drain]:
+    """``leaf1:spine2``: all cables between the two; ``leaf1:3`` and ``leaf1:leaf1-eth3``: the one at the port;
+    ``leaf1:3>spine2``: the same, as it is printed."""
+    here, _, there = name.partition(":")
+    port, _, _ = there.partition(">")
+    for link in fabric.links.values():
+        src, dst = fabric.switches.get(link.src.dpid), fabric.switches.get(link.dst.dpid)
+        if src is None or dst is None or src.name != here:
+            continue
+        known = src.ports.get(link.src.port)
+        if there == dst.name or port in (str(link.src.port), known.name if known else ""):
+            first = min(link.src, link.dst)
+            yield Drain(frozenset((link.src, link.dst)), fabric.link_name(LinkId(*first)), 0.0)
+
+
+def _wrong(name: str, by_name: Mapping[str, Dpid], fabric: Fabric) -> str:
+    here, colon, there = name.partition(":")
+    if not colon or here not in by_name:
+        return (
+            f"there is no switch '{cut(here)}'; a part is a switch (spine2), a cable (leaf1:3, by its port), or all "
+            "cables between two switches (leaf1:spine2)"
+        )
+    at = [h.ip for h in fabric.hosts.values() if h.at.dpid == by_name[here] and there == str(h.at.port)]
+    if at:
+        return f"'{cut(name)}' leads to {at[0]}: only cables between switches can be drained"
+    return f"'{cut(name)}': {here} has no cable there; signalbox fabric lists those that it has"
+
+
+def _refuse_cut_off(fabric: Fabric, before: Collection[LinkId], after: Collection[LinkId]) -> None:
+    """Raises ``Conflict`` when switches with hosts that reach each other would not any more."""
+    leaves = {host.at.dpid for host in fabric.hosts.values()} & fabric.switches.keys()
+    was, would = (
+        _island_of(leaves, replace(fabric, links=without(fabric.links, drained))) for drained in (before, after)
+    )
+    islands: dict[tuple[Dpid, Dpid], list[Dpid]] = {}
+    for leaf in sorted(leaves):
+        islands.setdefault((was[leaf], would[leaf]), []).append(leaf)
+    split = [one for one in islands if sum(other[0] == one[0] for other in islands) > 1]
+    if split:
+        alone = min((islands[one] for one in split), key=len)
+        named = ", ".join(fabric.name(leaf) for leaf in alone[:MAX_NAMED])
+        more = f" and {len(alone) - MAX_NAMED} more" if len(alone) > MAX_NAMED else ""
+        raise Conflict(f"hosts on {named}{more} would have no path to others: nothing is drained")
+
+
+def _island_of(leaves: Collection[Dpid], fabric: Fabric) -> Mapping[Dpid, Dpid]:
+    """Of each leaf the first one that it reaches."""
+    first: dict[Dpid, Dpid] = {}
+    for leaf in sorted(leaves):
+        if leaf not in first:
+            (hops,) = next_hops(fabric, [leaf]).values()
+            first |= dict.fromkeys([leaf, *(other for other in hops if other in leaves)], leaf)
+    return first

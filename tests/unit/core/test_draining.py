@@ -1,0 +1,195 @@
+"""Parts of the fabric are taken out of use: every flow moves away without a lost packet, then nothing is sent there."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import pairwise, permutations, product
+
+import pytest
+
+from controller.config import Config, Strategy
+from controller.errors import Conflict, InvalidInput, NotKnownYet
+from controller.fabric.messages import DrainParts, UndrainParts
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.messages import RegisterJob
+from controller.planning.messages import SetStrategy
+from controller.status import DrainStatus
+from tests.support.fake_fabric import FakeFabric, ring_job
+
+SPINES = 4
+LEAF1 = Dpid(1)
+
+
+@pytest.fixture
+def fabric() -> FakeFabric:
+    """Two rings over all leaves of 4 x 4, each flow pinned."""
+    return trained(Config())
+
+
+def trained(config: Config) -> FakeFabric:
+    fabric = FakeFabric()
+    fabric.start(config)
+    fabric.run(3)
+    for n in range(2):
+        ips = [ip for ip in fabric.hosts if ip.endswith(f".{n + 1}")]
+        fabric.send(RegisterJob(ring_job(f"job{n}", ips)))
+    fabric.run(2)
+    assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
+    return fabric
+
+
+def drain(fabric: FakeFabric, *names: str) -> None:
+    message = DrainParts(names, at=1e9)
+    fabric.send(message)
+    answered(fabric, message.reply)
+
+
+def undrain(fabric: FakeFabric, *names: str) -> None:
+    message = UndrainParts(names)
+    fabric.send(message)
+    answered(fabric, message.reply)
+
+
+def answered(fabric: FakeFabric, reply: object) -> None:
+    """Raises what the reply says."""
+    (found,) = [one.value for one in fabric.replies if one.future is reply]
+    if isinstance(found, Exception):
+        raise found
+
+
+def visited(fabric: FakeFabric) -> set[str]:
+    """The switches on the way of any packet between hosts of jobs."""
+    return {name for way in ways(fabric) for name in way}
+
+
+def ways(fabric: FakeFabric, entropies: int = 8) -> Iterator[list[str]]:
+    """Of packets between hosts of jobs, none of which is lost."""
+    known = [ip for ip in fabric.hosts if not ip.endswith(".3")]
+    for (src, dst), entropy in product(permutations(known, 2), range(entropies)):
+        way = fabric.trace(src, dst, entropy)
+        assert way is not None, f"{src} > {dst} is lost"
+        yield way
+
+
+def state(fabric: FakeFabric, name: str) -> DrainStatus:
+    return fabric.status.drains[name]
+
+
+def test_no_packet_goes_over_a_drained_spine_and_none_is_lost_on_the_way(fabric: FakeFabric) -> None:
+    fabric.after_each_mod = lambda: deque(ways(fabric, 1), 0)
+    before = visited(fabric)
+    drain(fabric, "spine2")
+    fabric.run(1)
+    assert before - visited(fabric) == {"spine2"}
+    assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
+    undrain(fabric, "spine2")
+    fabric.run(40)
+    assert visited(fabric) == before
+
+
+def test_flows_stay_pinned_and_are_no_repair(fabric: FakeFabric) -> None:
+    drain(fabric, "spine2")
+    fabric.run(1)
+    assert (fabric.status.repairs_total, fabric.status.repair, dict(fabric.status.alarms)) == (0, None, {})
+
+
+def test_it_can_be_pulled_when_counters_show_nothing_but_probes(fabric: FakeFabric) -> None:
+    drain(fabric, "spine2")
+    fabric.run(1)
+    assert state(fabric, "spine2").state == "measuring"
+    spine = next(dpid for dpid, switch in fabric.switches.items() if switch.name == "spine2")
+    ports = {PortRef(spine, port): 10**9 for port in fabric.switches[spine].peers}
+    fabric.count(ports, {})
+    fabric.run(1)
+    assert state(fabric, "spine2").state == "measuring"
+    fabric.count({at: total + 100 for at, total in ports.items()}, {})
+    safe = state(fabric, "spine2")
+    assert safe == DrainStatus("spine2", 1e9, "safe", 0, 8, safe.rate_bps)
+    assert safe.rate_bps == pytest.approx(800, rel=0.01)
+    fabric.run(1)
+    fabric.count({at: total + 100_000 for at, total in ports.items()}, {})
+    assert state(fabric, "spine2").state == "carrying"
+
+
+def test_a_pulled_part_is_safe_and_stays_drained_when_it_is_back(fabric: FakeFabric) -> None:
+    drain(fabric, "leaf1:spine2")
+    fabric.run(1)
+    (cable,) = fabric.status.drains
+    assert cable == "leaf1:2>spine2"
+    fabric.cut(LEAF1, PortNo(2))
+    fabric.run(1)
+    assert (state(fabric, cable).state, state(fabric, cable).links) == ("safe", 0)
+    assert fabric.status.repairs_total == 0
+    fabric.plug(LEAF1, PortNo(2))
+    fabric.run(10)
+    assert state(fabric, cable).links == 2
+    assert all(way[:2] != ["leaf1", "spine2"] and way[1:] != ["spine2", "leaf1"] for way in ways(fabric))
+
+
+def test_drains_survive_a_restart_and_a_failed_commit_drains_nothing(fabric: FakeFabric) -> None:
+    drain(fabric, "spine2")
+    fabric.run(1)
+    fabric.start()
+    fabric.run(20)
+    assert list(fabric.status.drains) == ["spine2"]
+    assert "spine2" not in visited(fabric)
+    fabric.disk_error = "the disk is full"
+    with pytest.raises(Exception, match="cannot be saved"):
+        drain(fabric, "spine3")
+    assert list(fabric.status.drains) == ["spine2"]
+    fabric.run(1)
+    assert "spine3" in visited(fabric)
+
+
+def test_flows_move_within_the_moves_allowed() -> None:
+    fabric = trained(Config.model_validate({"planning": {"max_moves": 1}}))
+    routes = [fabric.loop.state.routes.routes]
+    fabric.after_each_mod = lambda: routes.append(fabric.loop.state.routes.routes)
+    drain(fabric, "spine2", "spine3")
+    fabric.run(20)
+    assert not {"spine2", "spine3"} & visited(fabric)
+    assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
+    distinct = [one for n, one in enumerate(routes) if n == 0 or one is not routes[n - 1]]
+    moved = [sum(before.get(flow) != route for flow, route in after.items()) for before, after in pairwise(distinct)]
+    assert sum(moved) >= 4
+    assert max(moved) <= 2, "one that has to, and one that may"
+
+
+@pytest.mark.parametrize("strategy", [Strategy.ECMP, Strategy.SHADOW])
+def test_hashed_traffic_moves_too(fabric: FakeFabric, strategy: Strategy) -> None:
+    fabric.send(SetStrategy(strategy))
+    drain(fabric, "spine2")
+    fabric.run(2)
+    assert "spine2" not in visited(fabric)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("spine9", r"names\[0\]: there is no switch 'spine9'; a part is a switch"),
+        ("leaf1:9", r"names\[0\]: 'leaf1:9': leaf1 has no cable there"),
+        ("leaf1:5", r"names\[0\]: 'leaf1:5' leads to 10.0.1.1: only cables between switches can be drained"),
+    ],
+)
+def test_what_is_not_there_cannot_be_drained(fabric: FakeFabric, name: str, error: str) -> None:
+    with pytest.raises(InvalidInput, match=error):
+        drain(fabric, name)
+    with pytest.raises(InvalidInput, match=r"names\[0\]: .* is not drained; nothing is"):
+        undrain(fabric, name)
+
+
+def test_what_would_cut_hosts_off_is_refused(fabric: FakeFabric) -> None:
+    with pytest.raises(Conflict, match="hosts on leaf1 would have no path to others: nothing is drained"):
+        drain(fabric, "leaf1")
+    drain(fabric, "spine1", "spine2")
+    with pytest.raises(Conflict, match="would have no path"):
+        drain(fabric, "spine3", "leaf2:spine4")
+    assert list(fabric.status.drains) == ["spine1", "spine2"]
+
+
+def test_not_before_it_is_known_what_runs() -> None:
+    fabric = FakeFabric()
+    fabric.start(late=[LEAF1])
+    with pytest.raises(NotKnownYet):
+        drain(fabric, "spine1")
