@@ -23,6 +23,7 @@ MODULES = {
     "rules": "benchmarks.rules",
     "counters": "benchmarks.counters",
     "failures": "benchmarks.live.failures",
+    "drains": "benchmarks.live.drains",
     "moves": "benchmarks.live.moves",
     "target": "benchmarks.live.target",
     "flow-cache": "benchmarks.live.flow_cache",

@@ -140,12 +140,11 @@ def _cable(scene: Scene, turn: int) -> None:
 
 
 def _spine(scene: Scene, turn: int) -> None:
-    (_, spine), up, down, _ = _pick_cable(scene, turn)
-    roles = _roles(scene, lambda path: spine in path, {up: "close 1", down: "close 2"})
+    spine, up, down, roles = pick_spine(scene, turn)
     left = scene.links - 2 * sum(cable.b == spine for cable in scene.lab.links)
     with scene.closely((up, down)):
         scene.phase("spine killed", spine, roles, lambda: scene.lab.stop_switch(spine), lambda: scene.in_order(left))
-        scene.phase("spine returned", spine, roles, lambda: _start(scene, spine), lambda: scene.in_order(scene.links))
+        scene.phase("spine returned", spine, roles, lambda: start(scene, spine), lambda: scene.in_order(scene.links))
 
 
 def _leaf(scene: Scene, turn: int) -> None:
@@ -163,7 +162,7 @@ def _leaf(scene: Scene, turn: int) -> None:
         scene.phase(
             "leaf deleted", leaf, roles, lambda: scene.lab.stop_switch(leaf), lambda: settled(scene.client, left)
         )
-        scene.phase("leaf re-created", leaf, roles, lambda: _start(scene, leaf), lambda: scene.in_order(scene.links))
+        scene.phase("leaf re-created", leaf, roles, lambda: start(scene, leaf), lambda: scene.in_order(scene.links))
 
 
 def _controller(scene: Scene, turn: int) -> None:
@@ -191,9 +190,15 @@ def _cable_without_controller(scene: Scene, turn: int) -> None:
         )
 
 
-def _start(scene: Scene, switch: str) -> None:
+def start(scene: Scene, switch: str) -> None:
     scene.lab.start_switch(switch)
     prioritise_probes(scene.lab)  # its links have new queues
+
+
+def pick_spine(scene: Scene, turn: int) -> tuple[str, Pair, Pair, dict[Pair, Role]]:
+    """One that pinned flows take, and two of these that use a cable of it up and down."""
+    (_, spine), up, down, _ = _pick_cable(scene, turn)
+    return spine, up, down, _roles(scene, lambda path: spine in path, {up: "close 1", down: "close 2"})
 
 
 def _pick_cable(scene: Scene, turn: int) -> tuple[tuple[str, str], Pair, Pair, dict[Pair, Role]]:

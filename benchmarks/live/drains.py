@@ -1,0 +1,214 @@
+"""A spine is drained, pulled and used again while three jobs train, also across a restart of the controller.
+
+    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks drains [--times N] [--out DIR] [--json]
+
+The demo's fabric and its three rings, with the probes of ``failures``: two pinned pairs that use the spine every
+millisecond, all others every 10 ms. From "safe to pull" until the spine is deleted every packet on its cables is looked
+at. Out: a table, and ``drains.json``; ``--json`` prints that instead. Ends with 1 when a packet was lost that no queue
+dropped, a packet of a host passed a spine that was safe to pull, or an alarm was raised.
+"""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from benchmarks.live.failures import RAW, SETTLE_TIMEOUT_S, Scene, finish, pick_spine, scene_of, start
+from benchmarks.measures import report
+from controller.api.client import Unreachable
+from controller.api.mapping import word_in
+from controller.commands.output import AsJson
+from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES
+from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.running_fabric import settled
+from mininet_topos.leaf_spine import LeafSpine
+from mininet_topos.probe.queues import large_socket_buffers
+from mininet_topos.trainer.log import RankLog, read_rank_log
+
+UNDISTURBED_S = 30.0
+QUIET_S = 10.0
+"""After each change: some iterations."""
+TOGETHER = 5
+"""Iterations whose mean is compared."""
+ETH_ALL, ETH_LLDP = 3, 0x88CC
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """``safe_s``: from the request until it could be pulled. ``host_packets``: on its cables from then until it was.
+    ``from_s``, ``until_s``: from the request until some time after the pull."""
+
+    spine: str
+    restarted: bool
+    safe_s: float
+    host_packets: int
+    from_s: float
+    until_s: float
+
+
+def drain_and_pull(scene: Scene, turn: int, restart: bool) -> Drained:
+    """A spine that pinned flows use. ``restart``: the controller is killed right after it has taken the request."""
+    spine, up, down, roles = pick_spine(scene, turn)
+    bridge, of_spine = scene.lab.bridge(spine), sum(cable.b == spine for cable in scene.lab.links)
+    with ExitStack() as stack:
+        stack.enter_context(scene.closely((up, down)))
+        packets: list[Iterator[int]] = []
+
+        def drain() -> None:
+            scene.client.drain([bridge])
+            if restart:
+                scene.controller.kill()
+                scene.controller.start()
+
+        def safe() -> bool:
+            if not packets and _state(scene, bridge) == "safe":
+                packets.append(stack.enter_context(_host_packets(scene, spine)))
+            return bool(packets) and scene.all_pinned()
+
+        began = time.monotonic()
+        what = "drained across a restart" if restart else "drained"
+        scene.phase(what, spine, roles, drain, safe)
+        safe_s = scene.events[-1].dealt_with - scene.events[-1].start
+        found = next(packets[0])
+        left = scene.links - 2 * of_spine
+        scene.phase("pulled", spine, roles, lambda: scene.lab.stop_switch(spine), lambda: settled(scene.client, left))
+        ended = time.monotonic()
+        _no_alarms(scene)
+
+        def back() -> None:
+            start(scene, spine)
+            scene.client.undrain([bridge])
+
+        scene.phase("used again", spine, roles, back, lambda: scene.in_order(scene.links))
+    return Drained(spine, restart, safe_s, found, began, ended)
+
+
+def _state(scene: Scene, bridge: str) -> str:
+    """Empty while the controller does not answer."""
+    with suppress(Unreachable):
+        return next(word_in(part, "state") for part in scene.client.get_status().drains if part.name == bridge)
+    return ""
+
+
+def _no_alarms(scene: Scene) -> None:
+    alarms = [alarm.text for alarm in scene.client.get_status().alarms]
+    if alarms:
+        raise RuntimeError(f"planned work raised an alarm: {alarms[0]}")
+
+
+@contextmanager
+def _host_packets(scene: Scene, spine: str) -> Iterator[Iterator[int]]:
+    """Counts what passes the spine's cables and is no LLDP: how many so far, whenever the next is asked for."""
+    with ExitStack() as stack:
+        sockets = []
+        for cable in scene.lab.links:
+            if cable.b == spine:
+                port = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_ALL)))
+                port.setblocking(False)
+                port.bind((scene.lab.topo.interface(cable.b, cable.b_port), 0))
+                sockets.append(port)
+        yield _counted(sockets)
+
+
+def _counted(sockets: Sequence[socket.socket]) -> Iterator[int]:
+    total = 0
+    while True:
+        for port in sockets:
+            while True:
+                try:
+                    frame = port.recv(64)
+                except BlockingIOError:
+                    break
+                total += int.from_bytes(frame[12:14]) != ETH_LLDP
+        yield total
+
+
+def slowest(log: RankLog, from_s: float, until_s: float) -> float:
+    """The largest mean of ``TOGETHER`` consecutive iterations between these times; 0 when there are fewer."""
+    took = [one.duration_s for one in log.iterations if one.start >= from_s and one.end <= until_s]
+    return max((fmean(took[n : n + TOGETHER]) for n in range(len(took) - TOGETHER + 1)), default=0.0)
+
+
+def build(
+    found: Mapping[str, Any], drains: Sequence[Drained], quiet: tuple[float, float], logs: Sequence[RankLog]
+) -> Any:
+    """``drains.json``: as ``failures.json``, with a row per drain."""
+    usual = {log.job_id: slowest(log, *quiet) for log in logs}
+    rows = []
+    for drain in drains:
+        ratio = max(slowest(log, drain.from_s, drain.until_s) / usual[log.job_id] for log in logs)
+        rows.append(
+            {
+                "spine": drain.spine,
+                "restarted": drain.restarted,
+                "safe_s": round(drain.safe_s, 2),
+                "host_packets": drain.host_packets,
+                "iterations_ratio": round(ratio, 4),
+            }
+        )
+    return {**found, "drains": rows}
+
+
+def table_of(found: Mapping[str, Any]) -> Table:
+    table = Table("spine", "restart", "safe to pull after s", "packets of hosts", "iterations, x undisturbed", "lost")
+    for n, row in enumerate(found["drains"]):
+        events = found["events"][3 * n : 3 * n + 3]
+        lost = "/".join(str(sum(role["lost"] for role in event["roles"].values())) for event in events)
+        restart = "yes" if row["restarted"] else ""
+        numbers = (row["safe_s"], row["host_packets"], row["iterations_ratio"])
+        table.add_row(row["spine"], restart, *map(str, numbers), lost)
+    return table
+
+
+def failed(found: Mapping[str, Any]) -> bool:
+    """See the head of this file."""
+    lost = any(
+        sum(role["lost"] for role in event["roles"].values()) > sum(event["drops"].values())
+        for event in found["events"]
+        if event["what"] != "used again"
+    )
+    return lost or any(row["host_packets"] for row in found["drains"])
+
+
+def main(
+    times: Annotated[int, typer.Option(min=1, help="with and without a restart")] = 2,
+    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/drains"),
+    as_json: AsJson = False,
+) -> None:
+    """Drain a spine under training, pull it, and use it again."""
+    out.mkdir(parents=True, exist_ok=True)
+    mbps = RATE_BPS / 1e6
+    topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="dr")
+    with ExitStack() as stack:
+        stack.enter_context(large_socket_buffers())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-drains-")))
+        scene = stack.enter_context(scene_of(topo, folder, ELEMENTS, JOBS, quiet_s=QUIET_S))
+        found = measured(scene, times, UNDISTURBED_S)
+    report(found, out / "drains.json", lambda: table_of(found), as_json)
+    if failed(found):
+        raise typer.Exit(1)
+
+
+def measured(scene: Scene, times: int, undisturbed_s: float) -> Any:
+    """``drains.json``."""
+    began = time.monotonic()
+    time.sleep(undisturbed_s)
+    quiet = began, time.monotonic()
+    drains = []
+    for turn in range(times):
+        for restart in (False, True):
+            drains.append(drain_and_pull(scene, turn, restart))
+            wait_for(lambda: scene.in_order(scene.links), "all links", SETTLE_TIMEOUT_S)
+    found = finish(scene)
+    logs = [read_rank_log(path) for path in sorted((scene.controller.folder / RAW).glob("*-rank*.jsonl"))]
+    return build(found, drains, quiet, logs)
