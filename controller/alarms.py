@@ -44,6 +44,9 @@ CRITICAL = {
 }
 
 
+OF_JOBS = frozenset({AlarmKind.HOSTS_MISSING, AlarmKind.DEMAND_DIFFERS})
+"""Whose subject is a job: its owner may know of them."""
+
 AlarmKey = tuple[AlarmKind, str]
 """What makes two alarms the same one: the kind and the subject."""
 

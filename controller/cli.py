@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from controller import config
-from controller.commands import analysis, jobs, maintenance, network, offline, state, token, watch
+from controller.commands import analysis, events, jobs, maintenance, network, offline, state, token, watch
 from controller.errors import InvalidInput, SignalboxError
 from controller.serving import exposure, preflight
 
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.add_typer(jobs.commands, name="jobs")
 app.add_typer(network.commands)
 app.add_typer(maintenance.commands)
+app.add_typer(events.commands)
 app.add_typer(watch.commands, name="watch")
 app.add_typer(offline.commands)
 app.add_typer(analysis.commands)

@@ -13,6 +13,7 @@ from typing import Literal
 
 from controller.alarms import Alarm, AlarmKey
 from controller.config import Strategy
+from controller.events import EventHistory
 from controller.fabric.counter_samples import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
@@ -212,9 +213,10 @@ class StatusBoard:
     SIGHUP changed nothing, because something was wrong. ``certificates_end``: of each listener with TLS, in seconds
     since 1970. Both are written by who reads the files. ``has_standby``: whether another controller waits for this
     one's end. ``metrics_refused``: as ``api_refused``, of scrapers. ``planning_replaced``: how many planning processes
-    have ended."""
+    have ended. ``history``: what has happened; written by who publishes."""
 
     def __init__(self) -> None:
+        self.history = EventHistory()
         self.api_refused: Mapping[str, int] = {}
         self.metrics_refused: Mapping[str, int] = {"tls": 0}
         self.reload_refused = False

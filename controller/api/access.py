@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from controller.alarms import Alarm, AlarmKey, AlarmKind
+from controller.alarms import OF_JOBS, Alarm, AlarmKey
 from controller.api.identities import Caller, Role
 from controller.errors import no_such_job
 from controller.jobs.spec import JobId
@@ -62,12 +62,12 @@ RULES: Mapping[str, Rule] = {
     "/signalbox.v1.ControllerService/WatchFabric": Rule(_READS),
     "/signalbox.v1.ControllerService/WatchPlan": Rule(_READS),
     "/signalbox.v1.ControllerService/WatchAlarms": Rule(_READS),
+    "/signalbox.v1.ControllerService/ListEvents": Rule(_READS),
+    "/signalbox.v1.ControllerService/WatchEvents": Rule(_READS),
     "/signalbox.v1.ControllerService/Drain": Rule(_OPERATOR, audited=True),
     "/signalbox.v1.ControllerService/Undrain": Rule(_OPERATOR, audited=True),
 }
 """A method that is not here is refused to everyone."""
-
-_OF_JOBS = frozenset({AlarmKind.HOSTS_MISSING, AlarmKind.DEMAND_DIFFERS})
 
 OPEN_TO_ALL = ("/grpc.health.v1.Health/", "/grpc.reflection.v1alpha.ServerReflection/")
 """They tell whether the server runs and what the proto file says, nothing of jobs or the fabric."""
@@ -93,7 +93,7 @@ def own_alarms(caller: Caller, status: Status) -> Mapping[AlarmKey, Alarm]:
     if caller.role is not Role.TENANT:
         return status.alarms
     own = {key for key, job in status.jobs.items() if job.registration.tenant == caller.tenant}
-    return {key: alarm for key, alarm in status.alarms.items() if alarm.kind in _OF_JOBS and alarm.subject in own}
+    return {key: alarm for key, alarm in status.alarms.items() if alarm.kind in OF_JOBS and alarm.subject in own}
 
 
 def refuse_other_tenants(caller: Caller, job_id: str, status: Status) -> None:

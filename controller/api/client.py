@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 from uuid import uuid4
@@ -20,7 +20,7 @@ from controller.api import convert
 from controller.api.certificates import NO_CREDENTIALS, Credentials
 from controller.api.client_errors import Unreachable as Unreachable
 from controller.api.client_errors import raise_ours
-from controller.api.mapping import duration, message_of, number_of, path_in_proto, seconds
+from controller.api.mapping import duration, message_of, number_of, path_in_proto, seconds, timestamp
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.config import Strategy
@@ -270,6 +270,27 @@ class Client:
         request = pb.SetStrategyRequest(strategy=number_of(pb.Strategy.DESCRIPTOR, strategy))
         response: pb.SetStrategyResponse = self._call(self._controller.SetStrategy, request, LONG_CALL_S)
         return response
+
+    def list_events(self, after_s: float | None = None, kinds: Iterable[str] = ()) -> Iterator[pb.Event]:
+        """Oldest first. ``after_s``: seconds since 1970; all that are kept when None. ``kinds``: words of the API's
+        ``EventKind``; all when empty. Raises ``KeyError`` for other words."""
+        numbers = [number_of(pb.EventKind.DESCRIPTOR, kind) for kind in kinds]
+        request = pb.ListEventsRequest(kinds=numbers, after=None if after_s is None else timestamp(after_s))
+        while True:
+            response: pb.ListEventsResponse = self._call(self._controller.ListEvents, request)
+            yield from response.events
+            if not response.next_page_token:
+                return
+            request.page_token = response.next_page_token
+
+    def watch_events(
+        self, resume_token: str = "", after_s: float | None = None, kinds: Iterable[str] = ()
+    ) -> Generator[pb.WatchEventsResponse, None, None]:
+        """Those that follow; before them those at and after ``after_s``, when it is given and no token is."""
+        numbers = [number_of(pb.EventKind.DESCRIPTOR, kind) for kind in kinds]
+        after = None if after_s is None else timestamp(after_s)
+        request = pb.WatchEventsRequest(resume_token=resume_token, after=after, kinds=numbers)
+        return self._watch(self._controller.WatchEvents, request)
 
     def drain(self, names: Iterable[str]) -> pb.DrainResponse:
         """Take switches and cables out of use; returns when that is saved. Raises ``InvalidInput``, and ``Conflict``

@@ -46,6 +46,10 @@ def duration(value_s: float) -> Duration:
     return Duration(seconds=whole, nanos=nanos)
 
 
+def seconds_since_1970(moment: Timestamp) -> float:
+    return moment.seconds + moment.nanos / 1e9
+
+
 def timestamp(unix_s: float) -> Timestamp:
     whole, nanos = divmod(round(unix_s * 1e9), 1_000_000_000)
     return Timestamp(seconds=whole, nanos=nanos)

@@ -23,6 +23,7 @@ from controller.api import audit, convert, convert_analysis, convert_plan
 from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
 from controller.api.budget import COST
 from controller.api.errors import Stopping
+from controller.api.events import EventWatches, listed
 from controller.api.guard import Context, not_counted
 from controller.api.identities import Role
 from controller.api.lease_tokens import LeaseTokens
@@ -96,6 +97,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         self._long_work = LongWork()
         self._watches = Watches(board, self._uid_of, self._ended, self._long_work)
         self._publications = Publications(board, ROUTES_SPACING_S)
+        self._events = EventWatches(board)
         self._plan = Memo(_plan)
         self._fabric = Memo(_fabric)
 
@@ -351,6 +353,12 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
 
     async def WhatIf(self, request: pb.WhatIfRequest, _: Context) -> pb.WhatIfResponse:  # noqa: N802
         return convert_analysis.what_if_message(await self._ask(convert_analysis.what_if_request(request)))
+
+    async def ListEvents(self, request: pb.ListEventsRequest, _: Context) -> pb.ListEventsResponse:  # noqa: N802
+        return listed(request, self._board.history)
+
+    async def WatchEvents(self, request: pb.WatchEventsRequest, context: Context) -> None:  # noqa: N802
+        await self._events.watch(request, context.write, self._wait)
 
     async def Drain(self, request: pb.DrainRequest, _: Context) -> pb.DrainResponse:  # noqa: N802
         named: tuple[str, ...] = await self._ask(DrainParts(_names(request.names)))

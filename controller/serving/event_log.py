@@ -1,11 +1,12 @@
-"""What happened between two published statuses, for the log. Pure; the launcher writes the lines."""
+"""What happened between two published statuses, for the log and the event history. Pure; the launcher writes both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from controller.alarms import Alarm, text
+from controller.alarms import OF_JOBS, Alarm, text
+from controller.events import EventKind
 from controller.jobs.ends import ends_since
 from controller.shared_map import differing
 from controller.status import Status
@@ -16,16 +17,29 @@ ALARM = "alarm"
 """The one that is a warning."""
 
 
-def events(before: Status, after: Status) -> Iterator[Event]:
-    """(what, details) of each change worth a line. A line has keys of its own, among them ``level``: no detail has."""
-    yield from _fabric_events(before, after)
-    yield from _switch_events(before, after)
-    yield from _job_events(before, after)
-    yield from _drain_events(before, after)
+def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict[str, Any]]]:
+    """(kind, what, details) of each change worth a line. A line has keys of its own, among them ``level``: no detail
+    has."""
+    for kind, of_kind in _OF_KIND.items():
+        yield from ((kind, what, details) for what, details in of_kind(before, after))
+    for _, was, alarm in sorted(differing(before.alarms, after.alarms)):
+        told = alarm or was
+        if told and (was is None or alarm is None):
+            kind = EventKind.JOB_ALARM if told.kind in OF_JOBS else EventKind.ALARM
+            yield kind, ALARM if alarm else "alarm over", _alarm(told)
+
+
+def _strategy_events(before: Status, after: Status) -> Iterator[Event]:
     if before.strategy is not after.strategy:
         yield "strategy set", {"strategy": after.strategy.value}
+
+
+def _adoption_events(before: Status, after: Status) -> Iterator[Event]:
     if before.adopting and not after.adopting:
         yield "rules adopted", {"pins": after.pins, "links": len(after.fabric.links)}
+
+
+def _plan_events(before: Status, after: Status) -> Iterator[Event]:
     in_force = before.repair_s is None or after.repairs_total > before.repairs_total
     if after.repair and after.repair_s is not None and in_force:
         times = {"plan_ms": round(after.repair.plan_ms, 1), "in_force_s": round(after.repair_s, 3)}
@@ -38,9 +52,6 @@ def events(before: Status, after: Status) -> Iterator[Event]:
             | ({"ecmp": round(plan.ecmp.mean, 3)} if plan.ecmp else {})
             | {"moves": plan.moves, "solver": plan.solver, "ms": round(plan.times.total_ms, 1)},
         )
-    alarms = sorted(differing(before.alarms, after.alarms))
-    yield from ((ALARM, _alarm(alarm)) for _, was, alarm in alarms if alarm and was is None)
-    yield from (("alarm over", _alarm(was)) for _, was, alarm in alarms if was and alarm is None)
 
 
 def _alarm(alarm: Alarm) -> dict[str, Any]:
@@ -75,7 +86,7 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
             yield "host found" if known is None else "host moved", {"ip": ip, "at": at}
 
 
-def _switch_events(before: Status, after: Status) -> Iterator[Event]:
+def _rule_events(before: Status, after: Status) -> Iterator[Event]:
     for dpid, switch in after.switches.items():
         known = before.switches.get(dpid)
         count = switch.healed_rules - (known.healed_rules if known else 0)
@@ -93,3 +104,14 @@ def _job_events(before: Status, after: Status) -> Iterator[Event]:
         if known is None or not same or known.state != job.state:
             details = {"job": job_id, "state": job.state, "pinned": f"{job.pinned} of {len(job.routes)}"}
             yield ("job", details) if same else ("job registered", details | {"uid": job.uid})
+
+
+_OF_KIND: Mapping[EventKind, Callable[[Status, Status], Iterator[Event]]] = {
+    EventKind.FABRIC: _fabric_events,
+    EventKind.RULES: _rule_events,
+    EventKind.JOB: _job_events,
+    EventKind.DRAIN: _drain_events,
+    EventKind.STRATEGY: _strategy_events,
+    EventKind.CONTROLLER: _adoption_events,
+    EventKind.PLAN: _plan_events,
+}

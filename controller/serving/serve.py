@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy.ma  # noqa: F401 - numpy imports it at its first use, which would be in the control loop
@@ -26,6 +27,7 @@ from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Reply, Tick
 from controller.errors import InvalidInput
+from controller.events import EventKind
 from controller.jobs.messages import RenewLease, ReportIterations, SaveState, StateNotSaved, StateSaved
 from controller.jobs.store import StateStore
 from controller.log_limit import LimitedLog
@@ -36,6 +38,7 @@ from controller.planning.analysis.worker import AnalysisWorker, resolve
 from controller.planning.messages import SolvePlan, WorkOutLevels
 from controller.planning.process import MakePlanner, Planner
 from controller.serving import descriptors, exposure, preflight, standby
+from controller.serving.event_file import EventFile
 from controller.serving.event_log import ALARM, events
 from controller.serving.garbage import Garbage, loading
 from controller.serving.loaded import Loaded
@@ -126,6 +129,11 @@ def _run(config: Config, make_planner: MakePlanner, store: StateStore, board: St
             tokens = LeaseTokens.of(config.state_dir, store.has_owners)
             store.begin()
             board.publish(loop.status(time.monotonic()))  # jobs that were saved are there before the first question
+        events_kept = EventFile(config.state_dir)
+        ends.callback(events_kept.close)
+        # control loop -> gRPC server
+        board.history = events_kept.history
+        board.history.add(EventKind.CONTROLLER, "controller started", {"version": version("signalbox")}, time.time())
         driver = _Driver(loop, inbox, outbox, planner, analysis, store, board)
         api = ApiServer(config.api, board, inbox.put, tokens, loaded.api)
         metrics = MetricsServer(config.metrics, board, loaded.metrics_tls)
@@ -229,8 +237,9 @@ class _Driver:
 
     def _publish(self, now: float) -> None:
         status = self.loop.status(now)
-        for event, details in events(self.board.status, status):
+        for kind, event, details in events(self.board.status, status):
             (limited_log.warning if event == ALARM else limited_log.info)(event, **details)
+            self.board.history.add(kind, event, details, time.time())
         limited_log.summarise()
         self.board.publish(status)
 

@@ -7,6 +7,7 @@ import logging
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ import structlog
 from controller.api.client import Client
 from controller.cli import main
 from controller.config import ApiConfig
+from controller.events import EventKind
 from controller.jobs.spec import JobSpec
 from tests.support.wire.certificates import Authority
 from tests.support.wire.control_stand_in import H1, H2, Running, running_api
@@ -336,6 +338,25 @@ def test_the_status_is_shown_with_its_alarms(signalbox: Signalbox) -> None:
     assert "3, 1 in sync" in table
     assert "warning foreign_rules: spine1 holds 2 foreign rules" in table
     assert signalbox("status", "--json").json["strategy"] == "planned"
+
+
+def test_events_are_listed_and_watched(api: Running, signalbox: Signalbox) -> None:
+    assert signalbox("events").out == ""
+    now = time.time()
+    api.control.board.history.add(EventKind.DRAIN, "drained", {"part": "spine2"}, now - 7200)
+    api.control.board.history.add(EventKind.PLAN, "plan adopted: better", {"moves": 3}, now)
+    assert [line[21:] for line in signalbox("events").out.splitlines()] == [
+        " drained  part=spine2",
+        " plan adopted: better  moves=3",
+    ]
+    assert "spine2" not in signalbox("events", "--since", "1h").out
+    assert "adopted" not in signalbox("events", "--kind", "drain").out
+    (event,) = map(json.loads, signalbox("events", "--kind", "plan", "--json").out.splitlines())
+    assert event["details"] == [{"name": "moves", "value": "3"}]
+    for wrong, error in ((("--since", "soon"), "is neither so long ago"), (("--kind", "x"), "there is no kind 'x'")):
+        found = signalbox("events", *wrong)
+        assert found.status == 2
+        assert error in " ".join(found.err.split())
 
 
 def test_parts_are_drained_shown_and_used_again(api: Running, signalbox: Signalbox) -> None:

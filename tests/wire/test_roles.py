@@ -13,6 +13,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
@@ -57,6 +58,8 @@ EXPECTED = {
     "WatchFabric": (DENIED, OK),
     "WatchPlan": (DENIED, OK),
     "WatchAlarms": (DENIED, OK),
+    "ListEvents": (DENIED, OK),
+    "WatchEvents": (DENIED, OK),
     "Drain": (DENIED, DENIED),
     "Undrain": (DENIED, DENIED),
 }
@@ -169,6 +172,8 @@ def requests(lease_token: str) -> dict[str, Message]:
         "WatchFabric": pb.WatchFabricRequest(),
         "WatchPlan": pb.WatchPlanRequest(),
         "WatchAlarms": pb.WatchAlarmsRequest(),
+        "ListEvents": pb.ListEventsRequest(),
+        "WatchEvents": pb.WatchEventsRequest(after=Timestamp(seconds=1)),
         "Drain": pb.DrainRequest(names=["spine1"]),
         "Undrain": pb.UndrainRequest(names=["spine1"]),
     }

@@ -233,7 +233,7 @@ class Published(SlowDisk):
         if hasattr(self, "_last"):
             before, self._last = self._last, self.status
             told = events(before, self._last)
-            self.log += [(what, str(details.get("job", details.get("kind", "")))) for what, details in told]
+            self.log += [(what, str(details.get("job", details.get("kind", "")))) for _, what, details in told]
 
     def fail(self) -> None:
         """The oldest commit, and those that follow."""

@@ -79,7 +79,7 @@ def test_what_somebody_deletes_comes_back_with_the_next_audit_and_is_counted(fab
     assert set(gone) <= leaf.flows.keys()
     assert {mod.rule for mod in leaf.mods} == {leaf.flows[key] for key in gone}
     assert after.switches[Dpid(1)].healed_rules == len(gone)
-    told = dict(events(before, after))
+    told = {what: details for _, what, details in events(before, after)}
     assert told["foreign change to rules undone"] == {"switch": "leaf1", "count": len(gone)}
     assert {job.state for job in after.jobs.values()} == {"pinned"}
 

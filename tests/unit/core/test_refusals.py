@@ -56,7 +56,7 @@ def test_a_claim_is_refused_seen_and_moves_nothing(fabric: Fabric) -> None:
     assert after.fabric.hosts[VICTIM].at == fabric.hosts[VICTIM]
     assert after.refused_claims == {thief: 50}
     assert "leaf2:6 claims addresses" in alarms(fabric)
-    assert [what for what, _ in events(before, after)] == ["alarm"]
+    assert [what for _, what, _ in events(before, after)] == ["alarm"]
     assert fabric.mods == []
     fabric.run(70)
     assert not fabric.status.alarms.values()
@@ -72,7 +72,7 @@ def test_an_address_whose_owner_is_silent_moves_with_its_routes(fabric: Fabric) 
     fabric.hosts[VICTIM] = fabric.hosts["10.0.2.2"]
     assert fabric.loop.fabric.hosts[VICTIM].at == fabric.hosts[VICTIM]
     assert fabric.trace("10.0.3.1", VICTIM)
-    assert "host moved" in [what for what, _ in events(before, fabric.status)]
+    assert "host moved" in [what for _, what, _ in events(before, fabric.status)]
 
 
 def test_refused_packets_are_added_up_by_port_and_an_alarm_while_recent(fabric: Fabric) -> None:

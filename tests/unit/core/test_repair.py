@@ -151,7 +151,7 @@ def test_split_routes_are_repaired_too() -> None:
 def test_repairs_are_told_in_the_log(fabric: SlowSolver) -> None:
     before = fabric.status
     fabric.cut(LEAF, UPLINK)
-    told = dict(events(before, fabric.status))
+    told = {what: details for _, what, details in events(before, fabric.status)}
     assert told["routes repaired"]["flows"] == 2
     assert told["routes repaired"]["plan_ms"] > 0
     assert told["routes repaired"]["in_force_s"] == 0.0

@@ -11,7 +11,7 @@ from tests.support.three_rings import CONFIG, register
 
 
 def told(before: Status, after: Status) -> list[str]:
-    return [what for what, _ in events(before, after)]
+    return [what for _, what, _ in events(before, after)]
 
 
 def test_a_life_in_lines() -> None:
@@ -28,10 +28,10 @@ def test_a_life_in_lines() -> None:
     assert "job registered" in lines
     assert any(line.startswith("plan adopted") for line in lines)
     assert told(planned, planned) == []
-    (plan,) = (details for what, details in events(started, planned) if what.startswith("plan adopted"))
+    (plan,) = (details for _, what, details in events(started, planned) if what.startswith("plan adopted"))
     assert (plan["worst_level"], plan["bound"]) == (1.0, 1.0)
     taken = {"level", "logger", "event", "timestamp"}
-    assert not any(taken & details.keys() for _, details in events(started, planned))
+    assert not any(taken & details.keys() for _, _, details in events(started, planned))
     fabric.send(DrainParts(("spine4",)))
     fabric.run(1)
     assert told(planned, drained := fabric.status)[:1] == ["drained"]

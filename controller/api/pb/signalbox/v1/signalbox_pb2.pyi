@@ -188,6 +188,19 @@ class DrainState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DRAIN_STATE_MEASURING: _ClassVar[DrainState]
     DRAIN_STATE_CARRYING: _ClassVar[DrainState]
     DRAIN_STATE_SAFE: _ClassVar[DrainState]
+
+class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EVENT_KIND_UNSPECIFIED: _ClassVar[EventKind]
+    EVENT_KIND_CONTROLLER: _ClassVar[EventKind]
+    EVENT_KIND_FABRIC: _ClassVar[EventKind]
+    EVENT_KIND_DRAIN: _ClassVar[EventKind]
+    EVENT_KIND_RULES: _ClassVar[EventKind]
+    EVENT_KIND_PLAN: _ClassVar[EventKind]
+    EVENT_KIND_STRATEGY: _ClassVar[EventKind]
+    EVENT_KIND_JOB: _ClassVar[EventKind]
+    EVENT_KIND_ALARM: _ClassVar[EventKind]
+    EVENT_KIND_JOB_ALARM: _ClassVar[EventKind]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_NO_SUCH_JOB: ErrorReason
@@ -308,6 +321,16 @@ DRAIN_STATE_CONFIRMING: DrainState
 DRAIN_STATE_MEASURING: DrainState
 DRAIN_STATE_CARRYING: DrainState
 DRAIN_STATE_SAFE: DrainState
+EVENT_KIND_UNSPECIFIED: EventKind
+EVENT_KIND_CONTROLLER: EventKind
+EVENT_KIND_FABRIC: EventKind
+EVENT_KIND_DRAIN: EventKind
+EVENT_KIND_RULES: EventKind
+EVENT_KIND_PLAN: EventKind
+EVENT_KIND_STRATEGY: EventKind
+EVENT_KIND_JOB: EventKind
+EVENT_KIND_ALARM: EventKind
+EVENT_KIND_JOB_ALARM: EventKind
 
 class JobSpec(_message.Message):
     __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "dealing", "rails", "reports_connections")
@@ -1268,3 +1291,63 @@ class UndrainResponse(_message.Message):
     DRAINS_FIELD_NUMBER: _ClassVar[int]
     drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
     def __init__(self, drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ...) -> None: ...
+
+class EventDetail(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("number", "event_time", "kind", "what", "details")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    EVENT_TIME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    event_time: _timestamp_pb2.Timestamp
+    kind: EventKind
+    what: str
+    details: _containers.RepeatedCompositeFieldContainer[EventDetail]
+    def __init__(self, number: _Optional[int] = ..., event_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[_Union[EventKind, str]] = ..., what: _Optional[str] = ..., details: _Optional[_Iterable[_Union[EventDetail, _Mapping]]] = ...) -> None: ...
+
+class ListEventsRequest(_message.Message):
+    __slots__ = ("after", "kinds", "page_size", "page_token")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    after: _timestamp_pb2.Timestamp
+    kinds: _containers.RepeatedScalarFieldContainer[EventKind]
+    page_size: int
+    page_token: str
+    def __init__(self, after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kinds: _Optional[_Iterable[_Union[EventKind, str]]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListEventsResponse(_message.Message):
+    __slots__ = ("events", "next_page_token")
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    next_page_token: str
+    def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class WatchEventsRequest(_message.Message):
+    __slots__ = ("resume_token", "after", "kinds")
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    resume_token: str
+    after: _timestamp_pb2.Timestamp
+    kinds: _containers.RepeatedScalarFieldContainer[EventKind]
+    def __init__(self, resume_token: _Optional[str] = ..., after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kinds: _Optional[_Iterable[_Union[EventKind, str]]] = ...) -> None: ...
+
+class WatchEventsResponse(_message.Message):
+    __slots__ = ("events", "resume_token")
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    resume_token: str
+    def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., resume_token: _Optional[str] = ...) -> None: ...

@@ -581,6 +581,16 @@ class ControllerServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainResponse.FromString,
                 _registered_method=True)
+        self.ListEvents = channel.unary_unary(
+                '/signalbox.v1.ControllerService/ListEvents',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListEventsRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ListEventsResponse.FromString,
+                _registered_method=True)
+        self.WatchEvents = channel.unary_stream(
+                '/signalbox.v1.ControllerService/WatchEvents',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchEventsRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchEventsResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer:
@@ -684,6 +694,20 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListEvents(self, request, context):
+        """What has happened, oldest first: the latest 2,000 events of each kind, also of before a restart.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchEvents(self, request, context):
+        """The same, and then each event that follows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -751,6 +775,16 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.Undrain,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainResponse.SerializeToString,
+            ),
+            'ListEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEvents,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ListEventsRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListEventsResponse.SerializeToString,
+            ),
+            'WatchEvents': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchEvents,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchEventsRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchEventsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1105,6 +1139,60 @@ class ControllerService:
             '/signalbox.v1.ControllerService/Undrain',
             signalbox_dot_v1_dot_signalbox__pb2.UndrainRequest.SerializeToString,
             signalbox_dot_v1_dot_signalbox__pb2.UndrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/ListEvents',
+            signalbox_dot_v1_dot_signalbox__pb2.ListEventsRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.ListEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/WatchEvents',
+            signalbox_dot_v1_dot_signalbox__pb2.WatchEventsRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.WatchEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,82 @@
+"""What has happened, for the API: lists in pages, and watches.
+
+In: the event history. Out: responses. A page's token and a resume token are the number of the last event that was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from controller.api.mapping import message_of, seconds_since_1970, timestamp, word_of
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.api.watches import SPACING_S, Publications, Wait, Write
+from controller.errors import FieldProblem, InvalidInput
+from controller.events import Event, EventHistory, EventKind
+from controller.status import StatusBoard
+
+MAX_PAGE = 1000
+"""Events in one message."""
+
+
+def listed(request: pb.ListEventsRequest, history: EventHistory) -> pb.ListEventsResponse:
+    """Raises ``InvalidInput``."""
+    kinds, after = _wanted(request)
+    if request.page_size < 0:
+        raise InvalidInput.of("page_size", f"must be at least 0 (given: {request.page_size})")
+    size = min(request.page_size or MAX_PAGE, MAX_PAGE)
+    found = history.after(_number("page_token", request.page_token, after), size + 1, kinds)
+    token = str(found[size - 1].number) if len(found) > size else ""
+    return pb.ListEventsResponse(events=_messages(found[:size]), next_page_token=token)
+
+
+class EventWatches:
+    """``board``: which has the history."""
+
+    def __init__(self, board: StatusBoard) -> None:
+        self._board = board
+        self._publications = Publications(board, SPACING_S)
+
+    async def watch(self, request: pb.WatchEventsRequest, write: Write, wait: Wait) -> None:
+        """Write events until ``wait`` raises. Raises ``InvalidInput``."""
+        history = self._board.history
+        kinds, after = _wanted(request)
+        start = after if request.HasField("after") else history.last
+        number = _number("resume_token", request.resume_token, start)
+        with self._publications.heard(lambda: history.last > number) as published:
+            while True:
+                while found := history.after(number, MAX_PAGE, kinds):
+                    number = found[-1].number
+                    response = pb.WatchEventsResponse(events=_messages(found), resume_token=str(number))
+                    await write(response.SerializeToString())
+                await wait(published)
+                published.clear()
+
+
+def _wanted(request: Any) -> tuple[list[EventKind], int]:
+    """The kinds, and the number before the first that is wanted. Raises ``InvalidInput``."""
+    words = [word_of(pb.EventKind.DESCRIPTOR, kind) for kind in request.kinds]
+    wrong = (f"kinds[{n}]" for n, word in enumerate(words) if word is None)
+    InvalidInput.refuse(FieldProblem(path, f"must be one of {', '.join(pb.EventKind.keys()[1:])}") for path in wrong)
+    at = seconds_since_1970(request.after) if request.HasField("after") else 0.0
+    return [EventKind(word) for word in words if word], int(at * 1e6) - 1
+
+
+def _number(field: str, token: str, start: int) -> int:
+    if not token:
+        return start
+    if not (token.isascii() and token.isdigit() and len(token) < 20):
+        raise InvalidInput.of(field, "is none that was sent; begin without one")
+    return int(token)
+
+
+def _messages(events: Sequence[Event]) -> list[pb.Event]:
+    return [
+        message_of(
+            pb.Event,
+            event,
+            event_time=timestamp(event.at),
+            details=[pb.EventDetail(name=name, value=value) for name, value in event.details.items()],
+        )
+        for event in events
+    ]

@@ -1,0 +1,112 @@
+"""The events that are kept over a restart: a file of JSON lines, which a thread of its own writes.
+
+In: events. Out: after a restart those that were written. Losing some costs nothing else: a full disk, or a line that
+cannot be read, is told in the log, and that is all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from controller.events import KEPT, Event, EventHistory, EventKind
+from controller.log_limit import LimitedLog
+
+log = LimitedLog(structlog.get_logger(__name__))
+
+FILE = "events.jsonl"
+MOST_LINES = 4 * KEPT * len(EventKind)
+"""Then the file is written anew, with what is kept."""
+
+
+class EventFile:
+    """``directory`` None keeps nothing. ``history``: with what was kept."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._path = directory / FILE if directory else None
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        kept = list(self._read())
+        self._lines = len(kept)
+        self.history = EventHistory(kept, self._events.put if self._path else lambda _: None)
+        if self._path:
+            self._thread = threading.Thread(target=self._run, name="event-file", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Returns when all is written."""
+        if self._thread:
+            self._events.put(None)
+            self._thread.join(timeout=5)
+
+    def _read(self) -> Iterator[Event]:
+        if self._path is None or not self._path.exists():
+            return
+        unreadable = 0
+        try:
+            with self._path.open(encoding="utf-8", errors="replace") as lines:
+                for line in filter(str.strip, lines):
+                    try:
+                        yield _event(json.loads(line))
+                    except (ValueError, TypeError, AttributeError, RecursionError):
+                        unreadable += 1
+        except OSError as error:
+            log.warning("the event history cannot be read", file=str(self._path), why=str(error))
+        if unreadable:
+            log.warning("lines of the event history cannot be read", file=str(self._path), lines=unreadable)
+
+    def _run(self) -> None:
+        while (event := self._events.get()) is not None:
+            together = [event, *self._waiting()]
+            try:
+                self._write(together)
+            except OSError as error:
+                log.warning("the event history cannot be written", file=str(self._path), why=error.strerror or "")
+
+    def _waiting(self) -> Iterator[Event]:
+        while not self._events.empty():
+            event = self._events.get()
+            if event is None:
+                self._events.put(None)
+                return
+            yield event
+
+    def _write(self, events: Iterable[Event]) -> None:
+        assert self._path is not None
+        lines = [*map(_line, events)]
+        if self._lines + len(lines) > MOST_LINES:
+            kept = self.history.after(0, MOST_LINES)
+            lines = [*map(_line, kept)]
+            new = self._path.with_suffix(".new")
+            _append(new, lines, anew=True)
+            new.replace(self._path)
+            self._lines = len(lines)
+        else:
+            _append(self._path, lines)
+            self._lines += len(lines)
+
+
+def _append(path: Path, lines: Iterable[str], anew: bool = False) -> None:
+    with open(path, "w" if anew else "a", encoding="utf-8", opener=_private) as file:
+        file.writelines(lines)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _line(event: Event) -> str:
+    """The newline comes first: a line that was cut off does not take the next one with it."""
+    return "\n" + json.dumps([event.number, event.at, event.kind, event.what, dict(event.details)])
+
+
+def _event(line: Any) -> Event:
+    number, at, kind, what, details = line
+    return Event(int(number), float(at), EventKind(kind), str(what), {name: str(of) for name, of in details.items()})

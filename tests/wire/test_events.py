@@ -1,0 +1,84 @@
+"""The event history over real gRPC."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from controller.api import events
+from controller.api.client import Client
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.errors import InvalidInput
+from controller.events import EventKind
+from tests.support.wire.control_stand_in import Running, running_api
+
+
+@pytest.fixture
+def api() -> Iterator[Running]:
+    with running_api() as running:
+        yield running
+
+
+@pytest.fixture
+def client(api: Running) -> Iterator[Client]:
+    with Client(api.addresses[0]) as client:
+        yield client
+
+
+def happen(api: Running, *whats: str, kind: EventKind = EventKind.PLAN) -> None:
+    """And publish, as the controller does after that."""
+    for what in whats:
+        api.control.board.history.add(kind, what, {"n": 1}, time.time())
+    api.control.put(lambda: setattr(api.control, "status", replace(api.control.status)))
+
+
+def test_lists_come_in_pages(api: Running, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MAX_PAGE", 2)
+    happen(api, "a", "b", "c", "d", "e")
+    assert [event.what for event in client.list_events()] == ["a", "b", "c", "d", "e"]
+    assert [event.what for event in client.list_events(kinds=["drain"])] == []
+    assert [event.what for event in client.list_events(time.time() + 60)] == []
+    found = list(client.list_events())
+    again = list(client.list_events(found[2].event_time.seconds + found[2].event_time.nanos / 1e9))
+    assert [event.number for event in again] == [event.number for event in found[2:]]
+
+
+def test_a_watch_goes_on_with_what_follows_and_after_a_token(api: Running, client: Client) -> None:
+    happen(api, "before")
+    watch = client.watch_events(after_s=1.0)
+    first = next(watch)
+    assert [event.what for event in first.events] == ["before"]
+    happen(api, "one", kind=EventKind.DRAIN)
+    assert [event.what for event in next(watch).events] == ["one"]
+    watch.close()
+    happen(api, "two")
+    resumed = client.watch_events(first.resume_token)
+    assert [event.what for event in next(resumed).events] == ["one", "two"]
+    resumed.close()
+    only = client.watch_events(after_s=1.0, kinds=["drain"])
+    assert [event.what for event in next(only).events] == ["one"]
+    only.close()
+
+
+@pytest.mark.parametrize(
+    ("request_", "problem"),
+    [
+        (pb.ListEventsRequest(page_size=-1), r"page_size: must be at least 0 \(given: -1\)"),
+        (pb.ListEventsRequest(page_token="x"), "page_token: is none that was sent"),
+        (
+            pb.ListEventsRequest(kinds=[pb.EVENT_KIND_UNSPECIFIED]),
+            r"kinds\[0\]: must be one of EVENT_KIND_CONTROLLER, ",
+        ),
+    ],
+)
+def test_wrong_requests_name_the_field(client: Client, request_: pb.ListEventsRequest, problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        client._call(client._controller.ListEvents, request_)
+
+
+def test_a_wrong_resume_token_is_refused(client: Client) -> None:
+    with pytest.raises(InvalidInput, match="resume_token: is none that was sent"):
+        next(client.watch_events("1" * 30))
