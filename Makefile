@@ -7,7 +7,7 @@ PYTHON_CODE := controller mininet_topos benchmarks deploy/grafana tests
 WITH_OVS := scripts/openvswitch.sh run
 
 .DEFAULT_GOAL := help
-.PHONY: help setup libraries demo bench test test-os-ken lint proto-check dashboard proto proto-baseline lock clean
+.PHONY: help setup libraries demo bench test test-os-ken test-real lint proto-check dashboard proto proto-baseline lock clean
 
 help:  ## This list
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: libraries lint proto-check  ## Everything that CI checks: lint, types, imp
 
 test-os-ken: libraries  ## Everything that speaks OpenFlow once more, on os-ken instead of Ryu (root)
 	@SIGNALBOX_OPENFLOW=os_ken $(WITH_OVS) $(PY) -m pytest tests/unit/southbound tests/wire tests/lab
+
+test-real: setup  ## What takes too long for `make test`: the demo and the lab, ended at 20 instants each (root)
+	@$(PY) -m benchmarks interrupts
 
 lint: setup  ## Formatting, style, types, import rules, and that the API stays compatible
 	.venv/bin/ruff format --check .

@@ -15,6 +15,7 @@ from mininet.topo import Topo
 
 from controller.errors import FieldProblem, InvalidInput
 from controller.scenarios.topologies import Cable, Topology
+from mininet_topos import ending
 
 MAX_INTERFACE_NAME = 15
 QUEUE_S = 0.05
@@ -49,6 +50,7 @@ class FabricHost(Host):  # type: ignore[misc]
 
     def config(self, window_mbps: float | None = None, **params: Any) -> dict[str, Any]:
         """``window_mbps``: the rate of the link, Mbit/s; None keeps Linux's defaults."""
+        ending.check()
         result: dict[str, Any] = super().config(**params)
         if window_mbps is not None:
             buffer = round(WINDOW_QUEUES * queue_bytes(window_mbps))
@@ -66,6 +68,7 @@ class ShapedIntf(TCIntf):  # type: ignore[misc]
     def config(self, bw: float | None = None, **params: Any) -> dict[str, Any]:
         """``bw`` in Mbit/s, None for unshaped. Offloads are off: the userspace datapath forwards neither unfinished
         checksums nor frames larger than the MTU, and a token bucket has to count real packets."""
+        ending.check()
         self.bw = bw
         self.cmd(f"sysctl -qw net.ipv6.conf.{self.name}.disable_ipv6=1")
         result: dict[str, Any] = Intf.config(self, **params)

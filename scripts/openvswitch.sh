@@ -7,11 +7,13 @@
 #
 # Daemons that already run are used and left alone. Of several commands at once, the last one to end stops the
 # daemons. OVS_RUNDIR, OVS_DBDIR, OVS_SYSCONFDIR and OVS_LOGDIR mean what they mean to ovs-ctl.
+#
+# SIGINT, SIGTERM and SIGHUP end the command and then the daemons, whenever they come: this script only notes them.
 set -euo pipefail
 
 readonly ovs_ctl=${OVS_PKGDATADIR:-/usr/share/openvswitch}/scripts/ovs-ctl
 readonly rundir=${OVS_RUNDIR:-/var/run/openvswitch}
-readonly marker=$rundir/started-by-signalbox
+readonly mark=SIGNALBOX_STARTED_THIS=yes # in the environment of daemons that this script starts, from their first moment
 PATH=$PATH:/usr/sbin:/sbin
 
 die() {
@@ -19,16 +21,23 @@ die() {
     exit 1
 }
 
-# ovs-ctl speaks of missing kernel modules and limits whenever it runs in a container: only a failure is worth reading.
+# In a session of its own: a start or stop that is half done would leave a daemon. ovs-ctl speaks of missing kernel
+# modules and limits whenever it runs in a container: only a failure is worth reading.
 quietly() {
     local output
-    output=$("$ovs_ctl" "$@" 8>&- 9>&- 2>&1 </dev/null) || die "ovs-ctl $1 failed:" "$output"
+    output=$(
+        trap '' INT TERM HUP
+        setsid --wait env --default-signal=INT,TERM,HUP "$mark" "$ovs_ctl" "$@" 8>&- 9>&- 2>&1 </dev/null
+    ) || die "ovs-ctl failed: $*" "$output"
 }
 
 running() { "$ovs_ctl" status >/dev/null 2>&1; }
 
-# The marker holds the process it is about: daemons that were started since are not ours.
-started_by_us() { [[ -e $marker ]] && cmp -s "$marker" "$rundir/ovs-vswitchd.pid"; }
+# ours DAEMON: it runs, and this script has started it.
+ours() {
+    local pid
+    pid=$(cat "$rundir/$1.pid" 2>/dev/null) && grep -qzxF "$mark" "/proc/$pid/environ" 2>/dev/null
+}
 
 need_root() {
     ((EUID == 0)) || [[ -w $rundir ]] || die "starting and stopping Open vSwitch needs root:  sudo $0 ..."
@@ -45,44 +54,67 @@ start() {
     running && return
     need_root
     quietly --system-id=random --no-mlockall --no-record-hostname start
-    cp "$rundir/ovs-vswitchd.pid" "$marker"
 }
 
 stop() {
-    started_by_us || return 0
+    local others=()
+    ours ovs-vswitchd || others+=(--no-ovs-vswitchd)
+    ours ovsdb-server || others+=(--no-ovsdb-server)
+    ((${#others[@]} < 2)) || return 0
     need_root
-    quietly stop
-    rm -f "$marker"
-}
-
-enter() {
-    lock
-    exec 8>"$rundir/signalbox-use.lock" && flock --shared 8
-    start
-    exec 9>&-
+    quietly "${others[@]}" stop
 }
 
 leave() {
+    trap '' INT TERM HUP
     lock
-    flock --exclusive --nonblock 8 && stop
+    flock --exclusive --nonblock 8 2>/dev/null && stop # 8 is closed where this was interrupted before it began
     return 0
 }
 
-# The command keeps the terminal, Ctrl-C reaches it, and SIGTERM to this script is passed on.
+# The command keeps the terminal: Ctrl-C and a closed terminal reach it too, and what is sent to this script alone is
+# passed on. A background job of a script ignores SIGINT until it says otherwise. SIGUSR1 tells that it does not any
+# more; a SIGINT that came before is passed on then.
+noted='' child='' listens='' woken=''
+
+note() {
+    noted=$1 woken=yes
+    [[ $1 == INT ]] || pass
+}
+
+listening() {
+    listens=yes woken=yes
+    pass
+}
+
+pass() {
+    [[ -n $child && -n $noted ]] || return 0
+    [[ $noted != INT || -n $listens ]] || return 0
+    kill "-${noted/HUP/TERM}" "$child" 2>/dev/null || true
+}
+
 run() {
-    local child status=0 again interrupted=
-    enter
+    local status=0 again
+    trap 'note INT' INT
+    trap 'note TERM' TERM
+    trap 'note HUP' HUP
     trap leave EXIT
-    trap 'interrupted=yes' INT
+    lock
+    exec 8>"$rundir/signalbox-use.lock" && flock --shared 8
+    [[ -n $noted ]] || start
+    exec 9>&-
+    [[ -z $noted ]] || return $((128 + $(kill -l "$noted")))
+    trap listening USR1
     (
-        trap - INT # background jobs of a script ignore SIGINT otherwise
-        exec "$@" 8>&-
+        trap - INT
+        kill -USR1 $$
+        exec setpriv --pdeathsig TERM "$@" 8>&-
     ) <&0 &
     child=$!
-    trap 'interrupted=yes; kill -TERM "$child" 2>/dev/null || true' TERM HUP
+    pass
     wait "$child" || status=$?
-    while [[ -n $interrupted ]]; do # the signal may have ended the wait and not the command; 127: it had ended before
-        interrupted=
+    while [[ -n $woken ]]; do # a signal may have ended the wait and not the command; 127: it had ended before
+        woken=''
         again=0
         wait "$child" 2>/dev/null || again=$?
         ((again == 127)) || status=$again
@@ -94,7 +126,10 @@ case ${1:-} in
     run)
         shift
         [[ $# -gt 0 ]] || die "run what?  $0 run COMMAND..."
-        if running && ! started_by_us; then # foreign daemons: nothing to start, nothing to stop
+        case " $* " in # these take signals from their first line on (mininet_topos/ending.py); until then they wait
+            *" -m mininet_topos.lab "* | *" -m mininet_topos.demo "*) set -- env --block-signal=INT,TERM,HUP "$@" ;;
+        esac
+        if running && ! ours ovs-vswitchd; then # foreign daemons: nothing to start, nothing to stop
             exec "$@"
         fi
         run "$@"

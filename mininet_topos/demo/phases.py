@@ -24,6 +24,7 @@ from controller.api.mapping import seconds, word_in
 from controller.config import Strategy
 from controller.errors import SignalboxError
 from controller.scenarios.topologies import Host
+from mininet_topos import ending
 from mininet_topos.demo.parts import (
     POLL_S,
     START_TIMEOUT_S,
@@ -261,4 +262,4 @@ class Demo:
         start = time.monotonic()
         while (elapsed := time.monotonic() - start) < seconds or not done():
             self.progress.tick(phase, elapsed, seconds)
-            time.sleep(TICK_S)
+            ending.sleep(TICK_S)

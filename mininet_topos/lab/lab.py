@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
-from typing import Any, Literal, NoReturn, Self, TextIO
+from typing import Any, Literal, Self, TextIO
 
 from mininet import node
 from mininet.net import Mininet
 
 from controller.scenarios.topologies import Cable, Host, Switch
+from mininet_topos import ending
 from mininet_topos.fabric_topo import FabricTopo
 from mininet_topos.lab.record import BRIDGE_MARK, LabError, LabRecord, claim, interface_exists, release, run, wait_for
 
@@ -82,9 +80,10 @@ class Lab:
         if os.geteuid():
             raise LabError("a lab needs root, to make network namespaces and bridges")
         with ExitStack() as undo:
-            undo.enter_context(_signals({signal.SIGTERM: _exit_on, signal.SIGHUP: _exit_on}))
-            claimed = claim(self._record)
-            undo.callback(self._take_down, claimed)
+            undo.enter_context(ending.unwinding())
+            with ending.held():
+                claimed = claim(self._record)
+                undo.callback(self._take_down, claimed)
             self._bring_up()
             self._undo = undo.pop_all()
         return self
@@ -93,7 +92,9 @@ class Lab:
         self._undo.close()
 
     def _take_down(self, claimed: TextIO) -> None:
-        with _signals({signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_IGN, signal.SIGHUP: signal.SIG_IGN}):
+        with ending.held():
+            for program in self._programs:  # one that has just been started may not be in its host yet
+                program.kill()
             release(self._record, claimed)
             for program in self._programs:
                 program.wait()
@@ -109,9 +110,10 @@ class Lab:
         return f"signalbox-{self.topo.node(host.name)}"
 
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start a program in a host. The process is the program itself, so signals reach it; the lab's end kills it."""
+        """Start a program in a host. The process is the program itself, so signals reach it; the lab's end kills it.
+        It has its own session unless ``options`` say otherwise, so Ctrl-C does not reach it."""
         pid = self._node(host).pid
-        program = subprocess.Popen(["mnexec", "-a", str(pid), *argv], **options)
+        program = subprocess.Popen(["mnexec", "-a", str(pid), *argv], **{"start_new_session": True, **options})
         self._programs.append(program)
         return program
 
@@ -228,22 +230,3 @@ class Lab:
 def _each(steps: Iterable[list[str]]) -> list[str]:
     """The steps as one ovs-vsctl transaction."""
     return [word for step in steps for word in ("--", *step)]
-
-
-@contextmanager
-def _signals(handlers: dict[int, Any]) -> Iterator[None]:
-    """Other signal handlers inside the block. Only the main thread may set them; in others nothing changes."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _exit_on(number: int, _frame: FrameType | None) -> NoReturn:
-    """Unwind the stack, which removes the lab. The default action would end the process at once."""
-    raise SystemExit(128 + number)

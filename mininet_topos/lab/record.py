@@ -23,6 +23,7 @@ from typing import Any, TextIO
 import structlog
 
 from controller.errors import SignalboxError
+from mininet_topos import ending
 
 RECORDS = Path("/run/signalbox-labs")
 BRIDGE_MARK = "signalbox-lab"
@@ -56,6 +57,7 @@ def run(*argv: str, feed: str | None = None, deadline_s: float = DEADLINE_S) -> 
     """Run a command and return its output. ``feed``: its input. It has its own session, so Ctrl-C does not reach it.
     Raises ``LabError`` with the command's error message."""
     shown = " ".join(argv)[:200]
+    ending.check()
     try:
         result = subprocess.run(
             argv, capture_output=True, text=True, start_new_session=True, timeout=deadline_s, input=feed
@@ -75,7 +77,7 @@ def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = DEADL
     while not condition():
         if time.monotonic() > ends:
             raise LabError(f"waited {deadline_s:.0f} s for {what}")
-        time.sleep(poll_s)
+        ending.sleep(poll_s)
 
 
 def claim(record: LabRecord) -> TextIO:
@@ -117,7 +119,8 @@ def remove(record: LabRecord) -> None:
     try:
         _delete_bridges(bridge for mark, bridge in _marked_bridges() if mark == record.mark)
     except LabError as error:
-        log.warning("lab_without_open_vswitch", prefix=record.prefix, reason=str(error))
+        with suppress(OSError):  # the terminal may be gone
+            log.warning("lab_without_open_vswitch", prefix=record.prefix, reason=str(error))
     interfaces = (*record.interfaces, *record.bridges)
     for interface in filter(interface_exists, interfaces):
         with suppress(LabError):  # deleted a moment ago with the other end of its pair

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from mininet_topos.lab.record import wait_for
+
 pytestmark = pytest.mark.lab
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "openvswitch.sh"
@@ -99,15 +101,38 @@ def test_a_signal_reaches_the_command_and_the_daemons_still_stop(private: Mappin
     assert not is_running(private)
 
 
-def test_what_a_sigkill_left_behind_is_stopped_by_the_next_use(private: Mapping[str, str]) -> None:
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_while_open_vswitch_starts_ends_in_nothing(private: Mapping[str, str], how: int) -> None:
     with subprocess.Popen(
-        [SCRIPT, "run", "bash", "-c", "echo $$; exec sleep 60"], env=private, stdout=subprocess.PIPE, text=True
+        [SCRIPT, "run", "echo", "not run"], env=private, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as command:
+        database = Path(private["OVS_RUNDIR"], "ovsdb-server.pid")
+        wait_for(database.exists, "the first daemon")
+        os.killpg(command.pid, how)
+        assert command.stdout
+        assert command.stdout.read() == ""
+        assert command.wait(timeout=30) == 128 + how
+    assert not is_running(private)
+    assert not database.exists()
+
+
+def test_a_start_that_was_half_done_is_stopped(private: Mapping[str, str]) -> None:
+    marked = {**private, "SIGNALBOX_STARTED_THIS": "yes"}
+    options = ["--system-id=random", "--no-mlockall", "--no-record-hostname", "--no-ovs-vswitchd"]
+    subprocess.run([OVS_CTL, *options, "start"], env=marked, check=True, capture_output=True)
+    assert Path(private["OVS_RUNDIR"], "ovsdb-server.pid").exists()
+    assert script(private, "stop").returncode == 0
+    assert not Path(private["OVS_RUNDIR"], "ovsdb-server.pid").exists()
+
+
+def test_after_a_sigkill_the_command_ends_and_the_next_use_stops_the_daemons(private: Mapping[str, str]) -> None:
+    with subprocess.Popen(
+        [SCRIPT, "run", sys.executable, "-c", TIDY_COMMAND], env=private, stdout=subprocess.PIPE, text=True
     ) as command:
         assert command.stdout
-        sleeper = int(command.stdout.readline())
+        assert command.stdout.readline() == "up\n"
         command.kill()
-        command.wait()
-        os.kill(sleeper, signal.SIGKILL)
+        assert command.stdout.read() == "cleaned up\n"
     assert is_running(private)
     assert script(private, "run", "true").returncode == 0
     assert not is_running(private)

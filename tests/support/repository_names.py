@@ -177,7 +177,8 @@ def module_options(dotted: str, command: str = "") -> set[str] | None:
     """The options of ``python -m dotted``, or of ``python -m benchmarks command``; None where there is no such one."""
     if dotted == "benchmarks" and re.match(r"[a-z]", command):
         dotted = import_module("benchmarks.__main__").MODULES.get(command, "")
-    own = next((modules()[name] for name in (f"{dotted}.__main__", dotted) if name in modules()), None)
+    places = (f"{dotted}.command", f"{dotted}.__main__", dotted)
+    own = next((modules()[name] for name in places if name in modules()), None)
     if own is None:
         return None
     return {"--help", *own.options, *({"--json"} if "AsJson" in own.top else ())}

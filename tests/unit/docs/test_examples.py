@@ -15,7 +15,7 @@ from controller.config import load
 from controller.jobs.collectives import check, virtual_links
 from controller.jobs.spec import JobSpec
 from controller.scenarios.topologies import leaf_spine
-from mininet_topos.lab import __main__ as lab
+from mininet_topos.lab import command as lab
 from tests.support.doc_pages import PAGES, ROOT
 
 FABRIC = leaf_spine(4, 4, 4, 5e6, 5e6)

@@ -15,7 +15,7 @@ from controller.errors import InvalidInput
 from mininet_topos import fat_tree, leaf_spine
 from mininet_topos.fabric_topo import shaping
 from mininet_topos.fat_tree import FatTree
-from mininet_topos.lab import __main__ as lab
+from mininet_topos.lab import command as lab
 from mininet_topos.leaf_spine import LeafSpine
 
 

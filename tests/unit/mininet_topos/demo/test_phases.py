@@ -9,7 +9,7 @@ import pytest
 from controller import config
 from controller.config import Strategy
 from mininet_topos.controller_process import ControllerProcess
-from mininet_topos.demo.__main__ import SETTINGS
+from mininet_topos.demo.command import SETTINGS
 from mininet_topos.demo.parts import DemoError
 from mininet_topos.demo.phases import cable_under_load
 

@@ -1,0 +1,250 @@
+"""The demo and the lab, ended at any instant in every way: what stays on the machine.
+
+    sudo .venv/bin/python -m benchmarks interrupts [--instants N] [--only demo|lab] [--json]
+
+Each run is in network and mount namespaces of its own, with its own ``/run``, Open vSwitch and temporary directory, and
+under a terminal of its own. So everything that it leaves is seen, and nothing else: processes by a variable in their
+environment, interfaces, named namespaces, bridges in Open vSwitch's database, sockets, temporary files, records of
+labs; and tracebacks on the terminal. Ends with 1 when something stayed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from benchmarks.measures import report
+from controller.commands.output import AsJson
+
+MARK = "SIGNALBOX_INTERRUPTED_RUN"
+WAYS = ("Ctrl-C", "SIGTERM", "SIGHUP", "closed terminal", "Ctrl-C again and again")
+END_S = 90.0
+GRACE_S = 1.0
+"""After the end of the command, for processes that it has killed."""
+AGAIN_S = 0.4
+SCRIPT = "scripts/openvswitch.sh"
+LAB = (SCRIPT, "run", sys.executable, "-m", "mininet_topos.lab")
+PROGRAMS: Mapping[str, tuple[tuple[str, ...], float, float]] = {
+    "demo": (("make", "--assume-old=setup", "demo"), 16.0, 170.0),
+    "lab": (LAB, 5.0, 10.0),
+}
+"""Command, seconds that the start takes at least, seconds until the last instant."""
+EMPTY = "mount -t tmpfs tmpfs /run && mount -t sysfs sysfs /sys && ip link set lo up && echo && exec sleep inf"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run. ``instant_s``: after its start. ``stayed``: what it left. ``took_s``: from the signal to the end."""
+
+    program: str
+    way: str
+    instant_s: float
+    status: int | None
+    took_s: float
+    stayed: tuple[str, ...]
+    last_line: str
+
+
+class Place:
+    """Namespaces and directories for one run. ``folder``: its files."""
+
+    def __init__(self, folder: Path, holder: int) -> None:
+        self.folder = folder
+        self.holder = holder
+        self.mark = f"{MARK}={folder}"
+        for name in ("tmp", "db", "log", "etc/openvswitch"):
+            (folder / name).mkdir(parents=True)
+
+    def enter(self, *argv: str) -> list[str]:
+        return ["nsenter", f"--target={self.holder}", "--net", "--mount", f"--wd={Path.cwd()}", "--", *argv]
+
+    def environment(self) -> dict[str, str]:
+        places = {"OVS_DBDIR": "db", "OVS_SYSCONFDIR": "etc", "OVS_LOGDIR": "log", "TMPDIR": "tmp"}
+        return os.environ | {MARK: str(self.folder)} | {name: str(self.folder / at) for name, at in places.items()}
+
+    def processes(self) -> dict[int, str]:
+        """Command lines of the processes of the run, by id."""
+        found = {}
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if self.mark.encode() in (path / "environ").read_bytes().split(b"\0"):
+                    found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        return found
+
+    def left(self) -> list[str]:
+        """What there is, in words."""
+        run = Path(f"/proc/{self.holder}/root/run")
+        links = json.loads(subprocess.check_output(self.enter("ip", "-json", "link")))
+        database = self.folder / "db" / "conf.db"
+        return [
+            *(f"process {pid}: {words[:100]}" for pid, words in self.processes().items()),
+            *(f"interface {link['ifname']}" for link in links if link["ifname"] != "lo"),
+            *(f"namespace {path.name}" for path in run.glob("netns/*")),
+            *(f"record {path.name}" for path in run.glob("signalbox-labs/*.json")),
+            *(f"file {path.name}" for path in run.glob("openvswitch/*") if not path.name.endswith(".lock")),
+            *(f"bridge {name}" for name in (_bridges(database) if database.exists() else ())),
+            *(f"temporary {path.name}" for path in (self.folder / "tmp").iterdir()),
+        ]
+
+
+def _bridges(database: Path) -> list[str]:
+    query = '["Open_vSwitch", {"op": "select", "table": "Bridge", "where": [], "columns": ["name"]}]'
+    return [
+        row["name"] for row in json.loads(subprocess.check_output(["ovsdb-tool", "query", database, query]))[0]["rows"]
+    ]
+
+
+@contextmanager
+def place() -> Iterator[Place]:
+    """A place that is empty; everything in it ends with the block."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-interrupts-")))
+        words = ["unshare", "--net", "--mount", "sh", "-c", EMPTY]
+        holder = subprocess.Popen(words, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        stack.callback(holder.wait)
+        stack.callback(holder.kill)
+        assert holder.stdout
+        stack.enter_context(holder.stdout)
+        if not holder.stdout.readline():
+            raise OSError("cannot make namespaces; this needs root")
+        made = Place(folder, holder.pid)
+        yield made
+        for pid in made.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+class Terminal:
+    """A command under a terminal. ``output``: what it has written so far."""
+
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.output = b""
+        self._master, slave = pty.openpty()
+
+        def take_terminal() -> None:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        self.process = subprocess.Popen(
+            argv, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True,
+            preexec_fn=take_terminal,
+        )  # fmt: skip
+        os.close(slave)
+        self._open = True
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def type(self, keys: bytes) -> None:
+        with suppress(OSError):  # the command has just ended
+            os.write(self._master, keys)
+
+    def close(self) -> None:
+        """As the window of a terminal is closed."""
+        self._open = False
+        self._reader.join()
+
+    def end(self, way: str) -> None:
+        """End the command in one of ``WAYS``."""
+        if way == "closed terminal":
+            self.close()
+        elif way == "SIGTERM":
+            self.process.terminate()
+        elif way == "SIGHUP":
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGHUP)
+        else:
+            self.type(b"\x03")
+            while way != "Ctrl-C" and self.process.poll() is None:
+                time.sleep(AGAIN_S)
+                self.type(b"\x03")
+
+    def _read(self) -> None:
+        """Closes the terminal too: while another thread reads, closing would not."""
+        with suppress(OSError):  # EIO: no process has the terminal any more
+            while self._open:
+                if select.select([self._master], [], [], 0.02)[0]:
+                    self.output += os.read(self._master, 4096)
+        os.close(self._master)
+
+
+def interrupted(program: str, argv: Sequence[str], way: str, instant_s: float, ready: bytes | None = None) -> Run:
+    """Start, end after ``instant_s`` in the given way, and look at what stayed. ``ready``: and when the output has
+    this."""
+    with place() as at:
+        terminal = Terminal(at.enter(*argv), at.environment())
+        due = time.monotonic() + instant_s
+        while time.monotonic() < due or (ready is not None and ready not in terminal.output):
+            if terminal.process.poll() is not None:
+                break
+            time.sleep(0.01)
+        began = time.monotonic()
+        terminal.end(way)
+        status = None
+        with suppress(subprocess.TimeoutExpired):
+            status = terminal.process.wait(END_S)
+        ended = time.monotonic()
+        while (left := at.left()) and time.monotonic() < ended + GRACE_S:
+            time.sleep(0.05)
+        text = terminal.output.decode(errors="replace")
+        left += [line.strip() for line in text.splitlines() if "Traceback" in line or "Exception ignored" in line]
+        terminal.close()
+        last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+        return Run(program, way, round(instant_s, 2), status, round(ended - began, 2), tuple(left), last)
+
+
+def instants(count: int, start_s: float, last_s: float) -> list[float]:
+    """Half of them while the program starts, the others until ``last_s``."""
+    early = count // 2
+    late = count - early
+    return [start_s * i / early for i in range(early)] + [start_s + (last_s - start_s) * i / late for i in range(late)]
+
+
+def main(
+    count: Annotated[int, typer.Option("--instants", min=2, help="for each program")] = 20,
+    only: Annotated[str, typer.Option(help=f"some of: {', '.join(PROGRAMS)}")] = ",".join(PROGRAMS),
+    part: Annotated[str, typer.Option(help="which of the instants, such as 0:5")] = ":",
+    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench"),
+    as_json: AsJson = False,
+) -> None:
+    """End the demo and the lab at many instants in every way, and list what stays."""
+    if unknown := set(only.split(",")) - PROGRAMS.keys():
+        raise typer.BadParameter(f"no such program: {', '.join(sorted(unknown))}")
+    first, last = (int(bound) if bound else None for bound in part.split(":"))
+    runs = []
+    for program in only.split(","):
+        argv, start_s, last_s = PROGRAMS[program]
+        cases = list(zip(instants(count, start_s, last_s), islice(cycle(WAYS), count), strict=True))
+        for instant_s, way in cases[first:last]:
+            runs.append(interrupted(program, argv, way, instant_s))
+            typer.echo(f"{program} at {instant_s:.1f} s, {way}: {len(runs[-1].stayed)} stayed", err=True)
+    out.mkdir(parents=True, exist_ok=True)
+    report({"runs": [asdict(run) for run in runs]}, out / "interrupts.json", lambda: _table(runs), as_json)
+    if any(run.stayed for run in runs):
+        raise typer.Exit(1)
+
+
+def _table(runs: Sequence[Run]) -> Table:
+    table = Table("program", "at, s", "ended by", "status", "took, s", "what stayed", title="Interrupts")
+    for run in runs:
+        status = "runs on" if run.status is None else str(run.status)
+        stayed = "\n".join(run.stayed) or "nothing"
+        table.add_row(run.program, f"{run.instant_s:.1f}", run.way, status, f"{run.took_s:.1f}", stayed)
+    return table

@@ -1,0 +1,97 @@
+"""The demo: training jobs on an emulated fabric, under ECMP and planned, with a cable cut and unannounced traffic.
+
+    sudo .venv/bin/python -m mininet_topos.demo --out out/demo
+
+Brings up 4 leaves x 4 spines x 4 hosts with links of 5 Mbit/s and a controller, runs the ``phases``, and writes
+``report.json``, ``iterations.png`` and the raw timestamps. Exit status 0 means that all phases ran; whether the targets
+were met is in the table and in the report.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from controller.errors import SignalboxError
+from mininet_topos import ending
+from mininet_topos.controller_process import ControllerProcess, Settings
+from mininet_topos.demo.parts import DemoError
+from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, Demo
+from mininet_topos.demo.plot import draw
+from mininet_topos.demo.report import Moments, Observed, Target, build_report, reaction, targets
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import LabError
+from mininet_topos.leaf_spine import LeafSpine
+from mininet_topos.trainer.log import read_rank_log
+
+SETTINGS: Settings = {
+    "fabric": {"link_bps": RATE_BPS, "host_link_bps": RATE_BPS},
+    "planning": {"strategy": "ecmp"},
+}
+"""Of the controller: ECMP until the demo sets another strategy."""
+
+
+def write_results(out: Path, moments: Moments, seen: Observed) -> list[Target]:
+    """Write ``report.json``, ``iterations.png`` and ``moments.json``; returns the targets."""
+    logs = [read_rank_log(path) for path in sorted((out / "raw").glob("*-rank*.jsonl"))]
+    report = build_report(logs, moments, seen)
+    judged = targets(report)
+    report["targets"] = [target._asdict() for target in judged]
+    (out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    routes = [
+        {"at": change.at, "job": change.job_id, "paths": {f"{a}>{b}": path for (a, b), path in change.paths.items()}}
+        for change in seen.routes
+    ]
+    raw = {"moments": asdict(moments), "routes": routes}
+    (out / "raw" / "moments.json").write_text(json.dumps(raw, indent=1) + "\n")
+    reacted = reaction(seen.routes, moments.unannounced, moments.end)
+    draw(out / "iterations.png", logs, moments, seen.ideal_iteration_s, "-".join(seen.cable), reacted)
+    return judged
+
+
+def show_targets(console: Console, judged: Sequence[Target]) -> None:
+    table = Table("figure", "measured", "target", "", title="Results")
+    marks = {True: "[green]met[/green]", False: "[red]missed[/red]", None: "[yellow]not measured[/yellow]"}
+    for target in judged:
+        table.add_row(target.name, target.figure, target.target, marks[target.met])
+    console.print(table)
+
+
+def _clear(out: Path) -> None:
+    """Make the directories and remove the results of an earlier run."""
+    (out / "raw").mkdir(parents=True, exist_ok=True)
+    for old in (*out.glob("raw/*"), out / "report.json", out / "iterations.png"):
+        old.unlink(missing_ok=True)
+
+
+def run(out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/demo")) -> None:
+    """Show planned routing beside ECMP with real training traffic."""
+    console = Console()
+    _clear(out)
+    try:
+        with ExitStack() as parts:
+            scratch = Path(parts.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-demo-")))
+            controller = ControllerProcess(scratch, settings=SETTINGS)
+            controller.log.touch()
+            parts.callback(shutil.copy, controller.log, out)
+            client = parts.enter_context(controller.running())
+            mbps = RATE_BPS / 1e6
+            leaf_spine = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps)
+            lab = parts.enter_context(Lab(leaf_spine, controller.target))
+            moments, seen = Demo(lab, client, controller.address, scratch, out, console).run()
+    except (DemoError, LabError, SignalboxError) as error:
+        ending.check()
+        console.print(f"[red]the demo failed:[/red] {error}")
+        raise typer.Exit(1) from None
+    show_targets(console, write_results(out, moments, seen))
+    console.print(f"{out / 'report.json'}, {out / 'iterations.png'}, raw timestamps in {out / 'raw'}")

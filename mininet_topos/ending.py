@@ -1,0 +1,146 @@
+"""Signals that end a program, taken where the program can be left: the demo and the lab.
+
+A handler that raises may do so in the middle of a clean-up, and a second signal ends what the first has begun. Here a
+handler only notes the first signal. ``check`` and ``sleep`` raise ``Interrupted`` for it, once; nothing raises while
+signals are ``held``. Until ``note_signals`` has been called, as in tests, signals do what they do elsewhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, NoReturn
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(SystemExit):
+    """A signal has come. It ends the process with the status that shells give for the signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
+
+
+class _Noted:
+    """``wake_up``: the end of a pipe that is written to when a signal comes, in whichever thread."""
+
+    def __init__(self, wake_up: int) -> None:
+        self.wake_up = wake_up
+        self.first: int | None = None
+        self.raised = False
+        self.held = 0
+
+    def note(self, number: int, _frame: FrameType | None) -> None:
+        if self.first is None:
+            self.first = number
+        elif number == signal.SIGINT:
+            with suppress(OSError):  # the terminal may be gone
+                os.write(2, b"\nstill taking down what was made\n")
+
+
+_noted: _Noted | None = None
+
+
+def note_signals() -> None:
+    """From now on, and to the end of the process, signals are noted. To be called first of all: the parent may have
+    started this process with them blocked (``scripts/openvswitch.sh``). Those that it ignores stay ignored."""
+    global _noted
+    wake_up, written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    _noted = _Noted(wake_up)
+    signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _noted.note)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
+def check() -> None:
+    """Raises ``Interrupted`` when a signal was noted, and has not been raised yet."""
+    if _noted and _noted.first is not None and not _noted.raised and not _noted.held:
+        _noted.raised = True
+        raise Interrupted(_noted.first)
+
+
+def sleep(seconds: float) -> None:
+    """Sleep, not longer than until a signal comes. Raises ``Interrupted`` like ``check``."""
+    if _noted is None:
+        time.sleep(seconds)
+        return
+    if select.select([_noted.wake_up], [], [], seconds)[0]:
+        os.read(_noted.wake_up, 64)
+    check()
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """No signal interrupts the block."""
+    if _noted is None:
+        with _handlers(dict.fromkeys(ENDING, signal.SIG_IGN)):
+            yield
+        return
+    _noted.held += 1
+    try:
+        yield
+    finally:
+        _noted.held -= 1
+
+
+@contextmanager
+def unwinding() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise ``Interrupted`` at once inside the block, where they are not noted: their default action
+    would end the process without any clean-up."""
+    if _noted is None:
+        with _handlers({signal.SIGTERM: _raise, signal.SIGHUP: _raise}):
+            yield
+        return
+    yield
+
+
+def run(program: Callable[[], object]) -> NoReturn:
+    """Run the program and end the process. What fails after a signal, or because the terminal is closed, leaves no
+    traceback: Ctrl-C reaches the commands that the program has started too."""
+    status: Any = 0
+    try:
+        program()
+    except SystemExit as ended:
+        status = ended.code
+    except Exception as error:
+        closed = isinstance(error, OSError) and error.errno in (errno.EIO, errno.EPIPE)
+        if not closed and (_noted is None or _noted.first is None):
+            raise
+        status = 1
+    try:
+        sys.stdout.flush()
+    except OSError:
+        status = 1
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter would fail to write, and say so, at its end
+    if status == 1 and _noted and _noted.first is not None:
+        status = 128 + _noted.first
+    sys.exit(status)
+
+
+def _raise(number: int, _frame: FrameType | None) -> NoReturn:
+    raise Interrupted(number)
+
+
+@contextmanager
+def _handlers(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
+    """Only the main thread may set them; in others nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,35 @@
+"""The lab and Open vSwitch below it, ended at some instants in every way: nothing stays.
+
+``python -m benchmarks interrupts`` has many instants, and the demo.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.interrupts import LAB, WAYS, interrupted
+
+pytestmark = pytest.mark.lab
+
+LITTLE = (*LAB, "--leaves", "2", "--spines", "1", "--hosts", "1")
+UP = b"Ctrl-C ends it"
+DEMO = (*LAB[:-1], "mininet_topos.demo")
+
+
+@pytest.mark.parametrize(("way", "instant_s"), [*zip(WAYS, (0.15, 0.45, 1.2, 0.3, 0.8), strict=True)])
+def test_a_lab_that_starts_leaves_nothing(way: str, instant_s: float) -> None:
+    """The instants are in the start of Open vSwitch, of Python and of the lab, depending on the machine."""
+    assert interrupted("lab", LITTLE, way, instant_s).stayed == ()
+
+
+@pytest.mark.parametrize("way", WAYS[2:])
+def test_a_lab_that_is_up_leaves_nothing(way: str) -> None:
+    assert interrupted("lab", LITTLE, way, 0, UP).stayed == ()
+
+
+@pytest.mark.parametrize(("way", "shown"), [("closed terminal", b""), ("Ctrl-C", b"fabric: ")])
+def test_a_demo_leaves_nothing(way: str, shown: bytes, tmp_path: Path) -> None:
+    """With its controller: while that starts, and when the fabric is up."""
+    assert interrupted("demo", (*DEMO, "--out", str(tmp_path)), way, 3.0, shown).stayed == ()
