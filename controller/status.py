@@ -7,6 +7,7 @@ and metrics take it from ``StatusBoard`` and never see the loop's own state.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -30,6 +31,10 @@ from controller.planning.problem import FlowId, Route
 
 JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
 
+Unserved = Literal["hosts_missing", "no_path", "unplanned"]
+"""Why a job counts 0 in the network's efficiency: it waits for hosts, has flows without a path, or is to be planned and
+has not been yet."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
@@ -39,7 +44,7 @@ class JobStatus:
     allow. ``prediction_withheld``: why that is no prediction, empty when it is. ``routes``: of every virtual link the
     route that its switches confirmed, None under ECMP. ``routes_generation`` grows when they change. ``dividing``: what
     tells the subflows apart. ``routes_known``: some switch has confirmed or given up a route of the job since the
-    start."""
+    start. ``flows_without_path``: virtual links between hosts that the fabric does not connect now."""
 
     registration: Registration
     state: JobState
@@ -53,6 +58,7 @@ class JobStatus:
     routes_generation: int
     dividing: Dividing
     routes_known: bool = True
+    flows_without_path: int = 0
 
     @property
     def spec(self) -> JobSpec:
@@ -96,9 +102,12 @@ class JobStatus:
         return sum(len(route) for route in self.routes.values() if route)
 
     @property
-    def efficiency_predicted(self) -> float:
-        """By the running routes; 0 while it is unknown or withheld."""
-        return self.efficiency_allowed if self.level and not self.prediction_withheld else 0.0
+    def efficiency_predicted(self) -> float | None:
+        """By the running routes: 0 while the job waits for hosts or some flow has no path; None while it is unknown or
+        withheld."""
+        if self.missing_hosts or self.flows_without_path:
+            return 0.0
+        return self.efficiency_allowed if self.level and not self.prediction_withheld else None
 
     @property
     def efficiency_measured(self) -> float:
@@ -202,9 +211,25 @@ class Status:
         return self.target.blocked if self.target else 0
 
     @property
+    def unserved(self) -> Mapping[Unserved, int]:
+        """How many jobs count 0 in the efficiency, by the first reason that holds."""
+        return Counter(why for why in map(self._why_unserved, self.jobs.values()) if why)
+
+    def _why_unserved(self, job: JobStatus) -> Unserved | None:
+        if job.missing_hosts:
+            return "hosts_missing"
+        if job.flows_without_path:
+            return "no_path"
+        planned = job.level or job.state == "pinned" or not job.routes
+        return "unplanned" if self.strategy is Strategy.PLANNED and not planned else None
+
+    @property
     def network_efficiency(self) -> float | None:
-        """Over the jobs whose level is known; None without any."""
-        return network_efficiency(job.level for job in self.jobs.values() if job.level)
+        """1 / level of the worst job; 0 while some job is unserved. None while no job's level is known, as without
+        jobs, and while a restarted controller has not read what switches hold."""
+        if self.adopting:
+            return None
+        return 0.0 if self.unserved else network_efficiency(job.level for job in self.jobs.values() if job.level)
 
 
 class StatusBoard:

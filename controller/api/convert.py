@@ -202,8 +202,7 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
         lease_left=duration(job.lease_ends_at - now),
         virtual_links=len(job.routes),
         level=job.level or None,
-        efficiency_predicted=job.efficiency_predicted or None,
-        prediction_withheld=job.prediction_withheld if job.level else "",
+        prediction_withheld=job.prediction_withheld if job.level and job.efficiency_predicted is None else "",
         efficiency_measured=job.efficiency_measured or None,
         ideal_communication=_known(job.ideal_communication_s),
         last_iteration_index=job.last_index if job.last_index >= 0 else None,
@@ -280,6 +279,7 @@ def fabric_message(status: Status) -> pb.GetFabricResponse:
 def status_message(status: Status, now: float, unix_now: float, version: str) -> pb.GetStatusResponse:
     """``now``, ``unix_now``: the time in monotonic seconds, and since 1970."""
     oldest_first = sorted(status.alarms.values(), key=attrgetter("since"))
+    unserved = status.unserved
     return message_of(
         pb.GetStatusResponse,
         status,
@@ -296,6 +296,8 @@ def status_message(status: Status, now: float, unix_now: float, version: str) ->
         jobs_differing=sum(demand.difference is not None for demand in status.demands.values()),
         jobs_learning=sum(demand.learning for demand in status.demands.values()),
         drains=drains(status),
+        jobs_without_path=unserved.get("no_path", 0),
+        jobs_unplanned=unserved.get("unplanned", 0),
     )
 
 

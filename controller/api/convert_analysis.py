@@ -207,7 +207,7 @@ def _splitting(found: JobAnalysis) -> str:
 
 def _measured(found: JobAnalysis) -> str:
     measured, predicted = found.efficiency_measured, found.efficiency_predicted
-    if measured is None:
+    if measured is None or found.verdict is Verdict.CUT_OFF:
         return ""
     text = f"The measured efficiency is {measured:.1%}"
     if measured < predicted * (1 - MEASURED_TOLERANCE):

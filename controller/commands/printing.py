@@ -66,7 +66,8 @@ def job(found: Fields) -> RenderableType:
         "hosts not found": ", ".join(found["missing_hosts"]) or "none",
         "lease left": f"{_seconds(found['lease_left_s'])} of {_seconds(spec['lease_s'])}",
         "announced": _announced(spec),
-        "flows": f"{found['virtual_links']}, {found['pinned']} pinned, in {found['subflows']} subflows",
+        "flows": f"{found['virtual_links']}, {found['pinned']} pinned, in {found['subflows']} subflows"
+        + (f"; {found['flows_without_path']} without a path" if found["flows_without_path"] else ""),
         "may be split": _split(spec),
         "connections": "reported by the job" if spec["reports_connections"] else "not reported",
         "planned for": _planned_for(found["demand"]),
@@ -241,7 +242,7 @@ def status(found: Fields) -> RenderableType:
         "jobs": f"{found['jobs']}, {found['jobs_pending']} pending, {found['jobs_learning']} being learnt, "
         f"{found['jobs_differing']} that send what they did not announce",
         "rules": f"{found['rules']}; {pins(found['pins'])}",
-        "network efficiency": known(found["network_efficiency"], ".1%"),
+        "network efficiency": known(found["network_efficiency"], ".1%") + _unserved(found),
         "flows moved": found["moved_flows_total"],
         **({"drained": ", ".join(map(drained, found["drains"]))} if found["drains"] else {}),
         "counters": "none yet" if found["counters_age_s"] is None else f"{found['counters_age_s']:.1f} s old",
@@ -267,6 +268,15 @@ def drained(found: Fields) -> str:
 def drains(found: Sequence[Fields]) -> RenderableType:
     rows = ((part["name"], part["drain_time"], drained(part).partition(" (")[2][:-1]) for part in found)
     return _table(("part", "drained since", "state"), rows) if found else "Nothing is drained."
+def _unserved(found: Fields) -> str:
+    """Why the efficiency is 0."""
+    whys = {
+        "waiting for hosts": found["jobs_pending"],
+        "with flows without a path": found["jobs_without_path"],
+        "not planned yet": found["jobs_unplanned"],
+    }
+    counts = [f"{count} {why}" for why, count in whys.items() if count]
+    return f"; jobs not served: {', '.join(counts)}" if counts and found["network_efficiency"] == 0 else ""
 
 
 def _alarms(found: Sequence[Fields]) -> Iterator[str]:

@@ -20,8 +20,10 @@ from controller.core.sending import ConfirmedRoutes
 from controller.core.state import State
 from controller.core.status_and_alarms import JobStatuses, demand_alarm, host_alarm, raised_alarms, status
 from controller.core.told import Unsaved, told, told_missing
+from controller.core.unserved import WithoutPath
 from controller.fabric.background import background
 from controller.fabric.drains import links_of_parts, without
+from controller.fabric.parts import parts_beside_the_largest
 from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
@@ -77,7 +79,9 @@ class Derived:
     ``counted_links``: per rule that counts the links that its packets may use; ``follows_uses``: it costs only what
     other pins there are. ``confirmed``: the
     pins and routes that switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
-    ``levels``, ``phase_levels``: of the jobs all of whose running routes stand (``tables.pins``).
+    ``levels``, ``phase_levels``: of the jobs all of whose running routes stand (``tables.pins``), and that have been
+    planned. ``parts``: hosts that cannot reach most others. ``without_path``: flows for which that means that they have
+    no path, of the jobs that have any.
     ``unsaved``: the jobs whose latest change is not on disk; ``told_jobs``, ``told_demands``, ``told_missing``: of
     those as before it (``core.told``).
     ``alarms`` are without their times; ``status`` takes them dated, and whether rules are to be derived anew."""
@@ -133,8 +137,10 @@ class Derived:
         self.confirmed = Row(       ConfirmedRoutes(),   lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins,
                                                                   s.wanted.rules, s.sync.installed))
         self.routed_lost_links = Row(LostLinks(), lambda: (s.routes.routes, s.fabric.links))
-        self.levels = Row(          _without,            lambda: (s.cycle.levels, s.wanted.pins.fallen))
-        self.phase_levels = Row(    _without,            lambda: (s.cycle.phase_levels, s.wanted.pins.fallen))
+        self.levels = Row(          _without,            lambda: (s.cycle.levels,
+                                                                  s.wanted.pins.fallen | s.cycle.unplanned))
+        self.phase_levels = Row(    _without,            lambda: (s.cycle.phase_levels,
+                                                                  s.wanted.pins.fallen | s.cycle.unplanned))
         self.registrations = Row(   per_key(_registration), lambda: (s.jobs.jobs,))
         self.measured = Row(        per_key(_measured),  lambda: (s.demand.demands,))
         self.unsaved = Row(         Unsaved(s.jobs.ends), lambda: (s.commits.on_disk.jobs, self.registrations()))
@@ -143,7 +149,11 @@ class Derived:
                                                                   self.unsaved()))
         self.told_missing = Row(    told_missing,        lambda: (self.missing(), self.told_jobs(), self.unsaved(),
                                                                   s.fabric.hosts))
-        self.job_statuses = Row(    JobStatuses(),       lambda: (self.told_jobs(), self.told_missing(), s.fabric.hosts,
+        self.parts = Row(           parts_beside_the_largest, lambda: (s.fabric.switches, s.fabric.links,
+                                                                  s.fabric.hosts))
+        self.without_path = Row(    WithoutPath(),       lambda: (self.told_jobs(), s.fabric.hosts, self.parts()))
+        self.job_statuses = Row(    JobStatuses(),       lambda: (self.told_jobs(), self.told_missing(),
+                                                                  self.without_path(), s.fabric.hosts,
                                                                   s.sending.routes, s.sending.generation,
                                                                   self.levels(), self.phase_levels(),
                                                                   s.cycle.outweighed))

@@ -121,6 +121,7 @@ class JobStatuses:
         self,
         jobs: Mapping[JobId, Job],
         missing: Mapping[JobId, tuple[str, ...]],
+        without_path: Mapping[JobId, int],
         hosts: Mapping[str, Host],
         confirmed: Mapping[str, Mapping[FlowId, Route]],
         generation: Mapping[JobId, int],
@@ -129,7 +130,7 @@ class JobStatuses:
         outweighed: frozenset[JobId] = frozenset(),
     ) -> Mapping[JobId, JobStatus]:
         """``outweighed``: the jobs to which their levels are not promised."""
-        changed, gone = self._changed(jobs, missing, generation)
+        changed, gone = self._changed(jobs, missing, generation, without_path)
         anew = {*changed, *((self._outweighed ^ outweighed) & jobs.keys())}
         self._outweighed = outweighed
         if hosts is not self._hosts:
@@ -146,13 +147,15 @@ class JobStatuses:
             self._times[job_id] = {} if job_id in missing else _ideal_times_s(job, hosts)
         statuses = {
             job_id: _job_status(
-                *(jobs[job_id], missing.get(job_id, ()), self._routes[job_id], self._times[job_id]),
-                *(
-                    generation.get(job_id, 0),
-                    self._other_pairs[job_id],
-                    levels.get(job_id, 0.0),
-                    phase_levels.get(job_id, NO_PHASES),
-                ),
+                jobs[job_id],
+                missing.get(job_id, ()),
+                without_path.get(job_id, 0),
+                self._routes[job_id],
+                self._times[job_id],
+                generation.get(job_id, 0),
+                self._other_pairs[job_id],
+                levels.get(job_id, 0.0),
+                phase_levels.get(job_id, NO_PHASES),
             )
             for job_id in anew.union(self._other_levels(jobs, levels, phase_levels))
         }
@@ -210,6 +213,7 @@ def _ideal_times_s(job: Job, hosts: Mapping[str, Host]) -> Mapping[int, float]:
 def _job_status(
     job: Job,
     missing: tuple[str, ...],
+    without_path: int,
     routed: _Routed,
     times_s: Mapping[int, float],
     generation: int,
@@ -223,6 +227,7 @@ def _job_status(
         registration=job.registration,
         state=routed.state,
         missing_hosts=missing,
+        flows_without_path=without_path,
         vitals=job.vitals,
         level=0.0 if missing else level,
         ideal_communication_s=ideal_s if job.per_iteration else 0.0,

@@ -30,7 +30,7 @@ from controller.observability.shapes import (
     per_port,
     per_switch,
 )
-from controller.status import EndReason, JobState
+from controller.status import EndReason, JobState, Unserved
 
 BITS_PER_BYTE = 8
 VERSION = version("signalbox")
@@ -67,6 +67,12 @@ def _jobs(snapshot: Snapshot) -> Iterator[Sample]:
     states = Counter(job.state for job in snapshot.status.jobs.values())
     for state in get_args(JobState):
         yield (state,), states[state]
+
+
+def _jobs_unserved(snapshot: Snapshot) -> Iterator[Sample]:
+    unserved = snapshot.status.unserved
+    for reason in get_args(Unserved):
+        yield (reason,), unserved.get(reason, 0)
 
 
 def _jobs_ended(snapshot: Snapshot) -> Iterator[Sample]:
@@ -143,7 +149,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     one(
         "signalbox_network_efficiency_ratio",
-        "1 / level of the worst job; no series while no level is known.",
+        "1 / level of the worst job; 0 while some job is not served, no series while no level is known.",
         lambda s: s.network_efficiency,
     ),
     # switches
@@ -214,11 +220,17 @@ FAMILIES: tuple[Family, ...] = (
     ),
     # jobs
     Family("signalbox_jobs", "Jobs by state.", _jobs, ("state",)),
+    Family("signalbox_jobs_unserved", "Jobs that count 0 in the network's efficiency.", _jobs_unserved, ("reason",)),
     Family("signalbox_jobs_ended_total", "Registrations of jobs that are over.", _jobs_ended, ("reason",)),
     per_job("signalbox_job_flows", "Virtual links of the job.", lambda j: len(j.routes)),
     per_job("signalbox_job_pinned_flows", "Virtual links of the job that are pinned to a path.", lambda j: j.pinned),
     per_job("signalbox_job_subflows", "Subflows of the job's pinned virtual links.", lambda j: j.subflows),
     per_job("signalbox_job_missing_hosts", "Hosts of the job that are not found yet.", lambda j: len(j.missing_hosts)),
+    per_job(
+        "signalbox_job_flows_without_path",
+        "Virtual links between hosts that the fabric does not connect; no series for jobs without any.",
+        lambda j: j.flows_without_path or None,
+    ),
     # Of a job the status gives 0 for what is unknown.
     per_job(
         "signalbox_job_level",
@@ -227,8 +239,8 @@ FAMILIES: tuple[Family, ...] = (
     ),
     per_job(
         "signalbox_job_efficiency_predicted_ratio",
-        "Ideal communication time of the job over the one that its routes allow.",
-        lambda j: j.efficiency_predicted or None,
+        "Ideal communication time of the job over the one that its routes allow; 0 when it is not served.",
+        lambda j: j.efficiency_predicted,
     ),
     per_job(
         "signalbox_job_efficiency_measured_ratio",

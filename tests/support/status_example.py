@@ -70,6 +70,7 @@ def job(job_id: str, *, pinned: bool) -> JobStatus:
         prediction_withheld="",
         routes={FlowId("10.0.1.1", "10.0.2.1"): whole(path), FlowId("10.0.2.1", "10.0.1.1"): None} if pinned else {},
         routes_generation=1,
+        flows_without_path=0 if pinned else 1,
         dividing=Dividing.of(spec),
     )
 

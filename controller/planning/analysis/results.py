@@ -126,7 +126,8 @@ class JobAnalysis:
 
     @property
     def efficiency_predicted(self) -> float:
-        return 1 / self.level
+        """0 while some flow has no path."""
+        return 0.0 if self.flows_without_a_path else 1 / self.level
 
 
 # ---- single failures

@@ -128,10 +128,21 @@ def test_a_prediction_is_withheld_only_where_the_level_is_known() -> None:
 
 
 def test_while_no_level_is_known_there_is_no_efficiency_of_the_network() -> None:
-    jobs = {JobId("a"): job_status(level=0.0)}
+    jobs = {JobId("a"): job_status(level=0.0, state="pinned")}
     assert not convert.status_message(Status(jobs=jobs), 1.0, 1.0, "1").HasField("network_efficiency")
     jobs[JobId("b")] = job_status(level=2.0)
     assert convert.status_message(Status(jobs=jobs), 1.0, 1.0, "1").network_efficiency == 0.5
+
+
+def test_a_job_with_flows_that_have_no_path_is_at_0_whatever_its_level() -> None:
+    cut_off = job_status(flows_without_path=1, prediction_withheld="trees")
+    message = convert.job_message(cut_off, 0.0)
+    assert message.HasField("efficiency_predicted")
+    assert (message.efficiency_predicted, message.flows_without_path, message.prediction_withheld) == (0.0, 1, "")
+    jobs = {JobId("a"): job_status(), JobId("b"): cut_off, JobId("c"): job_status(level=0.0)}
+    status = convert.status_message(Status(jobs=jobs), 1.0, 1.0, "1")
+    assert status.HasField("network_efficiency")
+    assert (status.network_efficiency, status.jobs_without_path, status.jobs_unplanned) == (0.0, 1, 1)
 
 
 def test_a_lease_that_is_absent_is_the_default_and_one_that_is_over_is_zero() -> None:
@@ -213,10 +224,17 @@ def test_every_job_state_has_its_name_on_the_wire(state: JobState) -> None:
 
 
 def test_a_job_is_described_with_what_is_left_of_its_lease_and_its_efficiency() -> None:
-    message = convert.job_message(job_status(missing_hosts=("10.0.2.1",)), now=100.0)
+    message = convert.job_message(job_status(), now=100.0)
     assert message.lease_left.seconds == 60
     assert (message.efficiency_predicted, message.efficiency_measured) == (0.5, 0.25)
-    assert (message.virtual_links, message.pinned, list(message.missing_hosts)) == (1, 0, ["10.0.2.1"])
+    assert (message.virtual_links, message.pinned) == (1, 0)
+
+
+def test_a_job_that_waits_for_hosts_names_them_and_is_at_0() -> None:
+    message = convert.job_message(job_status(missing_hosts=("10.0.2.1",)), now=100.0)
+    assert list(message.missing_hosts) == ["10.0.2.1"]
+    assert message.HasField("efficiency_predicted")
+    assert message.efficiency_predicted == 0
 
 
 def test_routes_name_the_switches_of_pinned_paths_only() -> None:

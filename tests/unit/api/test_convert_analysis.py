@@ -103,6 +103,13 @@ def _is_set(message: pb.ExplainResponse, name: str) -> bool:
     return name in {field.name for field, _ in message.ListFields()}
 
 
+def test_a_job_that_is_cut_off_is_at_0_and_not_compared_with_what_it_measured_before() -> None:
+    cut_off = replace(FINE, verdict=Verdict.CUT_OFF, flows_without_a_path=1, efficiency_measured=0.9)
+    assert explain_message(cut_off).HasField("efficiency_predicted")
+    assert explain_message(cut_off).efficiency_predicted == 0
+    assert "measured" not in said(cut_off)
+
+
 def test_what_there_is_none_of_is_left_out() -> None:
     message = explain_message(FINE)
     assert not any(map(message.HasField, ("efficiency_measured", "cut", "best", "split")))

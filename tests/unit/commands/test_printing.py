@@ -83,6 +83,14 @@ def test_many_alarms_of_a_kind_are_a_line_with_their_number_and_the_first_subjec
     assert "hosts_missing" not in "".join(lines[:-1])
 
 
+def test_an_efficiency_of_0_says_which_jobs_are_not_served_and_an_unknown_one_is_a_dash() -> None:
+    found = fields(pb.GetStatusResponse(network_efficiency=0.0, jobs=5, jobs_pending=1, jobs_without_path=2))
+    assert "network efficiency 0.0%; jobs not served: 1 waiting for hosts, 2 with flows without a path" in text(
+        printing.status(found)
+    )
+    assert "network efficiency -" in text(printing.status(status()))
+
+
 def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
     found = {
         "spec": {"job_id": "ring", "endpoints": []},

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from controller.alarms import AlarmKind
 from controller.config import Strategy
 from controller.fabric.topology import Fabric
+from controller.jobs.spec import JobId
 from controller.observability.families import FAMILIES
 from controller.observability.metrics import StatusCollector
 from controller.status import Status, StatusBoard
@@ -93,9 +94,19 @@ def test_links_are_named_like_the_fabric_names_them_and_measured_in_bytes(scrape
 def test_jobs_show_prediction_beside_measurement(scrape: Scrape) -> None:
     assert scrape.value("signalbox_job_efficiency_predicted_ratio", job_id="llama") == pytest.approx(0.8)
     assert scrape.value("signalbox_job_efficiency_measured_ratio", job_id="llama") == pytest.approx(0.8)
-    assert scrape.value("signalbox_network_efficiency_ratio") == pytest.approx(0.8)
     assert scrape.value("signalbox_job_pinned_flows", job_id="llama") == 1
     assert scrape.value("signalbox_job_flows", job_id="llama") == 2
+
+
+def test_jobs_that_are_not_served_count_0_and_are_counted_by_why(scrape: Scrape) -> None:
+    assert scrape.value("signalbox_job_efficiency_predicted_ratio", job_id="bert") == 0
+    assert scrape.value("signalbox_network_efficiency_ratio") == 0
+    assert scrape.value("signalbox_jobs_unserved", reason="hosts_missing") == 1
+    assert scrape.value("signalbox_jobs_unserved", reason="no_path") == 0, "every reason has a series"
+    assert scrape.series("signalbox_job_flows_without_path") == [{"job_id": "bert"}]
+    of_llama = {JobId("llama"): example.job("llama", pinned=True)}
+    served = Scrape(exposition(replace(example.status(), jobs=of_llama)))
+    assert served.value("signalbox_network_efficiency_ratio") == pytest.approx(0.8)
 
 
 def test_an_unknown_value_has_no_series(scrape: Scrape) -> None:

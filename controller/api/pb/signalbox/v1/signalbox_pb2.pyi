@@ -433,7 +433,7 @@ class PairDemand(_message.Message):
     def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ..., declared_bytes: _Optional[int] = ..., measured_bps: _Optional[float] = ..., measured_bytes: _Optional[float] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("spec", "uid", "tenant", "register_time", "lease_left", "state", "missing_hosts", "virtual_links", "pinned", "subflows", "level", "efficiency_predicted", "prediction_withheld", "efficiency_measured", "ideal_communication", "iterations", "last_iteration_index", "last_communication", "demand")
+    __slots__ = ("spec", "uid", "tenant", "register_time", "lease_left", "state", "missing_hosts", "virtual_links", "pinned", "subflows", "level", "efficiency_predicted", "prediction_withheld", "efficiency_measured", "ideal_communication", "iterations", "last_iteration_index", "last_communication", "demand", "flows_without_path")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -453,6 +453,7 @@ class Job(_message.Message):
     LAST_ITERATION_INDEX_FIELD_NUMBER: _ClassVar[int]
     LAST_COMMUNICATION_FIELD_NUMBER: _ClassVar[int]
     DEMAND_FIELD_NUMBER: _ClassVar[int]
+    FLOWS_WITHOUT_PATH_FIELD_NUMBER: _ClassVar[int]
     spec: JobSpec
     uid: str
     tenant: str
@@ -472,7 +473,8 @@ class Job(_message.Message):
     last_iteration_index: int
     last_communication: _duration_pb2.Duration
     demand: Demand
-    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., register_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., subflows: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., prediction_withheld: _Optional[str] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iterations: _Optional[int] = ..., last_iteration_index: _Optional[int] = ..., last_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ...) -> None: ...
+    flows_without_path: int
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., register_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., subflows: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., prediction_withheld: _Optional[str] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iterations: _Optional[int] = ..., last_iteration_index: _Optional[int] = ..., last_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., flows_without_path: _Optional[int] = ...) -> None: ...
 
 class JobEnd(_message.Message):
     __slots__ = ("job_id", "uid", "tenant", "reason", "end_time")
@@ -937,7 +939,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision", "drains")
+    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision", "drains", "jobs_without_path", "jobs_unplanned")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
@@ -957,6 +959,8 @@ class GetStatusResponse(_message.Message):
     ADOPTING_FIELD_NUMBER: _ClassVar[int]
     STATE_REVISION_FIELD_NUMBER: _ClassVar[int]
     DRAINS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_WITHOUT_PATH_FIELD_NUMBER: _ClassVar[int]
+    JOBS_UNPLANNED_FIELD_NUMBER: _ClassVar[int]
     version: str
     strategy: Strategy
     switches: int
@@ -976,7 +980,9 @@ class GetStatusResponse(_message.Message):
     adopting: bool
     state_revision: int
     drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
-    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ...) -> None: ...
+    jobs_without_path: int
+    jobs_unplanned: int
+    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., jobs_without_path: _Optional[int] = ..., jobs_unplanned: _Optional[int] = ...) -> None: ...
 
 class WatchAlarmsRequest(_message.Message):
     __slots__ = ("resume_token",)

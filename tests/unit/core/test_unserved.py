@@ -1,0 +1,129 @@
+"""Jobs that are not served lower the network's efficiency to 0, and it has no value when there is nothing to know."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from controller.config import PlanningConfig, Strategy
+from controller.fabric.messages import PortChanged
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.messages import DeregisterJob, RegisterJob
+from controller.jobs.spec import JobId
+from controller.planning.messages import SetStrategy
+from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.late_answers import SlowSolver
+from tests.support.three_rings import CONFIG, RINGS, register
+
+JOB0, JOB1 = JobId("job0"), JobId("job1")
+
+
+@pytest.fixture
+def fabric() -> FakeFabric:
+    """Three jobs run, planned."""
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0, 1, 2)
+    fabric.run(3)
+    return fabric
+
+
+def set_host_port(fabric: FakeFabric, at: PortRef, up: bool) -> None:
+    """The cable of a host dies, or lives again."""
+    fabric.switches[at.dpid].set_up(at.port, up)
+    port = next(port for port in fabric.switches[at.dpid].ports() if port.number == at.port)
+    fabric.send(PortChanged(at.dpid, port))
+    fabric.run(3)
+
+
+def cut_off(fabric: FakeFabric, leaf: Dpid) -> None:
+    for port in range(1, 5):
+        fabric.cut(leaf, PortNo(port))
+    fabric.run(3)
+
+
+def test_a_job_whose_host_has_a_dead_cable_counts_nothing_until_it_lives_again(fabric: FakeFabric) -> None:
+    set_host_port(fabric, fabric.hosts[RINGS[0][0]], up=False)
+    status = fabric.status
+    dead, other = status.jobs[JOB0], status.jobs[JOB1]
+    assert (dead.flows_without_path, dead.efficiency_predicted) == (2, 0.0), "from the host and to it"
+    assert other.flows_without_path == 0
+    assert other.efficiency_predicted == pytest.approx(1.0)
+    assert (status.unserved, status.network_efficiency) == ({"no_path": 1}, 0.0)
+    set_host_port(fabric, fabric.hosts[RINGS[0][0]], up=True)
+    assert not fabric.status.unserved
+    assert fabric.status.network_efficiency == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_jobs_of_a_leaf_that_is_cut_off_have_flows_without_a_path(fabric: FakeFabric, strategy: Strategy) -> None:
+    reply: Future[object] = Future()
+    fabric.send(SetStrategy(strategy, reply))
+    fabric.run(3)
+    assert (fabric.status.network_efficiency or 0) > 0.4, "of ECMP it is the mean over hash draws"
+    cut_off(fabric, Dpid(1))
+    status = fabric.status
+    assert {job.flows_without_path for job in status.jobs.values()} == {2}
+    assert (status.unserved, status.network_efficiency) == ({"no_path": 3}, 0.0)
+
+
+def test_a_job_between_hosts_of_one_leaf_is_served_when_its_leaf_is_cut_off(fabric: FakeFabric) -> None:
+    for job_id in list(fabric.status.jobs):
+        fabric.send(DeregisterJob(job_id))
+    fabric.send(RegisterJob(ring_job("inside", ["10.0.1.1", "10.0.1.2"])))
+    cut_off(fabric, Dpid(1))
+    assert fabric.status.network_efficiency == pytest.approx(1.0)
+
+
+def test_a_job_that_waits_for_hosts_counts_nothing(fabric: FakeFabric) -> None:
+    fabric.send(DeregisterJob(JOB0))
+    fabric.run(3)
+    fabric.send(RegisterJob(ring_job("waits", [*RINGS[0][:3], "10.0.4.99"])))
+    fabric.run(3)
+    status = fabric.status
+    assert (status.unserved, status.network_efficiency) == ({"hosts_missing": 1}, 0.0)
+    waiting = status.jobs[JobId("waits")]
+    assert (waiting.efficiency_predicted, waiting.flows_without_path) == (0.0, 0)
+
+
+def test_without_jobs_there_is_no_efficiency(fabric: FakeFabric) -> None:
+    for job_id in list(fabric.status.jobs):
+        fabric.send(DeregisterJob(job_id))
+    assert fabric.status.network_efficiency is None
+
+
+def test_a_job_counts_nothing_until_it_is_planned() -> None:
+    fabric = SlowSolver()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0)
+    fabric.run(1)
+    assert (fabric.status.unserved, fabric.status.network_efficiency) == ({"unplanned": 1}, 0.0)
+    assert fabric.status.jobs[JOB0].efficiency_predicted is None, "it is not known"
+    fabric.solve()
+    assert fabric.status.network_efficiency == pytest.approx(1.0)
+    fabric.send(DeregisterJob(JOB0))
+    register(fabric, 0)
+    assert fabric.status.jobs[JOB0].level == 0.0, "that of an earlier registration says nothing of this one"
+
+
+def test_where_all_is_hashed_no_job_is_unplanned() -> None:
+    fabric = SlowSolver()
+    fabric.start(CONFIG.model_copy(update={"planning": PlanningConfig(strategy=Strategy.SHADOW)}))
+    fabric.run(3)
+    register(fabric, 0)
+    fabric.run(1)
+    assert fabric.solving
+    assert not fabric.status.unserved
+
+
+def test_while_rules_are_adopted_nothing_is_said(fabric: FakeFabric) -> None:
+    fabric.start(CONFIG, late=fabric.switches)
+    assert fabric.status.adopting
+    assert fabric.status.jobs
+    assert fabric.status.network_efficiency is None
+    fabric.connect(*fabric.switches)
+    fabric.run(10)
+    assert fabric.status.network_efficiency == pytest.approx(1.0)
