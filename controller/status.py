@@ -119,12 +119,14 @@ class JobStatus:
 @dataclass(frozen=True, slots=True)
 class SwitchStatus:
     """``foreign_rules``: flows, groups and meters of others. ``healed_rules``: rules of Signalbox that others
-    changed and that were restored, since the start."""
+    changed and that were restored, since the start. ``is_read``: its rules were read since it connected; else there are
+    0 of each kind."""
 
     in_sync: bool
     rules: int
     foreign_rules: int
     healed_rules: int = 0
+    is_read: bool = True
 
 
 DrainState = Literal["moving", "confirming", "measuring", "carrying", "safe"]

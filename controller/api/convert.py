@@ -354,6 +354,6 @@ def _links(status: Status) -> list[pb.Link]:
     ]
 
 
-def rates(figures: LinkStatus | None) -> tuple[float, float] | tuple[None, None]:
+def rates(figures: LinkStatus | None) -> tuple[float | None, float | None]:
     """In bits per second, all and background."""
     return (figures.rate_bps, figures.background_bps) if figures else (None, None)

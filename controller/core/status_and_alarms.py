@@ -94,6 +94,7 @@ def _switches(sync: SwitchSync, fabric: Fabric, late: frozenset[Dpid]) -> dict[D
             rules=len(sync.installed.get(dpid, ())),
             foreign_rules=foreign.get(dpid, 0),
             healed_rules=sync.healed[dpid],
+            is_read=dpid in sync.installed,
         )
         for dpid in fabric.switches
     }

@@ -132,12 +132,12 @@ class Samples(Generic[Key]):
         return 8 * np.diff(totals, axis=1) / np.diff(instants, axis=1)
 
     def recent_bps(self, rows: Rows, window_s: float) -> Floats:
-        """Over the last ``window_s`` of samples, or as much of it as there are; 0 before two samples."""
+        """Over the last ``window_s`` of samples, or as much of it as there are; NaN before two samples."""
         end = self.last_at(rows)
         start = np.maximum(self.first_at(rows), end - window_s)
         enough = start < end
         instants = np.stack([start[enough], end[enough]], axis=1)
-        rates = np.zeros(len(rows))
+        rates = np.full(len(rows), np.nan)
         rates[enough] = self.rates_bps(rows[enough], instants)[:, 0]
         return rates
 
@@ -189,15 +189,18 @@ class Samples(Generic[Key]):
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """``bytes_total``: cumulative port counter. Rates in bit/s over the load window; 0 before two samples."""
+    """Of a link that was counted. ``bytes_total``: what the port of the switch says, since the switch began to count.
+    ``rate_bps``: in bit/s over the load window, None before two samples. ``background_bps``: None until a whole window
+    was measured."""
 
     bytes_total: int
-    rate_bps: float
-    background_bps: float
+    rate_bps: float | None
+    background_bps: float | None
 
 
 class LinkFigures(Mapping[LinkId, LinkStatus]):
-    """``place``: of each link in the arrays, one value per link: cumulative bytes, bit/s, bit/s."""
+    """Of the links that were counted. ``place``: of each of them in the arrays: cumulative bytes, bit/s, bit/s; NaN
+    where a rate is not known."""
 
     __slots__ = ("_background_bps", "_bytes", "_place", "_rate_bps")
 
@@ -215,13 +218,18 @@ class LinkFigures(Mapping[LinkId, LinkStatus]):
 
     def __getitem__(self, link: LinkId) -> LinkStatus:
         at = self._place[link]
-        return LinkStatus(int(self._bytes[at]), float(self._rate_bps[at]), float(self._background_bps[at]))
+        return LinkStatus(int(self._bytes[at]), known(self._rate_bps[at]), known(self._background_bps[at]))
 
     def __iter__(self) -> Iterator[LinkId]:
         return iter(self._place)
 
     def __len__(self) -> int:
         return len(self._place)
+
+
+def known(value: np.float64) -> float | None:
+    """None for NaN."""
+    return None if np.isnan(value) else float(value)
 
 
 class RecentFigures:
@@ -235,6 +243,7 @@ class RecentFigures:
         self._readings = 0
         self._place = Memo(_places)
         self._rows = Memo(lambda place, _numbering: links.rows_of(place))
+        self._counted_places = Memo(_counted_places)
         self._spread = Memo(_spread)
         self._figures = Memo(self._make)
 
@@ -250,9 +259,9 @@ class RecentFigures:
         self._readings += 1
 
     def rates_bps(self) -> Floats:
-        """Of every row of samples, over the window or as much of it as there are samples; 0 before two."""
+        """Of every row of samples, over the window or as much of it as there are samples; NaN before two."""
         new = len(self._links.row_of) - len(self._rates_bps)
-        self._rates_bps = np.append(self._rates_bps, np.zeros(new))
+        self._rates_bps = np.append(self._rates_bps, np.full(new, np.nan))
         if self._counted:
             is_new = np.zeros(len(self._rates_bps), bool)
             is_new[np.concatenate(self._counted)] = True
@@ -260,18 +269,22 @@ class RecentFigures:
             self._rates_bps[counted] = self._links.recent_bps(counted, self._window_s)
         return self._rates_bps
 
-    def of(self, fabric: Fabric, background_bps: Mapping[LinkId, float]) -> LinkFigures:
-        """Of every link of the fabric, host links too. ``background_bps``: where there is any; another object whenever
-        it changes. The same object as before when nothing has changed."""
+    def of(
+        self, fabric: Fabric, background_bps: Mapping[LinkId, float], measured: Mapping[LinkId, bool]
+    ) -> LinkFigures:
+        """Of every link of the fabric that was counted, host links too. ``background_bps``: where there is any;
+        ``measured``: whether a whole window was measured; other objects whenever they change. The same object as before
+        when nothing has changed."""
         place = self._place(fabric.links, fabric.hosts)
         rows = self._rows(place, self._links.numbering)
-        return self._figures(place, rows, self._spread(background_bps, place), self._readings)
+        background = self._spread(background_bps, measured, place)
+        return self._figures(self._counted_places(place, rows), rows, background, self._readings)
 
     def _make(self, place: Mapping[LinkId, int], rows: Rows, background_bps: Floats, _readings: int) -> LinkFigures:
-        known = rows >= 0
-        totals, rates_bps = np.zeros(len(known), np.uint64), np.zeros(len(known))
-        totals[known] = self._links.last(rows[known])
-        rates_bps[known] = self.rates_bps()[rows[known]]
+        read = rows >= 0
+        totals, rates_bps = np.zeros(len(read), np.uint64), np.zeros(len(read))
+        totals[read] = self._links.last(rows[read])
+        rates_bps[read] = self.rates_bps()[rows[read]]
         return LinkFigures(place, totals, rates_bps, background_bps)
 
 
@@ -280,9 +293,15 @@ def _places(links: Mapping[LinkId, Link], hosts: Mapping[str, Host]) -> Mapping[
     return {link: number for number, link in enumerate(dict.fromkeys((*links, *at_hosts)))}
 
 
-def _spread(values: Mapping[LinkId, float], place: Mapping[LinkId, int]) -> Floats:
-    spread = np.zeros(len(place))
+def _counted_places(place: Mapping[LinkId, int], rows: Rows) -> Mapping[LinkId, int]:
+    """Only of links that have samples."""
+    return {link: at for (link, at), row in zip(place.items(), rows.tolist(), strict=True) if row >= 0}
+
+
+def _spread(values: Mapping[LinkId, float], measured: Mapping[LinkId, bool], place: Mapping[LinkId, int]) -> Floats:
+    """NaN where nothing was measured, 0 where there is no value."""
+    spread = np.array([0.0 if measured.get(link) else np.nan for link in place])
     for link, value in values.items():
-        if link in place:
+        if link in place and measured.get(link):
             spread[place[link]] = value
     return spread

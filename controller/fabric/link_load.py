@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.fabric.counter_samples import Floats, LinkFigures, RecentFigures, Rows, Samples
+from controller.fabric.counter_samples import Floats, LinkFigures, RecentFigures, Rows, Samples, known
 from controller.fabric.recent_uses import NO_USES, Counted, Pair, RecentUses, Users, Uses, UsesOf
 from controller.fabric.topology import Fabric, LinkId, PortRef
 from controller.memo import Memo
@@ -38,13 +38,14 @@ class Measured:
     """What ``update`` has found. Arrays hold a value per link, at its ``place``, in bit/s. ``beyond_bps``: what lasts
     beyond the flows that are counted. ``sent_bps``: of the links of hosts the mean beyond these flows, lasting or not;
     infinite where it is not known. ``noise_bps``: less than this is none. ``counted``: flows whose bytes are known for
-    the whole window."""
+    the whole window. ``reached``: of which links the samples reach back a whole window."""
 
     place: Mapping[LinkId, int]
     beyond_bps: Floats
     sent_bps: Floats
     noise_bps: Floats
     counted: frozenset[Pair]
+    reached: NDArray[np.bool_]
 
 
 class _Sized(NamedTuple):
@@ -72,7 +73,8 @@ class LinkLoad:
         self._sized = Memo(_sized)
         self._rows = Memo[Mapping[LinkId, int], int, Rows](lambda links, _numbering: self._links.rows_of(links))
         self._keep_links = Memo(self._keep_links_at)
-        self.measured = Measured({}, np.zeros(0), np.zeros(0), np.zeros(0), frozenset())
+        self._reached = Memo(_reached)
+        self.measured = Measured({}, np.zeros(0), np.zeros(0), np.zeros(0), frozenset(), np.zeros(0, bool))
         self.measured_at = now
 
     @property
@@ -104,7 +106,8 @@ class LinkLoad:
             kept = [link for link in m.place if link.at in ports]
             rows = np.array([m.place[link] for link in kept], np.int64)
             place = {link: number for number, link in enumerate(kept)}
-            self.measured = Measured(place, m.beyond_bps[rows], m.sent_bps[rows], m.noise_bps[rows], m.counted)
+            of_kept = (m.beyond_bps[rows], m.sent_bps[rows], m.noise_bps[rows])
+            self.measured = Measured(place, *of_kept, m.counted, m.reached[rows])
 
     def routes_changed(self, now: float, uses: Callable[[], UsesOf]) -> None:
         """From ``now`` on there is a rule for each of these, whose packets use (at most) these links. What is not among
@@ -127,14 +130,15 @@ class LinkLoad:
             # A flow is split anew: another rule has counted it until then, this one started at nothing.
             self._flows.begin_at_zero(what, first - 2 * self._window_s, first)
 
-    def bytes_total(self, link: LinkId) -> int:
+    def bytes_total(self, link: LinkId) -> int | None:
+        """None before the first sample."""
         row = self._links.row_of.get(link)
-        return 0 if row is None else int(self._links.last(np.array([row]))[0])
+        return None if row is None else int(self._links.last(np.array([row]))[0])
 
-    def rate_bps(self, link: LinkId) -> float:
-        """Over the window, or as much of it as there are samples; 0 before two."""
+    def rate_bps(self, link: LinkId) -> float | None:
+        """Over the window, or as much of it as there are samples; None before two."""
         row = self._links.row_of.get(link)
-        return 0.0 if row is None else float(self._links.recent_bps(np.array([row]), self._window_s)[0])
+        return None if row is None else known(self._links.recent_bps(np.array([row]), self._window_s)[0])
 
     def counted_since(self, links: Collection[LinkId], at: float) -> tuple[float, float] | None:
         """What the busiest of these has carried between its first and last sample after ``at``: seconds, at least of
@@ -143,9 +147,9 @@ class LinkLoad:
         return None if (rows < 0).any() else self._links.since(rows, at)
 
     def figures(self, fabric: Fabric, background_bps: Mapping[LinkId, float]) -> LinkFigures:
-        """Of every link of the fabric, host links too. ``background_bps``: where there is any; another object whenever
-        it changes. The same object while nothing new was counted."""
-        return self._recent.of(fabric, background_bps)
+        """Of every link of the fabric that was counted, host links too. ``background_bps``: where there is any; another
+        object whenever it changes. The same object while nothing new was counted."""
+        return self._recent.of(fabric, background_bps, self._reached(self.measured))
 
     # ---- what is carried beyond counted flows
 
@@ -160,7 +164,7 @@ class LinkLoad:
         self._flows.forget(self._uses.forget(now))
         sized = self._sized(capacity_bps)
         noise_bps = self._noise_fraction * sized.bps
-        lasting, sent, counted = self._excess_bps(now, sized, noise_bps)
+        lasting, sent, counted, reached = self._excess_bps(now, sized, noise_bps)
         anew = np.zeros(len(lasting), bool)
         announced = uncounted() if counted else NO_USES
         for links in {links for what, sets in announced.items() if what[:2] in counted for links in sets}:
@@ -170,7 +174,7 @@ class LinkLoad:
         # What hosts send more is known at once: smoothing must not turn it into background of the links that it takes.
         sent = np.maximum(sent, _mixed(sent, sent_before, anew))
         beyond = np.where(mixed > 0.01 * sized.bps, mixed, 0.0)
-        self.measured = Measured(sized.place, beyond, sent, noise_bps, counted)
+        self.measured = Measured(sized.place, beyond, sent, noise_bps, counted, reached)
 
     def _measured_of(self, place: Mapping[LinkId, int]) -> tuple[Floats, Floats]:
         """Beyond counted flows, and sent by hosts; infinite for links of which nothing is known yet."""
@@ -180,13 +184,16 @@ class LinkLoad:
         rows = np.array([known.place.get(link, -1) for link in place], np.int64)
         return np.append(known.beyond_bps, np.inf)[rows], np.append(known.sent_bps, np.inf)[rows]
 
-    def _excess_bps(self, now: float, sized: _Sized, noise_bps: Floats) -> tuple[Floats, Floats, frozenset[Pair]]:
+    def _excess_bps(
+        self, now: float, sized: _Sized, noise_bps: Floats
+    ) -> tuple[Floats, Floats, frozenset[Pair], NDArray[np.bool_]]:
         """Per link what it carried in every part of the window beyond all of its possible users that are counted; 0
-        when that is not known, and when it is noise. Per link at a host the mean beyond them. And which are counted.
+        when that is not known, and when it is noise. Per link at a host the mean beyond them. Which are counted. And of
+        which links the samples reach back a whole window.
         Only links that carry more than noise are evaluated; of the others, and of
         those that flows use whose rules are gone, all that they carry is taken for sent."""
         rows = self._rows(sized.place, self._links.numbering)
-        lasting, carried = np.zeros(len(rows)), np.append(self._recent.rates_bps(), np.inf)[rows]
+        lasting, carried = np.zeros(len(rows)), np.append(np.nan_to_num(self._recent.rates_bps()), np.inf)[rows]
         sent = carried.copy()
         place = np.full(self._links.rows, -1)
         place[rows[rows >= 0]] = np.flatnonzero(rows >= 0)
@@ -197,6 +204,8 @@ class LinkLoad:
         end = np.full(len(rows), -np.inf)
         end[rows >= 0] = self._links.last_at(rows[rows >= 0])
         np.minimum.at(end, pairs, self._flows.last_at(flows))
+        reached = rows >= 0
+        reached[reached] = self._links.first_at(rows[reached]) <= end[reached] - self._window_s
         known = self._reach_back(pairs, flows, np.where(end > now - self._window_s, end, np.inf))
         counted = self._counted(users, np.append(known, False)[users.rows].tobytes())
 
@@ -222,7 +231,7 @@ class LinkLoad:
         is_gone[users.gone] = True
         of_gone = all_pairs[is_gone[all_flows]]
         sent[of_gone] = carried[of_gone]
-        return lasting, sent, counted
+        return lasting, sent, counted, reached
 
     def _reach_back(self, pairs: Rows, flows: Rows, end: Floats) -> NDArray[np.bool_]:
         """Of every counter of a flow whether it reaches back a whole window on all links that it may have used.
@@ -244,6 +253,10 @@ class LinkLoad:
     def _instants(self, end: Floats) -> Floats:
         """Where the parts of the windows that end there begin and end."""
         return end[:, None] - self._window_s * np.arange(PARTS, -1, -1) / PARTS
+
+
+def _reached(measured: Measured) -> Mapping[LinkId, bool]:
+    return dict(zip(measured.place, measured.reached.tolist(), strict=True))
 
 
 def in_use(measured: Measured, bps: Floats) -> Mapping[LinkId, float]:

@@ -8,7 +8,7 @@ ratios), ``_total`` for counters, names as labels rather than ids.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from typing import get_args
 
@@ -30,7 +30,7 @@ from controller.observability.shapes import (
     per_port,
     per_switch,
 )
-from controller.status import EndReason, JobState, Unserved
+from controller.status import EndReason, JobState, SwitchStatus, Unserved
 
 BITS_PER_BYTE = 8
 VERSION = version("signalbox")
@@ -110,6 +110,10 @@ def _counters_age(snapshot: Snapshot) -> Iterator[Sample]:
         yield (), snapshot.now - snapshot.status.counters_at
 
 
+def _if_read(count: Callable[[SwitchStatus], int]) -> Callable[[SwitchStatus], int | None]:
+    return lambda switch: count(switch) if switch.is_read else None
+
+
 FAMILIES: tuple[Family, ...] = (
     Family("signalbox_build_info", "Always 1; the version is a label.", lambda _: [((VERSION,), 1)], ("version",)),
     Family(
@@ -155,11 +159,13 @@ FAMILIES: tuple[Family, ...] = (
     # switches
     one("signalbox_switches", "Connected switches.", lambda s: len(s.fabric.switches)),
     per_switch("signalbox_switch_in_sync", "1 when the switch holds exactly its rules.", lambda s: s.in_sync),
-    per_switch("signalbox_switch_rules", "Flows, groups and meters of Signalbox on the switch.", lambda s: s.rules),
+    per_switch(
+        "signalbox_switch_rules", "Flows, groups and meters of Signalbox on the switch.", _if_read(lambda s: s.rules)
+    ),
     per_switch(
         "signalbox_switch_foreign_rules",
         "Foreign flows, groups and meters on the switch; Signalbox never changes them.",
-        lambda s: s.foreign_rules,
+        _if_read(lambda s: s.foreign_rules),
     ),
     per_switch(
         "signalbox_healed_rules_total",
@@ -212,11 +218,15 @@ FAMILIES: tuple[Family, ...] = (
     one("signalbox_hosts", "Known hosts.", lambda s: len(s.fabric.hosts)),
     one("signalbox_links", "Directed links between switches in use.", lambda s: len(s.fabric.links)),
     Family("signalbox_link_capacity_bytes_per_second", "Capacity of the link.", _link_capacity, LinkLabels._fields),
-    per_link("signalbox_link_bytes_total", "Bytes sent over the link.", lambda link: link.bytes_total),
+    per_link(
+        "signalbox_link_bytes_total",
+        "Bytes sent over the link, as the port of its switch counts them.",
+        lambda link: link.bytes_total,
+    ),
     per_link(
         "signalbox_link_background_bytes_per_second",
         "Measured traffic on the link that no job announced.",
-        lambda link: link.background_bps / BITS_PER_BYTE,
+        lambda link: None if link.background_bps is None else link.background_bps / BITS_PER_BYTE,
     ),
     # jobs
     Family("signalbox_jobs", "Jobs by state.", _jobs, ("state",)),

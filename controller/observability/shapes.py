@@ -101,10 +101,13 @@ def per_demand(name: str, text: str, value: Callable[[JobDemand], float | None])
     return Family(name, text, samples, ("job_id",))
 
 
-def per_switch(name: str, text: str, value: Callable[[SwitchStatus], float]) -> Family:
+def per_switch(name: str, text: str, value: Callable[[SwitchStatus], float | None]) -> Family:
+    """No series for switches without a value."""
+
     def samples(snapshot: Snapshot) -> Iterator[Sample]:
         for dpid, switch in snapshot.status.switches.items():
-            yield (snapshot.status.fabric.name(dpid),), value(switch)
+            if (known := value(switch)) is not None:
+                yield (snapshot.status.fabric.name(dpid),), known
 
     return Family(name, text, samples, ("switch",))
 
@@ -121,10 +124,12 @@ def per_port(name: str, text: str, counts: Callable[[Status], Mapping[PortRef, i
     return Family(name, text, samples, ("switch", "port"))
 
 
-def per_link(name: str, text: str, value: Callable[[LinkStatus], float]) -> Family:
+def per_link(name: str, text: str, value: Callable[[LinkStatus], float | None]) -> Family:
+    """No series for links without a value."""
+
     def samples(snapshot: Snapshot) -> Iterator[Sample]:
         for link_id, link in snapshot.status.links.items():
-            if link_id in snapshot.links:
-                yield snapshot.links[link_id][0], value(link)
+            if link_id in snapshot.links and (known := value(link)) is not None:
+                yield snapshot.links[link_id][0], known
 
     return Family(name, text, samples, LinkLabels._fields)

@@ -211,7 +211,11 @@ def test_counters_of_a_switch_that_returns_begin_anew() -> None:
     fabric.run(5)
     fabric.connect(UPLINK.dpid)
     fabric.run(5)
-    assert fabric.status.links[LinkId(*UPLINK)].bytes_total == 0
+    assert LinkId(*UPLINK) in fabric.status.fabric.links
+    assert LinkId(*UPLINK) not in fabric.status.links, "it is not counted yet"
+    fabric.count({UPLINK: 300}, {})
+    again = fabric.status.links[LinkId(*UPLINK)]
+    assert (again.bytes_total, again.rate_bps, again.background_bps) == (300, None, None)
 
 
 def pinned(fabric: FakeFabric) -> Iterator[FlowKey]:

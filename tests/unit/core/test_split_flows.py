@@ -302,7 +302,7 @@ def test_the_counters_of_a_split_flow_are_the_sum_of_its_rules_and_none_of_it_is
         fabric.count_rules({at: int(n) for at, n in ports.items()}, {key: int(n) for key, n in rules.items()})
     status = fabric.status
     assert {link: load.background_bps for link, load in status.links.items() if load.background_bps} == {}
-    busiest = max(load.rate_bps for link, load in status.links.items() if link in status.fabric.links)
+    busiest = max(load.rate_bps or 0.0 for link, load in status.links.items() if link in status.fabric.links)
     assert busiest == pytest.approx(FABRIC_BPS, rel=0.02)
     assert routes_of(fabric) == routes
 

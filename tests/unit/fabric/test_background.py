@@ -54,7 +54,7 @@ def left(
         sent[place[HOSTS[ip].uplink]] = bps
     for ip, bps in received_bps.items():
         sent[place[HOSTS[ip].downlink]] = bps
-    measured = Measured(place, beyond, sent, np.full(len(place), NOISE * RATE), frozenset())
+    measured = Measured(place, beyond, sent, np.full(len(place), NOISE * RATE), frozenset(), beyond > 0)
     return dict(background(measured, may_use(*flows), HOSTS))
 
 

@@ -58,7 +58,7 @@ def load() -> LinkLoad:
 
 
 def test_rates_are_bits_per_second_over_the_window(load: LinkLoad) -> None:
-    assert load.rate_bps(LINK) == 0
+    assert load.rate_bps(LINK) is None
     run(load, range(20), 5e5, 0)
     assert load.rate_bps(LINK) == pytest.approx(5e5, rel=1e-3)
 
@@ -160,7 +160,7 @@ def test_background_follows_what_is_measured_by_half_each_time(load: LinkLoad) -
 def test_a_counter_that_was_reset_starts_again(load: LinkLoad) -> None:
     run(load, range(20), 5e5, 5e5)
     load.count_links(20, {LINK: 0})
-    assert load.rate_bps(LINK) == 0
+    assert load.rate_bps(LINK) is None
     load.count_links(22, {LINK: 125_000})
     assert load.rate_bps(LINK) == pytest.approx(5e5)
 
@@ -168,7 +168,7 @@ def test_a_counter_that_was_reset_starts_again(load: LinkLoad) -> None:
 def test_links_that_are_gone_are_forgotten(load: LinkLoad) -> None:
     run(load, range(20), 9e5, 4e5)
     load.forget({PortRef(Dpid(1), PortNo(2))})
-    assert load.bytes_total(LINK) == 0
+    assert load.bytes_total(LINK) is None
     assert load.background.get(LINK, 0) == 0
 
 
@@ -290,10 +290,26 @@ def test_another_fabric_keeps_the_background_of_its_links(load: LinkLoad) -> Non
 FABRIC = leaf_spine(2, 2, 2, 1e6, 1e6)
 
 
+def test_a_background_is_known_when_a_whole_window_was_measured(load: LinkLoad) -> None:
+    fabric = replace(FABRIC, links={LINK: FABRIC.links[LINK], OTHER: FABRIC.links[OTHER]}, hosts={})
+    known = []
+    for now in range(0, 11, 2):
+        load.count_links(now, {LINK: 1000 * now})
+        updated(load, now)
+        figures = load.figures(fabric, load.background)
+        assert figures.keys() == {LINK}, "nothing is known of the other one"
+        known.append((figures[LINK].rate_bps, figures[LINK].background_bps))
+    assert known == [(None, None), (8e3, None), (8e3, None), *[(8e3, 0.0)] * 3]
+
+
 def figures_one_by_one(load: LinkLoad) -> dict[LinkId, LinkStatus]:
+    """Of links that were counted; a background needs a whole window that was measured."""
     links = [*FABRIC.links, *(link for host in FABRIC.hosts.values() for link in (host.uplink, host.downlink))]
+    measured = dict(zip(load.measured.place, load.measured.reached.tolist(), strict=True))
     return {
-        link: LinkStatus(load.bytes_total(link), load.rate_bps(link), load.background.get(link, 0.0)) for link in links
+        link: LinkStatus(total, load.rate_bps(link), load.background.get(link, 0.0) if measured.get(link) else None)
+        for link in links
+        if (total := load.bytes_total(link)) is not None
     }
 
 
@@ -328,8 +344,10 @@ def test_figures_are_those_of_each_link(steps: list[tuple[str, Dpid, int]]) -> N
 
 def test_figures_of_another_fabric_are_of_its_links(load: LinkLoad) -> None:
     run(load, range(20), 9e5, 4e5)
+    at_host = next(iter(FABRIC.hosts.values())).uplink
+    load.count_links(20, {at_host: 100})
     before = load.figures(FABRIC, load.background)
     fewer = replace(FABRIC, hosts={})
-    assert set(load.figures(fewer, load.background)) == set(FABRIC.links)
-    assert set(before) > set(FABRIC.links), "what was published stays as it was"
+    assert load.figures(fewer, load.background).keys() == {LINK}
+    assert before.keys() == {LINK, at_host}, "what was published stays as it was"
     assert load.figures(fewer, load.background)[LINK].bytes_total == int(9e5 / 8 * 18)

@@ -16,7 +16,7 @@ from controller.fabric.topology import Fabric
 from controller.jobs.spec import JobId
 from controller.observability.families import FAMILIES
 from controller.observability.metrics import StatusCollector
-from controller.status import Status, StatusBoard
+from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus
 from tests.support import status_example as example
 
 
@@ -115,6 +115,20 @@ def test_an_unknown_value_has_no_series(scrape: Scrape) -> None:
     fresh = Scrape(exposition(Status()))
     assert not {name for name in fresh.names if name.startswith(("signalbox_plan_level", "signalbox_counters_age"))}
     assert "signalbox_network_efficiency_ratio" not in fresh.names
+
+
+def test_what_was_not_read_or_counted_yet_has_no_series() -> None:
+    unread = replace(
+        example.status(),
+        switches={example.LEAF1: SwitchStatus(in_sync=False, rules=0, foreign_rules=0, is_read=False)},
+        links={example.UP1: LinkStatus(5, None, None)},
+    )
+    scrape = Scrape(exposition(unread))
+    assert scrape.value("signalbox_switch_in_sync", switch="leaf1") == 0
+    assert not scrape.series("signalbox_switch_rules")
+    assert not scrape.series("signalbox_switch_foreign_rules")
+    assert [series["link"] for series in scrape.series("signalbox_link_bytes_total")] == ["leaf1:2>spine1"]
+    assert not scrape.series("signalbox_link_background_bytes_per_second")
 
 
 def test_every_job_state_and_strategy_has_a_series_also_when_empty(scrape: Scrape) -> None:

@@ -1,0 +1,91 @@
+"""What Prometheus' own rate() says of a link's bytes while the controller, or a switch, starts again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.observability.metrics import StatusCollector
+from controller.status import StatusBoard
+from tests.support.fake_fabric import FABRIC_BPS, FakeFabric
+from tests.support.recorded_series import Recorded
+from tests.support.three_rings import CONFIG
+
+UPLINK = PortRef(Dpid(1), PortNo(1))
+SCRAPE_S = 5
+POLL_S = 2
+LINK = 'link="leaf1:1>spine1"'
+CAPACITY = f"signalbox_link_capacity_bytes_per_second{{{LINK}}}"
+MOST = f"max_over_time((rate(signalbox_link_bytes_total{{{LINK}}}[1m]) / on(link) {CAPACITY})[10m:1s])"
+
+
+class Scraped(FakeFabric):
+    """A link that is always full, while time passes. ``zero_at``: when its port began to count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorded = Recorded(SCRAPE_S, "signalbox_link_bytes_total", "signalbox_link_capacity_bytes_per_second")
+        self.zero_at = self.now - 1e6
+        self.is_up = True
+
+    def pass_time(self, seconds: int) -> None:
+        for second in range(1, seconds + 1):
+            self.run(1)
+            if self.is_up and second % POLL_S == 0:
+                self.count({UPLINK: int((self.now - self.zero_at) * FABRIC_BPS / 8)}, {})
+            if second % SCRAPE_S == 0:
+                self.recorded.scrape(self._exposition() if self.is_up else None)
+
+    def _exposition(self) -> str:
+        board, registry = StatusBoard(), CollectorRegistry()
+        board.publish(self.status)
+        registry.register(StatusCollector(board, clock=lambda: self.now))
+        return generate_latest(registry).decode()
+
+
+@pytest.fixture
+def fabric() -> Scraped:
+    """After two minutes."""
+    fabric = Scraped()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.pass_time(120)
+    return fabric
+
+
+@pytest.mark.parametrize("down_s", [0, 5, 120])
+def test_a_restart_of_the_controller_is_neither_a_reset_nor_a_jump(
+    fabric: Scraped, tmp_path: Path, down_s: int
+) -> None:
+    fabric.is_up = False
+    fabric.pass_time(down_s)
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.recorded.scrape(fabric._exposition())
+    fabric.is_up = True
+    fabric.pass_time(120)
+    fabric.recorded.assert_holds(tmp_path, f"{MOST} <= bool 1.1")
+    fabric.recorded.assert_holds(tmp_path, f"{MOST} > bool 0.9")
+    fabric.recorded.assert_holds(tmp_path, f"resets(signalbox_link_bytes_total{{{LINK}}}[10m]) == bool 0")
+
+
+def test_a_switch_that_counts_anew_is_a_reset_and_no_jump(fabric: Scraped, tmp_path: Path) -> None:
+    fabric.lose(UPLINK.dpid)
+    fabric.run(2)
+    fabric.zero_at = fabric.now
+    fabric.connect(UPLINK.dpid)
+    fabric.pass_time(120)
+    fabric.recorded.assert_holds(tmp_path, f"resets(signalbox_link_bytes_total{{{LINK}}}[10m]) == bool 1")
+    fabric.recorded.assert_holds(tmp_path, f"{MOST} <= bool 1.1")
+
+
+def test_the_check_finds_a_zero_before_the_first_sample(fabric: Scraped, tmp_path: Path) -> None:
+    zero = f'signalbox_link_bytes_total{{{LINK},src="leaf1",dst="spine1",kind="fabric"}} 0\n'
+    fabric.recorded.scrape("# TYPE signalbox_link_bytes_total counter\n" + zero)
+    fabric.pass_time(60)
+    with pytest.raises(AssertionError, match="expr"):
+        fabric.recorded.assert_holds(tmp_path, f"{MOST} <= bool 1.1")
