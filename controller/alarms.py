@@ -33,6 +33,7 @@ class AlarmKind(StrEnum):
     HOSTS_MISSING = "hosts_missing"
     DEMAND_DIFFERS = "demand_differs"
     STATE_NOT_SAVED = "state_not_saved"
+    COUNTERS_STALE = "counters_stale"
 
 
 CRITICAL = {
@@ -133,6 +134,7 @@ _TEXTS: Mapping[AlarmKind, str] = {
     AlarmKind.PUNT_LIMIT_EXCEEDED: "{port_kind} {subject} sends more to the controller than its limit: {packets} "
     "packets dropped in the last {seconds:.0f} s",
     AlarmKind.STATE_NOT_SAVED: "changes of jobs cannot be saved and are refused: {why}",
+    AlarmKind.COUNTERS_STALE: "{subject} does not answer requests for counters of {what}; plans rest on old loads",
     AlarmKind.ADDRESSES_CLAIMED: "{subject} claims addresses of hosts at other ports; the claims are refused",
 }
 """Format strings, with the alarm's subject and its facts."""

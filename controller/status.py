@@ -28,6 +28,7 @@ from controller.jobs.subflows import Dividing
 from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import Plan, TargetLeft
 from controller.planning.problem import FlowId, Route
+from controller.tables.counters import CountersRead
 
 JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
 
@@ -163,8 +164,8 @@ class Status:
     ``plan_demand_source``: which bytes of each job it was made for. ``target``: that the plans lead to, None when the
     plan is the best. ``baseline_levels``: of other strategies on the
     plan's problem. ``repair``: the latest. ``repair_s``: from the moment that the controller knew of the loss until the
-    switches had confirmed the repaired routes, None until then. ``counters_at``: monotonic seconds of the oldest
-    switch's latest counters, None before the first. ``refused_connections``: since the start, by reason; a reason
+    switches had confirmed the repaired routes, None until then. ``counters_read``: when the counters
+    of each connected switch were read. ``refused_connections``: since the start, by reason; a reason
     without one is missing. ``refused_packets`` and ``refused_claims`` (of addresses that live at another port): since
     the start, by port. ``punt_drops``: packets that a port wanted to hand to the controller beyond its limit, as its
     switch counts them; ports without are missing. ``links``: their figures are made when they are asked for.
@@ -192,7 +193,7 @@ class Status:
     repair_s: float | None = None
     repairs_total: int = 0
     repaired_flows_total: int = 0
-    counters_at: float | None = None
+    counters_read: Mapping[Dpid, CountersRead] = field(default_factory=dict)
     refused_connections: Mapping[RefusalReason, int] = field(default_factory=dict)
     refused_packets: Mapping[RefusedPacket, int] = field(default_factory=dict)
     refused_claims: Mapping[PortRef, int] = field(default_factory=dict)
@@ -201,6 +202,11 @@ class Status:
     state_failures: int = 0
     alarms: Mapping[AlarmKey, Alarm] = field(default_factory=dict)
     drains: Mapping[str, DrainStatus] = field(default_factory=dict)
+
+    @property
+    def counters_at(self) -> float | None:
+        """Monotonic seconds of what was read longest ago, of any switch and kind; None without switches."""
+        return min(map(min, self.counters_read.values()), default=None)
 
     @property
     def moves_left(self) -> int:

@@ -147,6 +147,7 @@ class Intake:
         s.departures.returned(dpid)
         s.topology.switch_connected(dpid, message.name, message.ports, now)
         s.refusals.switch_connected(dpid)
+        s.counters.switch_connected(dpid, now)
         return self._changed(now) | commands(s.sync.connected(dpid))
 
     def _rules_read(self, message: SwitchRules, now: float) -> Effects:

@@ -72,7 +72,7 @@ def status(
         repair_s=s.losses.repair_s,
         repairs_total=s.cycle.repairs_total,
         repaired_flows_total=s.cycle.repaired_flows_total,
-        counters_at=min(s.counters.at.values(), default=None),
+        counters_read=s.counters.read,
         punt_drops={at: drops.total for at, drops in s.counters.drops.items() if drops.total and _exists(s.fabric, at)},
         refused_connections=dict(s.refusals.connections),
         refused_packets=dict(s.refusals.packets),
@@ -270,6 +270,7 @@ def raised_alarms(s: State, now: float) -> Iterator[Alarm]:
     if trouble := s.commits.trouble(now):
         yield Alarm(AlarmKind.STATE_NOT_SAVED, "state", {"why": trouble})
     yield from _switch_alarms(s, now)
+    yield from _stale_counters(s, now)
     yield from _port_alarms(s, now)
 
 
@@ -287,6 +288,14 @@ def _switch_alarms(s: State, now: float) -> Iterator[Alarm]:
     for dpid, count in s.sync.foreign.items():
         if count:
             yield Alarm(AlarmKind.FOREIGN_RULES, s.fabric.name(dpid), {"rules": count})
+
+
+def _stale_counters(s: State, now: float) -> Iterator[Alarm]:
+    """Of switches that are connected."""
+    oldest = now - s.counters.stale_after_s
+    for dpid, read in s.counters.read.items():
+        if min(read) < oldest and dpid in s.fabric.switches:
+            yield Alarm(AlarmKind.COUNTERS_STALE, s.fabric.name(dpid), {"what": read.oldest})
 
 
 def _port_alarms(s: State, now: float) -> Iterator[Alarm]:

@@ -31,6 +31,7 @@ from controller.observability.shapes import (
     per_switch,
 )
 from controller.status import EndReason, JobState, SwitchStatus, Unserved
+from controller.tables.counters import CountersRead
 
 BITS_PER_BYTE = 8
 VERSION = version("signalbox")
@@ -110,6 +111,15 @@ def _counters_age(snapshot: Snapshot) -> Iterator[Sample]:
         yield (), snapshot.now - snapshot.status.counters_at
 
 
+def _switch_counters_age(snapshot: Snapshot) -> Iterator[Sample]:
+    """Of switches that are connected."""
+    fabric = snapshot.status.fabric
+    for dpid, read in snapshot.status.counters_read.items():
+        if dpid in fabric.switches:
+            for kind, at in zip(CountersRead._fields, read, strict=True):
+                yield (fabric.name(dpid), kind), snapshot.now - at
+
+
 def _if_read(count: Callable[[SwitchStatus], int]) -> Callable[[SwitchStatus], int | None]:
     return lambda switch: count(switch) if switch.is_read else None
 
@@ -159,9 +169,7 @@ FAMILIES: tuple[Family, ...] = (
     # switches
     one("signalbox_switches", "Connected switches.", lambda s: len(s.fabric.switches)),
     per_switch("signalbox_switch_in_sync", "1 when the switch holds exactly its rules.", lambda s: s.in_sync),
-    per_switch(
-        "signalbox_switch_rules", "Flows, groups and meters of Signalbox on the switch.", _if_read(lambda s: s.rules)
-    ),
+    per_switch("signalbox_switch_rules", "Flows, groups and meters of Signalbox there.", _if_read(lambda s: s.rules)),
     per_switch(
         "signalbox_switch_foreign_rules",
         "Foreign flows, groups and meters on the switch; Signalbox never changes them.",
@@ -213,6 +221,12 @@ FAMILIES: tuple[Family, ...] = (
         "1 for how far a part is that is taken out of use; parts in use have no series.",
         lambda snapshot: (((drain.name, drain.state), 1) for drain in snapshot.status.drains.values()),
         ("part", "state"),
+    Family("signalbox_counters_age_seconds", "Age of the counters that were read longest ago.", _counters_age),
+    Family(
+        "signalbox_switch_counters_age_seconds",
+        "Age of the latest port counters and flow counters of the switch.",
+        _switch_counters_age,
+        ("switch", "kind"),
     ),
     # links
     one("signalbox_hosts", "Known hosts.", lambda s: len(s.fabric.hosts)),

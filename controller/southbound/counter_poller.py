@@ -27,12 +27,13 @@ PATIENCE = 3
 
 @dataclass(slots=True)
 class _Polled:
-    """``waited``: intervals that the open poll has taken so far. ``meters``: False once the switch has refused to read
-    them. ``polls``: their number so far."""
+    """``answered_at``: when the last complete reply of the open poll came in, or when it was asked. ``waited``:
+    intervals that it has taken so far. ``meters``: False once the switch has refused to read them. ``polls``: their
+    number so far."""
 
     next_at: float
     asked: Gathered | None = None
-    asked_at: float = 0.0
+    answered_at: float = 0.0
     waited: int = 0
     meters: bool = True
     polls: int = 0
@@ -64,7 +65,7 @@ class CounterPoller:
             polled.next_at += self._interval_s * (1 + (now - polled.next_at) // self._interval_s)
             polled.waited += 1
             if polled.asked is not None and polled.waited >= PATIENCE:
-                self._report(dpid, polled, now)
+                self._report(dpid, polled)
             if polled.asked is None:
                 self._ask(dpid, polled, now)
 
@@ -73,7 +74,7 @@ class CounterPoller:
         kinds = [kind for kind in self._requests if meters or kind != ofp.OFPMP_METER]
         xids = self._send(dpid, *(self._requests[kind] for kind in kinds))
         polled.asked = Gathered(dict(zip(xids, kinds, strict=True)))
-        polled.asked_at, polled.waited = now, 0
+        polled.answered_at, polled.waited = now, 0
         polled.polls += 1
 
     def part(self, dpid: Dpid, reply: Reply, now: float) -> bool:
@@ -81,8 +82,10 @@ class CounterPoller:
         polled = self._switches.get(dpid)
         if polled is None or polled.asked is None or not polled.asked.part(reply):
             return False
+        if not reply.more:
+            polled.answered_at = now
         if polled.asked.complete:
-            self._report(dpid, polled, now)
+            self._report(dpid, polled)
         return True
 
     def error(self, dpid: Dpid, xid: int) -> bool:
@@ -93,10 +96,10 @@ class CounterPoller:
             return False
         polled.meters &= refused != ofp.OFPMP_METER
         if polled.asked.complete:
-            self._report(dpid, polled, polled.asked_at)
+            self._report(dpid, polled)
         return True
 
-    def _report(self, dpid: Dpid, polled: _Polled, now: float) -> None:
+    def _report(self, dpid: Dpid, polled: _Polled) -> None:
         asked, polled.asked = polled.asked, None
         assert asked is not None
         ports: dict[PortNo, PortCount] = {}
@@ -114,5 +117,7 @@ class CounterPoller:
             for meter in part
             if meter.packets is not None
         }
-        if ports or flows or drops:
-            self._put(Counters(dpid, now, ports, flows, drops))
+        ports_read, flows_read = asked.answered(ofp.OFPMP_PORT_STATS), asked.answered(ofp.OFPMP_FLOW)
+        if ports_read or flows_read or drops:
+            known = ports if ports_read else None, flows if flows_read else None
+            self._put(Counters(dpid, polled.answered_at, *known, drops))

@@ -77,14 +77,18 @@ class Gathered:
         request is open."""
         kind = self._waiting.pop(xid, None)
         if kind is not None:
-            self._answers[kind].clear()
+            del self._answers[kind]
         return kind
 
     @property
     def complete(self) -> bool:
         return not self._waiting
 
+    def answered(self, kind: int) -> bool:
+        """Whether the reply is complete and no refusal; it may be empty."""
+        return kind in self._answers and kind not in self._waiting.values()
+
     def of(self, kind: int) -> list[Any]:
         """The content of each part of a reply; empty while parts are missing, or when it was refused or not asked
         for."""
-        return [] if kind in self._waiting.values() else self._answers.get(kind, [])
+        return self._answers[kind] if self.answered(kind) else []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from itertools import compress
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef, Switch, ports_by_switch
 from controller.jobs.pair_counters import PairCounters
 from controller.memo import Memo
-from controller.tables.messages import Counters
+from controller.tables.messages import Counters, PortCount, RuleCount
 from controller.tables.pinned_table import counted
 from controller.tables.rules import FlowKey
 
@@ -47,12 +47,31 @@ class PuntDrops(NamedTuple):
     seconds: float
 
 
-class CounterIntake:
-    """``at``: monotonic seconds of each connected switch's latest counters. ``drops``: of ports of connected switches
-    that have dropped any."""
+STALE_INTERVALS = 10
+"""After which counters are old: a poll that is not answered takes three (``southbound.counter_poller``)."""
 
-    def __init__(self, load: LinkLoad, pairs: PairCounters) -> None:
-        self.at: dict[Dpid, float] = {}
+CountersKind = Literal["ports", "flows"]
+
+
+class CountersRead(NamedTuple):
+    """Monotonic seconds when each kind of counters of a switch was read last; when it connected, until then."""
+
+    ports: float
+    flows: float
+
+    @property
+    def oldest(self) -> CountersKind:
+        return "flows" if self.flows < self.ports else "ports"
+
+
+class CounterIntake:
+    """``read``: of each connected switch, when its counters were read; another mapping when that changes.
+    ``stale_after_s``: an age that says that a switch does not answer. ``drops``: of ports of connected switches that
+    have dropped any."""
+
+    def __init__(self, load: LinkLoad, pairs: PairCounters, interval_s: float) -> None:
+        self.stale_after_s = STALE_INTERVALS * interval_s
+        self.read: Mapping[Dpid, CountersRead] = {}
         self.drops: dict[PortRef, PuntDrops] = {}
         self._drops_at: dict[Dpid, float] = {}
         self._load = load
@@ -63,44 +82,52 @@ class CounterIntake:
             lambda: Memo(_counted_here)
         )
 
+    def switch_connected(self, dpid: Dpid, now: float) -> None:
+        """From now on its counters are expected."""
+        self.read = {**self.read, dpid: CountersRead(now, now)}
+
     def take(self, fabric: Fabric, message: Counters) -> None:
         """Counters of a switch, or a port, that the fabric does not have count nothing."""
         switch = fabric.switches.get(message.dpid)
         if switch is None:
             return
-        self.at[message.dpid] = message.at
-        self._load.count_links(message.at, self._link_bytes(fabric, switch, message))
-        self._count_flows(fabric, message)
+        ports_at, flows_at = self.read.get(message.dpid, CountersRead(message.at, message.at))
+        if message.ports is not None:
+            ports_at = message.at
+            self._load.count_links(message.at, self._link_bytes(fabric, switch, message.ports))
+        if message.flows is not None:
+            flows_at = message.at
+            self._count_flows(fabric, message.dpid, message.at, message.flows)
+        self.read = {**self.read, message.dpid: CountersRead(ports_at, flows_at)}
         if message.punt_drops:
             self._count_drops(message.dpid, message.at, message.punt_drops)
 
     def switch_left(self, dpid: Dpid) -> None:
-        self.at.pop(dpid, None)
+        self.read = {known: read for known, read in self.read.items() if known != dpid}
         self._drops_at.pop(dpid, None)
         self._links.pop(dpid, None)
         self._flows.pop(dpid, None)
         self._pairs.switch_left(dpid)
         self.drops = {at: drops for at, drops in self.drops.items() if at.dpid != dpid}
 
-    def _link_bytes(self, fabric: Fabric, switch: Switch, message: Counters) -> dict[LinkId, int]:
+    def _link_bytes(self, fabric: Fabric, switch: Switch, ports: Mapping[PortNo, PortCount]) -> dict[LinkId, int]:
         """Of every link out of the switch, and of those into it that hosts send on."""
         out, into = self._links[switch.dpid](switch, self._edges(fabric.hosts))
         totals = {}
-        for port, count in message.ports.items():
+        for port, count in ports.items():
             if count.tx_bytes is not None and port in out:
                 totals[out[port]] = count.tx_bytes
             if count.rx_bytes is not None and port in into:
                 totals[into[port]] = count.rx_bytes
         return totals
 
-    def _count_flows(self, fabric: Fabric, message: Counters) -> None:
+    def _count_flows(self, fabric: Fabric, dpid: Dpid, at: float, counts: Mapping[FlowKey, RuleCount]) -> None:
         """By the rules at the source's switch: the others on a path count the same bytes again."""
-        flows = self._flows[message.dpid](message.dpid, fabric.hosts, tuple(message.flows))
-        here = list(compress(message.flows.values(), flows.here))
-        self._load.count_flows(message.at, {flow: total for flow, (total, _) in zip(flows.what, here, strict=True)})
+        flows = self._flows[dpid](dpid, fabric.hosts, tuple(counts))
+        here = list(compress(counts.values(), flows.here))
+        self._load.count_flows(at, {flow: total for flow, (total, _) in zip(flows.what, here, strict=True)})
         if all(packets is not None for _, packets in here):
-            counts = np.array(here, np.float64).reshape(-1, 2)
-            self._pairs.count(message.dpid, message.at, flows.what, counts)
+            self._pairs.count(dpid, at, flows.what, np.array(here, np.float64).reshape(-1, 2))
 
     def _count_drops(self, dpid: Dpid, read_at: float, totals: Mapping[PortNo, int]) -> None:
         last_at = self._drops_at.get(dpid)

@@ -69,14 +69,14 @@ class RuleCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """One poll of one switch: port counters, and counters of the pinned table's rules of ours, read together; empty
-    where the switch refused or did not answer. ``at``: monotonic seconds when the reply came in. ``punt_drops``:
+    """One poll of one switch: port counters, and counters of the pinned table's rules of ours, read together; None
+    where the switch refused or did not answer. ``at``: monotonic seconds when the last reply came in. ``punt_drops``:
     packets that were over a port's limit of what it may hand to the controller, so far; not asked for every time."""
 
     dpid: Dpid
     at: float
-    ports: Mapping[PortNo, PortCount]
-    flows: Mapping[FlowKey, RuleCount]
+    ports: Mapping[PortNo, PortCount] | None
+    flows: Mapping[FlowKey, RuleCount] | None
     punt_drops: Mapping[PortNo, int] = field(default_factory=dict)
 
 

@@ -272,9 +272,11 @@ def test_counters_of_ports_and_of_pinned_rules_come_together(lab: Lab) -> None:
     install(lab, dpid, RuleMod("add", pin))
     since = len(lab.controller.received)
     counters = lab.controller.wait_for(
-        lambda messages: next((m for m in messages if isinstance(m, Counters) and pin.key in m.flows), None), since
+        lambda messages: next((m for m in messages if isinstance(m, Counters) and pin.key in (m.flows or {})), None),
+        since,
     )
     assert counters.flows == {pin.key: RuleCount(0, 0)}
+    assert counters.ports is not None
     assert set(counters.ports) == {PATCH, PLAIN}
     assert (counters.ports[PATCH].tx_bytes or 0) > 0
     install(lab, dpid, RuleMod("delete", pin))

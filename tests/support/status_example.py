@@ -17,6 +17,8 @@ from controller.jobs.subflows import Dividing
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, whole
 from controller.status import DrainStatus, EndReason, JobEnd, JobStatus, LinkStatus, Repair, Status, SwitchStatus
+from controller.status import EndReason, JobEnd, JobStatus, LinkStatus, Repair, Status, SwitchStatus
+from controller.tables.counters import CountersRead
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(101)
 UP1 = LinkId(LEAF1, PortNo(2))
@@ -133,7 +135,7 @@ def status(of: Fabric | None = None) -> Status:
         repair_s=0.05,
         repairs_total=1,
         repaired_flows_total=2,
-        counters_at=100.0,
+        counters_read={LEAF1: CountersRead(103.0, 103.5), LEAF2: CountersRead(100.0, 103.0)},
         refused_connections={"malformed": 3},
         refused_packets={
             RefusedPacket(PortRef(LEAF1, PortNo(1)), "forged"): 4,

@@ -35,6 +35,8 @@ from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, Str
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, Route, whole
 from controller.status import DrainStatus, JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
+from controller.status import JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
+from controller.tables.counters import CountersRead
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(11)
 H1, H2 = "10.0.1.1", "10.0.2.1"
@@ -93,7 +95,7 @@ class ControlStandIn:
             fabric=two_leaves_and_a_spine(),
             switches={LEAF1: SwitchStatus(True, 12, 1)},
             links={VIA_SPINE[0]: LinkStatus(1000, 4e6, 1e6)},
-            counters_at=time.monotonic(),
+            counters_read={LEAF1: CountersRead(time.monotonic(), time.monotonic())},
             alarms={alarm.key: alarm for alarm in [Alarm(AlarmKind.FOREIGN_RULES, "spine1", {"rules": 2})]},
         )
     )

@@ -316,6 +316,7 @@ def test_ends_updates_and_take_overs_that_are_taken_back_are_never_told(publishe
         published.run(0.5)
         told = published.status.jobs[JobId("held")]
         assert (told.uid, told.spec) == (held.uid, held.spec)
+        published.count({}, {})
         assert {what for what, _ in published.logged()} <= {"job"}, "what becomes of its routes"
         published.fail()
         told = published.status.jobs[JobId("held")]

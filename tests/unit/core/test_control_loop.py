@@ -433,7 +433,7 @@ def test_a_refused_pin_leaves_its_flow_on_ecmp_and_the_rest_pinned() -> None:
     fabric.run(61, step=1)
     status = fabric.status
     assert status.jobs[JobId("job0")].pinned == 4
-    assert not status.alarms.values()
+    assert {alarm.kind for alarm in status.alarms.values()} == {AlarmKind.COUNTERS_STALE}, "these switches do not count"
 
 
 def test_baselines_stand_beside_the_plan_that_they_were_computed_for(fabric: FakeFabric) -> None:

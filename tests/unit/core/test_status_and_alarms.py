@@ -81,22 +81,41 @@ def count(fabric: FakeFabric, dpid: Dpid, at: float, drops: dict[PortNo, int]) -
 
 
 def test_counters_are_as_old_as_those_of_the_switch_that_was_read_first() -> None:
-    fabric = started(FakeFabric())
-    assert fabric.status.counters_at is None
-    for dpid, at in ((LEAF, 7.0), (Dpid(2), 5.0), (LEAF, 9.0)):
+    fabric = FakeFabric(2, 1, 1)
+    started(fabric)
+    assert fabric.status.counters_at == 1000.0, "when the switches connected"
+    for dpid, at in ((LEAF, 1007.0), (Dpid(2), 1005.0), (max(fabric.switches), 1006.0), (LEAF, 1009.0)):
         count(fabric, dpid, at, {})
-    assert fabric.status.counters_at == 5.0
+    assert fabric.status.counters_at == 1005.0
     fabric.lose(Dpid(2))
-    assert fabric.status.counters_at == 9.0
+    assert fabric.status.counters_at == 1006.0
+
+
+def test_counters_of_which_a_part_is_missing_are_as_old_as_that_part() -> None:
+    fabric = started(FakeFabric(2, 1, 1))
+    for now in range(1002, 1052, 2):
+        for dpid in fabric.switches:
+            ports: dict[PortNo, PortCount] | None = {} if dpid != LEAF or now == 1002 else None
+            fabric.send(Counters(dpid, now, ports, {}))
+    assert fabric.status.counters_read[LEAF] == (1002, 1050)
+    assert fabric.status.counters_read[LEAF].oldest == "ports"
+    assert fabric.status.counters_at == 1002
+    fabric.run(1021.9 - fabric.now)
+    assert AlarmKind.COUNTERS_STALE not in alarms(fabric)
+    fabric.run(0.3)
+    (alarm,) = fabric.status.alarms.values()
+    assert (alarm.kind, alarm.subject, alarm.facts) == (AlarmKind.COUNTERS_STALE, "leaf1", {"what": "ports"})
+    fabric.send(Counters(LEAF, fabric.now, {}, {}))
+    assert not fabric.status.alarms
 
 
 def test_drops_at_a_port_are_told_while_the_port_is_there_and_raise_an_alarm_while_they_go_on() -> None:
     fabric = started(FakeFabric())
-    for at, total in ((2.0, 10), (4.0, 30)):
+    for at, total in ((1002.0, 10), (1004.0, 30)):
         count(fabric, LEAF, at, {HOST_PORT: total, PortNo(99): total, PortNo(6): 0})
     assert fabric.status.punt_drops == {PortRef(LEAF, HOST_PORT): 30}
     assert alarms(fabric) == {AlarmKind.PUNT_LIMIT_EXCEEDED: "leaf1:5"}
-    count(fabric, LEAF, 6.0, {HOST_PORT: 30})
+    count(fabric, LEAF, 1006.0, {HOST_PORT: 30})
     assert fabric.status.punt_drops == {PortRef(LEAF, HOST_PORT): 30}
     assert alarms(fabric) == {}
 

@@ -159,6 +159,13 @@ def test_counter_age_grows_with_the_clock_between_polls() -> None:
     assert Scrape(exposition(example.status(), now=130.0)).value("signalbox_counters_age_seconds") == 30.0
 
 
+def test_the_age_of_counters_is_told_by_switch_and_kind(scrape: Scrape) -> None:
+    age = "signalbox_switch_counters_age_seconds"
+    assert scrape.value(age, switch="leaf1", kind="ports") == 1.0
+    assert scrape.value(age, switch="leaf2", kind="ports") == 4.0
+    assert scrape.value(age, switch="leaf2", kind="flows") == 1.0
+
+
 def test_refused_connections_are_counted_by_reason_from_zero_on(scrape: Scrape) -> None:
     assert scrape.value("signalbox_refused_connections_total", reason="malformed") == 3
     assert scrape.value("signalbox_refused_connections_total", reason="duplicate_dpid") == 0

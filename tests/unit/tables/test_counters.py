@@ -29,7 +29,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.load = LinkLoad(6, 0.1)
-        self.intake = CounterIntake(self.load, PairCounters())
+        self.intake = CounterIntake(self.load, PairCounters(), 2.0)
         self.now = 0.0
 
     def take(
@@ -73,7 +73,7 @@ def test_ports_and_switches_that_the_fabric_does_not_have_count_nothing(counts: 
     counts.take({UPLINK: BOTH}, dpid=Dpid(77))
     assert counts.load.bytes_total(LinkId(LEAF, PortNo(99))) is None
     assert counts.load.bytes_total(LinkId(Dpid(77), UPLINK)) is None
-    assert list(counts.intake.at) == [LEAF]
+    assert list(counts.intake.read) == [LEAF]
 
 
 def test_a_port_that_vanishes_and_a_host_that_moves_are_followed(counts: Counts) -> None:
@@ -161,7 +161,7 @@ def test_a_meter_that_is_made_anew_counts_from_nothing(counts: Counts) -> None:
 def test_counters_of_a_switch_that_left_are_forgotten(counts: Counts) -> None:
     counts.take({UPLINK: BOTH}, drops={HOST_PORT: 1})
     counts.intake.switch_left(LEAF)
-    assert (counts.intake.at, counts.intake.drops) == ({}, {})
+    assert (counts.intake.read, counts.intake.drops) == ({}, {})
 
 
 def test_drops_that_are_read_first_after_a_switch_has_returned_may_be_from_long_ago(counts: Counts) -> None:

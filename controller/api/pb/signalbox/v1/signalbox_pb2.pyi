@@ -136,6 +136,7 @@ class AlarmKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ALARM_KIND_HOSTS_MISSING: _ClassVar[AlarmKind]
     ALARM_KIND_DEMAND_DIFFERS: _ClassVar[AlarmKind]
     ALARM_KIND_STATE_NOT_SAVED: _ClassVar[AlarmKind]
+    ALARM_KIND_COUNTERS_STALE: _ClassVar[AlarmKind]
 
 class Severity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -290,6 +291,7 @@ ALARM_KIND_ADDRESSES_CLAIMED: AlarmKind
 ALARM_KIND_HOSTS_MISSING: AlarmKind
 ALARM_KIND_DEMAND_DIFFERS: AlarmKind
 ALARM_KIND_STATE_NOT_SAVED: AlarmKind
+ALARM_KIND_COUNTERS_STALE: AlarmKind
 SEVERITY_UNSPECIFIED: Severity
 SEVERITY_WARNING: Severity
 SEVERITY_CRITICAL: Severity
