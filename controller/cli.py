@@ -1,7 +1,7 @@
 """The ``signalbox`` command, and ``signalbox serve``. The other commands are in ``commands``.
 
 In: arguments. Out: tables for people or, with ``--json``, the API's messages as JSON (field names as in the proto file,
-defaults included); errors as one line each on stderr with exit status 1, wrong usage with 2.
+defaults included); errors as one line each on stderr, with an exit status that says what kind of error it is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import typer
 
 from controller import config
 from controller.commands import analysis, events, jobs, maintenance, network, offline, state, token, watch
+from controller.commands import analysis, describe, get, jobs, network, offline, state, token, watch
+from controller.commands.exit_status import ExitStatus, exit_status
 from controller.errors import InvalidInput, SignalboxError
 from controller.serving import exposure, preflight
 
@@ -31,6 +33,8 @@ app.add_typer(network.commands)
 app.add_typer(maintenance.commands)
 app.add_typer(events.commands)
 app.add_typer(watch.commands, name="watch")
+app.add_typer(get.commands, name="get")
+app.add_typer(describe.commands, name="describe")
 app.add_typer(offline.commands)
 app.add_typer(analysis.commands)
 app.add_typer(token.commands)
@@ -44,7 +48,7 @@ def main() -> None:
     except InvalidInput as error:
         _fail(*map(str, error.problems))
     except SignalboxError as error:
-        _fail(str(error))
+        _fail(str(error), status=exit_status(error))
     except UnicodeEncodeError as error:  # an argument that is no text
         _fail(f"{error.object[error.start : error.end]!r} cannot be written as {error.encoding}")
     except OSError as error:
@@ -52,11 +56,11 @@ def main() -> None:
         _fail(f"{error.filename}: {what}" if error.filename else what)
 
 
-def _fail(*problems: str) -> None:
+def _fail(*problems: str, status: ExitStatus = ExitStatus.ERROR) -> None:
     more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
     for problem in (*problems[:MAX_PROBLEMS], *more):
         typer.echo(f"error: {problem}", err=True)
-    sys.exit(1)
+    sys.exit(status)
 
 
 # ---- the controller

@@ -51,6 +51,7 @@ RULES: Mapping[str, Rule] = {
     "/signalbox.v1.JobService/ReportConnections": Rule(_JOB_CHANGES, of_job=True),
     "/signalbox.v1.JobService/WatchRoutes": Rule(_ALL, of_job=True),
     "/signalbox.v1.JobService/WatchJobs": Rule(_ALL),
+    "/signalbox.v1.JobService/ListRoutes": Rule(_ALL),
     "/signalbox.v1.ControllerService/GetFabric": Rule(_READS),
     "/signalbox.v1.ControllerService/GetPlan": Rule(_READS),
     "/signalbox.v1.ControllerService/GetStatus": Rule(_ALL),

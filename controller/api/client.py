@@ -174,6 +174,18 @@ class Client:
                 return tuple(found)
             request.page_token = response.next_page_token
 
+    def list_routes(self, job_ids: Iterable[str] = (), planned_otherwise: bool = False) -> tuple[pb.ListedRoute, ...]:
+        """Of these jobs, of all when empty, ordered by job, source and destination. ``planned_otherwise``: only those
+        that the newest plan has otherwise. Raises ``NotFound`` when there is no such job."""
+        found: list[pb.ListedRoute] = []
+        request = pb.ListRoutesRequest(job_ids=job_ids, planned_otherwise=planned_otherwise)
+        while True:
+            response: pb.ListRoutesResponse = self._call(self._jobs.ListRoutes, request)
+            found += response.routes
+            if not response.next_page_token:
+                return tuple(found)
+            request.page_token = response.next_page_token
+
     def update_job(self, spec: JobSpec, fields: Iterable[str] = (), lease_token: str | None = None) -> pb.Job:
         """Change the spec of a registered job. ``fields``: of ``spec``, which to change; all when empty. Raises
         ``NotFound``, ``WrongLeaseToken``, ``Conflict`` as ``register_job``, and ``ConcurrentUpdate`` when the job was

@@ -7,7 +7,7 @@ the proto's field names. Out to the wire: the status and its parts become respon
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from operator import attrgetter
 
@@ -24,7 +24,7 @@ from controller.api.mapping import (
     timestamp,
     word_of,
 )
-from controller.api.pages import MAX_PAGE_BYTES, page_token
+from controller.api.pages import filled
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import MAX_PORT, Strategy
 from controller.errors import FieldProblem, InvalidInput, cut
@@ -33,7 +33,7 @@ from controller.jobs.collectives import check
 from controller.jobs.demand import JobDemand
 from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.reported_connections import MAX_CONNECTIONS
-from controller.jobs.spec import JobId, JobSpec, oversized
+from controller.jobs.spec import JobSpec, oversized
 from controller.planning.messages import StrategySet
 from controller.status import DrainStatus, JobStatus, LinkStatus, Status, SwitchStatus
 
@@ -211,19 +211,15 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
     )
 
 
-def jobs_bytes(jobs: Sequence[tuple[JobStatus, JobDemand | None]], now: float, more: bool) -> bytes:
-    """A ``ListJobsResponse`` with as many of these as fit into a page, at least one, serialized one job at a time as
-    ``convert_plan.plan_bytes`` does it. ``more``: there are others after them."""
-    parts: list[bytes] = []
-    size = 0
-    for job, demand in jobs:
-        part = pb.ListJobsResponse(jobs=[job_message(job, now, demand)]).SerializeToString()
-        size += len(part)
-        if parts and size > MAX_PAGE_BYTES:
-            break
-        parts.append(part)
-    more = more or len(parts) < len(jobs)
-    token = page_token(JobId(jobs[len(parts) - 1][0].spec.job_id)) if more else ""
+def jobs_bytes(jobs: Iterable[tuple[JobStatus, JobDemand | None]], now: float, size: int) -> bytes:
+    """A ``ListJobsResponse`` with as many of these as fit into a page of ``size``."""
+    parts, token = filled(
+        (
+            (job.spec.job_id, pb.ListJobsResponse(jobs=[job_message(job, now, demand)]).SerializeToString())
+            for job, demand in jobs
+        ),
+        size,
+    )
     return b"".join((*parts, pb.ListJobsResponse(next_page_token=token).SerializeToString()))
 
 

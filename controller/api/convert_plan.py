@@ -6,7 +6,7 @@ in the number of routes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from controller.api.mapping import duration, message_of, number_of
+from controller.api.pages import filled
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.fabric.topology import Fabric, Path
 from controller.jobs.demand import DemandSource
@@ -21,7 +22,7 @@ from controller.jobs.spec import MAX_SUBFLOWS, JobId
 from controller.jobs.subflows import Dividing, PortClass, Ports
 from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import Plan
-from controller.planning.problem import FlowId, Route, Subflow, route_of
+from controller.planning.problem import FlowId, Route, Subflow, route_of, whole
 from controller.status import JobStatus, Status
 
 ROUTES_TOGETHER = 256
@@ -141,6 +142,63 @@ def _fill_subflow(message: pb.Subflow, flow: FlowId, piece: Subflow, bundle: Seq
             message.connections.add(
                 src=flow.src_ip, src_port=ports.src.value, dst=flow.dst_ip, dst_port=ports.dst.value
             )
+
+
+# ---- link by link
+
+
+def listed_routes_bytes(jobs: Iterable[JobStatus], status: Status, after: str, size: int, only_other: bool) -> bytes:
+    """A ``ListRoutesResponse``: of these jobs, those that come after the key ``after``, as many as fit into a page of
+    ``size``. ``only_other``: that the newest plan has otherwise."""
+    listed = _listed_routes(jobs, status, tuple(after.split()), only_other)
+    serialized = (
+        (f"{one.job_id} {one.src} {one.dst}", pb.ListRoutesResponse(routes=[one]).SerializeToString()) for one in listed
+    )
+    parts, token = filled(serialized, size)
+    generation = status.plan.generation if status.plan else 0
+    rest = pb.ListRoutesResponse(next_page_token=token, plan_generation=generation)
+    return b"".join((*parts, rest.SerializeToString()))
+
+
+def _listed_routes(
+    jobs: Iterable[JobStatus], status: Status, after: tuple[str, ...], only_other: bool
+) -> Iterator[pb.ListedRoute]:
+    planned_routes = status.plan.routes if status.plan else {}
+    for job in sorted(jobs, key=lambda job: job.spec.job_id):
+        job_id = job.spec.job_id
+        if (job_id,) < after[:1]:
+            continue
+        for flow, held in sorted(job.routes.items(), key=itemgetter(0)):
+            if (job_id, *flow.pair) <= after:
+                continue
+            planned = route_of(job.dividing, flow.pair, planned_routes)
+            other = planned is not None and any(path for path, _ in planned) and planned != held
+            if held is None and _inside_a_switch(flow, status.fabric):
+                held = whole(())
+            if other or not only_other:
+                yield pb.ListedRoute(
+                    job_id=job_id,
+                    src=flow.src_ip,
+                    dst=flow.dst_ip,
+                    held=_route_paths(flow, held or (), status.fabric),
+                    planned=_route_paths(flow, (planned if other else None) or (), status.fabric),
+                )
+
+
+def _inside_a_switch(flow: FlowId, fabric: Fabric) -> bool:
+    src, dst = fabric.hosts.get(flow.src_ip), fabric.hosts.get(flow.dst_ip)
+    return src is not None and dst is not None and src.at.dpid == dst.at.dpid
+
+
+def _route_paths(flow: FlowId, route: Route, fabric: Fabric) -> list[pb.RoutePath]:
+    return [
+        pb.RoutePath(
+            share=piece.share,
+            switches=_path_names(flow, piece.path, fabric),
+            links=[pb.PortRef(dpid=link.dpid, port=link.port) for link in piece.path],
+        )
+        for piece in route
+    ]
 
 
 def _path_names(flow: FlowId, path: Path, fabric: Fabric) -> Sequence[str]:

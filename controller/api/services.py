@@ -258,8 +258,16 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         ids = sorted(
             key for key, job in status.jobs.items() if key > after and may_see(caller, job.registration.tenant)
         )
-        jobs = [(status.jobs[one], status.demands.get(one)) for one in ids[:size]]
-        return await self._long_work.run(lambda: convert.jobs_bytes(jobs, time.monotonic(), more=len(ids) > size))
+        jobs = ((status.jobs[one], status.demands.get(one)) for one in ids)
+        return await self._long_work.run(lambda: convert.jobs_bytes(jobs, time.monotonic(), size))
+
+    async def ListRoutes(self, request: pb.ListRoutesRequest, _: Context) -> bytes:  # noqa: N802
+        size, after = page(request)
+        status, caller = self._status, CALLER.get()
+        named = [self._job(one) for one in dict.fromkeys(request.job_ids)]
+        jobs = named or [job for job in status.jobs.values() if may_see(caller, job.registration.tenant)]
+        only = request.planned_otherwise
+        return await self._long_work.run(lambda: convert_plan.listed_routes_bytes(jobs, status, after, size, only))
 
     async def UpdateJob(self, request: pb.UpdateJobRequest, _: Context) -> pb.UpdateJobResponse:  # noqa: N802
         job_id = request.spec.job_id

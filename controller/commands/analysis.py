@@ -20,8 +20,10 @@ from rich.table import Table
 
 from controller.api.client import DEFAULT_ADDRESS
 from controller.commands.connecting import ControllerCommand, connect
+from controller.commands.exit_status import ExitStatus
+from controller.commands.naming import completed, job_names
 from controller.commands.output import Address, AsJson, escape, fields, show, waiting
-from controller.commands.scenario import PARTLY_ROUTED, OptionalFabricCommand, scheme_named
+from controller.commands.scenario import OptionalFabricCommand, scheme_named
 from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, FailureKind, Network
 from controller.scenarios.fabric_options import FabricOptions
@@ -98,13 +100,20 @@ def what_if(
             found = fields(what_if_message(analyse_failures(request, progress)))
     show(found, lambda: _failures(found), as_json)
     if found["now"]["unrouted"]:
-        raise typer.Exit(PARTLY_ROUTED)
+        raise typer.Exit(ExitStatus.PARTLY)
 
 
 @commands.command("explain", cls=_AskOrPlan)
 def explain(
     ctx: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id; offline its file's name without .txt.")],
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB",
+            help="The job's id; offline its file's name without .txt.",
+            autocompletion=completed(job_names),
+        ),
+    ],
     strategy: Annotated[
         str | None, typer.Option(metavar="NAME", help="Whose routes to explain.", show_default="planned")
     ] = None,
@@ -127,7 +136,7 @@ def explain(
             found = fields(explain_message(analyse_job(AnalyseJob(network, JobId(job), efficiency_measured=None))))
     show(found, lambda: _job(found), as_json)
     if found["flows_without_a_path"]:
-        raise typer.Exit(PARTLY_ROUTED)
+        raise typer.Exit(ExitStatus.PARTLY)
 
 
 def _only_offline(**given: object) -> None:

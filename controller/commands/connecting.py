@@ -1,11 +1,12 @@
 """Commands that talk to a controller take the options that say who they are, and whom they trust.
 
-A command of class ``ControllerCommand`` has them after its own; ``connect`` uses them.
+A command of class ``ControllerCommand`` has them after its own; ``connect`` uses them. One that has ``--json`` also has
+``-o``, of which ``--json`` is the short form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from typer.core import TyperCommand
 
 from controller.api.certificates import NO_CREDENTIALS, Credentials
 from controller.api.client import Client
+from controller.commands.output import FORM, Form
 
 _GIVEN: ContextVar[Credentials] = ContextVar("credentials", default=NO_CREDENTIALS)
 
@@ -42,22 +44,54 @@ def _credentials(
     return Credentials(tls_ca, tls_certificate, tls_key, token_file)
 
 
-_app = typer.Typer(add_completion=False)
-_app.command()(_credentials)
-_OPTIONS: Any = typer.main.get_command(_app)
-"""A command with the options as its parameters."""
+def _form(
+    output: Annotated[
+        Form,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FORM",
+            help="table; wide: with all columns, however narrow the terminal is; json; yaml.",
+        ),
+    ] = Form.TABLE,
+) -> Form:
+    return output
+
+
+def _options(of: Callable[..., object]) -> Sequence[Any]:
+    """That the function takes."""
+    app = typer.Typer(add_completion=False)
+    app.command()(of)
+    command: Any = typer.main.get_command(app)
+    return tuple(command.params)
+
+
+_CONNECTION, _OUTPUT = _options(_credentials), _options(_form)
 
 
 class ControllerCommand(TyperCommand):
-    """The command's own options, then those of its connection."""
+    """The command's own options, then those of its output and its connection."""
 
     def __init__(self, name: str | None, *, params: Sequence[Any], **more: Any) -> None:
-        super().__init__(name, params=[*params, *_OPTIONS.params], **more)
+        output = _OUTPUT if any(param.name == "as_json" for param in params) else ()
+        super().__init__(name, params=[*params, *output, *_CONNECTION], **more)
 
     def invoke(self, ctx: Any) -> Any:
-        given = {option.name: ctx.params.pop(option.name) for option in _OPTIONS.params}
-        _GIVEN.set(_credentials(**given))
+        _GIVEN.set(credentials_in(ctx.params))
+        for option in _CONNECTION:
+            del ctx.params[option.name]
+        form = Form(ctx.params.pop("output", Form.TABLE))
+        if form is not Form.TABLE and ctx.params["as_json"]:
+            raise typer.BadParameter("--json is --output json: give one of them", param_hint="--output")
+        FORM.set(form)
+        if form in (Form.JSON, Form.YAML):
+            ctx.params["as_json"] = True
         return super().invoke(ctx)
+
+
+def credentials_in(params: Mapping[str, Any]) -> Credentials:
+    """That a command was given."""
+    return _credentials(**{option.name: params.get(option.name) for option in _CONNECTION})
 
 
 def connect(address: str) -> Client:

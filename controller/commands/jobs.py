@@ -17,7 +17,8 @@ from controller.api.client import DEFAULT_ADDRESS
 from controller.commands import printing
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.lease_files import forget, keep, kept, path_of
-from controller.commands.output import Address, AsJson, console, fields, show
+from controller.commands.naming import completed, job_names
+from controller.commands.output import Address, AsJson, console, document, fields, show
 from controller.commands.watch import watched
 from controller.errors import InvalidInput, SignalboxError, WrongLeaseToken
 from controller.jobs.spec import JobSpec
@@ -27,7 +28,7 @@ commands = typer.Typer(help="Announce, change, list, watch and remove jobs.", no
 SpecFile = Annotated[
     Path, typer.Argument(help="The job spec: JSON, or TOML when it ends in .toml.", exists=True, dir_okay=False)
 ]
-JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
+JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=completed(job_names))]
 
 
 @commands.command("list", cls=ControllerCommand)
@@ -102,7 +103,7 @@ def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json
         for response in watched(functools.partial(client.watch_routes, job)):
             found = fields(response)
             if as_json:
-                typer.echo(json.dumps(found))
+                typer.echo(document(found))
             else:
                 console().print(printing.routes(found))
 

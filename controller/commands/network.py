@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from contextlib import nullcontext, suppress
@@ -15,7 +14,7 @@ from rich.live import Live
 from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.commands import printing
 from controller.commands.connecting import ControllerCommand, connect
-from controller.commands.output import Address, AsJson, console, fields, show, waiting
+from controller.commands.output import Address, AsJson, console, document, fields, show, waiting
 from controller.config import Strategy
 
 commands = typer.Typer()
@@ -86,7 +85,7 @@ def _watch_status(client: Client, as_json: bool) -> None:
             if live:
                 live.update(printing.status(found), refresh=True)
             else:
-                typer.echo(json.dumps(found) if as_json else printing.status_line(found))
+                typer.echo(document(found) if as_json else printing.status_line(found))
             time.sleep(1)
 
 

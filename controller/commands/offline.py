@@ -22,8 +22,9 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from controller.commands.exit_status import ExitStatus
 from controller.commands.output import AsJson, escape, proven_over, show, waiting
-from controller.commands.scenario import PARTLY_ROUTED, FabricCommand, scheme_named
+from controller.commands.scenario import FabricCommand, scheme_named
 from controller.errors import SignalboxError
 from controller.jobs.spec import Dealing
 from controller.jobs.subflows import Pair
@@ -40,8 +41,6 @@ MOST_STRETCH = 4
 LEVEL_DIGITS = 12
 MAX_MOVES = 256
 """The default of ``planning.max_moves``."""
-NOT_CHECKABLE = 4
-"""Exit status when levels are proven by a search, of which nothing can be checked."""
 CSV_HEADER = ("flow_id", "job", "src_host", "dst_host", "subflow", "share", "path")
 
 commands = typer.Typer()
@@ -103,7 +102,7 @@ def plan_file(
     found = _plan_report(strategy, known, options.dealing, problem, plan)
     show(found, lambda: _summary(found, export), as_json)
     if found["unrouted"]:
-        raise typer.Exit(PARTLY_ROUTED)
+        raise typer.Exit(ExitStatus.PARTLY)
 
 
 @commands.command("verify")
@@ -119,7 +118,7 @@ def verify_command(
         raise SignalboxError(f"{file}: {error}") from None
     typer.echo(text)
     if unchecked:
-        raise typer.Exit(NOT_CHECKABLE)
+        raise typer.Exit(ExitStatus.NOT_CHECKABLE)
 
 
 @commands.command("simulate", cls=FabricCommand)
@@ -176,7 +175,7 @@ def simulate_command(
     found = _trained(options, strategy or ["planned"], how, time_limit, (fail_at, repair_at), path_stretch)
     show(found, lambda: _slow_downs(found), as_json)
     if any(job["cut_off"] for strategy in found["strategies"] for job in strategy["jobs"]):
-        raise typer.Exit(PARTLY_ROUTED)
+        raise typer.Exit(ExitStatus.PARTLY)
 
 
 def _trained(

@@ -1,4 +1,5 @@
-"""What all commands share: tables for people, JSON for programs, a spinner on a terminal, the controller's address."""
+"""What all commands share: tables for people, JSON and YAML for programs, a spinner on a terminal, the controller's
+address."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import functools
 import json
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -18,8 +21,21 @@ from rich.status import Status
 
 from controller.api.mapping import is_duration, seconds, word_of
 
-PIPE_COLUMNS = 160
-"""Width of tables when the width of the terminal is not known."""
+ALL_COLUMNS, ALL_LINES = 10_000, 100
+"""Size of the screen where nothing has to fit: in a pipe, and with ``-o wide``."""
+
+
+class Form(StrEnum):
+    """How a command prints what it has found. ``wide``: a table with all columns, however narrow the terminal is."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+FORM: ContextVar[Form] = ContextVar("form", default=Form.TABLE)
+"""Of the command that runs, where it has the option ``-o``."""
 
 AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON for programs instead of a table.")]
 
@@ -79,10 +95,22 @@ def _rfc3339(time: Timestamp) -> str:
 
 
 def show(data: object, table: Callable[[], RenderableType], as_json: bool) -> None:
+    """``as_json``: data for programs, as YAML where that is asked for."""
     if as_json:
-        typer.echo(json.dumps(data, indent=2))
+        typer.echo(document(data, indent=2))
     else:
         console().print(table())
+
+
+def document(data: object, indent: int | None = None) -> str:
+    """For programs, in the form that is asked for. Without ``indent`` it is one of several: a line of JSON, or a YAML
+    document that begins with a line of its own."""
+    if FORM.get() is not Form.YAML:
+        return json.dumps(data, indent=indent)
+    import yaml  # takes a moment, which no other form needs
+
+    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, explicit_start=indent is None)
+    return text.removesuffix("\n")
 
 
 def printable(text: str) -> str:
@@ -101,7 +129,10 @@ def waiting(what: str) -> Status:
 
 
 def console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+    """As wide as the terminal; in a pipe, and with ``-o wide``, as wide as what is printed."""
+    fits = sys.stdout.isatty() and FORM.get() is not Form.WIDE
+    # Without a height a dumb terminal would have 80 columns all the same.
+    return Console() if fits else Console(width=ALL_COLUMNS, height=ALL_LINES)
 
 
 def proven_over(levels_listed: int, candidates: int, stretch: int = 0) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 
 from controller.commands.output import escape, proven_over
+from controller.commands.tables import Column, Fitted, facts
 
 Fields = Mapping[str, Any]
 
@@ -32,13 +32,24 @@ def rate(bps: float) -> str:
     return f"{bps:.0f} bit/s"
 
 
+_JOB_COLUMNS = (
+    Column("job"),
+    Column("state"),
+    Column("ranks", 5, number=True),
+    Column("flows", 3, number=True),
+    Column("pinned", 2, number=True),
+    Column("planned for", 4),
+    Column("level", 1, number=True),
+    Column("predicted", 6, number=True),
+    Column("measured", 2, number=True),
+    Column("iterations", 7, number=True),
+    Column("lease left", 5, number=True),
+)
+
+
 def jobs(found: Sequence[Fields]) -> RenderableType:
     if not found:
         return "No jobs are registered."
-    columns = (
-        *("job", "state", "ranks", "flows", "pinned", "planned for", "level", "predicted", "measured"),
-        *("iterations", "lease left"),
-    )
     rows = (
         (
             job["spec"]["job_id"],
@@ -55,12 +66,12 @@ def jobs(found: Sequence[Fields]) -> RenderableType:
         )
         for job in found
     )
-    return _table(columns, rows)
+    return Fitted(_JOB_COLUMNS, rows)
 
 
 def job(found: Fields) -> RenderableType:
     spec = found["spec"]
-    facts = {
+    about = {
         "job": spec["job_id"],
         "state": word(found["state"]),
         "hosts not found": ", ".join(found["missing_hosts"]) or "none",
@@ -79,13 +90,18 @@ def job(found: Fields) -> RenderableType:
         "communication": f"{known(found['ideal_communication_s'], '.3f')} s ideal, "
         f"{known(found['last_communication_s'], '.3f')} s in the last of {found['iterations']} iterations",
     }
-    shown: list[RenderableType] = [_facts(facts)]
+    shown: list[RenderableType] = [facts(about)]
     if found["demand"] and found["demand"]["pairs"]:
         shown.append(_pairs(found["demand"]["pairs"]))
     if not spec["collectives"]:
         return Group(*shown)
-    collectives = _table(
-        ("phase", "collective", "bytes per iteration", "groups"),
+    collectives = Fitted(
+        (
+            Column("phase"),
+            Column("collective"),
+            Column("bytes per iteration", number=True),
+            Column("groups", wraps=True),
+        ),
         (
             (c["phase"], word(c["algorithm"]), f"{int(c['bytes_per_iteration']):,}", ", ".join(c["groups"]))
             for c in spec["collectives"]
@@ -125,7 +141,8 @@ def _pairs(pairs: Sequence[Fields]) -> RenderableType:
         for pair in busiest
     )
     left = f"; {len(pairs) - len(busiest)} more with --json" if len(pairs) > len(busiest) else ""
-    return _table(("from", "to", "announced", "counted", "rate"), rows, title=f"bytes per iteration{left}")
+    columns = (*_ENDS, *(Column(name, number=True) for name in ("announced", "counted", "rate")))
+    return Fitted(columns, rows, title=f"bytes per iteration{left}")
 
 
 def _announced(spec: Fields) -> str:
@@ -144,8 +161,8 @@ def _split(spec: Fields) -> str:
     return f"into {spec['max_subflows']} subflows over {word(spec['transport'])}, dealt {word(spec['dealing'])}"
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+def _counted(count: int, what: str, several: str = "") -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {several or f'{what}s'}"
 
 
 def registered(found: Fields) -> RenderableType:
@@ -161,39 +178,60 @@ def registered(found: Fields) -> RenderableType:
 def routes(found: Fields) -> RenderableType:
     split = any(len(r["subflows"]) > 1 for r in found["routes"])
     rows = (row for r in found["routes"] for row in _route_rows(r, split))
-    return _table(_route_columns(split), rows, title=f"routes, change {found['generation']}")
+    return Fitted(_route_columns(split), rows, title=f"routes, change {found['generation']}")
 
 
 def fabric(found: Fields) -> RenderableType:
-    switches = _table(
-        ("switch", "dpid", "ports up", "in sync", "rules", "foreign rules"),
+    return Group(switches(found["switches"]), links(found["links"]), hosts(found["hosts"]))
+
+
+def switches(found: Sequence[Fields]) -> RenderableType:
+    columns = (
+        Column("switch"),
+        Column("dpid", 2),
+        Column("ports up", 1, number=True),
+        Column("in sync"),
+        Column("rules", 1, number=True),
+        Column("foreign rules", 1, number=True),
+    )
+    rows = (
         (
-            (
-                s["name"],
-                f"{int(s['dpid']):#x}",
-                f"{sum(p['up'] for p in s['ports'])} of {len(s['ports'])}",
-                "yes" if s["in_sync"] else "no",
-                s["rules"],
-                s["foreign_rules"],
-            )
-            for s in found["switches"]
-        ),
-        title=f"{len(found['switches'])} switches",
+            switch["name"],
+            f"{int(switch['dpid']):#x}",
+            f"{sum(port['up'] for port in switch['ports'])} of {len(switch['ports'])}",
+            "yes" if switch["in_sync"] else "no",
+            switch["rules"],
+            switch["foreign_rules"],
+        )
+        for switch in found
     )
-    links = _table(
-        ("link", "capacity", "rate", "background"),
+    return Fitted(columns, rows, title=_counted(len(found), "switch", "switches"))
+
+
+def links(found: Sequence[Fields]) -> RenderableType:
+    columns = (Column("link"), *(Column(name, number=True) for name in ("capacity", "rate", "use", "background")))
+    rows = (
         (
-            (n["name"], rate(n["capacity_bps"]), *map(known_rate, (n["rate_bps"], n["background_bps"])))
-            for n in found["links"]
-        ),
-        title=f"{len(found['links'])} directed links",
+            link["name"],
+            rate(link["capacity_bps"]),
+            known_rate(link["rate_bps"]),
+            known(use(link), ".0%"),
+            known_rate(link["background_bps"]),
+        )
+        for link in found
     )
-    hosts = _table(
-        ("host", "mac", "switch", "port"),
-        ((h["ip"], h["mac"] or "not seen yet", h["switch_name"], h["at"]["port"]) for h in found["hosts"]),
-        title=f"{len(found['hosts'])} hosts",
-    )
-    return Group(switches, links, hosts)
+    return Fitted(columns, rows, title=_counted(len(found), "directed link"))
+
+
+def use(link: Fields) -> float | None:
+    """Rate over capacity."""
+    return None if link["rate_bps"] is None else link["rate_bps"] / link["capacity_bps"]
+
+
+def hosts(found: Sequence[Fields]) -> RenderableType:
+    columns = (Column("host"), Column("mac", 1), Column("switch"), Column("port", number=True))
+    rows = ((host["ip"], host["mac"] or "not seen yet", host["switch_name"], host["at"]["port"]) for host in found)
+    return Fitted(columns, rows, title=_counted(len(found), "host"))
 
 
 def _target(found: Fields) -> str:
@@ -203,7 +241,7 @@ def _target(found: Fields) -> str:
 
 
 def plan(found: Fields) -> RenderableType:
-    facts = {
+    about = {
         "planned by": f"{found['solver']}, in {1000 * found['plan_time_s']:.0f} ms"
         + (", cut short by the time limit" if found["cut_short"] else ""),
         "installed": "yes" if found["installed"] else "no",
@@ -216,14 +254,14 @@ def plan(found: Fields) -> RenderableType:
         "moves": f"{found['moves']}{_target(found)}",
         "cannot be routed": ", ".join(f"{pair['src']}>{pair['dst']}" for pair in found["unrouted"]) or "none",
     }
-    levels = _table(
-        ("job", "level", "planned for"),
+    levels = Fitted(
+        (Column("job"), Column("level", number=True), Column("planned for")),
         ((job["job_id"], f"{job['level']:.3f}", word(job["demand_source"])) for job in found["jobs"]),
     )
     split = any(len(r["route"]["subflows"]) > 1 for r in found["routes"])
     rows = ((r["job_id"], *row) for r in found["routes"] for row in _route_rows(r["route"], split))
-    routed = _table(("job", *_route_columns(split)), rows)
-    return Group(_facts(facts), levels, routed)
+    routed = Fitted((Column("job"), *_route_columns(split)), rows)
+    return Group(facts(about), levels, routed)
 
 
 def replan(found: Fields) -> RenderableType:
@@ -232,7 +270,7 @@ def replan(found: Fields) -> RenderableType:
 
 
 def status(found: Fields) -> RenderableType:
-    facts = {
+    about = {
         "signalbox": found["version"],
         "strategy": word(found["strategy"])
         + (", adopting the rules found on the switches" if found["adopting"] else ""),
@@ -247,7 +285,7 @@ def status(found: Fields) -> RenderableType:
         **({"drained": ", ".join(map(drained, found["drains"]))} if found["drains"] else {}),
         "counters": "none yet" if found["counters_age_s"] is None else f"{found['counters_age_s']:.1f} s old",
     }
-    return Group(_facts(facts), *_alarms(found["alarms"]))
+    return Group(facts(about), *alarms(found["alarms"]))
 
 
 _DRAIN_STATES = {
@@ -280,18 +318,19 @@ def _unserved(found: Fields) -> str:
 
 
 def _alarms(found: Sequence[Fields]) -> Iterator[str]:
+def alarms(found: Sequence[Fields]) -> Iterator[str]:
     """Critical ones first, else as they were raised. Of a kind with many one line, which names the first subjects."""
     by_kind: dict[tuple[str, str], list[Fields]] = {}
     for alarm in found:
         by_kind.setdefault((str(alarm["severity"]), str(alarm["kind"])), []).append(alarm)
-    for (severity, kind), alarms in sorted(by_kind.items(), key=lambda item: item[0][0] != CRITICAL):
+    for (severity, kind), of_kind in sorted(by_kind.items(), key=lambda item: item[0][0] != CRITICAL):
         begin = f"[{'bold red' if severity == CRITICAL else 'yellow'}]{escape(severity)}[/] {escape(kind)}"
-        if len(alarms) <= MOST_ALARMS:
-            yield from (f"{begin}: {escape(alarm['text'])}" for alarm in alarms)
+        if len(of_kind) <= MOST_ALARMS:
+            yield from (f"{begin}: {escape(alarm['text'])}" for alarm in of_kind)
         else:
-            first, more = alarms[:MOST_ALARMS], len(alarms) - MOST_ALARMS
+            first, more = of_kind[:MOST_ALARMS], len(of_kind) - MOST_ALARMS
             subjects = escape(", ".join(alarm["subject"] for alarm in first))
-            yield f"{begin}, {len(alarms)} alarms: {subjects} and {more} more (--json has all)"
+            yield f"{begin}, {len(of_kind)} alarms: {subjects} and {more} more (--json has all)"
 
 
 def _alarm_count(found: Sequence[Fields]) -> str:
@@ -313,20 +352,6 @@ def pins(count: int) -> str:
     return f"{count} pins (acknowledgements have their own)" if count else "no pins"
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> RenderableType:
-    table = Table(*columns, title=title, title_justify="left")
-    for row in rows:
-        table.add_row(*(escape(str(cell)) for cell in row))
-    return table if table.row_count else f"{title}: nothing yet" if title else "nothing yet"
-
-
-def _facts(facts: Mapping[str, object]) -> Table:
-    table = Table(show_header=False, box=None, pad_edge=False)
-    for name, value in facts.items():
-        table.add_row(f"[bold]{name}[/]", escape(str(value)))
-    return table
-
-
 def _ecmp(level: Fields | None) -> str:
     return f"{level['mean']:.3f} on average, 95th percentile {level['p95']:.3f}" if level else "not compared"
 
@@ -337,8 +362,12 @@ def _others(schemes: Sequence[Fields]) -> str:
     return ", ".join(f"{name} {level:.3f}" for name, level in levels.items() if name != "ecmp") or "not compared"
 
 
-def _route_columns(split: bool) -> Sequence[str]:
-    return ("from", "to", "share", "source ports", "path") if split else ("from", "to", "path")
+_ENDS = (Column("from"), Column("to"))
+
+
+def _route_columns(split: bool) -> Sequence[Column]:
+    pieces = (Column("share", number=True), Column("source ports", 1)) if split else ()
+    return (*_ENDS, *pieces, Column("path", wraps=True))
 
 
 def _route_rows(route: Fields, split: bool) -> Iterator[Sequence[str]]:
@@ -358,6 +387,11 @@ def known_rate(bps: float | None) -> str:
 
 def known(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
+
+
+def when(time: str | None) -> str:
+    """Of RFC 3339, in UTC, to the second."""
+    return (time or "-").partition(".")[0].replace("T", " ").removesuffix("Z")
 
 
 def _seconds(value: float) -> str:

@@ -19,9 +19,6 @@ from controller.scenarios.fabric_options import FabricOptions, WrongUsage
 if TYPE_CHECKING:
     from controller.planning.baselines import Scheme
 
-PARTLY_ROUTED = 3
-"""Exit status when flows have no path."""
-
 _app = typer.Typer(add_completion=False)
 _app.command()(FabricOptions)
 _FABRIC_OPTIONS: Any = typer.main.get_command(_app)

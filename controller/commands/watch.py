@@ -6,7 +6,6 @@ for a while.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
@@ -19,6 +18,8 @@ from controller.api.client import DEFAULT_ADDRESS, resuming
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.output import Address, AsJson, fields, printable
 from controller.commands.printing import drained, known, rate
+from controller.commands.output import Address, AsJson, document, fields, printable
+from controller.commands.printing import known, rate
 from controller.errors import SignalboxError
 
 commands = typer.Typer(help="Print what changes, until Ctrl-C.", no_args_is_help=True)
@@ -69,7 +70,7 @@ def _print(watch: Callable[[str], Generator[Message, None, None]], lines: Lines,
     for message in watched(watch):
         found = fields(message)
         if as_json:
-            typer.echo(json.dumps(found))
+            typer.echo(document(found))
             continue
         now = time.strftime("%H:%M:%S")
         for line in lines(found):

@@ -164,7 +164,7 @@ def test_what_cannot_be_explained_is_an_error(
     with Client(address) as client, pytest.raises(error, match=message):
         client.explain(job)
     status, _, err = signalbox("explain", job)
-    assert (status, err.strip()) == (1, f"error: {message}")
+    assert (status, err.strip()) == (5 if error is NotFound else 8, f"error: {message}")
 
 
 def test_an_analysis_that_clients_would_not_wait_for_is_refused(address: str) -> None:

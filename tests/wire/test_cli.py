@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import signal
 import subprocess
 import sys
@@ -11,19 +10,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-import structlog
 
 from controller.api.client import Client
-from controller.cli import main
 from controller.config import ApiConfig
 from controller.events import EventKind
 from controller.jobs.spec import JobSpec
+from tests.support.command_line import Result, Signalbox, api, signalbox
 from tests.support.wire.certificates import Authority
 from tests.support.wire.control_stand_in import H1, H2, Running, running_api
+
+__all__ = ("api", "signalbox")
+
+pytestmark = pytest.mark.usefixtures("api")
 
 SPEC = {
     "job_id": "ring",
@@ -47,28 +50,6 @@ bytes_per_iteration = 1000
 """
 
 
-@dataclass(frozen=True)
-class Result:
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Signalbox = Callable[..., Result]
-
-
-@pytest.fixture(autouse=True)
-def no_audit_lines() -> Iterator[None]:
-    """Server and command are in one process here, and the server's lines would be in the command's output."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    yield
-    structlog.reset_defaults()
-
-
 @pytest.fixture(autouse=True)
 def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of this user."""
@@ -77,36 +58,9 @@ def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def api() -> Iterator[Running]:
-    with running_api() as running:
-        yield running
-
-
-@pytest.fixture
 def leases(state_home: Path, api: Running) -> Path:
     """Where lease tokens of its jobs are kept."""
     return state_home / "signalbox/leases" / api.addresses[0]
-
-
-@pytest.fixture
-def signalbox(
-    api: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Result]:
-    """Runs the command in this process and returns its exit status and output."""
-    monkeypatch.setenv("SIGNALBOX_ADDRESS", api.addresses[0])
-
-    def run(*arguments: object) -> Result:
-        capsys.readouterr()
-        monkeypatch.setattr(sys, "argv", ["signalbox", *map(str, arguments)])
-        status = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code if isinstance(end.code, int) else int(bool(end.code))
-        output = capsys.readouterr()
-        return Result(status, output.out, output.err)
-
-    return run
 
 
 @pytest.fixture
@@ -128,10 +82,10 @@ def test_a_job_is_registered_listed_shown_and_deregistered(signalbox: Signalbox,
 
 
 def test_a_job_is_updated_from_its_file(signalbox: Signalbox, spec_file: Path) -> None:
-    assert signalbox("jobs", "update", spec_file) == Result(1, "", "error: there is no job 'ring'\n")
+    assert signalbox("jobs", "update", spec_file) == Result(5, "", "error: there is no job 'ring'\n")
     signalbox("jobs", "register", spec_file)
     spec_file.write_text(json.dumps({**SPEC, "max_subflows": 4}))
-    assert signalbox("jobs", "register", spec_file).status == 1
+    assert signalbox("jobs", "register", spec_file).status == 8
     assert signalbox("jobs", "update", spec_file, "--json").json["spec"]["max_subflows"] == 4
     assert "into 4 subflows" in signalbox("jobs", "update", spec_file).out
 
@@ -167,9 +121,9 @@ def test_without_the_token_the_errors_say_what_helps(signalbox: Signalbox, spec_
     (leases / "ring.token").unlink()
     missing = "error: the lease token is missing; it is needed to change job 'ring'; "
     look = f"it is looked for in {leases}/ring.token; signalbox jobs register --take-over FILE makes one\n"
-    assert signalbox("jobs", "renew", "ring") == Result(1, "", missing + look)
-    assert signalbox("jobs", "update", spec_file) == Result(1, "", missing + look)
-    assert signalbox("jobs", "deregister", "ring") == Result(1, "", missing + "--force does without\n")
+    assert signalbox("jobs", "renew", "ring") == Result(6, "", missing + look)
+    assert signalbox("jobs", "update", spec_file) == Result(6, "", missing + look)
+    assert signalbox("jobs", "deregister", "ring") == Result(6, "", missing + "--force does without\n")
     assert signalbox("jobs", "register", spec_file).err.endswith("or take it over\n")
     (leases / "ring.token").touch(0o644)
     (leases / "ring.token").write_text("forged\n")
@@ -182,14 +136,14 @@ def test_without_the_token_the_errors_say_what_helps(signalbox: Signalbox, spec_
     assert signalbox("jobs", "renew", "ring").status == 0
     (leases / "ring.token").unlink()
     assert signalbox("jobs", "deregister", "--force", "ring") == Result(0, "", "")
-    assert signalbox("jobs", "renew", "ring") == Result(1, "", "error: job 'ring' was deregistered\n")
+    assert signalbox("jobs", "renew", "ring") == Result(5, "", "error: job 'ring' was deregistered\n")
 
 
 def test_a_job_id_names_a_file_in_the_folder_whatever_it_is(signalbox: Signalbox, leases: Path) -> None:
     leases.mkdir(parents=True)
     (leases.parent / "other.token").write_text("not to be read")
     assert signalbox("jobs", "renew", "../other").err == "error: there is no job '../other'\n"
-    assert signalbox("jobs", "deregister", "../other", "--force").status == 1
+    assert signalbox("jobs", "deregister", "../other", "--force").status == 5
     assert (leases.parent / "other.token").exists()
 
 
@@ -307,7 +261,7 @@ def test_files_that_are_no_certificates_are_named(signalbox: Signalbox, tmp_path
 
 
 def test_an_unknown_job_is_an_error_line(signalbox: Signalbox) -> None:
-    assert signalbox("jobs", "show", "nobody") == Result(1, "", "error: there is no job 'nobody'\n")
+    assert signalbox("jobs", "show", "nobody") == Result(5, "", "error: there is no job 'nobody'\n")
 
 
 @pytest.mark.parametrize(
@@ -422,7 +376,7 @@ def test_watching_prints_a_line_per_change_and_ends_with_the_job(api: Running, s
             assert [route["pinned"] for route in first["routes"]] == [False, False]
             client.deregister_job("ring", force=True)
             assert watching.stderr.read() == "error: job 'ring' was deregistered\n"
-        assert watching.returncode == 1
+        assert watching.returncode == 5
 
 
 @contextmanager
@@ -477,7 +431,7 @@ def test_every_command_explains_itself(signalbox: Signalbox) -> None:
 
 def test_nobody_listening_is_an_error_line(signalbox: Signalbox, tmp_path: Path) -> None:
     result = signalbox("status", "--address", f"unix:{tmp_path / 'none.sock'}")
-    assert result.status == 1
+    assert result.status == 7
     assert result.err.startswith("error: no answer from the controller at unix:")
 
 
@@ -521,7 +475,7 @@ def test_a_new_token_is_printed_once_and_its_table_makes_it_known(signalbox: Sig
         )
         token_file.chmod(0o600)
         denied = signalbox("strategy", "ecmp", *at, "--token-file", token_file)
-        assert denied == Result(1, "", "error: the role 'reader' may not call SetStrategy; roles that may: operator\n")
+        assert denied == Result(6, "", "error: the role 'reader' may not call SetStrategy; roles that may: operator\n")
 
 
 def test_who_the_client_is_can_be_in_the_environment(
@@ -545,7 +499,7 @@ def test_who_the_client_is_can_be_in_the_environment(
             == "error: the role 'tenant' may not call WhatIf; roles that may: operator, reader\n"
         )
         monkeypatch.delenv("SIGNALBOX_TLS_CA")
-        assert signalbox("jobs", "list").status == 1
+        assert signalbox("jobs", "list").status == 7
 
 
 def test_what_cannot_work_here_is_found_without_serving(signalbox: Signalbox, tmp_path: Path) -> None:

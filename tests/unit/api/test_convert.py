@@ -8,7 +8,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api import convert, convert_plan
+from controller.api import convert, convert_plan, pages
 from controller.api.mapping import duration, message_of, number_of, seconds
 from controller.api.pages import page_token
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
@@ -435,11 +435,11 @@ def test_a_page_of_jobs_ends_before_it_is_too_large(monkeypatch: pytest.MonkeyPa
     jobs = [
         (replace(job_status(), registration=replace(job_status().registration, spec=named)), None) for named in specs
     ]
-    size = len(convert.jobs_bytes(jobs[:1], 0.0, more=False))
-    monkeypatch.setattr(convert, "MAX_PAGE_BYTES", 2 * size + 10)
-    pages = [pb.ListJobsResponse.FromString(convert.jobs_bytes(jobs[at:], 0.0, more=False)) for at in (0, 2)]
-    assert [[job.spec.job_id for job in page.jobs] for page in pages] == [["a0", "a1"], ["a2"]]
-    assert [page.next_page_token for page in pages] == [page_token(JobId("a1")), ""]
-    monkeypatch.setattr(convert, "MAX_PAGE_BYTES", 1)
-    (alone,) = pb.ListJobsResponse.FromString(convert.jobs_bytes(jobs, 0.0, more=False)).jobs
+    size = len(convert.jobs_bytes(jobs[:1], 0.0, 9))
+    monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 2 * size + 10)
+    found = [pb.ListJobsResponse.FromString(convert.jobs_bytes(jobs[at:], 0.0, 9)) for at in (0, 2)]
+    assert [[job.spec.job_id for job in page.jobs] for page in found] == [["a0", "a1"], ["a2"]]
+    assert [page.next_page_token for page in found] == [page_token("a1"), ""]
+    monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 1)
+    (alone,) = pb.ListJobsResponse.FromString(convert.jobs_bytes(jobs, 0.0, 9)).jobs
     assert alone.spec.job_id == "a0", "a page has one job at least"

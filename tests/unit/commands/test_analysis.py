@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from controller.cli import main
+from tests.support.command_line import Signalbox, signalbox
+
+__all__ = ("signalbox",)
+
 
 LEAVES, SPINES, HOSTS = 4, 4, 4
 FABRIC = ("--leaves", LEAVES, "--spines", SPINES, "--hosts-per-leaf", HOSTS)
-
-
-@dataclass(frozen=True)
-class Result:
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def text(self) -> str:
-        """On one line: how wide the terminal is does not matter."""
-        return " ".join(self.out.split())
-
-
-Signalbox = Callable[..., Result]
-
-
-@pytest.fixture
-def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Signalbox:
-    def run(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["signalbox", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        out, err = capsys.readouterr()
-        return Result(int(stopped.value.code or 0), out, err)
-
-    return run
 
 
 def write_job(folder: Path, name: str, hosts_of_rings: list[list[tuple[int, int]]]) -> None:
@@ -202,7 +169,7 @@ def test_flows_without_a_path_make_it_exit_3(signalbox: Signalbox, workload: Pat
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (("nix",), 1, "there is no job 'nix'; jobs: A, B"),
+        (("nix",), 5, "there is no job 'nix'; jobs: A, B"),
         (("A", "--strategy", "best"), 2, "there is no strategy 'best'"),
         (("A", "--fail-spines", "9"), 1, "there is no spine '9'"),
     ],

@@ -152,7 +152,7 @@ def test_a_refused_start_names_the_command_after_which_it_succeeds(signalbox: Ru
 
 def test_errors_are_a_line_and_make_no_directory(signalbox: Run, state: Path, tmp_path: Path) -> None:
     unknown = signalbox("drop", "--state-dir", state, "first", "fourth")
-    assert unknown == (1, "", f"error: {state} has no job 'fourth'\n")
+    assert unknown == (5, "", f"error: {state} has no job 'fourth'\n")
     running = StateStore(state)
     assert running.claim()
     for command in (["list"], ["drop", "first"]):

@@ -85,6 +85,11 @@ class JobServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchJobsRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchJobsResponse.FromString,
                 _registered_method=True)
+        self.ListRoutes = channel.unary_unary(
+                '/signalbox.v1.JobService/ListRoutes',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListRoutesRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ListRoutesResponse.FromString,
+                _registered_method=True)
 
 
 class JobServiceServicer:
@@ -170,6 +175,14 @@ class JobServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListRoutes(self, request, context):
+        """How switches forward the flows of all jobs that the caller may see, link by link, and where the newest plan routes
+        one otherwise. In pages like those of ListJobs, ordered by job, source and destination.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -222,6 +235,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.WatchJobs,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchJobsRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchJobsResponse.SerializeToString,
+            ),
+            'ListRoutes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRoutes,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ListRoutesRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListRoutesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -495,6 +513,33 @@ class JobService:
             '/signalbox.v1.JobService/WatchJobs',
             signalbox_dot_v1_dot_signalbox__pb2.WatchJobsRequest.SerializeToString,
             signalbox_dot_v1_dot_signalbox__pb2.WatchJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRoutes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.JobService/ListRoutes',
+            signalbox_dot_v1_dot_signalbox__pb2.ListRoutesRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.ListRoutesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,73 @@
+"""The ``signalbox`` command, run in the process of the test, and a real server for it to ask."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import structlog
+import yaml
+
+from controller.cli import main
+from tests.support.wire.control_stand_in import Running, running_api
+
+
+@dataclass(frozen=True)
+class Result:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def yaml(self) -> Any:
+        return yaml.safe_load(self.out)
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The words of each line."""
+        return [line.split() for line in self.out.splitlines()]
+
+    @property
+    def text(self) -> str:
+        """On one line: how wide the terminal is does not matter."""
+        return " ".join(self.out.split())
+
+
+Signalbox = Callable[..., Result]
+
+
+@pytest.fixture
+def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Signalbox:
+    """Runs the command, and returns its exit status and output."""
+
+    def run(*arguments: object) -> Result:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["signalbox", *map(str, arguments)])
+        status = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(bool(end.code))
+        out, err = capsys.readouterr()
+        return Result(status, out, err)
+
+    return run
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """A server that the command asks. Its audit lines would be in the command's output: both are in one process."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    with running_api() as running:
+        monkeypatch.setenv("SIGNALBOX_ADDRESS", running.addresses[0])
+        yield running
+    structlog.reset_defaults()

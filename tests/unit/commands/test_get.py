@@ -1,0 +1,236 @@
+"""``get`` and ``describe`` against a real server: which things, in which form, and what happens to wrong names."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controller.api.client import Client
+from controller.commands import output
+from controller.commands.naming import completed, host_names, job_names, link_names, switch_names
+from controller.planning.problem import FlowId
+from tests.support.command_line import Result, Signalbox, api, signalbox
+from tests.support.wire.api_calls import ring
+from tests.support.wire.control_stand_in import H1, H2, VIA_SPINE, Running
+
+__all__ = ("api", "signalbox")
+
+AWAY = "127.0.0.1:1"
+
+
+@pytest.fixture
+def trained(api: Running) -> Running:
+    """A job with one flow on its planned path and one that is hashed, and a job that waits for a host."""
+    api.control.set_route(FlowId(H1, H2), VIA_SPINE)
+    with Client(api.addresses[0]) as client:
+        client.register_job(ring())
+        client.register_job(ring("waits", (H2, "10.0.9.9")))
+        client.replan()
+    return api
+
+
+# ---- get
+
+
+@pytest.mark.usefixtures("trained")
+def test_all_of_a_kind_are_listed_or_those_that_are_named(signalbox: Signalbox) -> None:
+    assert [job["spec"]["job_id"] for job in signalbox("get", "jobs", "--json").json["jobs"]] == ["ring", "waits"]
+    assert [job["spec"]["job_id"] for job in signalbox("get", "job", "ring", "--json").json["jobs"]] == ["ring"]
+    names = {link["name"] for link in signalbox("get", "links", "--json").json["links"]}
+    assert names == {"leaf1:1>spine1", "spine1:1>leaf1", "leaf2:1>spine1", "spine1:2>leaf2"}
+    assert [row[0] for row in signalbox("get", "switches").rows[-3:]] == ["leaf1", "leaf2", "spine1"]
+    assert [host["ip"] for host in signalbox("get", "host", H2, "-o", "json").json["hosts"]] == [H2]
+    assert signalbox("get", "alarms", "foreign_rules").text.endswith("spine1 holds 2 foreign rules")
+    assert signalbox("get", "alarms", "spine1", "--json").json["alarms"][0]["kind"] == "foreign_rules"
+
+
+@pytest.mark.usefixtures("trained")
+@pytest.mark.parametrize("name", ["leaf1:1>spine1", "leaf1:1", "leaf1:spine1"])
+def test_a_link_goes_by_names_that_a_shell_leaves_alone(signalbox: Signalbox, name: str) -> None:
+    (link,) = signalbox("get", "links", name, "--json").json["links"]
+    assert (link["name"], link["use"]) == ("leaf1:1>spine1", 0.8)
+    assert signalbox("describe", "link", name, "--json").json["link"] == link
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_switch_goes_by_its_dpid_too(signalbox: Signalbox) -> None:
+    assert signalbox("describe", "switch", "0xb", "--json").json["switch"]["name"] == "spine1"
+
+
+@pytest.mark.usefixtures("trained")
+def test_the_busiest_links_come_first_with_the_jobs_that_they_carry(signalbox: Signalbox) -> None:
+    found = signalbox("get", "links", "--top", 2, "--json").json
+    assert [(link["name"], link["use"], link["jobs"]) for link in found["links"]] == [
+        ("leaf1:1>spine1", 0.8, [{"job_id": "ring", "flows": 1}]),
+        ("leaf2:1>spine1", None, []),
+    ]
+    assert found["flows_hashed"] == 1
+    (row,) = (row for row in signalbox("get", "links", "--top", 1).rows if row[:1] == ["leaf1:1>spine1"])
+    assert row[1:] == ["80%", "4", "Mbit/s", "5", "Mbit/s", "1", "Mbit/s", "ring", "1"]
+    assert "1 flow is hashed" in signalbox("get", "links", "--top", 1).out
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_plan_may_be_that_of_some_jobs(signalbox: Signalbox) -> None:
+    found = signalbox("get", "plan", "ring", "--json").json
+    assert found == signalbox("plan", "--json").json
+    assert signalbox("get", "plan", "nix").status == 5
+
+
+@pytest.mark.usefixtures("api")
+def test_without_a_plan_there_is_none_to_get(signalbox: Signalbox) -> None:
+    assert signalbox("get", "plan") == Result(0, "There is no plan yet.\n", "")
+    assert signalbox("get", "plan", "ring", "-o", "yaml").yaml is None
+
+
+# ---- forms
+
+
+@pytest.mark.usefixtures("trained")
+def test_yaml_says_what_json_says(signalbox: Signalbox) -> None:
+    for command in (["get", "links"], ["describe", "switch", "leaf1"], ["strategy"], ["fabric"]):
+        assert signalbox(*command, "-o", "yaml").yaml == signalbox(*command, "--json").json
+        assert signalbox(*command, "-o", "json").out == signalbox(*command, "--json").out
+
+
+def test_several_documents_of_yaml_can_be_told_apart() -> None:
+    output.FORM.set(output.Form.YAML)
+    try:
+        text = "\n".join(output.document({"change": number}) for number in range(3))
+    finally:
+        output.FORM.set(output.Form.TABLE)
+    assert [*yaml.safe_load_all(text)] == [{"change": 0}, {"change": 1}, {"change": 2}]
+
+
+@pytest.mark.usefixtures("trained")
+def test_one_form_only(signalbox: Signalbox) -> None:
+    assert signalbox("get", "jobs", "--json", "-o", "yaml").status == 2
+    assert signalbox("get", "jobs", "-o", "xml").status == 2
+
+
+def test_at_80_columns_no_name_is_cut_and_wide_has_everything(
+    trained: Running, signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    name = "a-job-with-a-name-of-forty-characters-xx"
+    with Client(trained.addresses[0]) as client:
+        client.register_job(ring(name, (H1, "10.0.8.8")))
+    narrow, wide = signalbox("get", "jobs"), signalbox("get", "jobs", "-o", "wide")
+    assert max(map(len, narrow.out.splitlines())) <= 80
+    assert name in narrow.out
+    assert "lease left" not in narrow.out.splitlines()[0]
+    assert "-o wide also shows" in narrow.out
+    assert {"predicted", "iterations", "lease"} <= {*wide.rows[0]}
+
+
+# ---- describe
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_job_is_described_with_its_routes_and_what_it_waits_for(signalbox: Signalbox) -> None:
+    shown = signalbox("describe", "job", "ring")
+    assert [H1, H2, "leaf1", ">", "spine1", ">", "leaf2", "same"] in shown.rows
+    assert [H2, H1, "ecmp", "leaf2", ">", "spine1", ">", "leaf1"] in shown.rows
+    found = signalbox("describe", "job", "ring", "--json").json
+    assert [len(route["held"]) for route in found["routes"]] == [1, 0]
+    assert ["hosts", "not", "found", "10.0.9.9"] in signalbox("describe", "job", "waits").rows
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_link_is_described_with_what_is_on_it(signalbox: Signalbox) -> None:
+    found = signalbox("describe", "link", "leaf1:1", "--json").json
+    assert found["jobs"] == [{"job_id": "ring", "flows": 1}]
+    assert found["flows"] == [{"job_id": "ring", "src": H1, "dst": H2, "share": 1.0}]
+    shown = signalbox("describe", "link", "leaf1:1")
+    assert ["announced", "3", "Mbit/s"] in shown.rows
+    assert ["ring", H1, H2, "100.0%"] in shown.rows
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_switch_is_described_with_what_crosses_it(signalbox: Signalbox) -> None:
+    spine = signalbox("describe", "switch", "spine1", "--json").json
+    assert spine["jobs"] == [{"job_id": "ring", "flows": 1}]
+    assert [alarm["kind"] for alarm in spine["alarms"]] == ["foreign_rules"]
+    assert "spine1 holds 2 foreign rules" in signalbox("describe", "switch", "spine1").out
+    leaf = signalbox("describe", "switch", "leaf1", "--json").json
+    assert leaf["jobs"] == [{"job_id": "ring", "flows": 2}], "one of them is hashed, but ends here"
+    assert [host["ip"] for host in leaf["hosts"]] == [H1]
+    port = ["1", "eth1", "yes", "spine1", "5", "Mbit/s", "4", "Mbit/s", "80%", "-", "-"]
+    assert port in signalbox("describe", "switch", "leaf1").rows
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_host_is_described_with_its_jobs(signalbox: Signalbox) -> None:
+    found = signalbox("describe", "host", H2, "--json").json
+    assert found["jobs"] == [
+        {"job_id": "ring", "state": "ecmp", "flows_sent": 1, "flows_received": 1},
+        {"job_id": "waits", "state": "pending", "flows_sent": 1, "flows_received": 1},
+    ]
+    assert ["at", "leaf2,", "port", "2"] in signalbox("describe", "host", H2).rows
+
+
+# ---- wrong names, and what the exit status says
+
+
+@pytest.mark.usefixtures("trained")
+def test_what_is_not_there_is_named_and_what_is_there_is_listed(signalbox: Signalbox) -> None:
+    some = signalbox("get", "jobs", "nix", "ring", "--json")
+    assert (some.status, [job["spec"]["job_id"] for job in some.json["jobs"]]) == (3, ["ring"])
+    assert some.err == "error: there is no job 'nix'; signalbox get jobs lists what there is\n"
+    assert signalbox("get", "links", "leaf1:9").status == 5
+    for kind, name in (("job", "nix"), ("link", "leaf1:9"), ("switch", "leaf"), ("host", "10.0.0.0")):
+        result = signalbox("describe", kind, name)
+        assert (result.status, result.out) == (5, "")
+        assert f"there is no {kind} '{name}'" in result.err
+
+
+def test_a_controller_that_is_away_has_an_exit_status_of_its_own(signalbox: Signalbox) -> None:
+    assert signalbox("get", "jobs", "--address", AWAY).status == 7
+
+
+@pytest.mark.usefixtures("trained")
+def test_what_cannot_be_now_has_another_one(signalbox: Signalbox, tmp_path: Path) -> None:
+    file = tmp_path / "ring.json"
+    file.write_text(ring(size=5).model_dump_json())
+    taken = signalbox("jobs", "register", file)
+    assert (taken.status, "belongs to another registration" in taken.err) == (8, True)
+
+
+# ---- completion
+
+
+class Line:
+    """What a shell has so far."""
+
+    def __init__(self, address: str) -> None:
+        self.params = {"address": address}
+
+
+def test_names_come_from_the_server(trained: Running) -> None:
+    line = Line(trained.addresses[0])
+    assert completed(job_names)(line, "") == ["ring", "waits"]  # type: ignore[arg-type]
+    assert completed(switch_names)(line, "le") == ["leaf1", "leaf2"]  # type: ignore[arg-type]
+    assert completed(link_names)(line, "leaf1") == [("leaf1:1", "to spine1")]  # type: ignore[arg-type]
+    assert completed(host_names)(line, "10.0.2") == [(H2, "at leaf2")]  # type: ignore[arg-type]
+
+
+def test_without_the_controller_there_are_none_and_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert completed(job_names)(Line(AWAY), "") == []  # type: ignore[arg-type]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_shell_gets_them(trained: Running, signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    for line, names in (
+        ("signalbox describe switch s", ["spine1"]),
+        (f"signalbox get jobs --address {trained.addresses[0]} r", ["ring"]),
+        ("signalbox jobs show w", ["waits"]),
+    ):
+        monkeypatch.setenv("_SIGNALBOX_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+        assert signalbox().out.split() == names

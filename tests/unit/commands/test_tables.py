@@ -1,0 +1,59 @@
+"""Tables on narrow terminals."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from controller.commands.output import ALL_COLUMNS
+from controller.commands.tables import Column, Fitted
+
+NAME = "a-job-with-a-rather-long-name"
+COLUMNS = (Column("job"), Column("flows", 2, number=True), Column("path", 1, wraps=True), Column("lease", 3))
+ROWS = [(NAME, 12, "leaf1 > spine1 > leaf2", "60 s"), ("b", 3, "leaf3 > spine2 > leaf4", "5 s")]
+
+
+def printed(width: int, columns: tuple[Column, ...] = COLUMNS) -> list[str]:
+    console = Console(width=width, no_color=True)
+    with console.capture() as capture:
+        console.print(Fitted(columns, ROWS, title="jobs"))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_a_wide_terminal_has_all_columns() -> None:
+    lines = printed(ALL_COLUMNS)
+    assert lines[:3] == ["", "jobs", "job                            flows  path                    lease"]
+    assert lines[4:] == [
+        "a-job-with-a-rather-long-name     12  leaf1 > spine1 > leaf2  60 s",
+        "b                                  3  leaf3 > spine2 > leaf4  5 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"), [(67, ""), (63, "lease"), (56, "flows, lease"), (50, "flows, path, lease")]
+)
+def test_the_least_important_columns_are_left_out_and_named(width: int, left_out: str) -> None:
+    lines = printed(width)
+    assert max(map(len, lines)) <= width
+    assert any(line.startswith(NAME) for line in lines), "no name is cut"
+    assert ([line for line in lines if "-o wide" in line] or [""])[0].partition(": ")[2] == left_out
+
+
+def test_what_is_always_there_wraps_and_loses_nothing() -> None:
+    lines = printed(20, (Column("job"), Column("flows"), Column("path"), Column("lease")))
+    assert max(map(len, lines)) <= 20
+    assert "a-job-with-a-rather-long-name" in "".join(line.split(" ")[0] for line in lines)
+
+
+def test_names_give_a_terminal_no_orders_and_markup_is_text() -> None:
+    console = Console(width=40, no_color=True)
+    with console.capture() as capture:
+        console.print(Fitted((Column("job"),), [("a\x1b]0;owned\x07[red]b",)]))
+    assert "a\N{REPLACEMENT CHARACTER}]0;owned\N{REPLACEMENT CHARACTER}[red]b" in capture.get()
+
+
+def test_an_empty_table_says_so() -> None:
+    console = Console(width=40)
+    with console.capture() as capture:
+        console.print(Fitted(COLUMNS, [], title="jobs"))
+    assert capture.get() == "jobs: nothing yet\n"
