@@ -16,6 +16,7 @@ import typer
 from controller import config
 from controller.commands import analysis, events, jobs, maintenance, network, offline, state, token, watch
 from controller.commands import analysis, describe, get, jobs, network, offline, state, token, watch
+from controller.commands import analysis, describe, get, jobs, network, offline, rules, state, token, watch
 from controller.commands.exit_status import ExitStatus, exit_status
 from controller.errors import InvalidInput, SignalboxError
 from controller.serving import exposure, preflight
@@ -35,6 +36,7 @@ app.add_typer(events.commands)
 app.add_typer(watch.commands, name="watch")
 app.add_typer(get.commands, name="get")
 app.add_typer(describe.commands, name="describe")
+app.add_typer(rules.commands)
 app.add_typer(offline.commands)
 app.add_typer(analysis.commands)
 app.add_typer(token.commands)

@@ -29,6 +29,7 @@ from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import Plan, TargetLeft
 from controller.planning.problem import FlowId, Route
 from controller.tables.counters import CountersRead
+from controller.tables.rules import RuleSet
 
 JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
 
@@ -170,6 +171,8 @@ class Status:
     the start, by port. ``punt_drops``: packets that a port wanted to hand to the controller beyond its limit, as its
     switch counts them; ports without are missing. ``links``: their figures are made when they are asked for.
     ``drains``: by name."""
+    switch counts them; ports without are missing. ``links``: their figures are made when they are asked for. ``rules``:
+    what each switch that was read holds."""
 
     fabric: Fabric = field(default_factory=Fabric)
     strategy: Strategy = Strategy.PLANNED
@@ -207,6 +210,7 @@ class Status:
     def counters_at(self) -> float | None:
         """Monotonic seconds of what was read longest ago, of any switch and kind; None without switches."""
         return min(map(min, self.counters_read.values()), default=None)
+    rules: Mapping[Dpid, RuleSet] = field(default_factory=dict)
 
     @property
     def moves_left(self) -> int:

@@ -260,6 +260,17 @@ class Client:
         response: pb.GetStatusResponse = self._call(self._controller.GetStatus, pb.GetStatusRequest())
         return response
 
+    def list_rules(self, dpid: int) -> tuple[pb.SwitchRule, ...]:
+        """That a switch holds. Raises ``NotKnownYet`` while it is not connected, or not read yet."""
+        found: list[pb.SwitchRule] = []
+        request = pb.ListRulesRequest(dpid=dpid)
+        while True:
+            response: pb.ListRulesResponse = self._call(self._controller.ListRules, request)
+            found += response.rules
+            if not response.next_page_token:
+                return tuple(found)
+            request.page_token = response.next_page_token
+
     def watch_fabric(self, resume_token: str = "") -> Generator[pb.WatchFabricResponse, None, None]:
         """All switches, links and hosts, then those that change or go."""
         return self._watch(self._controller.WatchFabric, pb.WatchFabricRequest(resume_token=resume_token))

@@ -16,7 +16,7 @@ MAX_PAGE_BYTES = 1 << 20
 
 _KIND = "after"
 
-Listing = pb.ListJobsRequest | pb.ListRoutesRequest
+Listing = pb.ListJobsRequest | pb.ListRoutesRequest | pb.ListRulesRequest
 """Requests for a page."""
 
 

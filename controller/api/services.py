@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from controller.api import audit, convert, convert_analysis, convert_plan
+from controller.api import audit, convert, convert_analysis, convert_plan, convert_rules
 from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
 from controller.api.budget import COST
 from controller.api.errors import Stopping
@@ -37,6 +37,8 @@ from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.errors import Gone, InvalidInput, NotFound, WrongLeaseToken
 from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import Fabric
+from controller.errors import Gone, InvalidInput, NotFound, NotKnownYet, WrongLeaseToken
+from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.collectives import VirtualLinks, link_count, virtual_links
 from controller.jobs.demand import DemandSource
 from controller.jobs.ends import EndReason, not_found
@@ -55,6 +57,7 @@ from controller.planning.analysis.results import PlanProof
 from controller.planning.messages import Replan, ReplanOutcome, Request, SetStrategy, StrategySet
 from controller.planning.plan import Plan
 from controller.status import JobStatus, Status, StatusBoard
+from controller.tables.purpose import ordered
 
 VERSION = version("signalbox")
 
@@ -100,6 +103,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         self._events = EventWatches(board)
         self._plan = Memo(_plan)
         self._fabric = Memo(_fabric)
+        self._ordered = Memo(ordered)
 
     def close(self) -> None:
         """When no call runs any more."""
@@ -375,6 +379,15 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     async def Undrain(self, request: pb.UndrainRequest, _: Context) -> pb.UndrainResponse:  # noqa: N802
         await self._ask(UndrainParts(_names(request.names)))
         return pb.UndrainResponse(drains=convert.drains(self._status))
+    async def ListRules(self, request: pb.ListRulesRequest, _: Context) -> bytes:  # noqa: N802
+        size, after = page(request)
+        status, dpid = self._status, Dpid(request.dpid)
+        rules = status.rules.get(dpid)
+        if rules is None:
+            raise NotKnownYet(f"switch {dpid:#x} is not connected, or its rules are not read yet")
+        return await self._long_work.run(
+            lambda: convert_rules.rules_bytes(dpid, self._ordered(rules), status, after, size)
+        )
 
     async def GetPlanProof(self, _request: pb.GetPlanProofRequest, _: Context) -> pb.GetPlanProofResponse:  # noqa: N802
         found: PlanProof = await self._ask(GetPlanProof())

@@ -55,6 +55,7 @@ def status(
         adopting=s.phases.adopting,
         switches=_switches(s.sync, s.fabric, s.wanted.not_followed(wanted_for)),
         links=s.load.figures(s.fabric, background_bps),
+        rules=s.sync.installed,
         jobs=jobs,
         job_ends=s.jobs.ends.certain,
         jobs_ended=s.jobs.ends.totals,

@@ -25,7 +25,7 @@ from controller.api.client import Client
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import Exhausted, NotAllowed, NotFound, SignalboxError, Unauthenticated, WrongLeaseToken
 from controller.jobs.spec import JobSpec
-from tests.support.wire.control_stand_in import H1, H2, Running, running_api
+from tests.support.wire.control_stand_in import H1, H2, LEAF1, Running, running_api
 
 METHODS: dict[str, Any] = {
     method.name: method for service in pb.DESCRIPTOR.services_by_name.values() for method in service.methods
@@ -63,6 +63,7 @@ EXPECTED = {
     "WatchEvents": (DENIED, OK),
     "Drain": (DENIED, DENIED),
     "Undrain": (DENIED, DENIED),
+    "ListRules": (DENIED, OK),
 }
 """Per method what a tenant gets that does not have the job, and what a reader gets: written down once more, so that a
 rule that is loosened is seen."""
@@ -178,6 +179,7 @@ def requests(lease_token: str) -> dict[str, Message]:
         "WatchEvents": pb.WatchEventsRequest(after=Timestamp(seconds=1)),
         "Drain": pb.DrainRequest(names=["spine1"]),
         "Undrain": pb.UndrainRequest(names=["spine1"]),
+        "ListRules": pb.ListRulesRequest(dpid=LEAF1),
     }
 
 

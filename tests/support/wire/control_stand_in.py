@@ -37,6 +37,8 @@ from controller.planning.problem import FlowId, Route, whole
 from controller.status import DrainStatus, JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.status import JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.counters import CountersRead
+from controller.tables.pinned_table import miss_rule
+from controller.tables.rules import RuleSet
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(11)
 H1, H2 = "10.0.1.1", "10.0.2.1"
@@ -96,6 +98,8 @@ class ControlStandIn:
             switches={LEAF1: SwitchStatus(True, 12, 1)},
             links={VIA_SPINE[0]: LinkStatus(1000, 4e6, 1e6)},
             counters_read={LEAF1: CountersRead(time.monotonic(), time.monotonic())},
+            counters_at=time.monotonic(),
+            rules={LEAF1: RuleSet.of([miss_rule()])},
             alarms={alarm.key: alarm for alarm in [Alarm(AlarmKind.FOREIGN_RULES, "spine1", {"rules": 2})]},
         )
     )

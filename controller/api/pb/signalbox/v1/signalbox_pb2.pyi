@@ -179,6 +179,28 @@ class OutcomeBasis(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OUTCOME_BASIS_PLAN: _ClassVar[OutcomeBasis]
     OUTCOME_BASIS_REPAIR: _ClassVar[OutcomeBasis]
     OUTCOME_BASIS_BOUND: _ClassVar[OutcomeBasis]
+
+class RuleKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RULE_KIND_UNSPECIFIED: _ClassVar[RuleKind]
+    RULE_KIND_FLOW: _ClassVar[RuleKind]
+    RULE_KIND_GROUP: _ClassVar[RuleKind]
+    RULE_KIND_METER: _ClassVar[RuleKind]
+
+class RulePurpose(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RULE_PURPOSE_UNSPECIFIED: _ClassVar[RulePurpose]
+    RULE_PURPOSE_LLDP: _ClassVar[RulePurpose]
+    RULE_PURPOSE_ARP: _ClassVar[RulePurpose]
+    RULE_PURPOSE_MISS: _ClassVar[RulePurpose]
+    RULE_PURPOSE_PIN: _ClassVar[RulePurpose]
+    RULE_PURPOSE_COUNTING: _ClassVar[RulePurpose]
+    RULE_PURPOSE_LEARNING: _ClassVar[RulePurpose]
+    RULE_PURPOSE_HOST: _ClassVar[RulePurpose]
+    RULE_PURPOSE_ECMP: _ClassVar[RulePurpose]
+    RULE_PURPOSE_PUNT_LIMIT: _ClassVar[RulePurpose]
+    RULE_PURPOSE_ORPHAN: _ClassVar[RulePurpose]
+    RULE_PURPOSE_FOUND: _ClassVar[RulePurpose]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_NO_SUCH_JOB: ErrorReason
@@ -293,6 +315,22 @@ OUTCOME_BASIS_UNSPECIFIED: OutcomeBasis
 OUTCOME_BASIS_PLAN: OutcomeBasis
 OUTCOME_BASIS_REPAIR: OutcomeBasis
 OUTCOME_BASIS_BOUND: OutcomeBasis
+RULE_KIND_UNSPECIFIED: RuleKind
+RULE_KIND_FLOW: RuleKind
+RULE_KIND_GROUP: RuleKind
+RULE_KIND_METER: RuleKind
+RULE_PURPOSE_UNSPECIFIED: RulePurpose
+RULE_PURPOSE_LLDP: RulePurpose
+RULE_PURPOSE_ARP: RulePurpose
+RULE_PURPOSE_MISS: RulePurpose
+RULE_PURPOSE_PIN: RulePurpose
+RULE_PURPOSE_COUNTING: RulePurpose
+RULE_PURPOSE_LEARNING: RulePurpose
+RULE_PURPOSE_HOST: RulePurpose
+RULE_PURPOSE_ECMP: RulePurpose
+RULE_PURPOSE_PUNT_LIMIT: RulePurpose
+RULE_PURPOSE_ORPHAN: RulePurpose
+RULE_PURPOSE_FOUND: RulePurpose
 
 class JobSpec(_message.Message):
     __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "dealing", "rails", "reports_connections")
@@ -1251,3 +1289,51 @@ class ListRoutesResponse(_message.Message):
     next_page_token: str
     plan_generation: int
     def __init__(self, routes: _Optional[_Iterable[_Union[ListedRoute, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., plan_generation: _Optional[int] = ...) -> None: ...
+
+class SwitchRule(_message.Message):
+    __slots__ = ("kind", "id", "table", "priority", "cookie", "match", "actions", "purpose", "job_ids", "src", "dst", "acknowledgements", "towards")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    COOKIE_FIELD_NUMBER: _ClassVar[int]
+    MATCH_FIELD_NUMBER: _ClassVar[int]
+    ACTIONS_FIELD_NUMBER: _ClassVar[int]
+    PURPOSE_FIELD_NUMBER: _ClassVar[int]
+    JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    SRC_FIELD_NUMBER: _ClassVar[int]
+    DST_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGEMENTS_FIELD_NUMBER: _ClassVar[int]
+    TOWARDS_FIELD_NUMBER: _ClassVar[int]
+    kind: RuleKind
+    id: int
+    table: int
+    priority: int
+    cookie: int
+    match: str
+    actions: str
+    purpose: RulePurpose
+    job_ids: _containers.RepeatedScalarFieldContainer[str]
+    src: str
+    dst: str
+    acknowledgements: bool
+    towards: str
+    def __init__(self, kind: _Optional[_Union[RuleKind, str]] = ..., id: _Optional[int] = ..., table: _Optional[int] = ..., priority: _Optional[int] = ..., cookie: _Optional[int] = ..., match: _Optional[str] = ..., actions: _Optional[str] = ..., purpose: _Optional[_Union[RulePurpose, str]] = ..., job_ids: _Optional[_Iterable[str]] = ..., src: _Optional[str] = ..., dst: _Optional[str] = ..., acknowledgements: _Optional[bool] = ..., towards: _Optional[str] = ...) -> None: ...
+
+class ListRulesRequest(_message.Message):
+    __slots__ = ("dpid", "page_size", "page_token")
+    DPID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    dpid: int
+    page_size: int
+    page_token: str
+    def __init__(self, dpid: _Optional[int] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListRulesResponse(_message.Message):
+    __slots__ = ("rules", "next_page_token")
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    rules: _containers.RepeatedCompositeFieldContainer[SwitchRule]
+    next_page_token: str
+    def __init__(self, rules: _Optional[_Iterable[_Union[SwitchRule, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...

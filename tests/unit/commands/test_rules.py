@@ -1,0 +1,72 @@
+"""``signalbox rules`` against a real server that holds what a controller has really installed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.api import pages
+from controller.api.client import Client
+from controller.errors import NotKnownYet
+from controller.fabric.topology import Dpid
+from controller.tables.rules import is_ours
+from tests.support.command_line import Signalbox, api, signalbox
+from tests.support.fake_fabric import FakeFabric
+from tests.support.three_rings import CONFIG, register
+from tests.support.wire.control_stand_in import Running
+
+__all__ = ("api", "signalbox")
+
+
+@pytest.fixture
+def fabric(api: Running) -> FakeFabric:
+    """Three pinned jobs; the server publishes their controller's status."""
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0, 1, 2)
+    fabric.run(3)
+    api.control.board.publish(fabric.status)
+    return fabric
+
+
+def test_all_rules_are_listed_whatever_the_size_of_a_page(
+    api: Running, fabric: FakeFabric, signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = signalbox("rules", "leaf1", "--json").json
+    assert len(found["rules"]) == len(fabric.status.rules[Dpid(1)])
+    assert all(is_ours(int(rule["cookie"])) for rule in found["rules"] if rule["kind"] == "flow")
+    monkeypatch.setattr(pages, "MAX_PAGE", 7)
+    with Client(api.addresses[0]) as client:
+        assert len(client.list_rules(1)) == len(found["rules"])
+    assert signalbox("rules", "0x1", "--json").json == found
+
+
+def test_a_pin_names_its_job_and_flow(fabric: FakeFabric, signalbox: Signalbox) -> None:
+    job_id, job = min(fabric.status.jobs.items())
+    flow = next(flow for flow in job.routes if fabric.hosts[flow.src_ip].dpid == 1)
+    shown = signalbox("rules", "leaf1", "--job", job_id)
+    assert any(["pin", flow.src_ip, ">", flow.dst_ip, job_id] == row[2:7] for row in shown.rows)
+    assert "acknowledgements" in shown.out
+    assert not any("lldp" in row for row in shown.rows)
+    assert "lldp" in signalbox("rules", "leaf1").out
+
+
+def test_foreign_rules_are_counted_but_not_listed(api: Running, fabric: FakeFabric, signalbox: Signalbox) -> None:
+    status = fabric.status
+    other = replace(status.switches[Dpid(1)], foreign_rules=2)
+    api.control.board.publish(replace(status, switches={**status.switches, Dpid(1): other}))
+    assert signalbox("rules", "leaf1").out.rstrip().endswith("; 2 foreign rules are not listed")
+
+
+def test_a_switch_that_is_not_read_yet_is_refused(api: Running, fabric: FakeFabric, signalbox: Signalbox) -> None:
+    api.control.board.publish(replace(fabric.status, rules={}))
+    refused = signalbox("rules", "leaf1")
+    assert (refused.status, refused.err) == (
+        8,
+        "error: switch 0x1 is not connected, or its rules are not read yet\n",
+    )
+    assert signalbox("rules", "leaf99").status == 5
+    with Client(api.addresses[0]) as client, pytest.raises(NotKnownYet):
+        client.list_rules(99)
