@@ -14,9 +14,20 @@ from typing import Annotated
 import typer
 
 from controller import config
-from controller.commands import analysis, events, jobs, maintenance, network, offline, state, token, watch
-from controller.commands import analysis, describe, get, jobs, network, offline, state, token, watch
-from controller.commands import analysis, describe, get, jobs, network, offline, rules, state, token, watch
+from controller.commands import (
+    analysis,
+    describe,
+    events,
+    get,
+    jobs,
+    maintenance,
+    network,
+    offline,
+    rules,
+    state,
+    token,
+    watch,
+)
 from controller.commands.exit_status import ExitStatus, exit_status
 from controller.errors import InvalidInput, SignalboxError
 from controller.serving import exposure, preflight

@@ -170,9 +170,7 @@ class Status:
     without one is missing. ``refused_packets`` and ``refused_claims`` (of addresses that live at another port): since
     the start, by port. ``punt_drops``: packets that a port wanted to hand to the controller beyond its limit, as its
     switch counts them; ports without are missing. ``links``: their figures are made when they are asked for.
-    ``drains``: by name."""
-    switch counts them; ports without are missing. ``links``: their figures are made when they are asked for. ``rules``:
-    what each switch that was read holds."""
+    ``rules``: what each switch that was read holds. ``drains``: by name."""
 
     fabric: Fabric = field(default_factory=Fabric)
     strategy: Strategy = Strategy.PLANNED
@@ -210,6 +208,7 @@ class Status:
     def counters_at(self) -> float | None:
         """Monotonic seconds of what was read longest ago, of any switch and kind; None without switches."""
         return min(map(min, self.counters_read.values()), default=None)
+
     rules: Mapping[Dpid, RuleSet] = field(default_factory=dict)
 
     @property

@@ -34,10 +34,8 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.waking import Bursts
 from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
-from controller.errors import Gone, InvalidInput, NotFound, WrongLeaseToken
-from controller.fabric.messages import DrainParts, UndrainParts
-from controller.fabric.topology import Fabric
 from controller.errors import Gone, InvalidInput, NotFound, NotKnownYet, WrongLeaseToken
+from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.collectives import VirtualLinks, link_count, virtual_links
 from controller.jobs.demand import DemandSource
@@ -379,6 +377,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     async def Undrain(self, request: pb.UndrainRequest, _: Context) -> pb.UndrainResponse:  # noqa: N802
         await self._ask(UndrainParts(_names(request.names)))
         return pb.UndrainResponse(drains=convert.drains(self._status))
+
     async def ListRules(self, request: pb.ListRulesRequest, _: Context) -> bytes:  # noqa: N802
         size, after = page(request)
         status, dpid = self._status, Dpid(request.dpid)

@@ -305,7 +305,11 @@ def drained(found: Fields) -> str:
 
 def drains(found: Sequence[Fields]) -> RenderableType:
     rows = ((part["name"], part["drain_time"], drained(part).partition(" (")[2][:-1]) for part in found)
-    return _table(("part", "drained since", "state"), rows) if found else "Nothing is drained."
+    return (
+        Fitted([Column("part"), Column("drained since", 1), Column("state")], rows) if found else "Nothing is drained."
+    )
+
+
 def _unserved(found: Fields) -> str:
     """Why the efficiency is 0."""
     whys = {
@@ -317,7 +321,6 @@ def _unserved(found: Fields) -> str:
     return f"; jobs not served: {', '.join(counts)}" if counts and found["network_efficiency"] == 0 else ""
 
 
-def _alarms(found: Sequence[Fields]) -> Iterator[str]:
 def alarms(found: Sequence[Fields]) -> Iterator[str]:
     """Critical ones first, else as they were raised. Of a kind with many one line, which names the first subjects."""
     by_kind: dict[tuple[str, str], list[Fields]] = {}

@@ -16,10 +16,8 @@ from google.protobuf.message import Message
 
 from controller.api.client import DEFAULT_ADDRESS, resuming
 from controller.commands.connecting import ControllerCommand, connect
-from controller.commands.output import Address, AsJson, fields, printable
-from controller.commands.printing import drained, known, rate
 from controller.commands.output import Address, AsJson, document, fields, printable
-from controller.commands.printing import known, rate
+from controller.commands.printing import drained, known, rate
 from controller.errors import SignalboxError
 
 commands = typer.Typer(help="Print what changes, until Ctrl-C.", no_args_is_help=True)

@@ -215,12 +215,12 @@ FAMILIES: tuple[Family, ...] = (
         "Commits that the state directory did not take; their changes were refused.",
         lambda s: s.state_failures,
     ),
-    Family("signalbox_counters_age_seconds", "Age of the oldest switch's latest counters.", _counters_age),
     Family(
         "signalbox_drained",
         "1 for how far a part is that is taken out of use; parts in use have no series.",
         lambda snapshot: (((drain.name, drain.state), 1) for drain in snapshot.status.drains.values()),
         ("part", "state"),
+    ),
     Family("signalbox_counters_age_seconds", "Age of the counters that were read longest ago.", _counters_age),
     Family(
         "signalbox_switch_counters_age_seconds",

@@ -35,7 +35,6 @@ from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, Str
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, Route, whole
 from controller.status import DrainStatus, JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
-from controller.status import JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.counters import CountersRead
 from controller.tables.pinned_table import miss_rule
 from controller.tables.rules import RuleSet
@@ -98,7 +97,6 @@ class ControlStandIn:
             switches={LEAF1: SwitchStatus(True, 12, 1)},
             links={VIA_SPINE[0]: LinkStatus(1000, 4e6, 1e6)},
             counters_read={LEAF1: CountersRead(time.monotonic(), time.monotonic())},
-            counters_at=time.monotonic(),
             rules={LEAF1: RuleSet.of([miss_rule()])},
             alarms={alarm.key: alarm for alarm in [Alarm(AlarmKind.FOREIGN_RULES, "spine1", {"rules": 2})]},
         )

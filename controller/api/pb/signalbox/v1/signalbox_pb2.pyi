@@ -136,6 +136,7 @@ class AlarmKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ALARM_KIND_HOSTS_MISSING: _ClassVar[AlarmKind]
     ALARM_KIND_DEMAND_DIFFERS: _ClassVar[AlarmKind]
     ALARM_KIND_STATE_NOT_SAVED: _ClassVar[AlarmKind]
+    ALARM_KIND_COUNTERS_STALE: _ClassVar[AlarmKind]
 
 class Severity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -179,6 +180,28 @@ class OutcomeBasis(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OUTCOME_BASIS_PLAN: _ClassVar[OutcomeBasis]
     OUTCOME_BASIS_REPAIR: _ClassVar[OutcomeBasis]
     OUTCOME_BASIS_BOUND: _ClassVar[OutcomeBasis]
+
+class DrainState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DRAIN_STATE_UNSPECIFIED: _ClassVar[DrainState]
+    DRAIN_STATE_MOVING: _ClassVar[DrainState]
+    DRAIN_STATE_CONFIRMING: _ClassVar[DrainState]
+    DRAIN_STATE_MEASURING: _ClassVar[DrainState]
+    DRAIN_STATE_CARRYING: _ClassVar[DrainState]
+    DRAIN_STATE_SAFE: _ClassVar[DrainState]
+
+class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EVENT_KIND_UNSPECIFIED: _ClassVar[EventKind]
+    EVENT_KIND_CONTROLLER: _ClassVar[EventKind]
+    EVENT_KIND_FABRIC: _ClassVar[EventKind]
+    EVENT_KIND_DRAIN: _ClassVar[EventKind]
+    EVENT_KIND_RULES: _ClassVar[EventKind]
+    EVENT_KIND_PLAN: _ClassVar[EventKind]
+    EVENT_KIND_STRATEGY: _ClassVar[EventKind]
+    EVENT_KIND_JOB: _ClassVar[EventKind]
+    EVENT_KIND_ALARM: _ClassVar[EventKind]
+    EVENT_KIND_JOB_ALARM: _ClassVar[EventKind]
 
 class RuleKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -290,6 +313,7 @@ ALARM_KIND_ADDRESSES_CLAIMED: AlarmKind
 ALARM_KIND_HOSTS_MISSING: AlarmKind
 ALARM_KIND_DEMAND_DIFFERS: AlarmKind
 ALARM_KIND_STATE_NOT_SAVED: AlarmKind
+ALARM_KIND_COUNTERS_STALE: AlarmKind
 SEVERITY_UNSPECIFIED: Severity
 SEVERITY_WARNING: Severity
 SEVERITY_CRITICAL: Severity
@@ -315,6 +339,22 @@ OUTCOME_BASIS_UNSPECIFIED: OutcomeBasis
 OUTCOME_BASIS_PLAN: OutcomeBasis
 OUTCOME_BASIS_REPAIR: OutcomeBasis
 OUTCOME_BASIS_BOUND: OutcomeBasis
+DRAIN_STATE_UNSPECIFIED: DrainState
+DRAIN_STATE_MOVING: DrainState
+DRAIN_STATE_CONFIRMING: DrainState
+DRAIN_STATE_MEASURING: DrainState
+DRAIN_STATE_CARRYING: DrainState
+DRAIN_STATE_SAFE: DrainState
+EVENT_KIND_UNSPECIFIED: EventKind
+EVENT_KIND_CONTROLLER: EventKind
+EVENT_KIND_FABRIC: EventKind
+EVENT_KIND_DRAIN: EventKind
+EVENT_KIND_RULES: EventKind
+EVENT_KIND_PLAN: EventKind
+EVENT_KIND_STRATEGY: EventKind
+EVENT_KIND_JOB: EventKind
+EVENT_KIND_ALARM: EventKind
+EVENT_KIND_JOB_ALARM: EventKind
 RULE_KIND_UNSPECIFIED: RuleKind
 RULE_KIND_FLOW: RuleKind
 RULE_KIND_GROUP: RuleKind
@@ -433,7 +473,7 @@ class PairDemand(_message.Message):
     def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ..., declared_bytes: _Optional[int] = ..., measured_bps: _Optional[float] = ..., measured_bytes: _Optional[float] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("spec", "uid", "tenant", "register_time", "lease_left", "state", "missing_hosts", "virtual_links", "pinned", "subflows", "level", "efficiency_predicted", "prediction_withheld", "efficiency_measured", "ideal_communication", "iterations", "last_iteration_index", "last_communication", "demand")
+    __slots__ = ("spec", "uid", "tenant", "register_time", "lease_left", "state", "missing_hosts", "virtual_links", "pinned", "subflows", "level", "efficiency_predicted", "prediction_withheld", "efficiency_measured", "ideal_communication", "iterations", "last_iteration_index", "last_communication", "demand", "flows_without_path")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -453,6 +493,7 @@ class Job(_message.Message):
     LAST_ITERATION_INDEX_FIELD_NUMBER: _ClassVar[int]
     LAST_COMMUNICATION_FIELD_NUMBER: _ClassVar[int]
     DEMAND_FIELD_NUMBER: _ClassVar[int]
+    FLOWS_WITHOUT_PATH_FIELD_NUMBER: _ClassVar[int]
     spec: JobSpec
     uid: str
     tenant: str
@@ -472,7 +513,8 @@ class Job(_message.Message):
     last_iteration_index: int
     last_communication: _duration_pb2.Duration
     demand: Demand
-    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., register_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., subflows: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., prediction_withheld: _Optional[str] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iterations: _Optional[int] = ..., last_iteration_index: _Optional[int] = ..., last_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ...) -> None: ...
+    flows_without_path: int
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., register_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., subflows: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., prediction_withheld: _Optional[str] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iterations: _Optional[int] = ..., last_iteration_index: _Optional[int] = ..., last_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., flows_without_path: _Optional[int] = ...) -> None: ...
 
 class JobEnd(_message.Message):
     __slots__ = ("job_id", "uid", "tenant", "reason", "end_time")
@@ -771,16 +813,18 @@ class GetFabricRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetFabricResponse(_message.Message):
-    __slots__ = ("generation", "switches", "links", "hosts")
+    __slots__ = ("generation", "switches", "links", "hosts", "drains")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
+    DRAINS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     switches: _containers.RepeatedCompositeFieldContainer[Switch]
     links: _containers.RepeatedCompositeFieldContainer[Link]
     hosts: _containers.RepeatedCompositeFieldContainer[Host]
-    def __init__(self, generation: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ...) -> None: ...
+    drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
+    def __init__(self, generation: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ...) -> None: ...
 
 class WatchFabricRequest(_message.Message):
     __slots__ = ("resume_token",)
@@ -789,7 +833,7 @@ class WatchFabricRequest(_message.Message):
     def __init__(self, resume_token: _Optional[str] = ...) -> None: ...
 
 class WatchFabricResponse(_message.Message):
-    __slots__ = ("snapshot", "switches", "links", "hosts", "switches_gone", "links_gone", "hosts_gone", "resume_token")
+    __slots__ = ("snapshot", "switches", "links", "hosts", "switches_gone", "links_gone", "hosts_gone", "drains", "drains_gone", "resume_token")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
@@ -797,6 +841,8 @@ class WatchFabricResponse(_message.Message):
     SWITCHES_GONE_FIELD_NUMBER: _ClassVar[int]
     LINKS_GONE_FIELD_NUMBER: _ClassVar[int]
     HOSTS_GONE_FIELD_NUMBER: _ClassVar[int]
+    DRAINS_FIELD_NUMBER: _ClassVar[int]
+    DRAINS_GONE_FIELD_NUMBER: _ClassVar[int]
     RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
     snapshot: bool
     switches: _containers.RepeatedCompositeFieldContainer[Switch]
@@ -805,8 +851,10 @@ class WatchFabricResponse(_message.Message):
     switches_gone: _containers.RepeatedScalarFieldContainer[int]
     links_gone: _containers.RepeatedCompositeFieldContainer[PortRef]
     hosts_gone: _containers.RepeatedScalarFieldContainer[str]
+    drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
+    drains_gone: _containers.RepeatedScalarFieldContainer[str]
     resume_token: str
-    def __init__(self, snapshot: _Optional[bool] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., switches_gone: _Optional[_Iterable[int]] = ..., links_gone: _Optional[_Iterable[_Union[PortRef, _Mapping]]] = ..., hosts_gone: _Optional[_Iterable[str]] = ..., resume_token: _Optional[str] = ...) -> None: ...
+    def __init__(self, snapshot: _Optional[bool] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., switches_gone: _Optional[_Iterable[int]] = ..., links_gone: _Optional[_Iterable[_Union[PortRef, _Mapping]]] = ..., hosts_gone: _Optional[_Iterable[str]] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., drains_gone: _Optional[_Iterable[str]] = ..., resume_token: _Optional[str] = ...) -> None: ...
 
 class RoutingSchemeLevel(_message.Message):
     __slots__ = ("scheme", "level")
@@ -931,7 +979,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision")
+    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision", "drains", "jobs_without_path", "jobs_unplanned")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
@@ -950,6 +998,9 @@ class GetStatusResponse(_message.Message):
     ALARMS_FIELD_NUMBER: _ClassVar[int]
     ADOPTING_FIELD_NUMBER: _ClassVar[int]
     STATE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    DRAINS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_WITHOUT_PATH_FIELD_NUMBER: _ClassVar[int]
+    JOBS_UNPLANNED_FIELD_NUMBER: _ClassVar[int]
     version: str
     strategy: Strategy
     switches: int
@@ -968,7 +1019,10 @@ class GetStatusResponse(_message.Message):
     alarms: _containers.RepeatedCompositeFieldContainer[Alarm]
     adopting: bool
     state_revision: int
-    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ...) -> None: ...
+    drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
+    jobs_without_path: int
+    jobs_unplanned: int
+    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., jobs_without_path: _Optional[int] = ..., jobs_unplanned: _Optional[int] = ...) -> None: ...
 
 class WatchAlarmsRequest(_message.Message):
     __slots__ = ("resume_token",)
@@ -1243,6 +1297,106 @@ class UnfeltFailures(_message.Message):
     kind: FailureKind
     failures: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., failures: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DrainedPart(_message.Message):
+    __slots__ = ("name", "drain_time", "state", "flows", "links", "rate_bps")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_TIME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    FLOWS_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    RATE_BPS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    drain_time: _timestamp_pb2.Timestamp
+    state: DrainState
+    flows: int
+    links: int
+    rate_bps: float
+    def __init__(self, name: _Optional[str] = ..., drain_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[DrainState, str]] = ..., flows: _Optional[int] = ..., links: _Optional[int] = ..., rate_bps: _Optional[float] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DrainResponse(_message.Message):
+    __slots__ = ("drains",)
+    DRAINS_FIELD_NUMBER: _ClassVar[int]
+    drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
+    def __init__(self, drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ...) -> None: ...
+
+class UndrainRequest(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class UndrainResponse(_message.Message):
+    __slots__ = ("drains",)
+    DRAINS_FIELD_NUMBER: _ClassVar[int]
+    drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
+    def __init__(self, drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ...) -> None: ...
+
+class EventDetail(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("number", "event_time", "kind", "what", "details")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    EVENT_TIME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    event_time: _timestamp_pb2.Timestamp
+    kind: EventKind
+    what: str
+    details: _containers.RepeatedCompositeFieldContainer[EventDetail]
+    def __init__(self, number: _Optional[int] = ..., event_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[_Union[EventKind, str]] = ..., what: _Optional[str] = ..., details: _Optional[_Iterable[_Union[EventDetail, _Mapping]]] = ...) -> None: ...
+
+class ListEventsRequest(_message.Message):
+    __slots__ = ("after", "kinds", "page_size", "page_token")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    after: _timestamp_pb2.Timestamp
+    kinds: _containers.RepeatedScalarFieldContainer[EventKind]
+    page_size: int
+    page_token: str
+    def __init__(self, after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kinds: _Optional[_Iterable[_Union[EventKind, str]]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListEventsResponse(_message.Message):
+    __slots__ = ("events", "next_page_token")
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    next_page_token: str
+    def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class WatchEventsRequest(_message.Message):
+    __slots__ = ("resume_token", "after", "kinds")
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    resume_token: str
+    after: _timestamp_pb2.Timestamp
+    kinds: _containers.RepeatedScalarFieldContainer[EventKind]
+    def __init__(self, resume_token: _Optional[str] = ..., after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kinds: _Optional[_Iterable[_Union[EventKind, str]]] = ...) -> None: ...
+
+class WatchEventsResponse(_message.Message):
+    __slots__ = ("events", "resume_token")
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    resume_token: str
+    def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., resume_token: _Optional[str] = ...) -> None: ...
 
 class RoutePath(_message.Message):
     __slots__ = ("share", "switches", "links")

@@ -616,6 +616,26 @@ class ControllerServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsResponse.FromString,
                 _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/signalbox.v1.ControllerService/Drain',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.DrainRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.DrainResponse.FromString,
+                _registered_method=True)
+        self.Undrain = channel.unary_unary(
+                '/signalbox.v1.ControllerService/Undrain',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainResponse.FromString,
+                _registered_method=True)
+        self.ListEvents = channel.unary_unary(
+                '/signalbox.v1.ControllerService/ListEvents',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListEventsRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ListEventsResponse.FromString,
+                _registered_method=True)
+        self.WatchEvents = channel.unary_stream(
+                '/signalbox.v1.ControllerService/WatchEvents',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchEventsRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchEventsResponse.FromString,
+                _registered_method=True)
         self.ListRules = channel.unary_unary(
                 '/signalbox.v1.ControllerService/ListRules',
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListRulesRequest.SerializeToString,
@@ -708,9 +728,39 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Drain(self, request, context):
+        """Takes switches and cables out of use: flows move away within the moves of a planning cycle, hashed traffic too.
+        Returns when that is saved; GetStatus says when a part can be pulled. Again: OK. FAILED_PRECONDITION when hosts
+        would have no path to others any more, and while a controller that has started reads the rules of its switches.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Undrain(self, request, context):
+        """Uses them again, as plans and hashes want. Returns when that is saved.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEvents(self, request, context):
+        """What has happened, oldest first: the latest 2,000 events of each kind, also of before a restart.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchEvents(self, request, context):
+        """The same, and then each event that follows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListRules(self, request, context):
         """The rules of Signalbox that a switch is known to hold, each with what it is for. In pages like those of ListJobs.
-        NOT_FOUND for a switch that is not connected; FAILED_PRECONDITION while its rules are not read yet.
+        FAILED_PRECONDITION while the switch is not connected, or its rules are not read yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -773,6 +823,26 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.WatchAlarms,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.DrainRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.DrainResponse.SerializeToString,
+            ),
+            'Undrain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Undrain,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainResponse.SerializeToString,
+            ),
+            'ListEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEvents,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ListEventsRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListEventsResponse.SerializeToString,
+            ),
+            'WatchEvents': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchEvents,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchEventsRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchEventsResponse.SerializeToString,
             ),
             'ListRules': grpc.unary_unary_rpc_method_handler(
                     servicer.ListRules,
@@ -1078,6 +1148,114 @@ class ControllerService:
             '/signalbox.v1.ControllerService/WatchAlarms',
             signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsRequest.SerializeToString,
             signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/Drain',
+            signalbox_dot_v1_dot_signalbox__pb2.DrainRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Undrain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/Undrain',
+            signalbox_dot_v1_dot_signalbox__pb2.UndrainRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.UndrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/ListEvents',
+            signalbox_dot_v1_dot_signalbox__pb2.ListEventsRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.ListEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/WatchEvents',
+            signalbox_dot_v1_dot_signalbox__pb2.WatchEventsRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.WatchEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,
