@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from controller.jobs.demand import Difference
+from controller.silence import Silence
 
 Severity = Literal["warning", "critical"]
 
@@ -55,13 +56,14 @@ AlarmKey = tuple[AlarmKind, str]
 @dataclass(frozen=True, slots=True)
 class Alarm:
     """``subject``: the name of the switch, port (``leaf1:3``) or job, ``plan`` or ``state``. ``since``: monotonic
-    seconds when an alarm of this kind and subject was raised. ``facts``: what else is known of it, which may change
-    while it lasts."""
+    seconds when an alarm of this kind and subject was raised. ``silence``: when an operator knows of it. ``facts``:
+    what else is known of it, which may change while it lasts."""
 
     kind: AlarmKind
     subject: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     since: float = 0.0
+    silence: Silence | None = None
 
     @property
     def severity(self) -> Severity:

@@ -15,6 +15,7 @@ import typer
 
 from controller import config
 from controller.commands import (
+    alarms,
     analysis,
     describe,
     events,
@@ -45,6 +46,7 @@ app.add_typer(network.commands)
 app.add_typer(maintenance.commands)
 app.add_typer(events.commands)
 app.add_typer(watch.commands, name="watch")
+app.add_typer(alarms.commands, name="alarms")
 app.add_typer(get.commands, name="get")
 app.add_typer(describe.commands, name="describe")
 app.add_typer(rules.commands)

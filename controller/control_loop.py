@@ -82,7 +82,10 @@ class ControlLoop:
     def status(self, now: float) -> Status:
         """Everything that others may see."""
         rules_due = Work.RULES in self._pending.due
-        return self.derived.status(self._alarm_times.dated(self.derived.alarms(now), now), rules_due)
+        alarms = self._alarm_times.dated(self.derived.alarms(now), self.state.silences.of, now)
+        if self.state.silences.of and self.state.silences.follow(alarms):
+            self._pending |= at_once(Work.SAVE)
+        return self.derived.status(alarms, rules_due)
 
     def _take(self, messages: Iterable[Message], now: float) -> tuple[Command, ...]:
         effects = NOTHING
@@ -169,7 +172,9 @@ class ControlLoop:
         if s.commits.busy or not self._is_due(Work.SAVE, now):
             return []
         of_jobs = self.derived.measured(), s.jobs.connections, s.jobs.ends.saved
-        state = SavedState(self.derived.registrations(), s.strategy, s.routes.shares, *of_jobs, s.drains.parts)
+        state = SavedState(
+            self.derived.registrations(), s.strategy, s.routes.shares, *of_jobs, s.drains.parts, s.silences.of
+        )
         return list(s.commits.begin(state, KnownJobs(self.derived.jobs(), s.demand.demands), now))
 
     def _rules_due(self, now: float) -> bool:

@@ -63,6 +63,8 @@ RULES: Mapping[str, Rule] = {
     "/signalbox.v1.ControllerService/WatchFabric": Rule(_READS),
     "/signalbox.v1.ControllerService/WatchPlan": Rule(_READS),
     "/signalbox.v1.ControllerService/WatchAlarms": Rule(_READS),
+    "/signalbox.v1.ControllerService/SilenceAlarms": Rule(_OPERATOR, audited=True),
+    "/signalbox.v1.ControllerService/EndSilence": Rule(_OPERATOR, audited=True),
     "/signalbox.v1.ControllerService/ListEvents": Rule(_READS),
     "/signalbox.v1.ControllerService/WatchEvents": Rule(_READS),
     "/signalbox.v1.ControllerService/Drain": Rule(_OPERATOR, audited=True),

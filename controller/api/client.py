@@ -315,6 +315,22 @@ class Client:
         request = pb.WatchEventsRequest(resume_token=resume_token, after=after, kinds=numbers)
         return self._watch(self._controller.WatchEvents, request)
 
+    def silence_alarms(self, kind: str, subject: str = "", for_s: float | None = None, comment: str = "") -> None:
+        """Note that operators know of an alarm, or of all of a kind. ``for_s``: seconds; until it is over when None.
+        Raises ``KeyError`` for a word that is no ``AlarmKind``."""
+        request = pb.SilenceAlarmsRequest(
+            kind=number_of(pb.AlarmKind.DESCRIPTOR, kind),
+            subject=subject,
+            duration=None if for_s is None else duration(for_s),
+            comment=comment,
+        )
+        self._call(self._controller.SilenceAlarms, request)
+
+    def end_silence(self, kind: str, subject: str = "") -> None:
+        """Raises ``InvalidInput`` when there is none."""
+        request = pb.EndSilenceRequest(kind=number_of(pb.AlarmKind.DESCRIPTOR, kind), subject=subject)
+        self._call(self._controller.EndSilence, request)
+
     def drain(self, names: Iterable[str]) -> pb.DrainResponse:
         """Take switches and cables out of use; returns when that is saved. Raises ``InvalidInput``, and ``Conflict``
         when hosts would be cut off."""

@@ -21,7 +21,9 @@ from controller.api.mapping import (
     names,
     path_in_proto,
     seconds,
+    seconds_or_none,
     timestamp,
+    word_in,
     word_of,
 )
 from controller.api.pages import filled
@@ -35,8 +37,12 @@ from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.reported_connections import MAX_CONNECTIONS
 from controller.jobs.spec import JobSpec, oversized
 from controller.planning.messages import StrategySet
+from controller.silence import Silence, SilenceKey
 from controller.status import DrainStatus, JobStatus, LinkStatus, Status, SwitchStatus
 
+MAX_SILENCE_S = 365 * 86400
+MAX_COMMENT = 200
+MAX_SUBJECT = 256
 MAX_PATHS = 64
 """In the mask of an update."""
 
@@ -308,8 +314,35 @@ def drain_message(drain: DrainStatus) -> pb.DrainedPart:
 
 def alarm_message(alarm: Alarm, unix_offset_s: float) -> pb.Alarm:
     """``unix_offset_s``: what monotonic seconds lack to seconds since 1970."""
-    raised = timestamp(alarm.since + unix_offset_s)
-    return message_of(pb.Alarm, alarm, raise_time=raised, text=text(alarm))
+    raised, silence = timestamp(alarm.since + unix_offset_s), alarm.silence
+    return message_of(
+        pb.Alarm, alarm, raise_time=raised, text=text(alarm), silence=_silence_message(silence) if silence else None
+    )
+
+
+def _silence_message(silence: Silence) -> pb.Silence:
+    end = None if silence.until is None else timestamp(silence.until)
+    return message_of(pb.Silence, silence, silence_time=timestamp(silence.since), end_time=end)
+
+
+def silence(request: pb.SilenceAlarmsRequest, by: str, now: float) -> Silence:
+    """``now``: seconds since 1970. Raises ``InvalidInput``."""
+    kind, subject = silence_key(request)
+    lasts_s = seconds_or_none(request, "duration")
+    if lasts_s is not None and not 0 < lasts_s <= MAX_SILENCE_S:
+        raise InvalidInput.of("duration", f"must be more than 0 s and at most {MAX_SILENCE_S} s (given: {lasts_s:g} s)")
+    if len(request.comment) > MAX_COMMENT:
+        raise InvalidInput.of("comment", f"must have at most {MAX_COMMENT} characters (given: {len(request.comment)})")
+    return Silence(kind, subject, now, None if lasts_s is None else now + lasts_s, by, request.comment)
+
+
+def silence_key(request: pb.SilenceAlarmsRequest | pb.EndSilenceRequest) -> SilenceKey:
+    """Raises ``InvalidInput``."""
+    if not (kind := word_in(request, "kind")):
+        raise InvalidInput.of("kind", f"must be one of {', '.join(names(pb.AlarmKind.DESCRIPTOR))}")
+    if len(request.subject) > MAX_SUBJECT:
+        raise InvalidInput.of("subject", f"must have at most {MAX_SUBJECT} characters (given: {len(request.subject)})")
+    return kind, request.subject
 
 
 def strategy_message(done: StrategySet) -> pb.SetStrategyResponse:

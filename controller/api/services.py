@@ -52,7 +52,15 @@ from controller.jobs.spec import JobId, JobSpec
 from controller.memo import Memo
 from controller.planning.analysis.requests import Explain, GetPlanProof, Question
 from controller.planning.analysis.results import PlanProof
-from controller.planning.messages import Replan, ReplanOutcome, Request, SetStrategy, StrategySet
+from controller.planning.messages import (
+    EndSilence,
+    Replan,
+    ReplanOutcome,
+    Request,
+    SetStrategy,
+    SilenceAlarms,
+    StrategySet,
+)
 from controller.planning.plan import Plan
 from controller.status import JobStatus, Status, StatusBoard
 from controller.tables.purpose import ordered
@@ -363,6 +371,16 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
 
     async def WhatIf(self, request: pb.WhatIfRequest, _: Context) -> pb.WhatIfResponse:  # noqa: N802
         return convert_analysis.what_if_message(await self._ask(convert_analysis.what_if_request(request)))
+
+    async def SilenceAlarms(  # noqa: N802
+        self, request: pb.SilenceAlarmsRequest, _: Context
+    ) -> pb.SilenceAlarmsResponse:
+        await self._ask(SilenceAlarms(convert.silence(request, CALLER.get().name, time.time())))
+        return pb.SilenceAlarmsResponse()
+
+    async def EndSilence(self, request: pb.EndSilenceRequest, _: Context) -> pb.EndSilenceResponse:  # noqa: N802
+        await self._ask(EndSilence(convert.silence_key(request)))
+        return pb.EndSilenceResponse()
 
     async def ListEvents(self, request: pb.ListEventsRequest, _: Context) -> pb.ListEventsResponse:  # noqa: N802
         return listed(request, self._board.history)

@@ -22,10 +22,17 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 commands = typer.Typer()
 
 
+def duration_s(text: str) -> float:
+    """``10m`` in seconds."""
+    if found := re.fullmatch(r"(\d+)([smhd])", text):
+        return int(found[1]) * _UNITS[found[2]]
+    raise typer.BadParameter(f"'{text}' is no time such as 90s, 10m, 2h or 3d")
+
+
 def _since(text: str) -> float:
     """Seconds since 1970."""
-    if found := re.fullmatch(r"(\d+)([smhd])", text):
-        return time.time() - int(found[1]) * _UNITS[found[2]]
+    if re.fullmatch(r"\d+[smhd]", text):
+        return time.time() - duration_s(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -324,7 +324,10 @@ def _unserved(found: Fields) -> str:
 def alarms(found: Sequence[Fields]) -> Iterator[str]:
     """Critical ones first, else as they were raised. Of a kind with many one line, which names the first subjects."""
     by_kind: dict[tuple[str, str], list[Fields]] = {}
+    silenced = [alarm for alarm in found if alarm["silence"]]
     for alarm in found:
+        if alarm["silence"]:
+            continue
         by_kind.setdefault((str(alarm["severity"]), str(alarm["kind"])), []).append(alarm)
     for (severity, kind), of_kind in sorted(by_kind.items(), key=lambda item: item[0][0] != CRITICAL):
         begin = f"[{'bold red' if severity == CRITICAL else 'yellow'}]{escape(severity)}[/] {escape(kind)}"
@@ -334,6 +337,14 @@ def alarms(found: Sequence[Fields]) -> Iterator[str]:
             first, more = of_kind[:MOST_ALARMS], len(of_kind) - MOST_ALARMS
             subjects = escape(", ".join(alarm["subject"] for alarm in first))
             yield f"{begin}, {len(of_kind)} alarms: {subjects} and {more} more (--json has all)"
+    yield from (f"[dim]{escape(alarm['text'])}{escape(silence(alarm['silence']))}[/]" for alarm in silenced)
+
+
+def silence(found: Fields) -> str:
+    """That operators know of an alarm."""
+    end = f"silenced until {found['end_time'][:19]}Z" if found["end_time"] else "acknowledged"
+    by = f" by {found['by']}" if found["by"] else ""
+    return f" ({end}{by}{': ' if found['comment'] else ''}{found['comment']})"
 
 
 def _alarm_count(found: Sequence[Fields]) -> str:

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from controller.api.client import DEFAULT_ADDRESS, resuming
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.output import Address, AsJson, document, fields, printable
-from controller.commands.printing import drained, known, rate
+from controller.commands.printing import drained, known, rate, silence
 from controller.errors import SignalboxError
 
 commands = typer.Typer(help="Print what changes, until Ctrl-C.", no_args_is_help=True)
@@ -139,7 +139,8 @@ def alarm_lines(found: Fields) -> Iterator[str]:
     for alarm in found["ended"]:
         yield f"over: {alarm['text']}"
     for alarm in found["raised"]:
-        yield f"{alarm['severity']} {alarm['kind']}: {alarm['text']}"
+        known_of = silence(alarm["silence"]) if alarm["silence"] else ""
+        yield f"{alarm['severity']} {alarm['kind']}: {alarm['text']}{known_of}"
 
 
 def plan_lines(found: Fields) -> Iterator[str]:

@@ -23,7 +23,7 @@ from controller.core.told import Unsaved, told, told_missing
 from controller.core.unserved import WithoutPath
 from controller.fabric.background import background
 from controller.fabric.drains import links_of_parts, without
-from controller.fabric.parts import parts_beside_the_largest
+from controller.fabric.islands import islands_beside_the_largest
 from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
@@ -80,8 +80,8 @@ class Derived:
     other pins there are. ``confirmed``: the
     pins and routes that switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
     ``levels``, ``phase_levels``: of the jobs all of whose running routes stand (``tables.pins``), and that have been
-    planned. ``parts``: hosts that cannot reach most others. ``without_path``: flows for which that means that they have
-    no path, of the jobs that have any.
+    planned. ``islands``: hosts that cannot reach most others. ``without_path``: flows for which that means that they
+    have no path, of the jobs that have any.
     ``unsaved``: the jobs whose latest change is not on disk; ``told_jobs``, ``told_demands``, ``told_missing``: of
     those as before it (``core.told``).
     ``alarms`` are without their times; ``status`` takes them dated, and whether rules are to be derived anew."""
@@ -149,9 +149,9 @@ class Derived:
                                                                   self.unsaved()))
         self.told_missing = Row(    told_missing,        lambda: (self.missing(), self.told_jobs(), self.unsaved(),
                                                                   s.fabric.hosts))
-        self.parts = Row(           parts_beside_the_largest, lambda: (s.fabric.switches, s.fabric.links,
+        self.islands = Row(         islands_beside_the_largest, lambda: (s.fabric.switches, self.usable(),
                                                                   s.fabric.hosts))
-        self.without_path = Row(    WithoutPath(),       lambda: (self.told_jobs(), s.fabric.hosts, self.parts()))
+        self.without_path = Row(    WithoutPath(),       lambda: (self.told_jobs(), s.fabric.hosts, self.islands()))
         self.job_statuses = Row(    JobStatuses(),       lambda: (self.told_jobs(), self.told_missing(),
                                                                   self.without_path(), s.fabric.hosts,
                                                                   s.sending.routes, s.sending.generation,

@@ -37,7 +37,7 @@ from controller.planning.analysis.requests import (
     WhatIf,
     analysis_request,
 )
-from controller.planning.messages import Replan, Request, SetStrategy
+from controller.planning.messages import EndSilence, Replan, Request, SetStrategy, SilenceAlarms
 from controller.planning.problem import FlowId, missing_hosts
 
 
@@ -77,6 +77,14 @@ class Requests:
                 return self._set_strategy(message, now)
             case DrainParts() | UndrainParts():
                 return self._drain(message)
+            case SilenceAlarms() | EndSilence():
+                before = s.silences.of
+                if isinstance(message, SilenceAlarms):
+                    s.silences.add(message.silence)
+                else:
+                    s.silences.end(message.key)
+                s.commits.hold(message.reply, None, lambda _: s.silences.restore(before))
+                return at_once(Work.SAVE)
             case Explain() | WhatIf() | GetPlanProof():
                 intact = s.topology.intact
                 network = Network(self._derived.snapshot(), s.fabric, intact, s.cycle.limits, FabricNames(intact))

@@ -19,6 +19,7 @@ from controller.core.phases import Adoption, Departures, LinkLosses, Phases
 from controller.core.planning_cycle import PlanningCycle
 from controller.core.refusals import Refusals
 from controller.core.sending import Sending
+from controller.core.silences import Silences
 from controller.errors import InvalidInput
 from controller.fabric.drains import Drains
 from controller.fabric.host_discovery import HostDiscovery
@@ -71,7 +72,7 @@ class State:
     switches should hold; ``wanted_at``: when that was derived. ``sync``: what every switch holds, and changes under
     way. ``sending``: confirmed pins and routes, and replies that wait for confirmation. ``losses``: lost links.
     ``phases``, ``adoption``, ``departures``: how far what is known of the network can be trusted. ``refusals``: packets
-    and connections that were refused."""
+    and connections that were refused. ``silences``: alarms that operators know of."""
 
     strategy: Strategy
     first_strategy: Strategy
@@ -94,6 +95,7 @@ class State:
     adoption: Adoption
     departures: Departures
     refusals: Refusals
+    silences: Silences
     wanted_at: float = -math.inf
 
     @property
@@ -165,6 +167,7 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
         adoption=Adoption(config.discovery.adoption_patience_s, config.jobs.orphan_lease_s, is_restart, now),
         departures=Departures(),
         refusals=Refusals(),
+        silences=Silences(saved.silences),
     )
 
 

@@ -26,6 +26,7 @@ from controller.planning.problem import (
     route_of,
 )
 from controller.shared_map import SharedMap, differing, updated
+from controller.silence import Silence, SilenceKey
 from controller.status import DrainStatus, JobState, JobStatus, Status, SwitchStatus
 from controller.tables.switch_sync import SwitchSync
 
@@ -324,15 +325,23 @@ def _exists(fabric: Fabric, at: PortRef) -> bool:
 
 
 class AlarmTimes:
-    """Since when each alarm has been raised."""
+    """Since when each alarm has been raised, and whether operators know of it. ``alarms``: as of the last call."""
 
     def __init__(self) -> None:
         self._groups: Sequence[Mapping[Any, Alarm]] = ()
+        self._silences: Mapping[SilenceKey, Silence] = {}
         self._dated: Mapping[AlarmKey, Alarm] = SharedMap()
 
-    def dated(self, groups: Sequence[Mapping[Any, Alarm]], now: float) -> Mapping[AlarmKey, Alarm]:
-        """The alarms with their times. One that was not raised at the last call begins ``now``. ``groups``: always as
-        many, each alarm always in the same one; only those are looked at that may have changed."""
+    @property
+    def alarms(self) -> Mapping[AlarmKey, Alarm]:
+        return self._dated
+
+    def dated(
+        self, groups: Sequence[Mapping[Any, Alarm]], silences: Mapping[SilenceKey, Silence], now: float
+    ) -> Mapping[AlarmKey, Alarm]:
+        """The alarms with their times and silences. One that was not raised at the last call begins ``now``.
+        ``groups``: always as many, each alarm always in the same one; only those are looked at that may have
+        changed."""
         changes: dict[AlarmKey, Alarm | None] = {}
         for before, raised in zip_longest(self._groups, groups, fillvalue=_NO_ALARMS):
             for _, was, alarm in differing(before, raised):
@@ -341,9 +350,19 @@ class AlarmTimes:
                     changes[was.key] = None
                 elif alarm != was:
                     since = self._dated[alarm.key].since if was else now
-                    changes[alarm.key] = replace(alarm, since=since)
+                    changes[alarm.key] = replace(alarm, since=since, silence=_silence(alarm.key, silences))
+        if silences is not self._silences:
+            self._silences = silences
+            for key, alarm in self._dated.items():
+                if key not in changes and alarm.silence != (silence := _silence(key, silences)):
+                    changes[key] = replace(alarm, silence=silence)
         self._groups, self._dated = groups, updated(self._dated, changes)
         return self._dated
+
+
+def _silence(key: AlarmKey, silences: Mapping[SilenceKey, Silence]) -> Silence | None:
+    """That of the alarm, else the one for all of its kind."""
+    return silences.get(key) or silences.get((key[0], ""))
 
 
 _NO_ALARMS: Mapping[Any, Alarm] = {}

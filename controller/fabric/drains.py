@@ -7,10 +7,10 @@ stays drained when its switch leaves and comes back, or is called otherwise.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from controller.errors import Conflict, FieldProblem, InvalidInput, cut
-from controller.fabric.shortest_paths import next_hops
+from controller.fabric.islands import island_of
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
 
 Part = frozenset[PortRef] | Dpid
@@ -148,9 +148,7 @@ def _wrong(name: str, by_name: Mapping[str, Dpid], fabric: Fabric) -> str:
 def _refuse_cut_off(fabric: Fabric, before: Collection[LinkId], after: Collection[LinkId]) -> None:
     """Raises ``Conflict`` when switches with hosts that reach each other would not any more."""
     leaves = {host.at.dpid for host in fabric.hosts.values()} & fabric.switches.keys()
-    was, would = (
-        _island_of(leaves, replace(fabric, links=without(fabric.links, drained))) for drained in (before, after)
-    )
+    was, would = (island_of(fabric.switches, without(fabric.links, drained)) for drained in (before, after))
     islands: dict[tuple[Dpid, Dpid], list[Dpid]] = {}
     for leaf in sorted(leaves):
         islands.setdefault((was[leaf], would[leaf]), []).append(leaf)
@@ -160,13 +158,3 @@ def _refuse_cut_off(fabric: Fabric, before: Collection[LinkId], after: Collectio
         named = ", ".join(fabric.name(leaf) for leaf in alone[:MAX_NAMED])
         more = f" and {len(alone) - MAX_NAMED} more" if len(alone) > MAX_NAMED else ""
         raise Conflict(f"hosts on {named}{more} would have no path to others: nothing is drained")
-
-
-def _island_of(leaves: Collection[Dpid], fabric: Fabric) -> Mapping[Dpid, Dpid]:
-    """Of each leaf the first one that it reaches."""
-    first: dict[Dpid, Dpid] = {}
-    for leaf in sorted(leaves):
-        if leaf not in first:
-            (hops,) = next_hops(fabric, [leaf]).values()
-            first |= dict.fromkeys([leaf, *(other for other in hops if other in leaves)], leaf)
-    return first

@@ -14,6 +14,7 @@ from controller.fabric.drains import Drain
 from controller.jobs.collectives import VirtualLinks
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.spec import JobId, JobSpec
+from controller.silence import Silence, SilenceKey
 
 
 def new_uid() -> str:
@@ -161,7 +162,7 @@ class SavedState:
     """What a restart should know: the accepted jobs, the strategy set last (None: the configured one), the shares of
     the subflows per split flow (source, destination), which no rule holds, what jobs are planned for that is not in
     their specs, the connections that they have reported, how registrations ended, by uid, oldest first, and what is
-    drained, by name. ``revision``: that it was read at."""
+    drained, by name, and the silences of alarms. ``revision``: that it was read at."""
 
     jobs: Mapping[JobId, Registration] = field(default_factory=dict)
     strategy: Strategy | None = None
@@ -170,6 +171,7 @@ class SavedState:
     connections: Mapping[JobId, frozenset[Connected]] = field(default_factory=dict)
     ends: Mapping[str, JobEnd] = field(default_factory=dict)
     drains: Mapping[str, Drain] = field(default_factory=dict)
+    silences: Mapping[SilenceKey, Silence] = field(default_factory=dict)
     revision: int = field(default=0, compare=False)
 
 

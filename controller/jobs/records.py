@@ -23,10 +23,11 @@ from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Connected, Registration, SavedState, new_uid
 from controller.jobs.spec import JobId, JobSpec
 from controller.shared_map import differing
+from controller.silence import Silence
 
 FORMAT = 6
 """Of what ``encode`` gives. 1 was a JSON file with the records of 2; since 3 a job has an owner; since 4 there are
-ends, since 5 with the ids of requests; since 6 there are drains."""
+ends, since 5 with the ids of requests; since 6 there are drains and silences."""
 
 ROUNDING = 1e-9
 
@@ -35,7 +36,8 @@ MAX_NAMED = 16
 
 
 class Kind(StrEnum):
-    """``shares`` has a pair of addresses as its key, ``end`` a uid, ``drain`` the part's name, ``strategy`` none; the
+    """``shares`` has a pair of addresses as its key, ``end`` a uid, ``drain`` the part's name, ``silence`` the kind and
+    subject of alarms, ``strategy`` none; the
     others have a job's id."""
 
     STRATEGY = "strategy"
@@ -45,6 +47,7 @@ class Kind(StrEnum):
     SHARES = "shares"
     END = "end"
     DRAIN = "drain"
+    SILENCE = "silence"
 
 
 class Key(NamedTuple):
@@ -98,6 +101,8 @@ def encode(key: Key, value: Any) -> str:
         case Kind.DRAIN:
             part = sorted(value.part) if isinstance(value.part, frozenset) else value.part
             return json.dumps({"part": part, "since": value.since})
+        case Kind.SILENCE:
+            return json.dumps([value.since, value.until, value.by, value.comment])
         case Kind.END:
             return json.dumps(
                 {
@@ -116,7 +121,7 @@ def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedSt
     problems = []
     for key, text in records:
         try:
-            name: Any = _pair(key.key) if key.kind is Kind.SHARES else key.key
+            name: Any = _pair(key.key) if key.kind in (Kind.SHARES, Kind.SILENCE) else key.key
             found[key.kind][name] = _decoded(key, _upgraded(key, json.loads(text), version))
         except (ValueError, TypeError, KeyError, RecursionError, InvalidInput) as error:
             problems.append(f"{key.kind} {key.key!r}: {error}".replace(" '':", ":"))
@@ -131,6 +136,7 @@ def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedSt
         connections={job_id: of_job for job_id, of_job in found[Kind.CONNECTIONS].items() if job_id in known},
         ends=found[Kind.END],
         drains=found[Kind.DRAIN],
+        silences=found[Kind.SILENCE],
     )
 
 
@@ -168,6 +174,7 @@ def _by_kind(state: SavedState) -> Iterator[tuple[Kind, Mapping[Any, object]]]:
     yield Kind.SHARES, state.shares
     yield Kind.END, state.ends
     yield Kind.DRAIN, state.drains
+    yield Kind.SILENCE, state.silences
 
 
 def _text(name: str | tuple[str, str]) -> str:
@@ -217,6 +224,11 @@ def _decoded(key: Key, data: Any) -> Any:
             return _end(key.key, data)
         case Kind.DRAIN:
             return _drain(key.key, data)
+        case Kind.SILENCE:
+            since, until, by, comment = data
+            return Silence(
+                *_pair(key.key), float(since), None if until is None else float(until), str(by), str(comment)
+            )
 
 
 def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
@@ -241,7 +253,7 @@ def _drain(name: str, data: Mapping[str, Any]) -> Drain:
 
 
 def _pair(key: str) -> tuple[str, str]:
-    src, dst = key.split(" ")
+    src, dst = key.split(" ", 1)
     return src, dst
 
 

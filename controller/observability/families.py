@@ -58,9 +58,14 @@ def _refused_connections(snapshot: Snapshot) -> Iterator[Sample]:
 
 def _alarms(snapshot: Snapshot) -> Iterator[Sample]:
     """Every kind has a series, also without alarms: of one that is raised for a moment, a sum over time is left."""
-    active = Counter(alarm.kind for alarm in snapshot.status.alarms.values())
+    active = Counter(alarm.kind for alarm in snapshot.status.alarms.values() if not alarm.silence)
     for kind in AlarmKind:
         yield (kind.value, severity(kind)), active[kind]
+
+
+def _silenced_alarms(snapshot: Snapshot) -> Iterator[Sample]:
+    for kind, count in Counter(alarm.kind for alarm in snapshot.status.alarms.values() if alarm.silence).items():
+        yield (kind.value, severity(kind)), count
 
 
 def _jobs(snapshot: Snapshot) -> Iterator[Sample]:
@@ -137,6 +142,12 @@ FAMILIES: tuple[Family, ...] = (
         "signalbox_alarms",
         "Alarms that are active, by what is wrong; signalbox status lists them.",
         _alarms,
+        ("kind", "severity"),
+    ),
+    Family(
+        "signalbox_silenced_alarms",
+        "Alarms that are active and that operators know of; kinds without any have no series.",
+        _silenced_alarms,
         ("kind", "severity"),
     ),
     Family(

@@ -21,6 +21,7 @@ from controller.planning.analysis.requests import Question
 from controller.planning.plan import NoPlan, Plan, TargetLeft
 from controller.planning.problem import PlanLimits, Snapshot
 from controller.planning.verdict import Levels, Verdict
+from controller.silence import Silence, SilenceKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,22 @@ class SetStrategy:
     """Replies with a ``StrategySet`` after the last barrier."""
 
     strategy: Strategy
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SilenceAlarms:
+    """Replies with None when that is saved."""
+
+    silence: Silence
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EndSilence:
+    """Replies with None when that is saved."""
+
+    key: SilenceKey
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
@@ -112,6 +129,8 @@ Request = (
     | SetStrategy
     | DrainParts
     | UndrainParts
+    | SilenceAlarms
+    | EndSilence
     | Question
 )
 """What the API asks of the control loop, which resolves ``reply`` with a value or a ``SignalboxError``."""

@@ -16,6 +16,7 @@ from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, whole
+from controller.silence import Silence
 from controller.status import DrainStatus, EndReason, JobEnd, JobStatus, LinkStatus, Repair, Status, SwitchStatus
 from controller.tables.counters import CountersRead
 
@@ -74,6 +75,12 @@ def job(job_id: str, *, pinned: bool) -> JobStatus:
         flows_without_path=0 if pinned else 1,
         dividing=Dividing.of(spec),
     )
+
+
+ALARMS = (
+    Alarm(AlarmKind.FOREIGN_RULES, "leaf2", {"rules": 2}),
+    Alarm(AlarmKind.FOREIGN_RULES, "leaf1", {"rules": 1}, silence=Silence("foreign_rules", "leaf1", 1e9)),
+)
 
 
 def demand() -> JobDemand:
@@ -142,5 +149,5 @@ def status(of: Fabric | None = None) -> Status:
         },
         punt_drops={PortRef(LEAF1, PortNo(3)): 77},
         refused_claims={PortRef(LEAF1, PortNo(1)): 5, PortRef(Dpid(99), PortNo(1)): 1},
-        alarms={alarm.key: alarm for alarm in [Alarm(AlarmKind.FOREIGN_RULES, "leaf2", {"rules": 2})]},
+        alarms={alarm.key: alarm for alarm in ALARMS},
     )

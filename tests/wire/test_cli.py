@@ -292,6 +292,28 @@ def test_the_status_is_shown_with_its_alarms(signalbox: Signalbox) -> None:
     assert signalbox("status", "--json").json["strategy"] == "planned"
 
 
+def test_alarms_are_listed_and_said_to_be_known(signalbox: Signalbox) -> None:
+    assert "warning foreign_rules: spine1 holds 2 foreign rules" in signalbox("alarms", "list").out
+    assert signalbox("alarms", "acknowledge", "foreign_rules", "spine1", "--comment", "ours").status == 0
+    assert signalbox("alarms", "list").out == "spine1 holds 2 foreign rules (acknowledged: ours)\n"
+    assert "(acknowledged: ours)" in signalbox("status").out
+    assert signalbox("alarms", "silence", "foreign-rules", "spine1", "--for", "2h").status == 0
+    assert "(silenced until " in signalbox("alarms", "list").out
+    (alarm,) = signalbox("alarms", "list", "--json").json["alarms"]
+    assert alarm["silence"]["end_time"] > alarm["silence"]["silence_time"]
+    assert signalbox("alarms", "unsilence", "foreign_rules", "spine1").status == 0
+    assert "warning" in signalbox("alarms", "list").out
+    for wrong, error in (
+        (("acknowledge", "bad"), "there is no kind 'bad'"),
+        (("silence", "foreign_rules"), "Missing option '--for'"),
+        (("silence", "foreign_rules", "--for", "2 weeks"), "is no time such as 90s"),
+    ):
+        found = signalbox("alarms", *wrong)
+        assert found.status == 2
+        assert error in " ".join(found.err.split())
+    assert signalbox("alarms", "silence", "foreign_rules", "--for", "900d").err.startswith("error: duration: must be")
+
+
 def test_events_are_listed_and_watched(api: Running, signalbox: Signalbox) -> None:
     assert signalbox("events").out == ""
     now = time.time()
@@ -326,7 +348,7 @@ def test_parts_are_drained_shown_and_used_again(api: Running, signalbox: Signalb
 
 def test_what_cannot_be_drained_is_an_error(signalbox: Signalbox) -> None:
     refused = signalbox("drain", "spine1")
-    assert (refused.status, refused.out) == (1, "")
+    assert (refused.status, refused.out) == (8, "")
     assert refused.err == "error: hosts on leaf1 would have no path to others: nothing is drained\n"
     assert signalbox("drain", "spine9").err.startswith("error: names[0]: there is no switch 'spine9'; a part is")
     assert signalbox("undrain").status == 2

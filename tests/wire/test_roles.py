@@ -59,6 +59,8 @@ EXPECTED = {
     "WatchFabric": (DENIED, OK),
     "WatchPlan": (DENIED, OK),
     "WatchAlarms": (DENIED, OK),
+    "SilenceAlarms": (DENIED, DENIED),
+    "EndSilence": (DENIED, DENIED),
     "ListEvents": (DENIED, OK),
     "WatchEvents": (DENIED, OK),
     "Drain": (DENIED, DENIED),
@@ -68,7 +70,17 @@ EXPECTED = {
 """Per method what a tenant gets that does not have the job, and what a reader gets: written down once more, so that a
 rule that is loosened is seen."""
 REASON = {DENIED: "NOT_ALLOWED", NONE: "NO_SUCH_JOB", "ALREADY_EXISTS": "JOB_EXISTS", OK: ""}
-AUDITED = {"RegisterJob", "UpdateJob", "DeregisterJob", "Replan", "SetStrategy", "Drain", "Undrain"}
+AUDITED = {
+    "RegisterJob",
+    "UpdateJob",
+    "DeregisterJob",
+    "Replan",
+    "SetStrategy",
+    "Drain",
+    "Undrain",
+    "SilenceAlarms",
+    "EndSilence",
+}
 
 TENANTS = {"blue": "tenant", "red": "tenant", "reader": "reader", "operator": "operator"}
 
@@ -175,6 +187,8 @@ def requests(lease_token: str) -> dict[str, Message]:
         "WatchFabric": pb.WatchFabricRequest(),
         "WatchPlan": pb.WatchPlanRequest(),
         "WatchAlarms": pb.WatchAlarmsRequest(),
+        "SilenceAlarms": pb.SilenceAlarmsRequest(kind=pb.ALARM_KIND_FOREIGN_RULES),
+        "EndSilence": pb.EndSilenceRequest(kind=pb.ALARM_KIND_FOREIGN_RULES),
         "ListEvents": pb.ListEventsRequest(),
         "WatchEvents": pb.WatchEventsRequest(after=Timestamp(seconds=1)),
         "Drain": pb.DrainRequest(names=["spine1"]),

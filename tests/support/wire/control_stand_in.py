@@ -31,9 +31,10 @@ from controller.jobs.messages import (
 )
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
-from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
+from controller.planning.messages import EndSilence, Replan, ReplanOutcome, SetStrategy, SilenceAlarms, StrategySet
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, Route, whole
+from controller.silence import Silence, SilenceKey
 from controller.status import DrainStatus, JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.counters import CountersRead
 from controller.tables.pinned_table import miss_rule
@@ -153,10 +154,19 @@ class ControlStandIn:
             case UndrainParts(names=names):
                 left = {name: part for name, part in self.status.drains.items() if name not in names}
                 self.status = replace(self.status, drains=left)
+            case SilenceAlarms(silence=silence):
+                self._silence((silence.kind, silence.subject), silence)
+            case EndSilence(key=key):
+                self._silence(key, None)
             case SetStrategy(strategy=strategy):
                 self.status = replace(self.status, strategy=strategy)
                 return StrategySet(strategy, 0.25, 4)
         return None
+
+    def _silence(self, key: SilenceKey, silence: Silence | None) -> None:
+        alarms = self.status.alarms.items()
+        changed = {one: replace(alarm, silence=silence) if one == key else alarm for one, alarm in alarms}
+        self.status = replace(self.status, alarms=changed)
 
     def job_status(self, job: Job) -> JobStatus:
         missing = tuple(ip for ip in job.spec.endpoints if ip not in self.status.fabric.hosts)

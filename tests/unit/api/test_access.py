@@ -31,6 +31,8 @@ CHANGES = {
     "SetStrategy",
     "Drain",
     "Undrain",
+    "SilenceAlarms",
+    "EndSilence",
 }
 BLUE = Caller("b", Role.TENANT, "blue")
 

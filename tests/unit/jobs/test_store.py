@@ -29,6 +29,7 @@ from controller.jobs.messages import Connected, Registration, SavedState
 from controller.jobs.records import Key, Kind, changes, encode
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.store import StateStore
+from controller.silence import Silence
 from tests.support.by_id import registered
 
 
@@ -100,6 +101,10 @@ def full() -> SavedState:
         {JobId("c"): frozenset({Connected("10.0.0.1", 5000, "10.0.0.2", 6000)})},
         {f"b-{n}": JobEnd(JobId("b"), f"b-{n}", "red", how, 1e9 + n, f"r{n}") for n, how in enumerate(EndReason)},
         {drain.name: drain for drain in (Drain(Dpid(7), "spine2", 1e9), Drain(CABLE, "leaf1:3>spine2", 2e9))},
+        {
+            one.key: one
+            for one in (Silence("host_down", "", 1e9, 2e9), Silence("link_down", "a 1>b", 1e9, None, "x", "y"))
+        },
     )
 
 
@@ -120,6 +125,8 @@ def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path
         ("measured", "a"): None,
         ("drain", "spine2"): None,
         ("drain", "leaf1:3>spine2"): None,
+        ("silence", "host_down "): None,
+        ("silence", "link_down a 1>b"): None,
     }
     written(tmp_path, before, after)
     assert read(tmp_path) == after

@@ -66,8 +66,9 @@ def test_alarms_are_counted_by_kind_and_severity(scrape: Scrape) -> None:
     assert kinds.keys() == set(AlarmKind), "also those without an alarm"
     assert kinds["state_not_saved"] == "critical"
     assert kinds["foreign_rules"] == "warning"
-    active = Counter(alarm.kind for alarm in example.status().alarms.values())
+    active = Counter(alarm.kind for alarm in example.status().alarms.values() if not alarm.silence)
     assert active
+    assert scrape.value("signalbox_silenced_alarms", kind="foreign_rules", severity="warning") == 1
     for kind in AlarmKind:
         assert scrape.value("signalbox_alarms", kind=kind) == active[kind]
 

@@ -961,18 +961,32 @@ class WatchPlanResponse(_message.Message):
     def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., resume_token: _Optional[str] = ...) -> None: ...
 
 class Alarm(_message.Message):
-    __slots__ = ("kind", "subject", "severity", "raise_time", "text")
+    __slots__ = ("kind", "subject", "severity", "raise_time", "text", "silence")
     KIND_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
     RAISE_TIME_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    SILENCE_FIELD_NUMBER: _ClassVar[int]
     kind: AlarmKind
     subject: str
     severity: Severity
     raise_time: _timestamp_pb2.Timestamp
     text: str
-    def __init__(self, kind: _Optional[_Union[AlarmKind, str]] = ..., subject: _Optional[str] = ..., severity: _Optional[_Union[Severity, str]] = ..., raise_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
+    silence: Silence
+    def __init__(self, kind: _Optional[_Union[AlarmKind, str]] = ..., subject: _Optional[str] = ..., severity: _Optional[_Union[Severity, str]] = ..., raise_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ..., silence: _Optional[_Union[Silence, _Mapping]] = ...) -> None: ...
+
+class Silence(_message.Message):
+    __slots__ = ("silence_time", "end_time", "by", "comment")
+    SILENCE_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    COMMENT_FIELD_NUMBER: _ClassVar[int]
+    silence_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    by: str
+    comment: str
+    def __init__(self, silence_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., by: _Optional[str] = ..., comment: _Optional[str] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
     __slots__ = ()
@@ -1491,3 +1505,31 @@ class ListRulesResponse(_message.Message):
     rules: _containers.RepeatedCompositeFieldContainer[SwitchRule]
     next_page_token: str
     def __init__(self, rules: _Optional[_Iterable[_Union[SwitchRule, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class SilenceAlarmsRequest(_message.Message):
+    __slots__ = ("kind", "subject", "duration", "comment")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    DURATION_FIELD_NUMBER: _ClassVar[int]
+    COMMENT_FIELD_NUMBER: _ClassVar[int]
+    kind: AlarmKind
+    subject: str
+    duration: _duration_pb2.Duration
+    comment: str
+    def __init__(self, kind: _Optional[_Union[AlarmKind, str]] = ..., subject: _Optional[str] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., comment: _Optional[str] = ...) -> None: ...
+
+class SilenceAlarmsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EndSilenceRequest(_message.Message):
+    __slots__ = ("kind", "subject")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    kind: AlarmKind
+    subject: str
+    def __init__(self, kind: _Optional[_Union[AlarmKind, str]] = ..., subject: _Optional[str] = ...) -> None: ...
+
+class EndSilenceResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -626,6 +626,16 @@ class ControllerServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainResponse.FromString,
                 _registered_method=True)
+        self.SilenceAlarms = channel.unary_unary(
+                '/signalbox.v1.ControllerService/SilenceAlarms',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.SilenceAlarmsRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.SilenceAlarmsResponse.FromString,
+                _registered_method=True)
+        self.EndSilence = channel.unary_unary(
+                '/signalbox.v1.ControllerService/EndSilence',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.EndSilenceRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.EndSilenceResponse.FromString,
+                _registered_method=True)
         self.ListEvents = channel.unary_unary(
                 '/signalbox.v1.ControllerService/ListEvents',
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListEventsRequest.SerializeToString,
@@ -744,6 +754,22 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SilenceAlarms(self, request, context):
+        """Notes that operators know of an alarm, or of all alarms of a kind, also of those that are raised later: until it is
+        over, or for some time. Such alarms stay where they are, say so, and do not count in signalbox_alarms. Returns when
+        that is saved.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndSilence(self, request, context):
+        """Ends that. Returns when it is saved.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListEvents(self, request, context):
         """What has happened, oldest first: the latest 2,000 events of each kind, also of before a restart.
         """
@@ -833,6 +859,16 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.Undrain,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.UndrainResponse.SerializeToString,
+            ),
+            'SilenceAlarms': grpc.unary_unary_rpc_method_handler(
+                    servicer.SilenceAlarms,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.SilenceAlarmsRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.SilenceAlarmsResponse.SerializeToString,
+            ),
+            'EndSilence': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndSilence,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.EndSilenceRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.EndSilenceResponse.SerializeToString,
             ),
             'ListEvents': grpc.unary_unary_rpc_method_handler(
                     servicer.ListEvents,
@@ -1202,6 +1238,60 @@ class ControllerService:
             '/signalbox.v1.ControllerService/Undrain',
             signalbox_dot_v1_dot_signalbox__pb2.UndrainRequest.SerializeToString,
             signalbox_dot_v1_dot_signalbox__pb2.UndrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SilenceAlarms(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/SilenceAlarms',
+            signalbox_dot_v1_dot_signalbox__pb2.SilenceAlarmsRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.SilenceAlarmsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndSilence(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/EndSilence',
+            signalbox_dot_v1_dot_signalbox__pb2.EndSilenceRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.EndSilenceResponse.FromString,
             options,
             channel_credentials,
             insecure,

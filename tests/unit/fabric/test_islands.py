@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import pytest
 
-from controller.fabric.parts import Parts, connected, parts_beside_the_largest
+from controller.fabric.islands import Islands, connected, islands_beside_the_largest
 from controller.fabric.topology import Dpid, Fabric, PortNo, Switch
 from controller.scenarios.fabrics import fabric_of
 from controller.scenarios.topologies import leaf_spine
@@ -21,8 +21,8 @@ def fabric() -> Fabric:
     return fabric_of(leaf_spine(3, 2, 2, 1e9, 1e9))
 
 
-def parts(fabric: Fabric) -> Parts:
-    return parts_beside_the_largest(fabric.switches, fabric.links, fabric.hosts)
+def islands(fabric: Fabric) -> Islands:
+    return islands_beside_the_largest(fabric.switches, fabric.links, fabric.hosts)
 
 
 def cut_off(fabric: Fabric, *leaves: Dpid) -> Fabric:
@@ -35,12 +35,12 @@ def with_switch(fabric: Fabric, switch: Switch) -> Fabric:
 
 
 def test_while_all_are_connected_there_is_one_part(fabric: Fabric) -> None:
-    assert parts(fabric) == {}
-    assert parts(Fabric()) == {}
+    assert islands(fabric) == {}
+    assert islands(Fabric()) == {}
 
 
 def test_hosts_of_a_leaf_without_links_reach_each_other_only(fabric: Fabric) -> None:
-    found = parts(cut_off(fabric, LEAVES[1]))
+    found = islands(cut_off(fabric, LEAVES[1]))
     assert found == {"10.0.2.1": LEAVES[1], "10.0.2.2": LEAVES[1]}
     assert connected(found, "10.0.2.1", "10.0.2.2")
     assert not connected(found, "10.0.2.1", "10.0.1.1")
@@ -48,8 +48,8 @@ def test_hosts_of_a_leaf_without_links_reach_each_other_only(fabric: Fabric) -> 
     assert connected(found, "10.0.1.1", "10.0.3.1")
 
 
-def test_different_small_parts_are_not_connected(fabric: Fabric) -> None:
-    found = parts(cut_off(fabric, *LEAVES))
+def test_different_small_islands_are_not_connected(fabric: Fabric) -> None:
+    found = islands(cut_off(fabric, *LEAVES))
     assert len(found) == 4
     assert not connected(found, "10.0.2.1", "10.0.3.1")
 
@@ -61,7 +61,7 @@ def test_a_host_whose_port_is_down_or_gone_reaches_none_not_even_at_its_leaf(fab
     ports = {n: p for n, p in switch.ports.items() if n != at.port}
     if not is_removed:
         ports[at.port] = replace(switch.ports[at.port], up=False)
-    found = parts(with_switch(fabric, replace(switch, ports=MappingProxyType(ports))))
+    found = islands(with_switch(fabric, replace(switch, ports=MappingProxyType(ports))))
     assert found == {"10.0.1.1": None}
     assert not connected(found, "10.0.1.1", "10.0.1.2")
     assert not connected(found, "10.0.3.1", "10.0.1.1")
@@ -70,7 +70,7 @@ def test_a_host_whose_port_is_down_or_gone_reaches_none_not_even_at_its_leaf(fab
 def test_hosts_of_a_switch_that_has_left_reach_none(fabric: Fabric) -> None:
     left = cut_off(fabric, LEAVES[0])
     left = replace(left, switches={k: v for k, v in left.switches.items() if k != LEAVES[0]})
-    found = parts(left)
+    found = islands(left)
     assert found == {"10.0.1.1": None, "10.0.1.2": None}
     assert not connected(found, "10.0.1.1", "10.0.1.2")
 
@@ -79,4 +79,4 @@ def test_ports_of_other_switches_do_not_matter(fabric: Fabric) -> None:
     spine = max(fabric.switches)
     ports = {PortNo(99): replace(next(iter(fabric.switches[spine].ports.values())), number=PortNo(99), up=False)}
     ports |= fabric.switches[spine].ports
-    assert parts(with_switch(fabric, replace(fabric.switches[spine], ports=MappingProxyType(ports)))) == {}
+    assert islands(with_switch(fabric, replace(fabric.switches[spine], ports=MappingProxyType(ports)))) == {}

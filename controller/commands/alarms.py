@@ -1,0 +1,66 @@
+"""``signalbox alarms``: what is wrong, and that operators know of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Group
+
+from controller.alarms import AlarmKind
+from controller.api.client import DEFAULT_ADDRESS
+from controller.commands import printing
+from controller.commands.connecting import ControllerCommand, connect
+from controller.commands.events import duration_s
+from controller.commands.output import Address, AsJson, fields, show
+
+commands = typer.Typer(help="List alarms, and say that they are known.", no_args_is_help=True)
+
+
+def _kind(text: str) -> AlarmKind:
+    try:
+        return AlarmKind(text.replace("-", "_"))
+    except ValueError:
+        raise typer.BadParameter(f"there is no kind '{text}'; choose {', '.join(AlarmKind)}") from None
+
+
+Kind = Annotated[AlarmKind, typer.Argument(parser=_kind, metavar="KIND", help="Of the alarms, as alarms list has it.")]
+Subject = Annotated[str, typer.Argument(metavar="[SUBJECT]", help="Of one alarm; without it all of the kind.")]
+Comment = Annotated[str, typer.Option(help="For others who look at the alarm.")]
+
+
+@commands.command("list", cls=ControllerCommand)
+def list_alarms(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """List what is wrong now, critical ones first, what operators know of last."""
+    with connect(address) as client:
+        found = fields(client.get_status())["alarms"]
+    show({"alarms": found}, lambda: Group(*printing.alarms(found)) if found else "No alarms.", as_json)
+
+
+@commands.command(cls=ControllerCommand)
+def acknowledge(kind: Kind, subject: Subject = "", comment: Comment = "", address: Address = DEFAULT_ADDRESS) -> None:
+    """Say that an alarm is known, until it is over: it stays in the list and does not count in the metrics."""
+    with connect(address) as client:
+        client.silence_alarms(kind, subject, None, comment)
+
+
+@commands.command(cls=ControllerCommand)
+def silence(
+    kind: Kind,
+    for_s: Annotated[
+        float, typer.Option("--for", parser=duration_s, metavar="TIME", help="For how long: 30m, 2h, 3d.")
+    ],
+    subject: Subject = "",
+    comment: Comment = "",
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Say that alarms are known, also those that are raised later, for some time."""
+    with connect(address) as client:
+        client.silence_alarms(kind, subject, for_s, comment)
+
+
+@commands.command(cls=ControllerCommand)
+def unsilence(kind: Kind, subject: Subject = "", address: Address = DEFAULT_ADDRESS) -> None:
+    """End a silence, or an acknowledgement."""
+    with connect(address) as client:
+        client.end_silence(kind, subject)
