@@ -36,11 +36,14 @@ from benchmarks.measures import report
 from controller.commands.output import AsJson
 
 MARK = "SIGNALBOX_INTERRUPTED_RUN"
-WAYS = ("Ctrl-C", "SIGTERM", "SIGHUP", "closed terminal", "Ctrl-C again and again")
+WAYS = ("Ctrl-C", "SIGTERM", "SIGHUP", "closed terminal", "closed shell", "Ctrl-C again and again")
+"""Of a closed terminal the kernel tells the process that leads the session: the command, or a shell, which ends at
+once; then the kernel tells the shell's command."""
 END_S = 90.0
 GRACE_S = 1.0
 """After the end of the command, for processes that it has killed."""
 AGAIN_S = 0.4
+SHOWN = 2000
 SCRIPT = "scripts/openvswitch.sh"
 LAB = (SCRIPT, "run", sys.executable, "-m", "mininet_topos.lab")
 PROGRAMS: Mapping[str, tuple[tuple[str, ...], float, float]] = {
@@ -53,7 +56,8 @@ EMPTY = "mount -t tmpfs tmpfs /run && mount -t sysfs sysfs /sys && ip link set l
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run. ``instant_s``: after its start. ``stayed``: what it left. ``took_s``: from the signal to the end."""
+    """One run. ``instant_s``: after its start. ``stayed``: what it left. ``took_s``: from the signal to the end.
+    ``shown``: the end of what it wrote."""
 
     program: str
     way: str
@@ -61,7 +65,7 @@ class Run:
     status: int | None
     took_s: float
     stayed: tuple[str, ...]
-    last_line: str
+    shown: str
 
 
 class Place:
@@ -163,7 +167,7 @@ class Terminal:
 
     def end(self, way: str) -> None:
         """End the command in one of ``WAYS``."""
-        if way == "closed terminal":
+        if way.startswith("closed"):
             self.close()
         elif way == "SIGTERM":
             self.process.terminate()
@@ -189,7 +193,8 @@ def interrupted(program: str, argv: Sequence[str], way: str, instant_s: float, r
     """Start, end after ``instant_s`` in the given way, and look at what stayed. ``ready``: and when the output has
     this."""
     with place() as at:
-        terminal = Terminal(at.enter(*argv), at.environment())
+        led = ("sh", "-c", '"$@"; exit', "sh", *argv) if way == "closed shell" else argv
+        terminal = Terminal(at.enter(*led), at.environment())
         due = time.monotonic() + instant_s
         while time.monotonic() < due or (ready is not None and ready not in terminal.output):
             if terminal.process.poll() is not None:
@@ -201,13 +206,14 @@ def interrupted(program: str, argv: Sequence[str], way: str, instant_s: float, r
         with suppress(subprocess.TimeoutExpired):
             status = terminal.process.wait(END_S)
         ended = time.monotonic()
-        while (left := at.left()) and time.monotonic() < ended + GRACE_S:
+        until = ended + GRACE_S if led is argv else began + END_S
+        while (left := at.left()) and time.monotonic() < until:
             time.sleep(0.05)
+            ended = ended if led is argv else time.monotonic()
         text = terminal.output.decode(errors="replace")
         left += [line.strip() for line in text.splitlines() if "Traceback" in line or "Exception ignored" in line]
         terminal.close()
-        last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-        return Run(program, way, round(instant_s, 2), status, round(ended - began, 2), tuple(left), last)
+        return Run(program, way, round(instant_s, 2), status, round(ended - began, 2), tuple(left), text[-SHOWN:])
 
 
 def instants(count: int, start_s: float, last_s: float) -> list[float]:

@@ -1,4 +1,4 @@
-"""Signals that end a program, taken where the program can be left: the demo and the lab.
+"""Signals that end a program, taken where the program can be left: the demo and the lab. A closed terminal is one too.
 
 A handler that raises may do so in the middle of a clean-up, and a second signal ends what the first has begun. Here a
 handler only notes the first signal. ``check`` and ``sleep`` raise ``Interrupted`` for it, once; nothing raises while
@@ -34,7 +34,11 @@ class _Noted:
     """``wake_up``: the end of a pipe that is written to when a signal comes, in whichever thread."""
 
     def __init__(self, wake_up: int) -> None:
-        self.wake_up = wake_up
+        self._wake_up = wake_up
+        self._events = select.poll()
+        self._events.register(wake_up, select.POLLIN)
+        if sys.stdout.isatty():
+            self._events.register(1, 0)
         self.first: int | None = None
         self.raised = False
         self.held = 0
@@ -45,6 +49,16 @@ class _Noted:
         elif number == signal.SIGINT:
             with suppress(OSError):  # the terminal may be gone
                 os.write(2, b"\nstill taking down what was made\n")
+
+    def wait(self, seconds: float) -> None:
+        """Not longer than until a signal comes. Of a terminal that is closed, the kernel tells only the process that
+        leads the session, which need not pass it on (``ssh -t HOST make demo``)."""
+        for file, events in self._events.poll(1000 * seconds):
+            if file == self._wake_up:
+                os.read(file, 64)
+            elif events & (select.POLLHUP | select.POLLERR):
+                self._events.unregister(file)
+                self.note(signal.SIGHUP, None)
 
 
 _noted: _Noted | None = None
@@ -65,9 +79,7 @@ def note_signals() -> None:
 
 def check() -> None:
     """Raises ``Interrupted`` when a signal was noted, and has not been raised yet."""
-    if _noted and _noted.first is not None and not _noted.raised and not _noted.held:
-        _noted.raised = True
-        raise Interrupted(_noted.first)
+    sleep(0)
 
 
 def sleep(seconds: float) -> None:
@@ -75,9 +87,10 @@ def sleep(seconds: float) -> None:
     if _noted is None:
         time.sleep(seconds)
         return
-    if select.select([_noted.wake_up], [], [], seconds)[0]:
-        os.read(_noted.wake_up, 64)
-    check()
+    _noted.wait(seconds)
+    if _noted.first is not None and not _noted.raised and not _noted.held:
+        _noted.raised = True
+        raise Interrupted(_noted.first)
 
 
 @contextmanager
@@ -92,6 +105,17 @@ def held() -> Iterator[None]:
         yield
     finally:
         _noted.held -= 1
+
+
+@contextmanager
+def kept_from_children() -> Iterator[None]:
+    """Processes that are started in the block do not get these signals. A session of their own keeps Ctrl-C away too, but
+    not from the first moment."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

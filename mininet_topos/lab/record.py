@@ -59,9 +59,10 @@ def run(*argv: str, feed: str | None = None, deadline_s: float = DEADLINE_S) -> 
     shown = " ".join(argv)[:200]
     ending.check()
     try:
-        result = subprocess.run(
-            argv, capture_output=True, text=True, start_new_session=True, timeout=deadline_s, input=feed
-        )
+        with ending.kept_from_children():
+            result = subprocess.run(
+                argv, capture_output=True, text=True, start_new_session=True, timeout=deadline_s, input=feed
+            )
     except FileNotFoundError:
         raise LabError(f"{argv[0]} is not installed; run scripts/bootstrap.sh") from None
     except subprocess.TimeoutExpired:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -133,3 +134,40 @@ except ending.Interrupted as interrupted:
     say(interrupted.number)
 """
     assert ended(program) == (0, "cleaned up\n1\n", "")
+
+
+def test_a_command_of_the_lab_is_not_ended_by_ctrl_c() -> None:
+    """Not even one that has been started and has no session yet."""
+    program = """
+import threading
+from mininet_topos.lab.record import run
+ending.note_signals()
+os.setpgid(0, 0)
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+ended = threading.Event()
+def type():
+    while not ended.wait(0.0005):
+        os.killpg(0, signal.SIGINT)
+threading.Thread(target=type, daemon=True).start()
+with ending.held():
+    for _ in range(100):
+        run("true")
+ended.set()
+say("all ended well")
+"""
+    assert ended(program) == (0, "all ended well\n", "")
+
+
+def test_a_closed_terminal_is_noted_without_a_signal() -> None:
+    """The kernel tells only the process that leads the session."""
+    program = """
+ending.note_signals()
+say("up")
+ending.run(lambda: ending.sleep(600))
+"""
+    terminal, slave = pty.openpty()
+    with subprocess.Popen([sys.executable, "-c", BEGIN + program], stdout=slave) as process:
+        os.close(slave)
+        assert os.read(terminal, 100) == b"up\r\n"
+        os.close(terminal)
+        assert process.wait(timeout=60) == 128 + signal.SIGHUP
