@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
@@ -57,6 +58,9 @@ _RETRY = {
 
 PROBE_S = 0.2
 """For that one."""
+
+NEWER_PLANS = 3
+"""How often routes are asked for that are to be of the plan that was asked for before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,26 +169,26 @@ class Client:
 
     def list_jobs(self, page_size: int = 0) -> tuple[pb.Job, ...]:
         """All of them, ordered by id. ``page_size``: asked for at one time, the controller's choice when 0."""
-        found: list[pb.Job] = []
-        request = pb.ListJobsRequest(page_size=page_size)
-        while True:
-            response: pb.ListJobsResponse = self._call(self._jobs.ListJobs, request)
-            found += response.jobs
-            if not response.next_page_token:
-                return tuple(found)
-            request.page_token = response.next_page_token
+        pages = self._pages(self._jobs.ListJobs, pb.ListJobsRequest(page_size=page_size))
+        return tuple(chain.from_iterable(page.jobs for page in pages))
 
     def list_routes(self, job_ids: Iterable[str] = (), planned_otherwise: bool = False) -> tuple[pb.ListedRoute, ...]:
         """Of these jobs, of all when empty, ordered by job, source and destination. ``planned_otherwise``: only those
         that the newest plan has otherwise. Raises ``NotFound`` when there is no such job."""
-        found: list[pb.ListedRoute] = []
         request = pb.ListRoutesRequest(job_ids=job_ids, planned_otherwise=planned_otherwise)
-        while True:
-            response: pb.ListRoutesResponse = self._call(self._jobs.ListRoutes, request)
-            found += response.routes
-            if not response.next_page_token:
-                return tuple(found)
-            request.page_token = response.next_page_token
+        return tuple(chain.from_iterable(page.routes for page in self._pages(self._jobs.ListRoutes, request)))
+
+    def plan_changes(self) -> tuple[pb.Plan, tuple[pb.ListedRoute, ...]] | None:
+        """The newest plan, and the routes that it has otherwise than the switches; None before the first plan. Raises
+        ``Unavailable`` when another plan comes each time."""
+        for _ in range(NEWER_PLANS):
+            plan = self.get_plan()
+            if plan is None:
+                return None
+            pages = [*self._pages(self._jobs.ListRoutes, pb.ListRoutesRequest(planned_otherwise=True))]
+            if all(page.plan_generation == plan.generation for page in pages):
+                return plan, tuple(chain.from_iterable(page.routes for page in pages))
+        raise Unavailable("new plans come faster than they can be compared; try again", 1.0)
 
     def update_job(self, spec: JobSpec, fields: Iterable[str] = (), lease_token: str | None = None) -> pb.Job:
         """Change the spec of a registered job. ``fields``: of ``spec``, which to change; all when empty. Raises
@@ -262,14 +266,8 @@ class Client:
 
     def list_rules(self, dpid: int) -> tuple[pb.SwitchRule, ...]:
         """That a switch holds. Raises ``NotKnownYet`` while it is not connected, or not read yet."""
-        found: list[pb.SwitchRule] = []
-        request = pb.ListRulesRequest(dpid=dpid)
-        while True:
-            response: pb.ListRulesResponse = self._call(self._controller.ListRules, request)
-            found += response.rules
-            if not response.next_page_token:
-                return tuple(found)
-            request.page_token = response.next_page_token
+        pages = self._pages(self._controller.ListRules, pb.ListRulesRequest(dpid=dpid))
+        return tuple(chain.from_iterable(page.rules for page in pages))
 
     def watch_fabric(self, resume_token: str = "") -> Generator[pb.WatchFabricResponse, None, None]:
         """All switches, links and hosts, then those that change or go."""
@@ -364,6 +362,15 @@ class Client:
         request = pb.GetPlanProofRequest()
         response: pb.GetPlanProofResponse = self._call(self._controller.GetPlanProof, request, LONG_CALL_S)
         return response
+
+    def _pages(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
+        """Of a list, one answer after the other."""
+        while True:
+            page = self._call(method, request)
+            yield page
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
 
     def _watch(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
         stream = method(request, metadata=self._metadata)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import nullcontext, suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,9 +16,12 @@ from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.commands import printing
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.output import Address, AsJson, console, document, fields, show, waiting
+from controller.commands.plan_diff import diff_table, plan_diff
 from controller.config import Strategy
 
 commands = typer.Typer()
+
+NO_PLAN = "There is no plan yet."
 
 
 @commands.command(cls=ControllerCommand)
@@ -28,8 +32,20 @@ def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     show(found, lambda: printing.fabric(found), as_json)
 
 
+class View(StrEnum):
+    """Of a plan."""
+
+    DIFF = "diff"
+
+
 @commands.command(cls=ControllerCommand)
 def plan(
+    view: Annotated[
+        View | None,
+        typer.Argument(
+            metavar="[diff]", help="diff: what the newest plan would change of the routes that switches hold."
+        ),
+    ] = None,
     now: Annotated[bool, typer.Option("--now", metavar="", help="Plan now, and wait for the result.")] = False,
     proof: Annotated[
         Path | None,
@@ -38,16 +54,21 @@ def plan(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Show the current plan with its certificate, and the route of every flow."""
+    """Show the current plan with its certificate, and the route of every flow; or what it would change."""
+    if view and (now or proof):
+        raise typer.BadParameter("diff goes with neither --now nor --proof")
     with connect(address) as client:
-        if now:
+        if view is View.DIFF:
+            changes = plan_diff(client)
+            show(changes, lambda: diff_table(changes) if changes else NO_PLAN, as_json)
+        elif now:
             with waiting("planning"):
                 found: Any = fields(client.replan())
             show(found, lambda: printing.replan(found), as_json)
         else:
             current = client.get_plan()
             found = fields(current) if current is not None else None
-            show(found, lambda: printing.plan(found) if found else "There is no plan yet.", as_json)
+            show(found, lambda: printing.plan(found) if found else NO_PLAN, as_json)
         if proof:
             with waiting("looking for proofs"):
                 document = client.get_plan_proof().document

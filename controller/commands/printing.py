@@ -234,7 +234,7 @@ def hosts(found: Sequence[Fields]) -> RenderableType:
     return Fitted(columns, rows, title=_counted(len(found), "host"))
 
 
-def _target(found: Fields) -> str:
+def target(found: Fields) -> str:
     if found["blocked_flows"]:
         return f", and to its target {found['blocked_flows']} flows would have to move together"
     return f", and {found['moves_left']} more to its target in the next cycles" if found["moves_left"] else ""
@@ -251,7 +251,7 @@ def plan(found: Fields) -> RenderableType:
         "ecmp instead": _ecmp(found["ecmp_level"]),
         "others instead": _others(found["schemes"]),
         "flows": f"{len(found['routes'])}, in {found['subflows']} subflows",
-        "moves": f"{found['moves']}{_target(found)}",
+        "moves": f"{found['moves']}{target(found)}",
         "cannot be routed": ", ".join(f"{pair['src']}>{pair['dst']}" for pair in found["unrouted"]) or "none",
     }
     levels = Fitted(

@@ -1,0 +1,108 @@
+"""``signalbox plan diff``: what an operator reads before asking for a new plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.api.client import Client
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.fabric.topology import LinkId, PortNo
+from controller.jobs.spec import JobId
+from controller.planning.problem import FlowId, whole
+from controller.status import Status
+from tests.support.command_line import Result, Signalbox, api, signalbox
+from tests.support.fake_fabric import FakeFabric
+from tests.support.three_rings import CONFIG, register
+from tests.support.wire.control_stand_in import Running
+
+__all__ = ("api", "signalbox")
+
+
+@pytest.fixture
+def fabric(api: Running) -> FakeFabric:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0, 1)
+    fabric.run(3)
+    api.control.board.publish(fabric.status)
+    return fabric
+
+
+def other_plan(status: Status) -> tuple[Status, FlowId]:
+    """The newest plan has one flow over the next spine: that flow."""
+    assert status.plan
+    flow = min(status.jobs[JobId("job0")].routes)
+    ((up, down), _), *_ = status.plan.routes[flow]
+    beside = LinkId(up.dpid, PortNo(up.port % 4 + 1))
+    path = beside, LinkId(status.fabric.links[beside].dst.dpid, down.port)
+    return replace(status, plan=replace(status.plan, routes={**status.plan.routes, flow: whole(path)})), flow
+
+
+@pytest.mark.usefixtures("api")
+def test_without_a_plan_there_is_nothing_to_compare(signalbox: Signalbox) -> None:
+    assert signalbox("plan", "diff") == Result(0, "There is no plan yet.\n", "")
+    assert signalbox("plan", "diff", "--json").json is None
+
+
+def test_a_plan_that_the_switches_hold_changes_nothing(fabric: FakeFabric, signalbox: Signalbox) -> None:
+    assert signalbox("plan", "diff", "--json").json["routes"] == []
+    shown = signalbox("plan", "diff")
+    assert "The switches hold the routes of the plan." in shown.out
+    assert ["flows", "0", "would", "move,", "0", "would", "be", "pinned"] in shown.rows
+    assert fabric.status.plan_installed
+
+
+def test_a_flow_that_would_move_is_shown_from_path_to_path(
+    api: Running, fabric: FakeFabric, signalbox: Signalbox
+) -> None:
+    status, flow = other_plan(fabric.status)
+    api.control.board.publish(status)
+    found = signalbox("plan", "diff", "--json").json
+    assert [(route["job_id"], route["src"], route["dst"]) for route in found["routes"]] == [("job0", *flow.pair)]
+    assert [(job["job_id"], job["moved"], job["pinned"]) for job in found["jobs"]] == [("job0", 1, 0), ("job1", 0, 0)]
+    held, planned = (found["routes"][0][key][0]["switches"] for key in ("held", "planned"))
+    assert held != planned
+    shown = signalbox("plan", "diff")
+    assert ["job0", *flow.pair, *" > ".join(held).split(), *" > ".join(planned).split()] in shown.rows
+    assert "job1" not in shown.out
+
+
+def test_in_shadow_all_flows_would_be_pinned(api: Running, fabric: FakeFabric, signalbox: Signalbox) -> None:
+    status = fabric.status
+    jobs = {key: replace(job, routes=dict.fromkeys(job.routes)) for key, job in status.jobs.items()}
+    api.control.board.publish(replace(status, jobs=jobs, plan_installed=False))
+    found = signalbox("plan", "diff", "--json").json
+    assert (found["installed"], found["moved"], found["pinned"]) == (False, 0, 8)
+    assert found["max_level_planned"] == 1
+
+
+def test_plan_and_routes_are_of_one_generation(
+    api: Running, fabric: FakeFabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that is replaced between the two calls is asked for again."""
+    status = fabric.status
+    assert status.plan
+    generation = status.plan.generation + 1
+    newer = replace(status, plan=replace(status.plan, generation=generation))
+    with Client(api.addresses[0]) as client:
+        ask = client.get_plan
+
+        def asked() -> pb.Plan | None:
+            found = ask()
+            api.control.board.publish(newer)
+            return found
+
+        monkeypatch.setattr(client, "get_plan", asked)
+        changes = client.plan_changes()
+    assert changes
+    assert changes[0].generation == generation
+
+
+@pytest.mark.usefixtures("fabric")
+def test_it_goes_with_no_other_option_of_plan(signalbox: Signalbox) -> None:
+    assert signalbox("plan", "diff", "--now").status == 2
+    assert signalbox("plan", "dif").status == 2
+    assert signalbox("plan").status == 0
