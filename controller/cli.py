@@ -30,8 +30,10 @@ from controller.commands import (
     watch,
 )
 from controller.commands.exit_status import ExitStatus, exit_status
+from controller.commands.output import file_to_read
 from controller.errors import InvalidInput, SignalboxError
 from controller.serving import exposure, preflight
+from controller.standard_input import STANDARD_INPUT
 
 MAX_PROBLEMS = 16
 """Lines for what is wrong with one file; the API has the same limit."""
@@ -103,7 +105,12 @@ def signalbox(
 def serve(
     config_file: Annotated[
         Path | None,
-        typer.Option("--config", help="A TOML file; without it the defaults are used.", exists=True, dir_okay=False),
+        typer.Option(
+            "--config",
+            help="A TOML file; without it the defaults are used. With --check - is standard input.",
+            metavar="FILE",
+            parser=file_to_read,
+        ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", metavar="", help="Check the configuration and exit.")] = False,
     standby: Annotated[
@@ -115,6 +122,10 @@ def serve(
 
     SIGHUP has it read certificates, tokens and the log level again.
     """
+    if config_file == STANDARD_INPUT and not check:
+        raise typer.BadParameter(
+            "standard input is for --check: a controller reads its file again", param_hint="--config"
+        )
     settings = config.load(config_file)
     preflight.check(settings)
     if check or standby:

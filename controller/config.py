@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from controller.errors import InvalidInput, field_problems
+from controller.standard_input import called, read_bytes
 
 Model = TypeVar("Model", bound=BaseModel)
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -270,10 +271,10 @@ def load(path: Path | None) -> Config:
 def read_toml(path: Path, model: type[Model]) -> Model:
     """A TOML file as ``model``. Raises ``InvalidInput`` with every problem of the file, each with its path in it."""
     try:
-        return model.model_validate(tomllib.loads(path.read_text()))
+        return model.model_validate(tomllib.loads(read_bytes(path).decode()))
     except OSError as error:
-        raise InvalidInput.of(str(path), error.strerror or str(error)) from None
+        raise InvalidInput.of(called(path), error.strerror or str(error)) from None
     except ValidationError as error:
-        raise InvalidInput(field_problems(error, model)).within(path) from None
+        raise InvalidInput(field_problems(error, model)).within(called(path)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput.of(str(path), f"not TOML: {error}") from None
+        raise InvalidInput.of(called(path), f"not TOML: {error}") from None

@@ -18,15 +18,21 @@ from controller.commands import printing
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.lease_files import forget, keep, kept, path_of
 from controller.commands.naming import completed, job_names
-from controller.commands.output import Address, AsJson, console, document, fields, show
+from controller.commands.output import Address, AsJson, console, document, fields, file_to_read, show
 from controller.commands.watch import watched
 from controller.errors import InvalidInput, SignalboxError, WrongLeaseToken
 from controller.jobs.spec import JobSpec
+from controller.standard_input import STANDARD_INPUT, called, read_bytes
 
 commands = typer.Typer(help="Announce, change, list, watch and remove jobs.", no_args_is_help=True)
 
 SpecFile = Annotated[
-    Path, typer.Argument(help="The job spec: JSON, or TOML when it ends in .toml.", exists=True, dir_okay=False)
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="The job spec: JSON, or TOML when it ends in .toml; - for standard input, where JSON begins with {.",
+        parser=file_to_read,
+    ),
 ]
 JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=completed(job_names))]
 
@@ -129,18 +135,21 @@ def _spec_in(file: Path) -> Iterator[JobSpec]:
     try:
         yield JobSpec.parse(_read(file))
     except InvalidInput as error:
-        raise error.within(file) from None
+        raise error.within(called(file)) from None
 
 
 def _read(file: Path) -> Any:
     toml = file.suffix == ".toml"
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_bytes(file).decode()
+        toml = toml or (file == STANDARD_INPUT and not text.lstrip().startswith("{"))
         return tomllib.loads(text) if toml else json.loads(text, object_pairs_hook=_each_once)
     except OSError as error:
         raise InvalidInput.of("", error.strerror or str(error)) from None
     except (ValueError, RecursionError) as error:
-        what = "not TOML" if toml else "not JSON (only a file whose name ends in .toml is read as TOML)"
+        what = "not JSON (only a file whose name ends in .toml is read as TOML)"
+        if toml:
+            what = "not TOML (JSON would begin with {)" if file == STANDARD_INPUT else "not TOML"
         raise InvalidInput.of("", f"{what}: {error}") from None
 
 

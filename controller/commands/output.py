@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ from rich.console import Console, RenderableType
 from rich.status import Status
 
 from controller.api.mapping import is_duration, seconds, word_of
+from controller.standard_input import STANDARD_INPUT
 
 ALL_COLUMNS, ALL_LINES = 10_000, 100
 """Size of the screen where nothing has to fit: in a pipe, and with ``-o wide``."""
@@ -48,6 +50,16 @@ Address = Annotated[
         metavar="ADDRESS",
     ),
 ]
+
+
+def file_to_read(text: str) -> Path:
+    """Of an argument; ``-`` is standard input. Typer's own ``allow_dash`` looks for a file of that name."""
+    path = Path(text)
+    if path != STANDARD_INPUT and not path.exists():
+        raise typer.BadParameter(f"file '{path}' does not exist.")
+    if path.is_dir():
+        raise typer.BadParameter(f"file '{path}' is a directory.")
+    return path
 
 
 def fields(message: Message) -> dict[str, Any]:

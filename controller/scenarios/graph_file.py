@@ -18,6 +18,7 @@ from controller.fabric.topology import Fabric
 from controller.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS
 from controller.scenarios.fabrics import fabric_of
 from controller.scenarios.topologies import OFFLINE, Switch, wire
+from controller.standard_input import called, read_bytes
 
 _RESERVED = ":>, "
 """Separators in the names of cables and paths."""
@@ -48,9 +49,9 @@ def graph_file(path: Path) -> Fabric:
     """Raises ``InvalidInput`` with every wrong element of the file (``fabric.json: edges[3].capacity_gbps``),
     ``OSError`` when it cannot be read."""
     try:
-        graph = _Graph.model_validate_json(path.read_bytes())
+        graph = _Graph.model_validate_json(read_bytes(path))
     except ValidationError as error:
-        raise InvalidInput(field_problems(error, _Graph)).within(path) from None
+        raise InvalidInput(field_problems(error, _Graph)).within(called(path)) from None
     if problems := tuple(_faults(graph)):
         raise InvalidInput(problems).within(path)
     names = [node.id for node in graph.nodes if node.kind == "switch"]

@@ -432,6 +432,22 @@ def test_watching_prints_an_object_per_message(api: Running, what: str) -> None:
         assert message.get("snapshot") is (None if what == "plan" else True)
 
 
+def test_a_watch_goes_on_when_the_controller_is_back(tmp_path: Path, spec_file: Path) -> None:
+    address = f"unix:{tmp_path}/api.sock"
+    with running_api(address) as first, watching(first, "jobs") as jobs:
+        assert jobs.stdout is not None
+        assert jobs.stderr is not None
+        assert jobs.stdout.readline()[10:] == "no jobs now\n"
+        first.server.stop(grace_s=0.2)
+        assert jobs.stderr.readline().endswith("; trying again\n")
+        with running_api(address) as second, Client(second.addresses[0]) as client:
+            assert jobs.stdout.readline()[10:] == "no jobs now\n", (
+                "the new controller has none of the old one's changes"
+            )
+            client.register_job(JobSpec.parse(json.loads(spec_file.read_text())))
+            assert jobs.stdout.readline()[10:].startswith("job ring: ")
+
+
 def test_the_version_is_printed(signalbox: Signalbox) -> None:
     assert signalbox("--version").out.startswith("signalbox ")
 

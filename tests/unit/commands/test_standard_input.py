@@ -1,0 +1,87 @@
+"""``-`` wherever a command takes a file to read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import Signalbox, api, signalbox
+from tests.support.wire.api_calls import ring
+from tests.support.wire.control_stand_in import H1, H2
+
+__all__ = ("api", "signalbox")
+
+TOML = f"""
+job_id = "ring"
+endpoints = ["{H1}", "{H2}"]
+
+[[transfers]]
+src = 0
+dst = 1
+bytes_per_iteration = 1000
+"""
+
+
+class Given:
+    """The standard input of the commands that follow."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self._monkeypatch = monkeypatch
+        self._folder = folder
+
+    def __call__(self, text: str) -> None:
+        file = self._folder / "given"
+        file.write_text(text)
+        self._monkeypatch.setattr("sys.stdin", file.open())
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Given:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return Given(monkeypatch, tmp_path)
+
+
+@pytest.mark.usefixtures("api")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_job_spec_may_be_json_or_toml(signalbox: Signalbox, given: Given) -> None:
+    given(TOML)
+    assert signalbox("jobs", "register", "-", "--json").json["spec"]["transfers"][0]["bytes_per_iteration"] == "1000"
+    given(" \n" + ring().model_dump_json())
+    assert signalbox("jobs", "update", "-", "--json").json["spec"]["collectives"]
+    given("{")
+    assert signalbox("jobs", "register", "-").err.startswith("error: standard input: not JSON")
+    given('job_id = "ring"\ncolor = "blue"\nendpoints = []')
+    assert "error: standard input: color: unknown field" in signalbox("jobs", "register", "-").err
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_so_may_a_plan_with_its_proofs(signalbox: Signalbox, given: Given, tmp_path: Path) -> None:
+    workload = tmp_path / "workload"
+    workload.mkdir()
+    (workload / "A.txt").write_text("8 12 0 1 7 1000 9 0\n12 8 1 0 7 1000 9 0\n")
+    options = ("--workload", workload, "--leaves", 4, "--spines", 4, "--hosts-per-leaf", 4)
+    assert signalbox("plan-file", *options, "--proof", tmp_path / "plan.json").status == 0
+    given((tmp_path / "plan.json").read_text())
+    assert signalbox("verify", "-") == signalbox("verify", tmp_path / "plan.json")
+    given("[]")
+    assert signalbox("verify", "-").err.startswith("error: standard input: ")
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_so_may_a_graph(signalbox: Signalbox, given: Given, tmp_path: Path) -> None:
+    (tmp_path / "workload").mkdir()
+    given(json.dumps({"nodes": [], "edges": []}))
+    refused = signalbox("plan-file", "--workload", tmp_path / "workload", "--graph", "-")
+    assert (refused.status, refused.err.startswith("error: standard input: nodes: ")) == (1, True)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_so_may_a_configuration_that_is_only_checked(signalbox: Signalbox, given: Given) -> None:
+    given('[api]\nport = 1\nlisten = ["127.0.0.1:0"]\n')
+    assert signalbox("serve", "--check", "--config", "-").err.startswith("error: standard input: api.port: unknown")
+    given('[api]\nlisten = ["127.0.0.1:0"]\n')
+    assert signalbox("serve", "--check", "--config", "-").out.startswith("the configuration is valid\n")
+    given("")
+    assert "standard input is for --check" in " ".join(signalbox("serve", "--config", "-").err.split())
