@@ -29,6 +29,7 @@ from controller.commands import (
     token,
     watch,
 )
+from controller.commands import analysis, bundle, describe, get, jobs, network, offline, rules, state, token, watch
 from controller.commands.exit_status import ExitStatus, exit_status
 from controller.commands.output import file_to_read
 from controller.errors import InvalidInput, SignalboxError
@@ -52,6 +53,7 @@ app.add_typer(alarms.commands, name="alarms")
 app.add_typer(get.commands, name="get")
 app.add_typer(describe.commands, name="describe")
 app.add_typer(rules.commands)
+app.add_typer(bundle.commands)
 app.add_typer(offline.commands)
 app.add_typer(analysis.commands)
 app.add_typer(token.commands)

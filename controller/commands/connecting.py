@@ -94,6 +94,11 @@ def credentials_in(params: Mapping[str, Any]) -> Credentials:
     return _credentials(**{option.name: params.get(option.name) for option in _CONNECTION})
 
 
+def given_credentials() -> Credentials:
+    """Of the command that runs."""
+    return _GIVEN.get()
+
+
 def connect(address: str) -> Client:
     """With the credentials of the command that runs."""
     return Client(address, credentials=_GIVEN.get())

@@ -1,0 +1,196 @@
+"""``signalbox support-bundle``: all that a ticket needs to say of a controller, in one file, and nothing secret.
+
+In: the controller, and what files are named. Out: a ``tar.gz`` that only its owner can read. No file with a key, a
+token or a lease token is put into it, and ``without_secrets`` goes over all the rest. What cannot be had is named.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import re
+import ssl
+import sys
+import tarfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.metadata import distributions, version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from controller import config as configuration
+from controller.api.certificates import Credentials
+from controller.api.client import DEFAULT_ADDRESS, Client
+from controller.api.identities import TOKEN_PREFIX
+from controller.commands.connecting import ControllerCommand, connect, given_credentials
+from controller.commands.exit_status import ExitStatus
+from controller.commands.output import Address, fields, waiting
+from controller.config import Config, MetricsConfig
+from controller.errors import SignalboxError
+from controller.standard_input import STANDARD_INPUT
+
+commands = typer.Typer()
+
+LOG_BYTES = 8 << 20
+"""Of the end of a log."""
+SCRAPE_S = 10.0
+FOLDER = "signalbox"
+"""In the bundle."""
+REMOVED = "[removed]"
+
+_SECRETS = (
+    re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?=-----END|\Z)", re.DOTALL),
+    re.compile(r"(?i)(\bbearer\s+)[^\s\"']+"),
+    re.compile(rf"()\b{TOKEN_PREFIX}[\w-]+"),
+    re.compile(r"()\b[\w-]+\.[A-Za-z0-9_-]{43}(?![\w-])"),  # a lease token: uid and MAC
+    re.compile(r"(?i)((?:token|request_id|password|secret)[\"']?\s*[=:]\s*[\"']?)[^\s\"',}]+"),
+)
+"""What the first group has stays."""
+
+Part = tuple[str, Callable[[], str]]
+"""A file of the bundle, and what makes its text. That raises ``SignalboxError`` or ``OSError`` when it cannot."""
+
+
+@commands.command("support-bundle", cls=ControllerCommand)
+def support_bundle(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="To write, such as ticket.tar.gz; - for standard output.")
+    ],
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The controller's configuration, where it can be read.")
+    ] = None,
+    log: Annotated[Path | None, typer.Option(metavar="FILE", help="Its log; of that the last 8 MiB.")] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Its metrics.", show_default="as configured, else http://127.0.0.1:9464/metrics"
+        ),
+    ] = None,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Collect for a ticket: versions, status, fabric, plan, routes, jobs, metrics, configuration, log. No secrets."""
+    settings = configuration.load(config)
+    credentials = given_credentials()
+    with waiting("collecting"), connect(address) as client:
+        parts = [
+            *_of_controller(client),
+            ("metrics.txt", lambda: _scraped(metrics or _url(settings.metrics), credentials)),
+        ]
+        if config:
+            parts.append(("configuration.json", lambda: _json(_used(settings))))
+        if log:
+            parts.append(("log.txt", lambda: _end_of(log)))
+        tokens = [value.removeprefix("Bearer ") for _, value in credentials.metadata(address)]
+        packed, missing = bundle([("versions.json", _versions), *parts], tokens)
+    _write(file, packed)
+    for problem in missing:
+        typer.echo(f"error: {problem}", err=True)
+    if missing:
+        raise typer.Exit(ExitStatus.PARTLY)
+
+
+def bundle(parts: Iterable[Part], tokens: Sequence[str] = ()) -> tuple[bytes, list[str]]:
+    """The ``tar.gz`` of these parts, and what of them could not be had. ``tokens``: that are in none of them."""
+    packed, missing = io.BytesIO(), list[str]()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+
+        def add(name: str, text: str) -> None:
+            data = without_secrets(text, tokens).encode(errors="replace")
+            entry = tarfile.TarInfo(f"{FOLDER}/{name}")
+            entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
+            archive.addfile(entry, io.BytesIO(data))
+
+        for name, make in parts:
+            try:
+                add(name, make())
+            except (SignalboxError, OSError) as error:
+                missing.append(f"{name}: {error}")
+        if missing:
+            add("missing.txt", "\n".join(missing) + "\n")
+    return packed.getvalue(), missing
+
+
+def without_secrets(text: str, tokens: Iterable[str] = ()) -> str:
+    """Without what looks like a private key, a token or a request id, and without these ``tokens``."""
+    for token in tokens:
+        text = text.replace(token, REMOVED)
+    for secret in _SECRETS:
+        text = secret.sub(rf"\1{REMOVED}", text)
+    return text
+
+
+# ---- parts
+
+
+def _of_controller(client: Client) -> Iterator[Part]:
+    yield "status.json", lambda: _json(fields(client.get_status()))
+    yield "fabric.json", lambda: _json(fields(client.get_fabric()))
+    yield "plan.json", lambda: _json(None if (plan := client.get_plan()) is None else fields(plan))
+    yield "jobs.json", lambda: _json([fields(job) for job in client.list_jobs()])
+    yield "routes.json", lambda: _json([fields(route) for route in client.list_routes()])
+
+
+def _versions() -> str:
+    """Of this program and what it runs on: the controller's own is in its status."""
+    found = {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "signalbox": version("signalbox"),
+        "python": sys.version,
+        "platform": platform.platform(),
+        "packages": dict(sorted((each.name, each.version) for each in distributions())),
+    }
+    return _json(found)
+
+
+def _used(settings: Config) -> dict[str, Any]:
+    """With defaults; of files with secrets the paths only."""
+    return settings.model_dump(mode="json")
+
+
+def _url(settings: MetricsConfig) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{'https' if settings.tls_files else 'http'}://{host}:{settings.port}/metrics"
+
+
+def _scraped(url: str, credentials: Credentials) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise SignalboxError(f"{url} is no http:// or https:// address")
+    context = None
+    if url.startswith("https:"):
+        context = ssl.create_default_context(cafile=credentials.tls_ca)
+        if credentials.tls_certificate and credentials.tls_key:
+            context.load_cert_chain(credentials.tls_certificate, credentials.tls_key)
+    try:
+        with urllib.request.urlopen(url, timeout=SCRAPE_S, context=context) as answer:
+            text: str = answer.read().decode(errors="replace")
+    except urllib.error.URLError as error:
+        raise SignalboxError(f"no answer from {url}: {error.reason}") from None
+    return text
+
+
+def _end_of(log: Path) -> str:
+    with log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - LOG_BYTES))
+        return file.read().decode(errors="replace")
+
+
+def _json(data: object) -> str:
+    return json.dumps(data, indent=1) + "\n"
+
+
+def _write(file: Path, packed: bytes) -> None:
+    """Whole or not at all, and for its owner only. Raises ``OSError``."""
+    if file == STANDARD_INPUT:
+        sys.stdout.buffer.write(packed)
+        return
+    made = file.with_name(f"{file.name}.{os.getpid()}")
+    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+        opened.write(packed)
+    made.replace(file)

@@ -1,0 +1,157 @@
+"""The support bundle has what a ticket needs, and none of the secrets of the server that it is of."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import stat
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from controller.api.certificates import Credentials
+from controller.api.client import Client
+from controller.api.identities import new_token
+from controller.api.lease_tokens import LeaseTokens
+from controller.commands.bundle import LOG_BYTES, REMOVED, bundle, without_secrets
+from controller.config import MetricsConfig
+from controller.errors import SignalboxError
+from controller.observability.metrics import MetricsServer
+from controller.status import StatusBoard
+from tests.support.command_line import Signalbox, api, signalbox
+from tests.support.wire.api_calls import ring
+from tests.support.wire.certificates import Authority
+from tests.support.wire.control_stand_in import Running, running_api
+
+__all__ = ("api", "signalbox")
+
+PLAIN = "token-of-an-operator-that-was-made-by-hand"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A controller with TLS, tokens and a state directory, and a client of it. ``secrets``: all that there are."""
+
+    options: tuple[object, ...]
+    secrets: tuple[str, ...]
+    files: Path
+
+
+def secret_file(path: Path, text: str) -> Path:
+    path.touch(0o600)
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Running) -> Iterator[Site]:
+    """``api`` only to silence the audit log of the server, which is in this process."""
+    assert api
+    made, sha256 = new_token()
+    digests = {"made": sha256, "plain": hashlib.sha256(PLAIN.encode()).hexdigest()}
+    table = '[[token]]\nname = "{}"\nrole = "operator"\nsha256 = "{}"\n'
+    tokens = secret_file(tmp_path / "tokens.toml", "\n".join(table.format(*item) for item in digests.items()))
+    ours = Authority(tmp_path, "ours")
+    server = ours.sign("controller", also="IP:127.0.0.1")
+    state = tmp_path / "state_dir"
+    state.mkdir(0o700)
+    leases = LeaseTokens.of(state)
+    metrics = MetricsServer(MetricsConfig(port=0), StatusBoard())
+    port = metrics.start()
+    given = secret_file(tmp_path / "token", PLAIN)
+    config = tmp_path / "signalbox.toml"
+    config.write_text(
+        f'state_dir = "{state}"\n[api]\ntokens = "{tokens}"\ncertificate = "{server.certificate}"\n'
+        f'private_key = "{server.private_key}"\n[metrics]\nport = {port}\n'
+    )
+    monkeypatch.setattr("tests.support.wire.control_stand_in.LeaseTokens.of", lambda _: leases)
+    with running_api(certificate=server.certificate, private_key=server.private_key, tokens=tokens) as running:
+        address, ca = running.addresses[0], ours.certificate
+        with Client(address, credentials=Credentials(ca, token_file=given)) as client:
+            lease_token = client.register_job(ring(), request_id="request-id-of-the-job").lease_token
+        log = tmp_path / "log"
+        log.write_text(
+            f"event=started\ncalled with authorization: Bearer {PLAIN}\nlease_token={lease_token} also {made}\n"
+            f"request_id=request-id-of-the-job\n{server.private_key.read_text()}\nevent=stopped\n"
+        )
+        key_lines = [line for line in server.private_key.read_text().splitlines() if "KEY" not in line]
+        secrets = (made, PLAIN, lease_token, "request-id-of-the-job", *key_lines, *digests.values())
+        options = ("--address", address, "--tls-ca", ca, "--token-file", given, "--config", config, "--log", log)
+        yield Site(options, secrets, tmp_path)
+    metrics.stop()
+
+
+def members(packed: bytes) -> dict[str, str]:
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        found = {entry.name: archive.extractfile(entry) for entry in archive.getmembers()}
+        return {name.removeprefix("signalbox/"): file.read().decode() for name, file in found.items() if file}
+
+
+def test_it_has_everything_but_the_secrets(site: Site, signalbox: Signalbox) -> None:
+    file = site.files / "ticket.tar.gz"
+    result = signalbox("support-bundle", file, *site.options)
+    assert (result.status, result.out, result.err) == (0, "", "")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    found = members(file.read_bytes())
+    assert set(found) == {
+        *(f"{name}.json" for name in ("versions", "status", "fabric", "plan", "jobs", "routes", "configuration")),
+        "metrics.txt",
+        "log.txt",
+    }
+    assert json.loads(found["jobs.json"])[0]["spec"]["job_id"] == "ring"
+    assert json.loads(found["status.json"])["alarms"][0]["kind"] == "foreign_rules"
+    assert json.loads(found["configuration.json"])["planning"]["interval_s"] == 10.0
+    assert json.loads(found["versions.json"])["packages"]["grpcio"]
+    assert "signalbox_" in found["metrics.txt"]
+    assert found["log.txt"].splitlines()[0] == "event=started"
+    assert found["log.txt"].splitlines()[-1] == "event=stopped"
+    assert [(name, secret) for name, text in found.items() for secret in site.secrets if secret in text] == []
+    assert found["log.txt"].count(REMOVED) == 5
+
+
+def test_what_cannot_be_had_is_named_and_the_rest_is_there(signalbox: Signalbox, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("event=stopped\n")
+    file = tmp_path / "ticket.tar.gz"
+    away = ("--address", f"unix:{tmp_path}/none.sock", "--metrics", "http://127.0.0.1:1/metrics")
+    result = signalbox("support-bundle", file, *away, "--log", tmp_path / "log")
+    found = members(file.read_bytes())
+    assert (result.status, set(found)) == (3, {"versions.json", "log.txt", "missing.txt"})
+    assert result.err.startswith("error: status.json: no answer from the controller at unix:")
+    assert [line.split(":")[0] for line in found["missing.txt"].splitlines()] == [
+        *("status.json", "fabric.json", "plan.json", "jobs.json", "routes.json", "metrics.txt"),
+    ]
+
+
+def test_of_a_log_the_end_is_taken(signalbox: Signalbox, tmp_path: Path) -> None:
+    log, file = tmp_path / "log", tmp_path / "ticket.tar.gz"
+    log.write_bytes(b"begin\n" + b"x" * LOG_BYTES + b"\nend\n")
+    away = ("--address", f"unix:{tmp_path}/none.sock", "--metrics", "http://127.0.0.1:1/metrics")
+    assert signalbox("support-bundle", file, *away, "--log", log).status == 3
+    text = members(file.read_bytes())["log.txt"]
+    assert (len(text), text[-4:]) == (LOG_BYTES, "end\n")
+
+
+def test_one_part_that_fails_leaves_the_others() -> None:
+    def fails() -> str:
+        raise SignalboxError("because")
+
+    packed, missing = bundle([("a", fails), ("b", lambda: "text")])
+    assert (missing, members(packed)) == (["a: because"], {"b": "text", "missing.txt": "a: because\n"})
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ('{"authorization": "Bearer abc"}', f'{{"authorization": "Bearer {REMOVED}"}}'),
+        ("-----BEGIN EC PRIVATE KEY-----\nMHc\nAQ\n", f"-----BEGIN EC PRIVATE KEY-----{REMOVED}"),
+        ('{"lease_token": "u.m", "job_id": "ring"}', f'{{"lease_token": "{REMOVED}", "job_id": "ring"}}'),
+        ("tokens = /etc/signalbox/tokens.toml", "tokens = /etc/signalbox/tokens.toml"),
+        ("event=audit method=GetJob", "event=audit method=GetJob"),
+    ],
+)
+def test_what_is_taken_for_a_secret(text: str, left: str) -> None:
+    assert without_secrets(text) == left
