@@ -159,7 +159,7 @@ class ControlLoop:
         sent: list[Command] = []
         staged = self._is_due(Work.STAGE, now)
         if staged:
-            sent = s.sending.next_stage(s.wanted.rules)
+            sent = s.sending.next_stage(s.wanted.rules, now)
             self._pending |= self._intake.links_came(now)
         elif not self.urgent:
             return []

@@ -18,6 +18,7 @@ from controller.events import EventHistory
 from controller.fabric.counter_samples import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
+from controller.histogram import Histogram
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.ends import EndReason as EndReason
 from controller.jobs.ends import JobEnd as JobEnd
@@ -171,6 +172,9 @@ class Status:
     the start, by port. ``punt_drops``: packets that a port wanted to hand to the controller beyond its limit, as its
     switch counts them; ports without are missing. ``links``: their figures are made when they are asked for.
     ``rules``: what each switch that was read holds. ``drains``: by name."""
+    ``plan_at``: monotonic seconds when the latest plan came. Seconds, since the start: ``plan_times``, to make each
+    plan; ``repair_times``, see ``repair_s``; ``install_times``, from the moment that a stage was sent until all of its
+    switches had confirmed it; ``communication_times``, of each iteration that jobs reported."""
 
     fabric: Fabric = field(default_factory=Fabric)
     strategy: Strategy = Strategy.PLANNED
@@ -199,6 +203,11 @@ class Status:
     refused_packets: Mapping[RefusedPacket, int] = field(default_factory=dict)
     refused_claims: Mapping[PortRef, int] = field(default_factory=dict)
     punt_drops: Mapping[PortRef, int] = field(default_factory=dict)
+    plan_at: float | None = None
+    plan_times: Histogram = field(default_factory=Histogram)
+    repair_times: Histogram = field(default_factory=Histogram)
+    install_times: Histogram = field(default_factory=Histogram)
+    communication_times: Histogram = field(default_factory=Histogram)
     state_revision: int = 0
     state_failures: int = 0
     alarms: Mapping[AlarmKey, Alarm] = field(default_factory=dict)
@@ -250,10 +259,16 @@ class StatusBoard:
     since 1970. Both are written by who reads the files. ``has_standby``: whether another controller waits for this
     one's end. ``metrics_refused``: as ``api_refused``, of scrapers. ``planning_replaced``: how many planning processes
     have ended. ``history``: what has happened; written by who publishes."""
+    refused or ended something of its clients, by reason; written by its thread, as ``call_times``: how long calls
+    took, by method and code. ``reload_refused``: whether the latest SIGHUP changed nothing, because something was
+    wrong. ``certificates_end``: of each listener with TLS, in seconds since 1970. Both are written by who reads the
+    files. ``has_standby``: whether another controller waits for this one's end. ``metrics_refused``: as
+    ``api_refused``, of scrapers. ``planning_replaced``: how many planning processes have ended."""
 
     def __init__(self) -> None:
         self.history = EventHistory()
         self.api_refused: Mapping[str, int] = {}
+        self.call_times: Mapping[tuple[str, str], Histogram] = {}
         self.metrics_refused: Mapping[str, int] = {"tls": 0}
         self.reload_refused = False
         self.has_standby: Callable[[], bool] = lambda: False
@@ -266,6 +281,9 @@ class StatusBoard:
     @property
     def status(self) -> Status:
         return self._status
+
+    def publish_call_times(self, times: Mapping[tuple[str, str], Histogram]) -> None:
+        self.call_times = times
 
     def publish_refused(self, counts: Mapping[str, int]) -> None:
         self.api_refused = counts

@@ -23,6 +23,7 @@ from grpc_status import rpc_status
 from controller.api import guard
 from controller.api.access import OPEN_TO_ALL
 from controller.api.budget import COST, Budget, Call, CallLimits
+from controller.api.call_times import CallTimes
 from controller.api.connections import Connection
 from controller.api.errors import TooSlow, status_of
 from controller.api.relay import Relay
@@ -75,8 +76,10 @@ class Calls(grpc.aio.ServerInterceptor):
         config: ApiConfig,
         relay: Relay,
         refusals: Refusals,
+        times: CallTimes,
         name_of: Callable[[Context], str] = lambda _: "",
     ) -> None:
+        self._times = times
         self._name_of = name_of
         self._relay = relay
         self._refusals = refusals
@@ -96,7 +99,7 @@ class Calls(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         if handler not in self._handlers:
-            self._handlers[handler] = self._guarded(handler, details.method.startswith(OPEN_TO_ALL))
+            self._handlers[handler] = self._guarded(handler, details.method)
         return self._handlers[handler]
 
     async def run(self) -> None:
@@ -110,16 +113,18 @@ class Calls(grpc.aio.ServerInterceptor):
             for connection in list(islice(late, ENDED_AT_ONCE)):
                 self._relay.end(connection, "not_reading")
             self._refusals.tick()
+            self._times.tick()
 
     # ---- one call
 
-    def _guarded(self, handler: Any, for_all: bool) -> Any:
-        """``for_all``: whoever calls it."""
+    def _guarded(self, handler: Any, method: str) -> Any:
+        """``method``: with its service; some are for whoever calls them."""
+        for_all = method.startswith(OPEN_TO_ALL)
         if handler.request_streaming:
             return self._guarded_stream(handler, for_all)
-        return self._guarded_unary(handler, for_all)
+        return self._guarded_unary(handler, method, for_all)
 
-    def _guarded_unary(self, handler: Any, for_all: bool) -> Any:
+    def _guarded_unary(self, handler: Any, method: str, for_all: bool) -> Any:
         decode, is_stream = handler.request_deserializer or bytes, handler.response_streaming
         answer = handler.unary_stream if is_stream else handler.unary_unary
 
@@ -141,7 +146,8 @@ class Calls(grpc.aio.ServerInterceptor):
 
         if is_stream:
             return grpc.stream_stream_rpc_method_handler(_freed(guarded), None, handler.response_serializer)
-        return grpc.stream_unary_rpc_method_handler(_freed(guarded), None, handler.response_serializer)
+        timed = self._times.timed(method, guarded)
+        return grpc.stream_unary_rpc_method_handler(_freed(timed), None, handler.response_serializer)
 
     def _guarded_stream(self, handler: Any, for_all: bool) -> Any:
         """Reflection alone takes a stream of requests; each has to come in time."""

@@ -21,6 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server as add_reflection
 
 from controller.api import listening
+from controller.api.call_times import CallTimes
 from controller.api.calls import Calls, Refusals
 from controller.api.connections import ConnectionLimits
 from controller.api.files import ApiFiles
@@ -69,6 +70,7 @@ class ApiServer:
         self._loop = asyncio.new_event_loop()
         self.files.replaced = self._replace
         self._refusals = Refusals(board.publish_refused)
+        self._times = CallTimes(board.publish_call_times)
         limits = ConnectionLimits(
             config.max_connections,
             config.max_client_connections,
@@ -121,7 +123,7 @@ class ApiServer:
         config = self._config
         with private_directory("api") as directory:
             listeners = listening.bind(config, directory)
-            calls = Calls(config, self._relay, self._refusals, self._gate.name)
+            calls = Calls(config, self._relay, self._refusals, self._times, self._gate.name)
             server = grpc.aio.server(interceptors=(calls,), options=_options(config))
             ticking = asyncio.create_task(calls.run())
             try:

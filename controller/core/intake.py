@@ -128,7 +128,7 @@ class Intake:
             case SwitchRules():
                 return self._rules_read(message, now)
             case StageDone():
-                s.sync.stage_done(message, now)
+                s.sending.stage_done(message, now)
                 return at_once(Work.STAGE)
             case Counters():
                 s.counters.take(s.fabric, message)

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortNo
+from controller.histogram import Histogram
 from controller.tables.adoption import installed_fabric_ports
 from controller.tables.rules import RuleSet
 
@@ -209,11 +210,13 @@ class Departures:
 
 class LinkLosses:
     """``before``: the links before the last call of ``lost``. ``repair_s``: from the moment that a loss was known until
-    the switches had confirmed the repaired routes, None until then. ``now`` is monotonic seconds."""
+    the switches had confirmed the repaired routes, None until then; ``repair_times``: all of these. ``now`` is
+    monotonic seconds."""
 
     def __init__(self) -> None:
         self.before: Mapping[LinkId, Link] = {}
         self.repair_s: float | None = None
+        self.repair_times = Histogram()
         self._links: Mapping[LinkId, Link] = {}
         self._unrouted: frozenset[LinkId] = frozenset()
         self._broken_since: float | None = None
@@ -234,6 +237,7 @@ class LinkLosses:
         """The switches hold what they should."""
         if not self._unrouted and self._broken_since is not None:
             self.repair_s, self._broken_since = now - self._broken_since, None
+            self.repair_times = self.repair_times.observed(self.repair_s)
 
 
 def _is_up(fabric: Fabric, dpid: Dpid, port: PortNo) -> bool:

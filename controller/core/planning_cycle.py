@@ -14,6 +14,7 @@ from typing import Any
 from controller.config import PlanningConfig, Strategy
 from controller.core.messages import Command, Reply
 from controller.fabric.topology import Fabric, Link, LinkId
+from controller.histogram import Histogram
 from controller.jobs.demand import DemandSource
 from controller.jobs.job import Job
 from controller.jobs.spec import JobId
@@ -31,6 +32,7 @@ class PlanningCycle:
     """``levels``: L_j of the running routes, as of the last cycle; ``phase_levels``: of each phase, where all flows are
     pinned; ``outweighed``: the jobs to which these are not promised. ``plan``: the newest plan, adopted or not.
     ``target``: a plan with more moves than a cycle may make: the adopted plans lead there.
+    ``plan_at``: monotonic seconds when it came; ``plan_times``: seconds that each plan took.
     ``baseline_levels``: of other schemes on the plan's problem, empty until they are known. ``adopted``: the running
     routes are those of the plan. ``demand_source``: which bytes of each job the plan was made for. ``reason``: what
     became of the newest plan, and why. ``repair``: the latest one. ``unplanned``: new jobs until their first cycle is
@@ -65,6 +67,8 @@ class PlanningCycle:
         self.reason = ""
         self.cycles_done = 0
         self.plans_total = 0
+        self.plan_at: float | None = None
+        self.plan_times = Histogram()
         self.moved_flows_total = 0
         self.repair: Repair | None = None
         self.repairs_total = 0
@@ -164,6 +168,7 @@ class PlanningCycle:
         self.plan, self.adopted, self.baseline_levels = answer, False, {}
         self.demand_source = self._solving_source
         self.plans_total += 1
+        self.plan_at, self.plan_times = now, self.plan_times.observed(answer.times.total_ms / 1000)
         if strategy is not Strategy.PLANNED:
             self.target = None
             return self._conclude("kept", f"the strategy is {strategy}: nothing is installed")

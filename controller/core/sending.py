@@ -20,6 +20,7 @@ from controller.errors import SignalboxError, Superseded
 from controller.fabric.messages import ProbePorts, SendArpReply
 from controller.fabric.topology import Dpid, Host
 from controller.fabric.topology_state import TopologyState
+from controller.histogram import Histogram
 from controller.jobs.job import Job
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
@@ -27,6 +28,7 @@ from controller.jobs.subflows import Dividing
 from controller.planning.messages import StrategySet
 from controller.planning.problem import FlowId, Route
 from controller.shared_map import differing, unequal, updated
+from controller.tables.messages import StageDone
 from controller.tables.pinned_table import Pin
 from controller.tables.pins import PinSet
 from controller.tables.rules import FlowKey, FlowRule, RuleSet
@@ -178,12 +180,15 @@ class _StrategyWaiter:
 class Sending:
     """``pins``: how many to a path are confirmed. ``routes``: per job, see ``Confirmed``. ``generation``: of every job
     whose routes have ever changed, a number that grows when they do, or what tells their subflows apart; another
-    mapping then. ``now`` is monotonic seconds."""
+    mapping then. ``install_times``: seconds from sending a stage until all of its switches had confirmed it. ``now`` is
+    monotonic seconds."""
 
     def __init__(self, sync: SwitchSync, topology: TopologyState, phases: Phases) -> None:
         self.pins = 0
         self.routes: Mapping[str, Mapping[FlowId, Route]] = {}
         self.generation: Mapping[JobId, int] = {}
+        self.install_times = Histogram()
+        self._sent_at: dict[int, float] = {}
         self._sync = sync
         self._topology = topology
         self._phases = phases
@@ -193,11 +198,21 @@ class Sending:
         self._for_strategy: _StrategyWaiter | None = None
         self._arp_answers: list[tuple[float, SendArpReply]] = []
 
-    def next_stage(self, wanted: Mapping[Dpid, RuleSet]) -> list[Command]:
+    def next_stage(self, wanted: Mapping[Dpid, RuleSet], now: float) -> list[Command]:
         """The first stage of the difference between what switches should hold and what they hold."""
         stage = self._sync.next_stage(wanted)
+        if stage:
+            self._sent_at[stage.change_id] = now
         ready = frozenset(dpid for dpid in self._sync.settled if self._topology.switch_ready(dpid))
         return [*([stage] if stage else []), *([ProbePorts(ready)] if ready else [])]
+
+    def stage_done(self, message: StageDone, now: float) -> None:
+        """A stage that the last of its switches has confirmed counts; one that a switch has not answered does not."""
+        self._sync.stage_done(message, now)
+        done = {change: self._sent_at.pop(change) for change in self._sent_at.keys() - self._sync.under_way}
+        answered = not any(result.timed_out for result in message.results.values())
+        if answered and message.change_id in done:
+            self.install_times = self.install_times.observed(now - done[message.change_id])
 
     def is_confirmed(self, now: float) -> bool:
         """Whether what switches hold can be compared with what they should hold: not while that is about to change."""

@@ -28,6 +28,7 @@ from controller.errors import (
     id_taken,
     no_such_job,
 )
+from controller.histogram import Histogram
 from controller.jobs.collectives import VirtualLinks, virtual_links
 from controller.jobs.conflicts import refuse_connections_of_others, refuse_pairs_of_others
 from controller.jobs.ends import EndReason, Ends, JobEnd
@@ -78,7 +79,8 @@ class Known(NamedTuple):
 
 
 class JobRegistry:
-    """``jobs``: the accepted jobs, a snapshot that each change replaces. ``ends``: of those that are gone."""
+    """``jobs``: the accepted jobs, a snapshot that each change replaces. ``ends``: of those that are gone.
+    ``communication_times``: seconds of each iteration that was reported."""
 
     def __init__(self, max_jobs: int, max_virtual_links: int = 200_000) -> None:
         self._max_jobs = max_jobs
@@ -86,6 +88,7 @@ class JobRegistry:
         self._leases = Leases()
         self.jobs: Mapping[JobId, Job] = SharedMap()
         self.ends = Ends()
+        self.communication_times = Histogram()
         self._announced_by: dict[Pair, JobId] = {}
         self._size = 0
         self._connections = ReportedConnections()
@@ -205,6 +208,7 @@ class JobRegistry:
         new = tuple(iteration for iteration in iterations if iteration.index > before.last_index)
         if new:
             times_s = tuple(iteration.communication_s for iteration in new)
+            self.communication_times = self.communication_times.observed(*times_s)
             recent_s = (before.recent_communication_s + times_s)[-MEASURED_WINDOW:]
             vitals.reported = Reported(before.iterations + len(new), times_s[-1], recent_s, new[-1].index)
         return new

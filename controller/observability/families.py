@@ -1,8 +1,9 @@
 """Every metric that Prometheus reads, and how it follows from the published ``Status``.
 
-``FAMILIES`` is the whole list; nothing else in the controller counts or times anything for Prometheus, so a switch,
-link or job that leaves takes its series with it. Names follow the Prometheus rules: base units (bytes, seconds,
-ratios), ``_total`` for counters, names as labels rather than ids.
+``FAMILIES`` is the whole list; nothing here counts or times anything, so a switch, link or job that leaves takes its
+series with it. How long things took is added up by the owner of each, and published (``controller.histogram``). Names
+follow the Prometheus rules: base units (bytes, seconds, ratios), ``_total`` for counters, names as labels rather than
+ids.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from controller.observability.shapes import (
     Sample,
     Snapshot,
     demands,
+    histogram,
     of_plan,
     one,
     per_demand,
@@ -114,6 +116,11 @@ def _demand_source(snapshot: Snapshot) -> Iterator[Sample]:
 def _counters_age(snapshot: Snapshot) -> Iterator[Sample]:
     if snapshot.status.counters_at is not None:
         yield (), snapshot.now - snapshot.status.counters_at
+
+
+def _plan_age(snapshot: Snapshot) -> Iterator[Sample]:
+    if snapshot.status.plan_at is not None:
+        yield (), snapshot.now - snapshot.status.plan_at
 
 
 def _switch_counters_age(snapshot: Snapshot) -> Iterator[Sample]:
@@ -215,6 +222,12 @@ FAMILIES: tuple[Family, ...] = (
         ("reason",),
     ),
     Family(
+        "signalbox_rpc_seconds",
+        "Time that calls of the API took, without streams, by method and status code.",
+        labels=("method", "code"),
+        histograms=lambda snapshot: snapshot.board.call_times.items(),
+    ),
+    Family(
         "signalbox_metrics_refused_total",
         "Connections of scrapers that were refused.",
         lambda snapshot: (((reason,), count) for reason, count in snapshot.board.metrics_refused.items()),
@@ -293,6 +306,11 @@ FAMILIES: tuple[Family, ...] = (
         lambda j: j.last_communication_s or None,
     ),
     per_job("signalbox_job_iterations_total", "Iterations reported.", lambda j: j.iterations),
+    histogram(
+        "signalbox_iteration_communication_seconds",
+        "Communication time of each iteration that jobs reported.",
+        lambda s: s.communication_times,
+    ),
     per_demand(
         "signalbox_job_payload_bytes_per_second",
         "Payload of the job as switches count it; no series before a window is full.",
@@ -339,6 +357,8 @@ FAMILIES: tuple[Family, ...] = (
     one("signalbox_plan_installed", "1 when the latest plan is the one on the switches.", lambda s: s.plan_installed),
     one("signalbox_plan_moves_left", "Moves from the plan to its target.", lambda s: s.moves_left),
     one("signalbox_plan_blocked_flows", "Flows that would have to move together.", lambda s: s.blocked_flows),
+    Family("signalbox_plan_age_seconds", "Time since the latest plan was made.", _plan_age),
+    histogram("signalbox_plan_seconds", "Time spent on each plan: build, solve and check.", lambda s: s.plan_times),
     Family("signalbox_plan_duration_seconds", "Time spent on the latest plan.", _plan_duration, ("stage",)),
     one("signalbox_repairs_total", "Repairs made.", lambda s: s.repairs_total),
     one(
@@ -351,6 +371,16 @@ FAMILIES: tuple[Family, ...] = (
         "The latest repair: time to find new paths, and total time until the switches confirmed them.",
         _repair_duration,
         ("stage",),
+    ),
+    histogram(
+        "signalbox_repair_seconds",
+        "Time from a loss until the switches had confirmed the repaired routes.",
+        lambda s: s.repair_times,
+    ),
+    histogram(
+        "signalbox_install_seconds",
+        "Time from sending a stage of rule changes until its switches had confirmed it.",
+        lambda s: s.install_times,
     ),
     of_plan(
         "signalbox_ecmp_level_mean",

@@ -10,7 +10,7 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Lock, Thread, local
@@ -19,16 +19,17 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from controller.config import MetricsConfig
 from controller.errors import InvalidInput
 from controller.fabric.topology import Fabric, LinkId
+from controller.histogram import Histogram
 from controller.log_limit import LimitedLog
 from controller.observability.families import FAMILIES
-from controller.observability.shapes import LinkLabels, Snapshot
+from controller.observability.shapes import Family, LinkLabels, Snapshot
 from controller.status import StatusBoard
 from controller.tls import TlsContext
 
@@ -56,16 +57,26 @@ class StatusCollector(Collector):
         self._board = board
         self._clock = clock
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         status = self._board.status
         status = replace(status, fabric=_with_unique_names(status.fabric))
         snapshot = Snapshot(status, self._clock(), _links(status.fabric), self._board)
         for family in FAMILIES:
-            kind = CounterMetricFamily if family.name.endswith("_total") else GaugeMetricFamily
+            if family.histograms:
+                yield _histograms(family, family.histograms(snapshot))
+                continue
+            kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
             metric = kind(family.name, family.help, labels=family.labels)
             for labels, value in family.samples(snapshot):
                 metric.add_metric(labels, value)
             yield metric
+
+
+def _histograms(family: Family, values: Iterable[tuple[tuple[str, ...], Histogram]]) -> HistogramMetricFamily:
+    metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+    for labels, value in values:
+        metric.add_metric(labels, list(value.buckets), value.total)
+    return metric
 
 
 def _with_unique_names(fabric: Fabric) -> Fabric:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from controller.fabric.topology import LinkId, PortRef
+from controller.histogram import Histogram
 from controller.jobs.demand import JobDemand
 from controller.planning.plan import Plan
 from controller.status import JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
@@ -37,16 +38,26 @@ class Snapshot:
 
 Sample = tuple[tuple[str, ...], float]
 
+Kind = Literal["counter", "gauge", "histogram"]
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric: a counter if its name ends in ``_total``, else a gauge. ``samples`` gives label values, in the order
-    of ``labels``, and the value. A label must not be called ``job``: Prometheus puts its own on every series."""
+    """One metric: a counter if its name ends in ``_total``, a histogram if it has ``histograms``, else a gauge.
+    ``samples`` and ``histograms`` give label values, in the order of ``labels``, and the value. A label must not be
+    called ``job``: Prometheus puts its own on every series."""
 
     name: str
     help: str
-    samples: Callable[[Snapshot], Iterable[Sample]]
+    samples: Callable[[Snapshot], Iterable[Sample]] = lambda _: ()
     labels: tuple[str, ...] = ()
+    histograms: Callable[[Snapshot], Iterable[tuple[tuple[str, ...], Histogram]]] | None = None
+
+    @property
+    def kind(self) -> Kind:
+        if self.histograms:
+            return "histogram"
+        return "counter" if self.name.endswith("_total") else "gauge"
 
 
 # ---- families of one shape, each from a value
@@ -60,6 +71,11 @@ def one(name: str, text: str, value: Callable[[Status], float | None]) -> Family
             yield (), known
 
     return Family(name, text, samples)
+
+
+def histogram(name: str, text: str, value: Callable[[Status], Histogram]) -> Family:
+    """There from the start, with nothing counted."""
+    return Family(name, text, histograms=lambda snapshot: [((), value(snapshot.status))])
 
 
 def of_plan(name: str, text: str, value: Callable[[Plan], float | None]) -> Family:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -105,6 +105,11 @@ class SwitchSync:
     def busy(self) -> bool:
         """A stage is on its way that the next one waits for."""
         return self._under_way.keys() > self._late
+
+    @property
+    def under_way(self) -> Set[int]:
+        """The changes that some switch has not answered."""
+        return self._under_way.keys()
 
     @property
     def retrying(self) -> bool:

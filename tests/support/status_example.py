@@ -8,6 +8,7 @@ from controller.alarms import Alarm, AlarmKind
 from controller.config import Strategy
 from controller.fabric.messages import RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
+from controller.histogram import Histogram
 from controller.jobs.collectives import VirtualLinks
 from controller.jobs.demand import DemandSource, Difference, JobDemand, Measurement
 from controller.jobs.job import Reported, Vitals
@@ -141,6 +142,9 @@ def status(of: Fabric | None = None) -> Status:
         repair_s=0.05,
         repairs_total=1,
         repaired_flows_total=2,
+        plan_at=90.0,
+        plan_times=Histogram().observed(0.2, 0.3),
+        repair_times=Histogram().observed(0.05),
         counters_read={LEAF1: CountersRead(103.0, 103.5), LEAF2: CountersRead(100.0, 103.0)},
         refused_connections={"malformed": 3},
         refused_packets={

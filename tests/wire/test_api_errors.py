@@ -37,6 +37,7 @@ from controller.errors import (
 from controller.jobs.messages import IterationTime
 from controller.jobs.spec import JobSpec
 from controller.status import StatusBoard
+from mininet_topos.lab.record import wait_for
 from tests.support.wire.api_calls import detail, message, reason, refused, ring, violations
 from tests.support.wire.control_stand_in import H1, Running, running_api
 
@@ -361,3 +362,16 @@ def test_an_update_that_was_merged_with_another_spec_is_aborted(
     with pytest.raises(ConcurrentUpdate, match="was updated at the same time"):
         client.update_job(ring(lease_s=77), fields=["lease_s"])
     assert client.get_job("ring").spec.lease.seconds == 30
+
+
+def test_calls_are_timed_by_method_and_by_the_code_that_the_client_sees(
+    api: Running, channel: grpc.Channel, jobs: Any
+) -> None:
+    jobs.RegisterJob(pb.RegisterJobRequest(spec=message()), timeout=5)
+    refused(jobs.GetJob, pb.GetJobRequest(job_id="nobody"))
+    refused(jobs.RegisterJob, pb.RegisterJobRequest())
+    refused(channel.unary_unary("/signalbox.v1.JobService/NoSuchMethod"), b"")
+    wanted = {("RegisterJob", "OK"), ("GetJob", "NOT_FOUND"), ("RegisterJob", "INVALID_ARGUMENT")}
+    wait_for(lambda: wanted <= api.control.board.call_times.keys(), "the counts", 10, 0.05)
+    methods = {method for method, _ in api.control.board.call_times}
+    assert methods == {"GetJob", "RegisterJob", "other"}, "a client cannot make series by inventing methods"

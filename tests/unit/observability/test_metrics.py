@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from controller.alarms import AlarmKind
 from controller.config import Strategy
 from controller.fabric.topology import Fabric
+from controller.histogram import FEW_SECONDS, Histogram
 from controller.jobs.spec import JobId
 from controller.observability.families import FAMILIES
 from controller.observability.metrics import StatusCollector
@@ -25,6 +26,7 @@ def exposition(status: Status, now: float = 104.0) -> str:
     board.publish(status)
     board.publish_refused({"silent": 3})
     board.certificates_end = {"api": 1.8e9}
+    board.publish_call_times({("RegisterJob", "OK"): Histogram(FEW_SECONDS).observed(0.004, 0.2, 30.0)})
     registry = CollectorRegistry()
     registry.register(StatusCollector(board, clock=lambda: now))
     return generate_latest(registry).decode()
@@ -50,7 +52,8 @@ def scrape() -> Scrape:
 
 
 def test_every_metric_has_a_sample_in_the_example(scrape: Scrape) -> None:
-    assert scrape.names == {family.name for family in FAMILIES}
+    parts = {"histogram": ("_bucket", "_count", "_sum")}
+    assert scrape.names == {family.name + part for family in FAMILIES for part in parts.get(family.kind, ("",))}
 
 
 @pytest.mark.parametrize("status", [example.status(), Status()], ids=["running", "just started"])
@@ -170,6 +173,19 @@ def test_the_age_of_counters_is_told_by_switch_and_kind(scrape: Scrape) -> None:
 def test_refused_connections_are_counted_by_reason_from_zero_on(scrape: Scrape) -> None:
     assert scrape.value("signalbox_refused_connections_total", reason="malformed") == 3
     assert scrape.value("signalbox_refused_connections_total", reason="duplicate_dpid") == 0
+
+
+def test_histograms_have_the_counts_up_to_each_bound_and_are_there_from_the_start(scrape: Scrape) -> None:
+    of_call = {"method": "RegisterJob", "code": "OK"}
+    counts = [
+        scrape.value("signalbox_rpc_seconds_bucket", le=le, **of_call) for le in ("0.001", "0.005", "10.0", "+Inf")
+    ]
+    assert counts == [0, 1, 2, 3]
+    assert scrape.value("signalbox_rpc_seconds_count", **of_call) == 3
+    assert scrape.value("signalbox_rpc_seconds_sum", **of_call) == pytest.approx(30.204)
+    assert scrape.value("signalbox_plan_seconds_count") == 2
+    assert scrape.value("signalbox_plan_age_seconds") == 14.0
+    assert Scrape(exposition(Status())).value("signalbox_repair_seconds_bucket", le="+Inf") == 0
 
 
 def test_packets_over_a_ports_limit_are_counted_by_port(scrape: Scrape) -> None:

@@ -1,0 +1,72 @@
+"""How long calls took, by method and code: what is not a stream, from the call's begin until its answer is there.
+
+In: calls, in the API's thread. Out: histograms, given to ``publish`` once a second when they have changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import grpc
+
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.histogram import FEW_SECONDS, Histogram
+
+Answer = Callable[[Any, Any], Awaitable[Any]]
+ByMethod = Mapping[tuple[str, str], Histogram]
+"""By the name of a method (``other`` for those of other services, and for those that do not exist), and the name of a
+status code (``OK``, ``NOT_FOUND`` ...)."""
+
+_METHODS = {
+    f"/{service.full_name}/{method.name}": str(method.name)
+    for service in pb.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+"""Clients may ask for any other."""
+
+_CODES = {code.value[0]: code.name for code in grpc.StatusCode}
+
+
+class CallTimes:
+    def __init__(self, publish: Callable[[ByMethod], None]) -> None:
+        self._publish = publish
+        self._times: dict[tuple[str, str], Histogram] = {}
+        self._changed = False
+
+    def timed(self, method: str, answer: Answer) -> Answer:
+        """``method``: with its service, as gRPC names it."""
+        name = _METHODS.get(method, "other")
+
+        async def timed(requests: Any, context: Any) -> Any:
+            began, code = time.perf_counter(), "OK"
+            try:
+                return await answer(requests, context)
+            except asyncio.CancelledError:
+                code = grpc.StatusCode.CANCELLED.name
+                raise
+            except BaseException:
+                code = _name(context.code())
+                raise
+            finally:
+                self.add(name, code, time.perf_counter() - began)
+
+        return timed
+
+    def add(self, method: str, code: str, seconds: float) -> None:
+        known = self._times.get((method, code)) or Histogram(FEW_SECONDS)
+        self._times[method, code] = known.observed(seconds)
+        self._changed = True
+
+    def tick(self) -> None:
+        if self._changed:
+            self._changed = False
+            self._publish(dict(self._times))
+
+
+def _name(code: Any) -> str:
+    """Of a call that has failed; gRPC has no code for one that it is about to end with ``UNKNOWN`` itself."""
+    number = code.value[0] if isinstance(code, grpc.StatusCode) else code
+    return _CODES[number] if number and number in _CODES else grpc.StatusCode.UNKNOWN.name

@@ -1,0 +1,27 @@
+"""How long things took, added up."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.histogram import Histogram
+
+BOUNDS = (0.1, 1.0, 5.0)
+
+
+@given(st.lists(st.lists(st.sampled_from([0.0, 0.05, 0.1, 0.5, 1.0, 4.0, 5.0, 9.0]))))
+def test_a_bucket_counts_all_values_up_to_its_bound(portions: list[list[float]]) -> None:
+    histogram = Histogram(BOUNDS)
+    for values in portions:
+        histogram = histogram.observed(*values)
+    seen = [value for values in portions for value in values]
+    counts = {str(bound): sum(value <= bound for value in seen) for bound in BOUNDS}
+    assert dict(histogram.buckets) == {**counts, "+Inf": len(seen)}
+    assert abs(histogram.total - sum(seen)) < 1e-9
+
+
+def test_observing_leaves_what_was_published_as_it_was() -> None:
+    published = Histogram(BOUNDS).observed(0.5)
+    published.observed(0.5)
+    assert dict(published.buckets)["+Inf"] == 1
