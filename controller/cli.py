@@ -17,6 +17,7 @@ from controller import config
 from controller.commands import (
     alarms,
     analysis,
+    bundle,
     describe,
     events,
     get,
@@ -29,7 +30,6 @@ from controller.commands import (
     token,
     watch,
 )
-from controller.commands import analysis, bundle, describe, get, jobs, network, offline, rules, state, token, watch
 from controller.commands.exit_status import ExitStatus, exit_status
 from controller.commands.output import file_to_read
 from controller.errors import InvalidInput, SignalboxError

@@ -171,7 +171,7 @@ class Status:
     without one is missing. ``refused_packets`` and ``refused_claims`` (of addresses that live at another port): since
     the start, by port. ``punt_drops``: packets that a port wanted to hand to the controller beyond its limit, as its
     switch counts them; ports without are missing. ``links``: their figures are made when they are asked for.
-    ``rules``: what each switch that was read holds. ``drains``: by name."""
+    ``rules``: what each switch that was read holds. ``drains``: by name.
     ``plan_at``: monotonic seconds when the latest plan came. Seconds, since the start: ``plan_times``, to make each
     plan; ``repair_times``, see ``repair_s``; ``install_times``, from the moment that a stage was sent until all of its
     switches had confirmed it; ``communication_times``, of each iteration that jobs reported."""
@@ -254,16 +254,12 @@ class Status:
 
 class StatusBoard:
     """Holds the newest ``Status``. Written by the loop's thread, read by any. ``api_refused``: how often the API has
-    refused or ended something of its clients, by reason; written by its thread. ``reload_refused``: whether the latest
-    SIGHUP changed nothing, because something was wrong. ``certificates_end``: of each listener with TLS, in seconds
-    since 1970. Both are written by who reads the files. ``has_standby``: whether another controller waits for this
-    one's end. ``metrics_refused``: as ``api_refused``, of scrapers. ``planning_replaced``: how many planning processes
-    have ended. ``history``: what has happened; written by who publishes."""
     refused or ended something of its clients, by reason; written by its thread, as ``call_times``: how long calls
     took, by method and code. ``reload_refused``: whether the latest SIGHUP changed nothing, because something was
     wrong. ``certificates_end``: of each listener with TLS, in seconds since 1970. Both are written by who reads the
     files. ``has_standby``: whether another controller waits for this one's end. ``metrics_refused``: as
-    ``api_refused``, of scrapers. ``planning_replaced``: how many planning processes have ended."""
+    ``api_refused``, of scrapers. ``planning_replaced``: how many planning processes have ended.
+    ``history``: what has happened; written by who publishes."""
 
     def __init__(self) -> None:
         self.history = EventHistory()
