@@ -1,0 +1,342 @@
+"""Remembers which parts the fabric has had, so that one that goes is missed: switches, cables and hosts.
+
+In: snapshots of the fabric, parts that were saved or are declared. Out: every part, down since when if it is not there;
+and which of those that are down another one explains. What is learnt stays until it is forgotten, but for a cable of
+whose ports one leads elsewhere now. Pure: ``now`` is monotonic seconds, ``at`` seconds since 1970. What does not change
+costs nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from controller.errors import Conflict, FieldProblem, InvalidInput, cut
+from controller.fabric.declared_parts import DeclaredParts
+from controller.fabric.parts import DECLARED, Declared, End, Part, PartKey, PartKind, cable_key, host_key, switch_key
+from controller.fabric.topology import Dpid, Fabric, Host, Link, PortNo, PortRef, Switch
+from controller.shared_map import SharedMap, differing
+
+MOST_OF_A_KIND = 16_384
+"""Beyond so many nothing new is remembered: a switch that invents others, or hosts, must not fill the memory."""
+
+CAUSE_S = 1.0
+"""A cable or host that goes may have gone with its switch, which is noticed a moment later."""
+
+MAX_NAMES = 1000
+"""In one request to forget parts."""
+
+
+class KnownParts:
+    """``parts``: all of them. ``explained``: of those that are down the cables and hosts whose switch is, or which have
+    not had the time to come back since it returned: they are no fault of another kind. ``absent``: how many are not
+    there, also before that means that they are down. ``patience_s``: how long switches and cables have to come after
+    the start, and cables after their switch."""
+
+    def __init__(self, declared: Declared, saved: Mapping[PartKey, Part], patience_s: float, now: float) -> None:
+        self.parts: Mapping[PartKey, Part] = SharedMap()
+        self.explained: Mapping[PartKey, bool] = SharedMap()
+        self.absent: Mapping[PartKind, int] = {}
+        self._declared = DeclaredParts(declared)
+        self._patience_s = patience_s
+        self._fabric = Fabric()
+        self._known: dict[PartKey, Part] = {}
+        self._there: set[PartKey] = set()
+        self._plugged: defaultdict[Dpid | str, set[PartKey]] = defaultdict(set)
+        """Cables and hosts by the switch that they are plugged into, by its name where it was never seen."""
+        self._hosts: defaultdict[Dpid, set[str]] = defaultdict(set)
+        self._cables: defaultdict[PortRef, set[PartKey]] = defaultdict(set)
+        self._connected: defaultdict[str, set[Dpid]] = defaultdict(set)
+        self._settled_at: dict[Dpid, float] = {}
+        self._caused_until: dict[PartKey, float] = {}
+        self._due: list[tuple[float, PartKey]] = []
+        self._changed: set[PartKey] = set()
+        self._look_again: set[PartKey] = set()
+        self._count: Counter[PartKind] = Counter()
+        self._count_there: Counter[PartKind] = Counter()
+        self._since: float | None = None
+        self._started_at: float | None = None
+        self._awaited: set[PartKey] = set()
+        self._take(saved)
+        self._awaited = {key for key, part in self._known.items() if part.down_since is None}
+        self._judged_at = now + patience_s
+        self._publish(now)
+
+    def _take(self, saved: Mapping[PartKey, Part]) -> None:
+        """Of declared parts that are not seen yet only those are taken that are still declared and not seen."""
+        for part in self._declared.all():
+            self._set(part.key, part)
+        for key, part in saved.items():
+            if part.seen:
+                self._set(key, part)
+        for key, part in saved.items():
+            if not part.seen and key in self._known and not self._known[key].seen:
+                self._set(key, replace(self._known[key], down_since=part.down_since))
+
+    @property
+    def declared_hosts(self) -> Iterable[PartKey]:
+        return self._declared.hosts
+
+    # ---- what the fabric shows
+
+    def switch_connected(self, dpid: Dpid, now: float) -> None:
+        """For the first time or again: its cables are found anew."""
+        self._settled_at[dpid] = now + self._patience_s
+
+    def follow(self, fabric: Fabric, now: float, at: float) -> None:
+        """The fabric is this now. To be called ten times a second."""
+        before, self._fabric, self._since = self._fabric, fabric, at
+        if self._started_at is None:
+            self._started_at = at
+        if before is not fabric:
+            self._follow_switches(before, fabric, now)
+            self._follow_links(before, fabric, now)
+            self._follow_hosts(before, fabric, now)
+        if self._awaited and now >= self._judged_at:
+            for key in self._awaited:
+                self._set(key, replace(self._known[key], down_since=self._started_at))
+            self._awaited.clear()
+        while self._due and self._due[0][0] <= now:
+            self._look_again.add(heapq.heappop(self._due)[1])
+        self._publish(now)
+
+    def _follow_switches(self, before: Fabric, fabric: Fabric, now: float) -> None:
+        for dpid, was, switch in differing(before.switches, fabric.switches):
+            for one, connected in ((was, False), (switch, True)):
+                if one:
+                    (self._connected[one.name].add if connected else self._connected[one.name].discard)(dpid)
+            if switch is None:
+                self._settled_at.pop(dpid, None)
+                self._goes(switch_key(dpid), now)
+            elif switch_key(dpid) in self._known or not self._may_be_invented(switch):
+                self._comes(_switch_part(switch), now)
+            if was is None or switch is None:
+                self._look_again |= self._plugged[dpid]
+                for name in {one.name for one in (was, switch) if one}:
+                    self._look_again |= self._plugged[name]
+            for ip in self._hosts[dpid]:
+                self._follow_host(ip, fabric, now)
+
+    def _may_be_invented(self, switch: Switch) -> bool:
+        """A switch is remembered once something is plugged into it: whoever reaches the port can connect as one."""
+        return PartKey(PartKind.SWITCH, f"{DECLARED}{switch.name}") not in self._known
+
+    def _follow_links(self, before: Fabric, fabric: Fabric, now: float) -> None:
+        for _, was, link in differing(before.links, fabric.links):
+            if was and (link is None or link.dst != was.dst):
+                self._goes(cable_key(was.src, was.dst), now)
+        for _, was, link in differing(before.links, fabric.links):
+            if link and link.src <= link.dst and (was is None or was.dst != link.dst):
+                self._comes(_cable_part(link, fabric), now)
+
+    def _follow_hosts(self, before: Fabric, fabric: Fabric, now: float) -> None:
+        for ip, was, host in differing(before.hosts, fabric.hosts):
+            if was is None or host is None or was.at != host.at:
+                if was:
+                    self._hosts[was.at.dpid].discard(ip)
+                if host:
+                    self._hosts[host.at.dpid].add(ip)
+                self._follow_host(ip, fabric, now, is_new=was is None)
+
+    def _follow_host(self, ip: str, fabric: Fabric, now: float, is_new: bool = False) -> None:
+        """A host is there while its port is up: a silent one is not lost. One that is new and whose port is down, as
+        after a restart, is down."""
+        key, host = host_key(ip), fabric.hosts.get(ip)
+        switch = fabric.switches.get(host.at.dpid) if host else None
+        port = switch.ports.get(host.at.port) if host and switch else None
+        if host and switch and port and port.up:
+            self._comes(_host_part(host, fabric), now)
+        elif key in self._known:
+            self._goes(key, now)
+        elif is_new and host and switch and port and self._has_room(key):
+            self._set(key, replace(_host_part(host, fabric), down_since=self._since))
+
+    def _has_room(self, key: PartKey) -> bool:
+        return key in self._known or self._count[key.kind] < MOST_OF_A_KIND
+
+    def _comes(self, part: Part, now: float) -> None:
+        key = part.key
+        if not self._has_room(key):
+            return
+        self._set(key, part)
+        self._caused_until.pop(key, None)
+        self._is_there(key, True)
+        if key in self._awaited:
+            self._awaited.discard(key)
+            self._judged_at = now + self._patience_s
+        if part.kind is PartKind.LINK:
+            for end in part.ends:
+                for other in self._cables[end.at] - {key}:
+                    if other not in self._there:
+                        self._set(other, None)
+        for end in part.ends if part.kind is not PartKind.SWITCH else ():
+            if switch_key(end.at.dpid) not in self._known:
+                self._comes(_switch_part(self._fabric.switches[end.at.dpid]), now)
+
+    def _goes(self, key: PartKey, now: float) -> None:
+        part = self._known.get(key)
+        if part is None:
+            return
+        self._is_there(key, False)
+        if part.down_since is None and key not in self._awaited:
+            self._caused_until[key] = now + CAUSE_S
+            self._set(key, replace(part, down_since=self._since))
+
+    # ---- what operators forget
+
+    def forget(self, names: Sequence[str], now: float) -> tuple[Part, ...]:
+        """These parts, and with a switch what is plugged into it, are not expected any more; returns them all. A cable
+        may be named by either of its ports, a switch by its dpid. Raises ``InvalidInput`` for names of no part, and
+        ``Conflict`` for parts that are there or declared; then all stay."""
+        if not names or len(names) > MAX_NAMES:
+            raise InvalidInput.of("names", f"1 to {MAX_NAMES} names are needed (given: {len(names)})")
+        by_name = self._by_name()
+        InvalidInput.refuse(
+            FieldProblem(f"names[{n}]", problem)
+            for n, name in enumerate(names)
+            if (problem := _not_one(name, by_name.get(name, ())))
+        )
+        wanted = {name: _meant(by_name[name]) for name in names}
+        if problems := [text for name, part in wanted.items() if (text := self._stays(name, part))]:
+            raise Conflict("; ".join(problems))
+        gone = {part.key: part for part in wanted.values()}
+        for part in wanted.values():
+            if part.kind is PartKind.SWITCH:
+                plugged = (self._known[key] for key in self._plugged[part.ends[0].at.dpid])
+                gone |= {one.key: one for one in plugged if not self._stays("", one)}
+        for key in gone:
+            self._set(key, None)
+        self._publish(now)
+        return tuple(gone.values())
+
+    def restore(self, parts: Iterable[Part], now: float) -> None:
+        """What was forgotten is known again, unless it has come back."""
+        for part in parts:
+            if part.key not in self._known:
+                self._set(part.key, part)
+        self._publish(now)
+
+    def _by_name(self) -> Mapping[str, list[Part]]:
+        found = defaultdict(list)
+        for part in self._known.values():
+            names = {part.name, part.key.id}
+            if part.kind is PartKind.LINK and part.seen:
+                names |= {end.name for end in part.ends}
+            for name in names:
+                found[name].append(part)
+        return found
+
+    def _stays(self, name: str, part: Part) -> str:
+        """Why it cannot be forgotten; empty when it can."""
+        if part.down_since is None:
+            return f"{name} is not down: only what is down can be forgotten"
+        if self._declared.declares(part):
+            return f"{name} is declared in the inventory file: take it out there, and start the controller again"
+        return ""
+
+    # ---- one way to change a part
+
+    def _set(self, key: PartKey, part: Part | None) -> None:
+        before = self._known.get(key)
+        if before == part:
+            return
+        self._changed.add(key)
+        self._look_again.add(key)
+        if before is None or part is None:
+            self._count[key.kind] += 1 if part else -1
+        if part is None:
+            del self._known[key]
+            self._is_there(key, False)
+            self._caused_until.pop(key, None)
+            self._awaited.discard(key)
+        else:
+            self._known[key] = part
+        if before is None or part is None or before.ends != part.ends:
+            for one, more in ((before, -1), (part, 1)):
+                if one:
+                    self._index(one, more)
+
+    def _index(self, part: Part, more: int) -> None:
+        for end in part.ends if part.kind is not PartKind.SWITCH else ():
+            indices = [self._plugged[end.at.dpid if end.seen else end.switch]]
+            if part.kind is PartKind.LINK and end.seen:
+                indices.append(self._cables[end.at])
+            for index in indices:
+                (index.add if more > 0 else index.discard)(part.key)
+        for stand_in, needed in self._declared.count(part, more):
+            if needed and stand_in.key not in self._known:
+                self._set(stand_in.key, replace(stand_in, down_since=self._since))
+            elif not needed:
+                self._set(stand_in.key, None)
+
+    def _is_there(self, key: PartKey, there: bool) -> None:
+        if there is not (key in self._there):
+            (self._there.add if there else self._there.discard)(key)
+            self._count_there[key.kind] += 1 if there else -1
+
+    def _publish(self, now: float) -> None:
+        """``parts``, ``explained`` and ``absent`` are as what was set."""
+        if not (self._changed or self._look_again):
+            return
+        self.parts = SharedMap.of(self.parts).updated({key: self._known.get(key) for key in self._changed})
+        self.absent = {kind: self._count[kind] - self._count_there[kind] for kind in PartKind}
+        explained: dict[PartKey, bool | None] = {}
+        for key in self._look_again:
+            part = self._known.get(key)
+            until = self._explained_until(part) if part else -math.inf
+            if (until > now) is not (key in self.explained):
+                explained[key] = True if until > now else None
+            if now < until < math.inf:
+                heapq.heappush(self._due, (until, key))
+        self.explained = SharedMap.of(self.explained).updated(explained)
+        self._changed.clear()
+        self._look_again.clear()
+
+    def _explained_until(self, part: Part) -> float:
+        """Infinite while a switch is not there that it is plugged into."""
+        if part.down_since is None or part.kind is PartKind.SWITCH:
+            return -math.inf
+        until = self._caused_until.get(part.key, -math.inf)
+        for end in part.ends:
+            dpids = {end.at.dpid} & self._fabric.switches.keys() if end.seen else self._connected.get(end.switch)
+            if not dpids:
+                return math.inf
+            if part.kind is PartKind.LINK:
+                until = max(until, *(self._settled_at.get(dpid, -math.inf) for dpid in dpids))
+        return until
+
+
+def _switch_part(switch: Switch) -> Part:
+    return Part(switch_key(switch.dpid), (End(PortRef(switch.dpid, PortNo(0)), switch.name),))
+
+
+def _cable_part(link: Link, fabric: Fabric) -> Part:
+    ends = tuple(_end(at, fabric) for at in sorted((link.src, link.dst)))
+    return Part(cable_key(link.src, link.dst), ends)
+
+
+def _host_part(host: Host, fabric: Fabric) -> Part:
+    return Part(host_key(host.ip), (_end(host.at, fabric),))
+
+
+def _end(at: PortRef, fabric: Fabric) -> End:
+    """Of a switch that is connected."""
+    switch = fabric.switches[at.dpid]
+    return End(at, switch.name, switch.ports[at.port].name)
+
+
+def _not_one(name: str, parts: Sequence[Part]) -> str:
+    """Why the name does not mean one part; empty when it does."""
+    if not parts:
+        return f"no part of the fabric that is remembered has the name '{cut(name)}'"
+    if sum(part.down_since is not None for part in parts) > 1:
+        return f"'{cut(name)}' is the name of {len(parts)} parts; name one of {', '.join(p.key.id for p in parts[:4])}"
+    return ""
+
+
+def _meant(parts: Sequence[Part]) -> Part:
+    """The one that is down, if one is."""
+    return next((part for part in parts if part.down_since is not None), parts[0])
