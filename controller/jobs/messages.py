@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from controller.config import Strategy
 from controller.fabric.drains import Drain
+from controller.fabric.parts import Part, PartKey
 from controller.jobs.collectives import VirtualLinks
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.spec import JobId, JobSpec
@@ -163,6 +164,8 @@ class SavedState:
     the subflows per split flow (source, destination), which no rule holds, what jobs are planned for that is not in
     their specs, the connections that they have reported, how registrations ended, by uid, oldest first, and what is
     drained, by name, and the silences of alarms. ``revision``: that it was read at."""
+    their specs, the connections that they have reported, how registrations ended, by uid, oldest first, and the parts
+    of the fabric. ``revision``: that it was read at."""
 
     jobs: Mapping[JobId, Registration] = field(default_factory=dict)
     strategy: Strategy | None = None
@@ -172,6 +175,7 @@ class SavedState:
     ends: Mapping[str, JobEnd] = field(default_factory=dict)
     drains: Mapping[str, Drain] = field(default_factory=dict)
     silences: Mapping[SilenceKey, Silence] = field(default_factory=dict)
+    parts: Mapping[PartKey, Part] = field(default_factory=dict)
     revision: int = field(default=0, compare=False)
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from controller.config import Strategy
 from controller.errors import InvalidInput
 from controller.fabric.drains import Drain
+from controller.fabric.parts import End, Part, PartKey, PartKind
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.collectives import VirtualLink, VirtualLinks
 from controller.jobs.ends import EndReason, JobEnd
@@ -28,6 +29,7 @@ from controller.silence import Silence
 FORMAT = 6
 """Of what ``encode`` gives. 1 was a JSON file with the records of 2; since 3 a job has an owner; since 4 there are
 ends, since 5 with the ids of requests; since 6 there are drains and silences."""
+ends, since 5 with the ids of requests; since 6 there are parts of the fabric."""
 
 ROUNDING = 1e-9
 
@@ -38,6 +40,7 @@ MAX_NAMED = 16
 class Kind(StrEnum):
     """``shares`` has a pair of addresses as its key, ``end`` a uid, ``drain`` the part's name, ``silence`` the kind and
     subject of alarms, ``strategy`` none; the
+    """``shares`` has a pair of addresses as its key, ``end`` a uid, ``strategy`` none, ``part`` what the part is; the
     others have a job's id."""
 
     STRATEGY = "strategy"
@@ -48,6 +51,7 @@ class Kind(StrEnum):
     END = "end"
     DRAIN = "drain"
     SILENCE = "silence"
+    PART = "part"
 
 
 class Key(NamedTuple):
@@ -113,6 +117,9 @@ def encode(key: Key, value: Any) -> str:
                     "request_id": value.request_id,
                 }
             )
+        case Kind.PART:
+            ends = [[*end.at, end.switch, end.port] for end in value.ends]
+            return json.dumps({"ends": ends, "down_since": value.down_since})
 
 
 def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedState:
@@ -122,6 +129,7 @@ def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedSt
     for key, text in records:
         try:
             name: Any = _pair(key.key) if key.kind in (Kind.SHARES, Kind.SILENCE) else key.key
+            name: Any = _NAMES.get(key.kind, str)(key.key)
             found[key.kind][name] = _decoded(key, _upgraded(key, json.loads(text), version))
         except (ValueError, TypeError, KeyError, RecursionError, InvalidInput) as error:
             problems.append(f"{key.kind} {key.key!r}: {error}".replace(" '':", ":"))
@@ -137,6 +145,7 @@ def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedSt
         ends=found[Kind.END],
         drains=found[Kind.DRAIN],
         silences=found[Kind.SILENCE],
+        parts=found[Kind.PART],
     )
 
 
@@ -175,6 +184,7 @@ def _by_kind(state: SavedState) -> Iterator[tuple[Kind, Mapping[Any, object]]]:
     yield Kind.END, state.ends
     yield Kind.DRAIN, state.drains
     yield Kind.SILENCE, state.silences
+    yield Kind.PART, state.parts
 
 
 def _text(name: str | tuple[str, str]) -> str:
@@ -190,8 +200,9 @@ def _with_owner(key: Key, data: Any) -> Any:
 
 
 def _with_request(key: Key, data: Any) -> Any:
-    """An end of format 4 does not say which request had made the registration."""
-    return {**data, "request_id": ""} if key.kind is Kind.END else data
+    """An end of format 4 does not say which request had made the registration; nor does one of format 5 that was taken
+    over from format 4, which left ends as they were."""
+    return {"request_id": "", **data} if key.kind is Kind.END else data
 
 
 def _as_it_is(_: Key, data: Any) -> Any:
@@ -199,6 +210,12 @@ def _as_it_is(_: Key, data: Any) -> Any:
 
 
 _NEXT: Mapping[int, Callable[[Key, Any], Any]] = {2: _with_owner, 3: _as_it_is, 4: _with_request, 5: _as_it_is}
+_NEXT: Mapping[int, Callable[[Key, Any], Any]] = {
+    2: _with_owner,
+    3: lambda _, data: data,
+    4: _with_request,
+    5: _with_request,
+}
 """By format: a record of it as one of the format after it."""
 
 
@@ -229,6 +246,8 @@ def _decoded(key: Key, data: Any) -> Any:
             return Silence(
                 *_pair(key.key), float(since), None if until is None else float(until), str(by), str(comment)
             )
+        case Kind.PART:
+            return _part(_part_key(key.key), data)
 
 
 def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
@@ -255,6 +274,25 @@ def _drain(name: str, data: Mapping[str, Any]) -> Drain:
 def _pair(key: str) -> tuple[str, str]:
     src, dst = key.split(" ", 1)
     return src, dst
+
+
+def _part_key(key: str) -> PartKey:
+    kind, _, name = key.partition(" ")
+    return PartKey(PartKind(kind), name)
+
+
+_NAMES: Mapping[Kind, Callable[[str], object]] = {Kind.SHARES: _pair, Kind.PART: _part_key}
+"""By kind of record: what its key stands for; of the others the text itself."""
+
+
+def _part(key: PartKey, data: Mapping[str, Any]) -> Part:
+    ends = tuple(
+        End(PortRef(Dpid(int(dpid)), PortNo(int(number))), str(switch), str(port))
+        for dpid, number, switch, port in data["ends"]
+    )
+    if len(ends) != (2 if key.kind is PartKind.LINK else 1):
+        raise ValueError(f"a {key.kind} with {len(ends)} ends")
+    return Part(key, ends, None if data["down_since"] is None else float(data["down_since"]))
 
 
 def _link(src_ip: str, dst_ip: str, phase: int, size: int) -> VirtualLink:

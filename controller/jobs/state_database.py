@@ -93,9 +93,10 @@ def make(path: Path, saved: SavedState) -> None:
 
 
 def upgrade(database: sqlite3.Connection, saved: SavedState) -> int:
-    """Write all jobs in today's format; returns the revision. Raises ``sqlite3.Error``: then nothing has changed."""
+    """Write all jobs and ends in today's format, which others have had from the start; returns the revision. Raises
+    ``sqlite3.Error``: then nothing has changed."""
     with _transaction(database):
-        revision = _put(database, changes(SavedState(), SavedState(saved.jobs)))
+        revision = _put(database, changes(SavedState(), SavedState(saved.jobs, ends=saved.ends)))
         database.execute(f"PRAGMA user_version = {FORMAT}")
     return revision
 

@@ -20,6 +20,7 @@ import pytest
 from controller.config import Strategy
 from controller.errors import InvalidInput, NotFound
 from controller.fabric.drains import Drain
+from controller.fabric.parts import DECLARED, End, Part, PartKey, PartKind, cable_key, host_key, switch_key
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs import state_database
 from controller.jobs import store as store_module
@@ -105,7 +106,20 @@ def full() -> SavedState:
             one.key: one
             for one in (Silence("host_down", "", 1e9, 2e9), Silence("link_down", "a 1>b", 1e9, None, "x", "y"))
         },
+        {part.key: part for part in parts()},
     )
+
+
+def parts() -> list[Part]:
+    """Of every kind; a cable that was never seen, and a name with a space."""
+    leaf, spine = PortRef(Dpid(1), PortNo(3)), PortRef(Dpid(2**64 - 1), PortNo(1))
+    nowhere = PortRef(Dpid(0), PortNo(0))
+    return [
+        Part(switch_key(Dpid(1)), (End(PortRef(Dpid(1), PortNo(0)), "leaf 1"),), 1e9 + 0.125),
+        Part(cable_key(leaf, spine), (End(leaf, "leaf 1", "eth3"), End(spine, "spine1", "eth1"))),
+        Part(host_key("10.0.0.1"), (End(leaf, "leaf 1", "eth3"),), 1e9),
+        Part(PartKey(PartKind.LINK, f"{DECLARED}a b>c (cable 2)"), (End(nowhere, "a b"), End(nowhere, "c")), 1e9),
+    ]
 
 
 def test_saved_state_comes_back_equal(tmp_path: Path) -> None:
@@ -115,7 +129,9 @@ def test_saved_state_comes_back_equal(tmp_path: Path) -> None:
 
 def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path) -> None:
     before = full()
-    after = SavedState(registered(*[*before.jobs.values()][1:]), None, {}, {}, before.connections, before.ends)
+    jobs, gone = registered(*[*before.jobs.values()][1:]), parts()[0]
+    others = {key: part for key, part in before.parts.items() if key != gone.key}
+    after = SavedState(jobs, None, {}, {}, before.connections, before.ends, others)
     changed = changes(before, after)
     assert {(key.kind, key.key): value for key, value in changed.items()} == {
         ("job", "b"): None,
@@ -127,6 +143,7 @@ def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path
         ("drain", "leaf1:3>spine2"): None,
         ("silence", "host_down "): None,
         ("silence", "link_down a 1>b"): None,
+        ("part", "switch 0x1"): None,
     }
     written(tmp_path, before, after)
     assert read(tmp_path) == after
@@ -247,7 +264,43 @@ def test_a_database_of_format_3_is_taken_over_and_can_have_ends_then(tmp_path: P
 def test_ends_of_format_4_have_no_request(tmp_path: Path) -> None:
     ran_out = {"job_id": "a", "tenant": "red", "reason": "lease_ran_out", "ended_at": 1e9}
     write_format(4, tmp_path, {("end", "a-1"): json.dumps(ran_out)})
+    ends = {"a-1": JobEnd(JobId("a"), "a-1", "red", EndReason.LEASE_RAN_OUT, 1e9)}
+    assert read(tmp_path).ends == ends
+    written(tmp_path)
+    assert read(tmp_path).ends == ends, "now in today's format"
+
+
+def test_ends_that_were_left_in_format_4_when_a_database_became_format_5_are_read(tmp_path: Path) -> None:
+    ran_out = {"job_id": "a", "tenant": "red", "reason": "lease_ran_out", "ended_at": 1e9}
+    write_format(5, tmp_path, {("end", "a-1"): json.dumps(ran_out)})
     assert read(tmp_path).ends == {"a-1": JobEnd(JobId("a"), "a-1", "red", EndReason.LEASE_RAN_OUT, 1e9)}
+
+
+def test_a_database_of_format_5_is_taken_over_and_can_have_parts_then(tmp_path: Path) -> None:
+    ran_out = JobEnd(JobId("b"), "b-1", "red", EndReason.LEASE_RAN_OUT, 1e9, "r1")
+    records = {("job", "a"): encode(Key(Kind.JOB, "a"), job("a")), ("end", "b-1"): encode(Key(Kind.END, ""), ran_out)}
+    write_format(5, tmp_path, records)
+    before = read(tmp_path)
+    assert before == SavedState(registered(job("a")), ends={"b-1": ran_out})
+    written(tmp_path, full())
+    assert read(tmp_path) == full()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("bridge 0x1", '{"ends": [[1, 0, "leaf1", ""]], "down_since": null}'),
+        ("switch 0x1", '{"ends": [], "down_since": null}'),
+        ("link 0x1:1 0x2:1", '{"ends": [[1, 1, "leaf1", "eth1"]], "down_since": null}'),
+        ("host 10.0.0.1", '{"ends": [[1, 1, "leaf1"]], "down_since": null}'),
+        ("host 10.0.0.1", '{"ends": [[1, 1, "leaf1", "eth1"]], "down_since": "yesterday"}'),
+        ("host 10.0.0.1", '{"ends": [[1, 1, "leaf1", "eth1"]]}'),
+    ],
+)
+def test_a_part_that_is_none_is_refused_by_its_name(tmp_path: Path, key: str, value: str) -> None:
+    write_format(6, tmp_path, {("part", key): value})
+    with pytest.raises(InvalidInput, match=f"part '{key}': "):
+        read(tmp_path)
 
 
 def test_ends_come_back_in_their_order(tmp_path: Path) -> None:
@@ -549,6 +602,8 @@ def test_a_job_is_dropped_in_one_commit_with_all_that_is_saved_of_it(tmp_path: P
     assert store.drop(["c", "a"]) == 3
     store.close()
     assert read(tmp_path) == replace(before, jobs=registered(job("b")), measured={}, connections={})
+    left = SavedState(registered(job("b")), before.strategy, before.shares, ends=before.ends, parts=before.parts)
+    assert read(tmp_path) == left
 
 
 def test_what_cannot_be_read_is_dropped_and_the_rest_stays_as_it_was(tmp_path: Path) -> None:
