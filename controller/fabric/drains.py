@@ -13,7 +13,7 @@ from controller.errors import Conflict, FieldProblem, InvalidInput, cut
 from controller.fabric.islands import island_of
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
 
-Part = frozenset[PortRef] | Dpid
+Drainable = frozenset[PortRef] | Dpid
 """A cable by its two ports, or a switch: all its cables."""
 
 MAX_NAMED = 4
@@ -24,7 +24,7 @@ MAX_NAMED = 4
 class Drain:
     """``name``: of the part, as it was called then. ``since``: seconds since 1970."""
 
-    part: Part
+    part: Drainable
     name: str
     since: float
 

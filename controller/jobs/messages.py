@@ -162,10 +162,8 @@ class ReportConnections:
 class SavedState:
     """What a restart should know: the accepted jobs, the strategy set last (None: the configured one), the shares of
     the subflows per split flow (source, destination), which no rule holds, what jobs are planned for that is not in
-    their specs, the connections that they have reported, how registrations ended, by uid, oldest first, and what is
-    drained, by name, and the silences of alarms. ``revision``: that it was read at."""
-    their specs, the connections that they have reported, how registrations ended, by uid, oldest first, and the parts
-    of the fabric. ``revision``: that it was read at."""
+    their specs, the connections that they have reported, how registrations ended, by uid, oldest first, what is
+    drained, by name, the silences of alarms, and the parts of the fabric. ``revision``: that it was read at."""
 
     jobs: Mapping[JobId, Registration] = field(default_factory=dict)
     strategy: Strategy | None = None

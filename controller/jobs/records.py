@@ -28,8 +28,7 @@ from controller.silence import Silence
 
 FORMAT = 6
 """Of what ``encode`` gives. 1 was a JSON file with the records of 2; since 3 a job has an owner; since 4 there are
-ends, since 5 with the ids of requests; since 6 there are drains and silences."""
-ends, since 5 with the ids of requests; since 6 there are parts of the fabric."""
+ends, since 5 with the ids of requests; since 6 there are parts of the fabric, drains and silences."""
 
 ROUNDING = 1e-9
 
@@ -39,9 +38,7 @@ MAX_NAMED = 16
 
 class Kind(StrEnum):
     """``shares`` has a pair of addresses as its key, ``end`` a uid, ``drain`` the part's name, ``silence`` the kind and
-    subject of alarms, ``strategy`` none; the
-    """``shares`` has a pair of addresses as its key, ``end`` a uid, ``strategy`` none, ``part`` what the part is; the
-    others have a job's id."""
+    subject of alarms, ``part`` what the part is, ``strategy`` none; the others have a job's id."""
 
     STRATEGY = "strategy"
     JOB = "job"
@@ -128,7 +125,6 @@ def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedSt
     problems = []
     for key, text in records:
         try:
-            name: Any = _pair(key.key) if key.kind in (Kind.SHARES, Kind.SILENCE) else key.key
             name: Any = _NAMES.get(key.kind, str)(key.key)
             found[key.kind][name] = _decoded(key, _upgraded(key, json.loads(text), version))
         except (ValueError, TypeError, KeyError, RecursionError, InvalidInput) as error:
@@ -209,10 +205,9 @@ def _as_it_is(_: Key, data: Any) -> Any:
     return data
 
 
-_NEXT: Mapping[int, Callable[[Key, Any], Any]] = {2: _with_owner, 3: _as_it_is, 4: _with_request, 5: _as_it_is}
 _NEXT: Mapping[int, Callable[[Key, Any], Any]] = {
     2: _with_owner,
-    3: lambda _, data: data,
+    3: _as_it_is,
     4: _with_request,
     5: _with_request,
 }
@@ -281,7 +276,7 @@ def _part_key(key: str) -> PartKey:
     return PartKey(PartKind(kind), name)
 
 
-_NAMES: Mapping[Kind, Callable[[str], object]] = {Kind.SHARES: _pair, Kind.PART: _part_key}
+_NAMES: Mapping[Kind, Callable[[str], object]] = {Kind.SHARES: _pair, Kind.SILENCE: _pair, Kind.PART: _part_key}
 """By kind of record: what its key stands for; of the others the text itself."""
 
 
