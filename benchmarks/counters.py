@@ -28,6 +28,7 @@ from controller.config import Config, MetricsConfig
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Tick
 from controller.fabric.messages import LinkSeen, SwitchConnected
+from controller.fabric.parts import Declared
 from controller.fabric.topology import Dpid, Fabric, PortRef
 from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import RegisterJob, SavedState
@@ -146,12 +147,13 @@ def converged(fabric: Fabric) -> ControlLoop:
     return loop
 
 
-def declared_hosts(fabric: Fabric) -> list[DeclaredHost]:
+def declared_hosts(fabric: Fabric) -> Declared:
     """All hosts, as in an inventory."""
-    return [
+    hosts = (
         DeclaredHost(h.ip, f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}", fabric.name(h.at.dpid), _port_name(fabric, h.at))
         for n, h in enumerate(fabric.hosts.values())
-    ]
+    )
+    return Declared(tuple(hosts))
 
 
 def connections(fabric: Fabric) -> list[Message]:

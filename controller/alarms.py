@@ -5,13 +5,19 @@ The control loop raises them (``core/status_and_alarms.py``); the API and the lo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Literal
 
+from controller.fabric.parts import Part, PartKind
 from controller.jobs.demand import Difference
 from controller.silence import Silence
+
+MAX_MISSING = 4
+"""Switches that the sentence of an incomplete fabric names."""
 
 Severity = Literal["warning", "critical"]
 
@@ -35,6 +41,10 @@ class AlarmKind(StrEnum):
     DEMAND_DIFFERS = "demand_differs"
     STATE_NOT_SAVED = "state_not_saved"
     COUNTERS_STALE = "counters_stale"
+    SWITCH_DOWN = "switch_down"
+    LINK_DOWN = "link_down"
+    HOST_DOWN = "host_down"
+    FABRIC_INCOMPLETE = "fabric_incomplete"
 
 
 CRITICAL = {
@@ -43,6 +53,8 @@ CRITICAL = {
     AlarmKind.DUPLICATE_DPID,
     AlarmKind.LLDP_FORGED,
     AlarmKind.STATE_NOT_SAVED,
+    AlarmKind.SWITCH_DOWN,
+    AlarmKind.FABRIC_INCOMPLETE,
 }
 
 
@@ -55,9 +67,9 @@ AlarmKey = tuple[AlarmKind, str]
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """``subject``: the name of the switch, port (``leaf1:3``) or job, ``plan`` or ``state``. ``since``: monotonic
-    seconds when an alarm of this kind and subject was raised. ``silence``: when an operator knows of it. ``facts``:
-    what else is known of it, which may change while it lasts."""
+    """``subject``: the name of the switch, port (``leaf1:3``), cable (``leaf1:3>spine2``), host (its address) or job,
+    ``plan``, ``state`` or ``fabric``. ``since``: monotonic seconds when an alarm of this kind and subject was raised.
+    ``silence``: when an operator knows of it. ``facts``: what else is known of it, which may change while it lasts."""
 
     kind: AlarmKind
     subject: str
@@ -96,8 +108,33 @@ def text(alarm: Alarm) -> str:
         case AlarmKind.RULES_REFUSED:
             refused = (f"{'a rule' if n == 1 else f'{n} rules'} ({reason})" for reason, n in facts["reasons"].items())
             return f"{alarm.subject} refused {' and '.join(refused)}; what was to be pinned stays on ECMP"
+        case AlarmKind.SWITCH_DOWN | AlarmKind.LINK_DOWN | AlarmKind.HOST_DOWN:
+            return _down_text(facts["part"])
+        case AlarmKind.FABRIC_INCOMPLETE:
+            names = sorted(facts["missing"], key=_by_number)
+            more = f" and {len(names) - MAX_MISSING} more" if len(names) > MAX_MISSING else ""
+            named = f"missing: {', '.join(names[:MAX_MISSING])}{more}"
+            return f"expected {facts['expected']} switches, found {facts['expected'] - len(names)}; {named}"
         case kind:
             return _TEXTS[kind].format(subject=alarm.subject, **facts)
+
+
+def _down_text(part: Part) -> str:
+    """With the names of its ports, and since when, in UTC."""
+    if part.kind is PartKind.HOST:
+        where = f" at {part.ends[0].name}"
+    elif part.kind is PartKind.LINK:
+        where = f" ({' to '.join(end.port for end in part.ends)})" if all(end.port for end in part.ends) else ""
+    else:
+        where = f" ({part.key.id})" if part.seen else ""
+    never = ", declared and never seen," if not part.seen else ""
+    since = datetime.fromtimestamp(part.down_since or 0.0, UTC)
+    return f"{part.kind} {part.name}{where}{never} is down since {since:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """``leaf10`` after ``leaf9``."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
 def difference_text(difference: Difference) -> str:

@@ -20,8 +20,8 @@ from controller.core.intake import Intake
 from controller.core.messages import Command, Message
 from controller.core.phases import Input
 from controller.core.status_and_alarms import AlarmTimes
+from controller.fabric.parts import Declared
 from controller.fabric.topology import Fabric
-from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import SavedState
 from controller.planning.messages import SolvePlan
 from controller.status import Status
@@ -35,7 +35,7 @@ class ControlLoop:
     """Single-threaded. ``now`` is monotonic seconds and never goes back. ``state``: what is known, by owner.
     ``derived``: what follows from it."""
 
-    def __init__(self, config: Config, saved: SavedState, declared: Iterable[DeclaredHost], now: float) -> None:
+    def __init__(self, config: Config, saved: SavedState, declared: Declared, now: float) -> None:
         self.state = state.initial(config, saved, declared, now)
         self.derived = Derived(config, self.state)
         self.state.commits.known = KnownJobs(self.derived.jobs(), self.state.demand.demands)
@@ -172,9 +172,11 @@ class ControlLoop:
         if s.commits.busy or not self._is_due(Work.SAVE, now):
             return []
         of_jobs = self.derived.measured(), s.jobs.connections, s.jobs.ends.saved
-        state = SavedState(
-            self.derived.registrations(), s.strategy, s.routes.shares, *of_jobs, s.drains.parts, s.silences.of
-        )
+        # What nobody has asked for is the configured one, which may be another when the next controller starts.
+        strategy = s.strategy if s.commits.holding or s.commits.latest.strategy else None
+        of_operators = s.drains.parts, s.silences.of
+        of_network = self.derived.registrations(), strategy, s.routes.shares
+        state = SavedState(*of_network, *of_jobs, *of_operators, self.derived.saved_parts())
         return list(s.commits.begin(state, KnownJobs(self.derived.jobs(), s.demand.demands), now))
 
     def _rules_due(self, now: float) -> bool:

@@ -17,6 +17,7 @@ from controller.config import Strategy
 from controller.events import EventHistory
 from controller.fabric.counter_samples import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
+from controller.fabric.parts import Part, PartKey, PartKind
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.histogram import Histogram
 from controller.jobs.demand import DemandSource, JobDemand
@@ -171,7 +172,9 @@ class Status:
     without one is missing. ``refused_packets`` and ``refused_claims`` (of addresses that live at another port): since
     the start, by port. ``punt_drops``: packets that a port wanted to hand to the controller beyond its limit, as its
     switch counts them; ports without are missing. ``links``: their figures are made when they are asked for.
-    ``rules``: what each switch that was read holds. ``drains``: by name.
+    ``rules``: what each switch that was read holds. ``drains``: by name. ``parts``: every part of the fabric that is
+    remembered; ``down_parts``: those that are down; ``absent_parts``: how many are not there, also before they had the
+    time to come. ``named_hosts``: those that jobs or the inventory file name.
     ``plan_at``: monotonic seconds when the latest plan came. Seconds, since the start: ``plan_times``, to make each
     plan; ``repair_times``, see ``repair_s``; ``install_times``, from the moment that a stage was sent until all of its
     switches had confirmed it; ``communication_times``, of each iteration that jobs reported."""
@@ -211,14 +214,17 @@ class Status:
     state_revision: int = 0
     state_failures: int = 0
     alarms: Mapping[AlarmKey, Alarm] = field(default_factory=dict)
+    rules: Mapping[Dpid, RuleSet] = field(default_factory=dict)
     drains: Mapping[str, DrainStatus] = field(default_factory=dict)
+    parts: Mapping[PartKey, Part] = field(default_factory=dict)
+    down_parts: Mapping[PartKey, Part] = field(default_factory=dict)
+    absent_parts: Mapping[PartKind, int] = field(default_factory=dict)
+    named_hosts: Mapping[PartKey, bool] = field(default_factory=dict)
 
     @property
     def counters_at(self) -> float | None:
         """Monotonic seconds of what was read longest ago, of any switch and kind; None without switches."""
         return min(map(min, self.counters_read.values()), default=None)
-
-    rules: Mapping[Dpid, RuleSet] = field(default_factory=dict)
 
     @property
     def moves_left(self) -> int:

@@ -70,6 +70,7 @@ RULES: Mapping[str, Rule] = {
     "/signalbox.v1.ControllerService/Drain": Rule(_OPERATOR, audited=True),
     "/signalbox.v1.ControllerService/Undrain": Rule(_OPERATOR, audited=True),
     "/signalbox.v1.ControllerService/ListRules": Rule(_READS),
+    "/signalbox.v1.ControllerService/ForgetParts": Rule(_OPERATOR, audited=True),
 }
 """A method that is not here is refused to everyone."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context, ContextVar
 from types import MappingProxyType
 
@@ -29,6 +29,8 @@ LINES_PER_TENANT = 20
 MAX_JOB_CHARS = 63
 """Of a job's id: valid ones have no more."""
 MAX_WHY_CHARS = 200
+MAX_PARTS = 16
+"""That a line names."""
 
 _NOTES: ContextVar[dict[str, str] | None] = ContextVar("notes", default=None)
 """Of the call that is answered in this context."""
@@ -47,6 +49,12 @@ def note(**what: str) -> None:
     """For the line of the call that is answered in this context, besides who makes it and which it is."""
     if (notes := _NOTES.get()) is not None:
         notes |= what
+
+
+def note_parts(names: Sequence[str]) -> None:
+    """Parts of the fabric that the call is about, the first few; their names come from switches."""
+    more = f" and {len(names) - MAX_PARTS} more" if len(names) > MAX_PARTS else ""
+    note(parts=_printable(" ".join(names[:MAX_PARTS])) + more)
 
 
 class AuditLog:

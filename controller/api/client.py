@@ -363,6 +363,13 @@ class Client:
         response: pb.GetPlanProofResponse = self._call(self._controller.GetPlanProof, request, LONG_CALL_S)
         return response
 
+    def forget_parts(self, names: Iterable[str]) -> tuple[pb.DownPart, ...]:
+        """Parts of the fabric that are down are not expected any more. Returns all that were forgotten. Raises
+        ``InvalidInput`` for names of none, and ``Conflict`` for those that are there or declared."""
+        request = pb.ForgetPartsRequest(names=names)
+        response: pb.ForgetPartsResponse = self._call(self._controller.ForgetParts, request)
+        return tuple(response.parts)
+
     def _pages(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
         """Of a list, one answer after the other."""
         while True:

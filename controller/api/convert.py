@@ -30,6 +30,7 @@ from controller.api.pages import filled
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import MAX_PORT, Strategy
 from controller.errors import FieldProblem, InvalidInput, cut
+from controller.fabric.parts import Part, PartKind
 from controller.fabric.topology import Host, Link, Switch
 from controller.jobs.collectives import check
 from controller.jobs.demand import JobDemand
@@ -54,6 +55,8 @@ MAX_ITERATION_S = 7 * 86_400.0
 
 CLOCK_ERROR = 1e-6
 """Relative: two times of one iteration may be rounded differently."""
+
+LINKS_OF_CABLE = 2
 
 MAX_REQUEST_ID_CHARS = 128
 MAX_ADDRESS_CHARS = 15
@@ -275,13 +278,21 @@ def fabric_message(status: Status) -> pb.GetFabricResponse:
             for host in sorted(fabric.hosts.values(), key=lambda host: host.at)
         ],
         drains=drains(status),
+        parts_down=[
+            down_message(part) for part in sorted(status.down_parts.values(), key=lambda part: (part.kind, part.name))
+        ],
     )
+
+
+def down_message(part: Part) -> pb.DownPart:
+    return message_of(pb.DownPart, part, id=part.key.id, down_time=timestamp(part.down_since or 0.0))
 
 
 def status_message(status: Status, now: float, unix_now: float, version: str) -> pb.GetStatusResponse:
     """``now``, ``unix_now``: the time in monotonic seconds, and since 1970."""
     oldest_first = sorted(status.alarms.values(), key=attrgetter("since"))
     unserved = status.unserved
+    absent = status.absent_parts
     return message_of(
         pb.GetStatusResponse,
         status,
@@ -300,6 +311,9 @@ def status_message(status: Status, now: float, unix_now: float, version: str) ->
         drains=drains(status),
         jobs_without_path=unserved.get("no_path", 0),
         jobs_unplanned=unserved.get("unplanned", 0),
+        known_switches=len(status.fabric.switches) + absent.get(PartKind.SWITCH, 0),
+        known_links=len(status.fabric.links) + LINKS_OF_CABLE * absent.get(PartKind.LINK, 0),
+        hosts_down=sum(key.kind is PartKind.HOST for key in status.down_parts),
     )
 
 

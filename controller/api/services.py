@@ -35,7 +35,8 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.waking import Bursts
 from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.errors import Gone, InvalidInput, NotFound, NotKnownYet, WrongLeaseToken
-from controller.fabric.messages import DrainParts, UndrainParts
+from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
+from controller.fabric.parts import Part
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.collectives import VirtualLinks, link_count, virtual_links
 from controller.jobs.demand import DemandSource
@@ -409,6 +410,11 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     async def GetPlanProof(self, _request: pb.GetPlanProofRequest, _: Context) -> pb.GetPlanProofResponse:  # noqa: N802
         found: PlanProof = await self._ask(GetPlanProof())
         return pb.GetPlanProofResponse(document=found.document, generation=found.generation)
+
+    async def ForgetParts(self, request: pb.ForgetPartsRequest, _: Context) -> pb.ForgetPartsResponse:  # noqa: N802
+        gone: tuple[Part, ...] = await self._ask(ForgetParts(tuple(request.names)))
+        audit.note_parts([part.name for part in gone])
+        return pb.ForgetPartsResponse(parts=map(convert.down_message, gone))
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:

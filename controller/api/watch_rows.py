@@ -19,6 +19,7 @@ from controller.api import convert, convert_plan
 from controller.api.mapping import message_of, timestamp
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_table import Encoding, Key, Value
+from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Switch
 from controller.jobs.demand import JobDemand
 from controller.jobs.spec import JobId
@@ -114,16 +115,16 @@ def _told(demand: JobDemand | None) -> object:
 
 # ---- fabric
 
-FabricKey = Dpid | LinkId | str | tuple[str, str]
-"""Of a switch, a link, a host, a drained part."""
+FabricKey = Dpid | LinkId | str | PartKey | tuple[str, str]
+"""Of a switch, a link, a host, a part that is down, a drained part."""
 
 FabricRow = tuple[Any, ...]
 """A switch, perhaps with its status; a link, its name, and two rates in bit/s: of all traffic, and of what nobody
-announced; a host and the name of its switch; a drained part."""
+announced; a host and the name of its switch; a part that is down; a drained part."""
 
 
 class FabricRows(Rows[FabricKey, FabricRow]):
-    """Switches, links with their rates, hosts, and what is drained."""
+    """Switches, links with their rates, hosts, parts that are down, and what is drained."""
 
     def __init__(self) -> None:
         self._names = Memo(_names)
@@ -143,6 +144,7 @@ class FabricRows(Rows[FabricKey, FabricRow]):
             found[ip] = (host, fabric.name(host.at.dpid))
         for name, drain in status.drains.items():
             found["drain", name] = (drain,)
+        found.update((key, (part,)) for key, part in status.down_parts.items())
         return found
 
     def _row(self, _: FabricKey, row: FabricRow) -> bytes:
@@ -153,6 +155,8 @@ class FabricRows(Rows[FabricKey, FabricRow]):
                 return _bytes(pb.WatchFabricResponse(hosts=[convert.host_message(host, name)]))
             case (DrainStatus() as drain,):
                 return _bytes(pb.WatchFabricResponse(drains=[convert.drain_message(drain)]))
+            case (Part() as part,):
+                return _bytes(pb.WatchFabricResponse(parts_down=[convert.down_message(part)]))
         link, name, rate_bps, background_bps = row
         message = self._link(link, name)
         for field, value in (("rate_bps", rate_bps), ("background_bps", background_bps)):
@@ -175,8 +179,10 @@ def _names(fabric: Fabric) -> Mapping[LinkId, str]:
     return {link_id: fabric.link_name(link_id) for link_id in fabric.links}
 
 
-def _gone_from_fabric(key: FabricKey, _: FabricRow) -> bytes:
+def _gone_from_fabric(key: FabricKey, row: FabricRow) -> bytes:
     match key:
+        case PartKey():
+            return _bytes(pb.WatchFabricResponse(parts_back=[convert.down_message(row[0])]))
         case LinkId(dpid, port):
             return _bytes(pb.WatchFabricResponse(links_gone=[pb.PortRef(dpid=dpid, port=port)]))
         case (_, name):

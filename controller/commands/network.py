@@ -1,4 +1,4 @@
-"""``signalbox fabric``, ``plan``, ``status`` and ``strategy``: what a running controller knows and does."""
+"""``signalbox fabric``, ``plan``, ``status``, ``strategy`` and ``forget``: what a running controller knows and does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.live import Live
 from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.commands import printing
 from controller.commands.connecting import ControllerCommand, connect
-from controller.commands.output import Address, AsJson, console, document, fields, show, waiting
+from controller.commands.output import Address, AsJson, console, document, escape, fields, show, waiting
 from controller.commands.plan_diff import diff_table, plan_diff
 from controller.config import Strategy
 
@@ -26,7 +26,7 @@ NO_PLAN = "There is no plan yet."
 
 @commands.command(cls=ControllerCommand)
 def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
-    """Show the switches, links and hosts that were found."""
+    """Show the switches, links and hosts that were found, and what is down of them."""
     with connect(address) as client:
         found = fields(client.get_fabric())
     show(found, lambda: printing.fabric(found), as_json)
@@ -138,3 +138,21 @@ def strategy(
         with waiting("waiting for the switches to confirm"):
             done = fields(client.set_strategy(name))
     show(done, lambda: f"{name}, in {done['install_time_s']:.2f} s; {printing.pins(done['pins'])}", as_json)
+
+
+@commands.command(cls=ControllerCommand)
+def forget(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help="Such as leaf1, leaf1:3 (the cable at that port), 10.0.1.2."),
+    ],
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Forget switches, cables and hosts that are down: they are not expected any more.
+
+    With a switch what is plugged into it is forgotten.
+    """
+    with connect(address) as client:
+        gone = [fields(part) for part in client.forget_parts(names)]
+    show(gone, lambda: escape("forgot " + ", ".join(part["name"] for part in gone)), as_json)

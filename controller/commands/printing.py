@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -182,10 +183,42 @@ def routes(found: Fields) -> RenderableType:
 
 
 def fabric(found: Fields) -> RenderableType:
-    return Group(switches(found["switches"]), links(found["links"]), hosts(found["hosts"]))
+    there = len(found["switches"]), len(found["links"]), len(found["hosts"])
+    down = {kind: sum(part["kind"] == kind for part in found["parts_down"]) for kind in ("switch", "link", "host")}
+    titles = (
+        f"{_of_known(there[0], there[0] + down['switch'])} switches",
+        f"{_of_known(there[1], there[1] + 2 * down['link'])} directed links",
+        f"{there[2]} hosts{_some_down(down['host'])}",
+    )
+    tables = (
+        switches(found["switches"], titles[0]),
+        links(found["links"], titles[1]),
+        hosts(found["hosts"], titles[2]),
+    )
+    return Group(*tables, *([parts_down(found["parts_down"])] if found["parts_down"] else []))
 
 
-def switches(found: Sequence[Fields]) -> RenderableType:
+def parts_down(parts: Iterable[Fields]) -> RenderableType:
+    rows = ((word(part["kind"]), part["name"], down_since(part)) for part in parts)
+    return Fitted((Column("down"), Column("name"), Column("since", 1)), rows)
+
+
+def down_since(part: Fields) -> str:
+    """To the second, in UTC."""
+    time = datetime.fromisoformat(part["down_time"])
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _of_known(there: int, known: int) -> str:
+    """``6 of 7``, or ``7``. A controller of an older version does not say how many are known."""
+    return f"{there} of {known}" if known > there else str(there)
+
+
+def _some_down(count: int) -> str:
+    return f", {count} down" if count else ""
+
+
+def switches(found: Sequence[Fields], title: str = "") -> RenderableType:
     columns = (
         Column("switch"),
         Column("dpid", 2),
@@ -205,10 +238,10 @@ def switches(found: Sequence[Fields]) -> RenderableType:
         )
         for switch in found
     )
-    return Fitted(columns, rows, title=_counted(len(found), "switch", "switches"))
+    return Fitted(columns, rows, title=title or _counted(len(found), "switch", "switches"))
 
 
-def links(found: Sequence[Fields]) -> RenderableType:
+def links(found: Sequence[Fields], title: str = "") -> RenderableType:
     columns = (Column("link"), *(Column(name, number=True) for name in ("capacity", "rate", "use", "background")))
     rows = (
         (
@@ -220,7 +253,7 @@ def links(found: Sequence[Fields]) -> RenderableType:
         )
         for link in found
     )
-    return Fitted(columns, rows, title=_counted(len(found), "directed link"))
+    return Fitted(columns, rows, title=title or _counted(len(found), "directed link"))
 
 
 def use(link: Fields) -> float | None:
@@ -228,10 +261,10 @@ def use(link: Fields) -> float | None:
     return None if link["rate_bps"] is None else link["rate_bps"] / link["capacity_bps"]
 
 
-def hosts(found: Sequence[Fields]) -> RenderableType:
+def hosts(found: Sequence[Fields], title: str = "") -> RenderableType:
     columns = (Column("host"), Column("mac", 1), Column("switch"), Column("port", number=True))
     rows = ((host["ip"], host["mac"] or "not seen yet", host["switch_name"], host["at"]["port"]) for host in found)
-    return Fitted(columns, rows, title=_counted(len(found), "host"))
+    return Fitted(columns, rows, title=title or _counted(len(found), "host"))
 
 
 def target(found: Fields) -> str:
@@ -274,9 +307,9 @@ def status(found: Fields) -> RenderableType:
         "signalbox": found["version"],
         "strategy": word(found["strategy"])
         + (", adopting the rules found on the switches" if found["adopting"] else ""),
-        "switches": f"{found['switches']}, {found['switches_in_sync']} in sync",
-        "links": f"{found['links']} directed",
-        "hosts": found["hosts"],
+        "switches": f"{_of_known(found['switches'], found['known_switches'])}, {found['switches_in_sync']} in sync",
+        "links": f"{_of_known(found['links'], found['known_links'])} directed",
+        "hosts": f"{found['hosts']}{_some_down(found['hosts_down'])}",
         "jobs": f"{found['jobs']}, {found['jobs_pending']} pending, {found['jobs_learning']} being learnt, "
         f"{found['jobs_differing']} that send what they did not announce",
         "rules": f"{found['rules']}; {pins(found['pins'])}",
@@ -355,7 +388,8 @@ def _alarm_count(found: Sequence[Fields]) -> str:
 def status_line(found: Fields) -> str:
     """The status for a pipe."""
     return (
-        f"{word(found['strategy'])}: {found['switches_in_sync']} of {found['switches']} switches in sync, "
+        f"{word(found['strategy'])}: {found['switches_in_sync']} of "
+        f"{max(found['switches'], found['known_switches'])} switches in sync, "
         f"{found['links']} links, {found['hosts']} hosts, {found['jobs']} jobs ({found['jobs_pending']} pending), "
         f"{found['pins']} pins, efficiency {known(found['network_efficiency'], '.1%')}, {_alarm_count(found['alarms'])}"
     )

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from controller.api.client import DEFAULT_ADDRESS, resuming
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.output import Address, AsJson, document, fields, printable
-from controller.commands.printing import drained, known, rate, silence
+from controller.commands.printing import down_since, drained, known, rate, silence
 from controller.errors import SignalboxError
 
 commands = typer.Typer(help="Print what changes, until Ctrl-C.", no_args_is_help=True)
@@ -35,7 +35,7 @@ def jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
 
 @commands.command(cls=ControllerCommand)
 def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
-    """Print all switches, links and hosts, then those that come, change or go; rates of links only with --json."""
+    """Print all switches, links and hosts, what is down, then what comes, changes or goes (rates only with --json)."""
     with connect(address) as client:
         _print(client.watch_fabric, FabricLines(), as_json)
 
@@ -119,8 +119,12 @@ class FabricLines:
             yield f"drained: {drained(part)}"
         for host in found["hosts"]:
             yield f"host {host['ip']}: at {host['switch_name']}, port {host['at']['port']}"
+        for part in found["parts_down"]:
+            yield f"{part['kind']} {part['name']}: down since {down_since(part)}"
 
     def _gone(self, found: Fields) -> Iterator[str]:
+        for part in found["parts_back"]:
+            yield f"{part['kind']} {part['name']}: no longer down"
         for dpid in found["switches_gone"]:
             yield f"switch {self._switches.get(dpid, dpid)}: gone"
         for at in found["links_gone"]:

@@ -16,6 +16,15 @@ from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from controller.alarms import Alarm, AlarmKey
 from controller.config import Config
+from controller.core.missed_parts import (
+    NamedHosts,
+    excepted,
+    if_down,
+    if_switch,
+    part_alarm,
+    saved_part,
+    switch_alarms,
+)
 from controller.core.sending import ConfirmedRoutes
 from controller.core.state import State
 from controller.core.status_and_alarms import JobStatuses, demand_alarm, host_alarm, raised_alarms, status
@@ -81,7 +90,9 @@ class Derived:
     pins and routes that switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
     ``levels``, ``phase_levels``: of the jobs all of whose running routes stand (``tables.pins``), and that have been
     planned. ``islands``: hosts that cannot reach most others. ``without_path``: flows for which that means that they
-    have no path, of the jobs that have any.
+    have no path, of the jobs that have any. ``named_hosts``: those that jobs or the inventory file name.
+    ``saved_parts``: parts of the fabric that a restart should know; ``excepted``: those that raise no alarm when they
+    are down (``core.missed_parts``).
     ``unsaved``: the jobs whose latest change is not on disk; ``told_jobs``, ``told_demands``, ``told_missing``: of
     those as before it (``core.told``).
     ``alarms`` are without their times; ``status`` takes them dated, and whether rules are to be derived anew."""
@@ -159,6 +170,15 @@ class Derived:
                                                                   s.cycle.outweighed))
         self.demand_alarms = Row(   per_key(demand_alarm), lambda: (self.told_demands(),))
         self.host_alarms = Row(     per_key(host_alarm),  lambda: (self.told_missing(),))
+        self.named_hosts = Row(     NamedHosts(s.parts.declared_hosts), lambda: (self.told_jobs(),))
+        self.saved_parts = Row(     per_key(saved_part), lambda: (s.parts.parts, self.named_hosts()))
+        self.down_parts = Row(      per_key(if_down),    lambda: (s.parts.parts,))
+        self.down_switches = Row(   per_key(if_switch),  lambda: (self.down_parts(),))
+        self.excepted = Row(        excepted,            lambda: (s.parts.explained, s.drains.parts, self.down_parts()))
+        self.part_alarms = Row(     per_key(part_alarm), lambda: (self.down_parts(), self.excepted(),
+                                                                  self.named_hosts()))
+        self.switch_alarms = Row(   switch_alarms,       lambda: (self.down_switches(), self.excepted(),
+                                                                  s.known_switches))
         # fmt: on
         self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(s.fabric.hosts, s.fabric.links)
         # Not kept: what they follow from changes all the time.
@@ -166,6 +186,8 @@ class Derived:
             {alarm.key: alarm for alarm in raised_alarms(s, now)},
             self.demand_alarms(),
             self.host_alarms(),
+            self.part_alarms(),
+            self.switch_alarms(),
         )
         self.status: Callable[[Mapping[AlarmKey, Alarm], bool], Status] = lambda alarms, rules_due: status(
             s,
@@ -175,6 +197,8 @@ class Derived:
             self.background(),
             alarms,
             s.draining.statuses(s.drains.parts, self.drained_parts(), self.drained_flows()) if s.drains.parts else {},
+            self.down_parts(),
+            self.named_hosts(),
         )
 
 

@@ -41,6 +41,9 @@ JOBS_REST_S = 0.1
 """Between rules for jobs that have changed: of thousands of jobs some change all the time, and each change makes
 several stages of rules."""
 
+PARTS_QUIET_S = 1.0
+"""Parts of the fabric come and go by hundreds, or one again and again: they are saved together."""
+
 LINKS_QUIET_S = 0.2
 """Links that come (not those that are lost) wait for others: thousands come when a fabric is found."""
 
@@ -52,6 +55,7 @@ class Intake:
         self._config = config
         self._state = state
         self._derived = derived
+        self._saved_parts = derived.saved_parts()
         self._requests = Requests(state, derived, self._jobs_changed)
 
     def take(self, message: Message, now: float) -> Effects:
@@ -145,6 +149,7 @@ class Intake:
         if s.phases.adopting:
             s.adoption.switch_connected(dpid, now)
         s.departures.returned(dpid)
+        s.parts.switch_connected(dpid, now)
         s.topology.switch_connected(dpid, message.name, message.ports, now)
         s.refusals.switch_connected(dpid)
         s.counters.switch_connected(dpid, now)
@@ -218,7 +223,14 @@ class Intake:
             effects |= self._judge_demand(now, partial(s.demand.update, self._suspicious()))
         elif s.demand.waiting:
             effects |= self._judge_demand(now, s.demand.go_on)
+        effects |= self._follow_parts(now, at)
         return effects | at_once(Work.PLAN) if s.cycle.period_over(now) else effects
+
+    def _follow_parts(self, now: float, at: float) -> Effects:
+        """What a restart should know of the fabric may be another."""
+        self._state.parts.follow(self._state.fabric, now, at)
+        before, self._saved_parts = self._saved_parts, self._derived.saved_parts()
+        return NOTHING if self._saved_parts is before else when_quiet(Work.SAVE, now, PARTS_QUIET_S)
 
     def _suspicious(self) -> frozenset[str]:
         """Addresses of hosts that send more than is announced for them."""

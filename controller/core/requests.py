@@ -16,7 +16,7 @@ from controller.core.effects import NOTHING, Effects, Work, at_once, commands
 from controller.core.messages import Reply
 from controller.core.state import State
 from controller.errors import InvalidInput, NotKnownYet, SignalboxError
-from controller.fabric.messages import DrainParts, UndrainParts
+from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.jobs.ends import JobEnd
 from controller.jobs.messages import (
     DeregisterJob,
@@ -91,6 +91,10 @@ class Requests:
                 request = analysis_request(message, network, self._derived.jobs())
                 self._refuse_unknown_routes(every=isinstance(message, GetPlanProof))
                 return commands(Analyse(request, message.reply))
+            case ForgetParts(names):
+                gone = s.parts.forget(names, now)
+                s.commits.hold(message.reply, gone, partial(s.parts.restore, gone))
+                return at_once(Work.SAVE)
 
     def _refuse_unknown_routes(self, every: bool) -> None:
         """Raises ``NotKnownYet`` while it is not known what runs: nowhere, or, where ``every`` route counts, of one."""

@@ -6,8 +6,8 @@ What follows from this state is declared in ``derived``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -23,10 +23,12 @@ from controller.core.silences import Silences
 from controller.errors import InvalidInput
 from controller.fabric.drains import Drains
 from controller.fabric.host_discovery import HostDiscovery
+from controller.fabric.known_parts import KnownParts
 from controller.fabric.link_load import LinkLoad
+from controller.fabric.parts import Declared, PartKind
 from controller.fabric.recent_uses import UsesOf
 from controller.fabric.topology import Dpid, Fabric, Port, Switch
-from controller.fabric.topology_state import DeclaredHost, TopologySettings, TopologyState
+from controller.fabric.topology_state import TopologySettings, TopologyState
 from controller.jobs.job import Job
 from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import SavedState
@@ -64,8 +66,9 @@ class Wanted(NamedTuple):
 @dataclass(slots=True)
 class State:
     """``strategy``: what becomes of plans; ``first_strategy``: before any was saved. ``commits``: what is on disk, and
-    requests that wait for that. ``topology``: switches, ports, links and hosts. ``drains``: what of these operators
-    have taken out of use, ``draining``: whether that carries nothing any more. ``hosts``: ARP questions and claims.
+    requests that wait for that. ``topology``: switches, ports, links and hosts. ``parts``: which of them there have
+    been, and what is down. ``drains``: what of these operators have taken out of use, ``draining``: whether that
+    carries nothing any more. ``hosts``: ARP questions and claims.
     ``jobs``: specs, leases, reported times. ``demand``: what jobs
     really send. ``routes``: the running routes. ``load``: samples of counters, and the measured background.
     ``counters``: which counter counts what. ``cycle``: the planning cycle and the newest plan. ``wanted``: what
@@ -80,6 +83,7 @@ class State:
     topology: TopologyState
     drains: Drains
     draining: Draining
+    parts: KnownParts
     hosts: HostDiscovery
     jobs: JobRegistry
     demand: MeasuredDemand
@@ -102,6 +106,11 @@ class State:
     def fabric(self) -> Fabric:
         """The current snapshot of the topology."""
         return self.topology.fabric
+
+    @property
+    def known_switches(self) -> int:
+        """Those that are connected, and those that should be."""
+        return len(self.fabric.switches) + self.parts.absent.get(PartKind.SWITCH, 0)
 
     @property
     def saved_strategy(self) -> Strategy:
@@ -127,7 +136,7 @@ class State:
         self.load.routes_changed(now, counted_links)
 
 
-def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost], now: float) -> State:
+def initial(config: Config, saved: SavedState, declared: Declared, now: float) -> State:
     """The state of a controller that has just started. ``now``: monotonic seconds. Raises ``InvalidInput`` when jobs
     that were saved cannot be accepted any more."""
     settings = TopologySettings(
@@ -135,7 +144,7 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
         config.discovery.edge_after_s,
         partial(_capacity_bps, config),
     )
-    topology = TopologyState(settings, declared)
+    topology = TopologyState(settings, declared.hosts)
     jobs = JobRegistry(config.jobs.max_jobs, config.jobs.max_virtual_links)
     demand = MeasuredDemand(config.counters.interval_s, config.jobs.max_learning_rules)
     if problems := jobs.take_saved(saved, now):
@@ -144,7 +153,8 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
     routes = RunningRoutes(saved.shares)
     load = LinkLoad(config.counters.window_s, config.counters.noise_fraction, now)
     sync, phases = SwitchSync(config.openflow.audit_interval_s), Phases()
-    is_restart = saved != SavedState()
+    parts = KnownParts(declared, saved.parts, config.discovery.adoption_patience_s, now)
+    is_restart = replace(saved, parts={}) != SavedState()  # of jobs: only they have rules that are to be adopted
     return State(
         strategy=saved.strategy or config.planning.strategy,
         first_strategy=config.planning.strategy,
@@ -152,6 +162,7 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
         topology=topology,
         drains=Drains(saved.drains),
         draining=Draining(load, config.discovery.probe_interval_s),
+        parts=parts,
         hosts=HostDiscovery(topology),
         jobs=jobs,
         demand=demand,

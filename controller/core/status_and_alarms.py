@@ -12,6 +12,7 @@ from controller.alarms import Alarm, AlarmKey, AlarmKind
 from controller.core.refusals import DUPLICATES_RECENT_S, PACKETS_RECENT_S
 from controller.core.sending import NO_ROUTES
 from controller.core.state import State
+from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortRef
 from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
@@ -47,6 +48,8 @@ def status(
     background_bps: Mapping[LinkId, float],
     alarms: Mapping[AlarmKey, Alarm],
     drains: Mapping[str, DrainStatus],
+    down_parts: Mapping[PartKey, Part],
+    named_hosts: Mapping[PartKey, bool],
 ) -> Status:
     """Everything that others may see, as of now. ``wanted_for``: the jobs that rules are to follow from. ``jobs``,
     ``demands``, ``alarms``: of jobs as they are on disk."""
@@ -88,6 +91,10 @@ def status(
         state_failures=s.commits.failures,
         alarms=alarms,
         drains=drains,
+        parts=s.parts.parts,
+        down_parts=down_parts,
+        absent_parts=s.parts.absent,
+        named_hosts=named_hosts,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from controller.errors import Conflict, FieldProblem, InvalidInput, cut
 from controller.fabric.islands import island_of
+from controller.fabric.parts import Part, PartKey, PartKind, cable_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
 
 Drainable = frozenset[PortRef] | Dpid
@@ -27,6 +28,16 @@ class Drain:
     part: Drainable
     name: str
     since: float
+
+    @property
+    def key(self) -> PartKey:
+        """As the parts that are remembered have it."""
+        return cable_key(*self.part) if isinstance(self.part, frozenset) else switch_key(self.part)
+
+    def covers(self, part: Part) -> bool:
+        """Whether it is the part, or a cable of it."""
+        ends = () if isinstance(self.part, frozenset) or part.kind is not PartKind.LINK else part.ends
+        return part.key == self.key or any(end.at.dpid == self.part for end in ends)
 
     def holds(self, link: Link) -> bool:
         """Whether the link is (of) the part."""

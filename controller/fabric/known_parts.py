@@ -50,8 +50,8 @@ class KnownParts:
         self._hosts: defaultdict[Dpid, set[str]] = defaultdict(set)
         self._cables: defaultdict[PortRef, set[PartKey]] = defaultdict(set)
         self._connected: defaultdict[str, set[Dpid]] = defaultdict(set)
-        self._settled_at: dict[Dpid, float] = {}
-        self._caused_until: dict[PartKey, float] = {}
+        self._connected_at: dict[Dpid, float] = {}
+        self._went_at: dict[PartKey, float] = {}
         self._due: list[tuple[float, PartKey]] = []
         self._changed: set[PartKey] = set()
         self._look_again: set[PartKey] = set()
@@ -84,7 +84,7 @@ class KnownParts:
 
     def switch_connected(self, dpid: Dpid, now: float) -> None:
         """For the first time or again: its cables are found anew."""
-        self._settled_at[dpid] = now + self._patience_s
+        self._connected_at[dpid] = now
 
     def follow(self, fabric: Fabric, now: float, at: float) -> None:
         """The fabric is this now. To be called ten times a second."""
@@ -109,7 +109,7 @@ class KnownParts:
                 if one:
                     (self._connected[one.name].add if connected else self._connected[one.name].discard)(dpid)
             if switch is None:
-                self._settled_at.pop(dpid, None)
+                self._connected_at.pop(dpid, None)
                 self._goes(switch_key(dpid), now)
             elif switch_key(dpid) in self._known or not self._may_be_invented(switch):
                 self._comes(_switch_part(switch), now)
@@ -162,7 +162,7 @@ class KnownParts:
         if not self._has_room(key):
             return
         self._set(key, part)
-        self._caused_until.pop(key, None)
+        self._went_at.pop(key, None)
         self._is_there(key, True)
         if key in self._awaited:
             self._awaited.discard(key)
@@ -182,7 +182,7 @@ class KnownParts:
             return
         self._is_there(key, False)
         if part.down_since is None and key not in self._awaited:
-            self._caused_until[key] = now + CAUSE_S
+            self._went_at[key] = now
             self._set(key, replace(part, down_since=self._since))
 
     # ---- what operators forget
@@ -205,7 +205,7 @@ class KnownParts:
         gone = {part.key: part for part in wanted.values()}
         for part in wanted.values():
             if part.kind is PartKind.SWITCH:
-                plugged = (self._known[key] for key in self._plugged[part.ends[0].at.dpid])
+                plugged = (self._known[key] for key in sorted(self._plugged[part.ends[0].at.dpid]))
                 gone |= {one.key: one for one in plugged if not self._stays("", one)}
         for key in gone:
             self._set(key, None)
@@ -250,7 +250,7 @@ class KnownParts:
         if part is None:
             del self._known[key]
             self._is_there(key, False)
-            self._caused_until.pop(key, None)
+            self._went_at.pop(key, None)
             self._awaited.discard(key)
         else:
             self._known[key] = part
@@ -299,13 +299,15 @@ class KnownParts:
         """Infinite while a switch is not there that it is plugged into."""
         if part.down_since is None or part.kind is PartKind.SWITCH:
             return -math.inf
-        until = self._caused_until.get(part.key, -math.inf)
+        went_at = self._went_at.get(part.key, -math.inf)
+        until = went_at + CAUSE_S
         for end in part.ends:
             dpids = {end.at.dpid} & self._fabric.switches.keys() if end.seen else self._connected.get(end.switch)
             if not dpids:
                 return math.inf
-            if part.kind is PartKind.LINK:
-                until = max(until, *(self._settled_at.get(dpid, -math.inf) for dpid in dpids))
+            for connected_at in (self._connected_at.get(dpid, -math.inf) for dpid in dpids):
+                if part.kind is PartKind.LINK and went_at <= connected_at + CAUSE_S:  # it has not been back since
+                    until = max(until, connected_at + self._patience_s)
         return until
 
 

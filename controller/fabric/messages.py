@@ -1,4 +1,5 @@
-"""Messages about switches, ports, links and hosts: what the southbound reports and is asked to send."""
+"""Messages about switches, ports, links and hosts: what the southbound reports and is asked to send; and what operators
+ask of them."""
 
 from __future__ import annotations
 
@@ -143,3 +144,11 @@ class SendArpReply:
     asker_mac: str
     ip: str
     mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetParts:
+    """Parts that are down are not expected any more. Replies with all that are forgotten (``KnownParts.forget``)."""
+
+    names: tuple[str, ...]
+    reply: Future[Any] = field(default_factory=Future, compare=False)

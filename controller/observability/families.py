@@ -1,9 +1,9 @@
 """Every metric that Prometheus reads, and how it follows from the published ``Status``.
 
 ``FAMILIES`` is the whole list; nothing here counts or times anything, so a switch, link or job that leaves takes its
-series with it. How long things took is added up by the owner of each, and published (``controller.histogram``). Names
-follow the Prometheus rules: base units (bytes, seconds, ratios), ``_total`` for counters, names as labels rather than
-ids.
+series with it, but for those with ``_up``, which are 0 until it returns or is forgotten. How long things took is added
+up by the owner of each, and published (``controller.histogram``). Names follow the Prometheus rules: base units (bytes,
+seconds, ratios), ``_total`` for counters, names as labels rather than ids.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import get_args
 from controller.alarms import AlarmKind, severity
 from controller.config import Strategy
 from controller.fabric.messages import RefusalReason
+from controller.fabric.parts import PartKind
 from controller.jobs.demand import DemandSource
 from controller.observability.shapes import (
     Family,
@@ -23,6 +24,7 @@ from controller.observability.shapes import (
     Sample,
     Snapshot,
     demands,
+    down_links,
     histogram,
     of_plan,
     one,
@@ -134,6 +136,35 @@ def _switch_counters_age(snapshot: Snapshot) -> Iterator[Sample]:
 
 def _if_read(count: Callable[[SwitchStatus], int]) -> Callable[[SwitchStatus], int | None]:
     return lambda switch: count(switch) if switch.is_read else None
+
+
+def _switch_up(snapshot: Snapshot) -> Iterator[Sample]:
+    """A switch that is down keeps its series."""
+    for switch in snapshot.status.fabric.switches.values():
+        yield (switch.name,), 1
+    for part in snapshot.status.down_parts.values():
+        if part.kind is PartKind.SWITCH:
+            yield (snapshot.down_names[part.key][0],), 0
+
+
+def _link_up(snapshot: Snapshot) -> Iterator[Sample]:
+    """Of cables between switches, both ways."""
+    for labels, _ in snapshot.links.values():
+        if labels.kind == "fabric":
+            yield labels, 1
+    for part in snapshot.status.down_parts.values():
+        if part.kind is PartKind.LINK:
+            yield from ((labels, 0) for labels in down_links(part, snapshot.down_names[part.key]))
+
+
+def _host_up(snapshot: Snapshot) -> Iterator[Sample]:
+    """Of hosts that somebody needs, as far as they were seen or are declared."""
+    status = snapshot.status
+    for key in status.named_hosts:
+        if key in status.down_parts:
+            yield (key.id,), 0
+        elif key.id in status.fabric.hosts:
+            yield (key.id,), 1
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -265,6 +296,14 @@ FAMILIES: tuple[Family, ...] = (
         "signalbox_link_background_bytes_per_second",
         "Measured traffic on the link that no job announced.",
         lambda link: None if link.background_bps is None else link.background_bps / BITS_PER_BYTE,
+    ),
+    Family("signalbox_switch_up", "1 while the switch is connected, 0 while it is down.", _switch_up, ("switch",)),
+    Family("signalbox_link_up", "1 while the link is in use, 0 while it is down.", _link_up, LinkLabels._fields),
+    Family(
+        "signalbox_host_up",
+        "1 while the port of the host is up, 0 while it is down; of hosts that a job or the inventory file names.",
+        _host_up,
+        ("host",),
     ),
     # jobs
     Family("signalbox_jobs", "Jobs by state.", _jobs, ("state",)),

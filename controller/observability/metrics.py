@@ -25,12 +25,13 @@ from prometheus_client.registry import Collector
 
 from controller.config import MetricsConfig
 from controller.errors import InvalidInput
+from controller.fabric.parts import End, PartKey, PartKind
 from controller.fabric.topology import Fabric, LinkId
 from controller.histogram import Histogram
 from controller.log_limit import LimitedLog
 from controller.observability.families import FAMILIES
 from controller.observability.shapes import Family, LinkLabels, Snapshot
-from controller.status import StatusBoard
+from controller.status import Status, StatusBoard
 from controller.tls import TlsContext
 
 log = structlog.get_logger(__name__)
@@ -60,7 +61,8 @@ class StatusCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         status = self._board.status
         status = replace(status, fabric=_with_unique_names(status.fabric))
-        snapshot = Snapshot(status, self._clock(), _links(status.fabric), self._board)
+        names = _names_of_down(status)
+        snapshot = Snapshot(status, self._clock(), _links(status.fabric), self._board, names)
         for family in FAMILIES:
             if family.histograms:
                 yield _histograms(family, family.histograms(snapshot))
@@ -89,6 +91,20 @@ def _with_unique_names(fabric: Fabric) -> Fabric:
         for dpid, switch in fabric.switches.items()
     }
     return replace(fabric, switches=switches)
+
+
+def _names_of_down(status: Status) -> dict[PartKey, tuple[str, ...]]:
+    """The names of their switches: as of the switches that are there; of others that are not unique with the dpid."""
+    fabric, down = status.fabric, status.down_parts
+    count = Counter(switch.name for switch in fabric.switches.values())
+    count.update(part.name for part in down.values() if part.kind is PartKind.SWITCH)
+
+    def name(end: End) -> str:
+        if end.at.dpid in fabric.switches:
+            return fabric.name(end.at.dpid)
+        return f"{end.switch}({end.at.dpid:#x})" if count[end.switch] > 1 else end.switch
+
+    return {key: tuple(map(name, part.ends)) for key, part in down.items()}
 
 
 def _links(fabric: Fabric) -> dict[LinkId, tuple[LinkLabels, float]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import LinkId, PortRef
 from controller.histogram import Histogram
 from controller.jobs.demand import JobDemand
@@ -28,12 +29,13 @@ class LinkLabels(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One scrape: the status, the monotonic time, and the labels and capacity (bit/s) of every link that exists.
-    ``board``: what is known beside the status."""
+    ``board``: what is known beside the status. ``down_names``: of the switches of parts that are down."""
 
     status: Status
     now: float
     links: Mapping[LinkId, tuple[LinkLabels, float]]
     board: StatusBoard
+    down_names: Mapping[PartKey, tuple[str, ...]]
 
 
 Sample = tuple[tuple[str, ...], float]
@@ -58,6 +60,15 @@ class Family:
         if self.histograms:
             return "histogram"
         return "counter" if self.name.endswith("_total") else "gauge"
+
+
+def down_links(part: Part, switches: tuple[str, ...]) -> Iterator[LinkLabels]:
+    """Both links of a cable that is down, named as while they were there. ``switches``: the names of theirs."""
+    if not part.seen:
+        yield LinkLabels(part.name, switches[0], switches[1], "fabric")
+        return
+    for (src, dst), end in zip((switches, switches[::-1]), part.ends, strict=True):
+        yield LinkLabels(f"{src}:{end.at.port}>{dst}", src, dst, "fabric")
 
 
 # ---- families of one shape, each from a value

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from controller.config import Strategy
-from controller.fabric.messages import DrainParts, UndrainParts
+from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.jobs.messages import (
     DeregisterJob,
     RegisterJob,
@@ -132,5 +132,6 @@ Request = (
     | SilenceAlarms
     | EndSilence
     | Question
+    | ForgetParts
 )
 """What the API asks of the control loop, which resolves ``reply`` with a value or a ``SignalboxError``."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from controller.alarms import OF_JOBS, Alarm, text
 from controller.events import EventKind
+from controller.fabric.parts import Part, PartKind
 from controller.jobs.ends import ends_since
 from controller.shared_map import differing
 from controller.status import Status
 
 Event = tuple[str, dict[str, Any]]
+
+MAX_NAMED = 4
+"""Parts of the fabric in a line."""
 
 ALARM = "alarm"
 """The one that is a warning."""
@@ -71,19 +76,28 @@ def _drain_events(before: Status, after: Status) -> Iterator[Event]:
 
 
 def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
+    """Of parts of one kind that come or go together one line. That a host is found, or moves, has a line each."""
+    told: defaultdict[str, list[str]] = defaultdict(list)
+    for _, was, part in differing(before.parts, after.parts):
+        if part and (what := _of_part(was, part)):
+            told[f"{part.kind} {what}"].append(part.name)
+    for what, names in sorted(told.items()):
+        yield what, {"count": len(names), "names": ", ".join(sorted(names)[:MAX_NAMED])}
     old, new = before.fabric, after.fabric
-    if old.links is not new.links:
-        lost = [old.link_name(link) for link in old.links if link not in new.links]
-        found = [new.link_name(link) for link in new.links if link not in old.links]
-        if lost:
-            yield "links lost", {"count": len(lost), "links": " ".join(lost[:4]), "left": len(new.links)}
-        if found:
-            yield "links found", {"count": len(found), "links": " ".join(found[:4]), "now": len(new.links)}
     for ip, host in new.hosts.items() if new.hosts is not old.hosts else ():
         known = old.hosts.get(ip)
         if known is None or known.at != host.at:
             at = f"{new.name(host.at.dpid)}:{host.at.port}"
             yield "host found" if known is None else "host moved", {"ip": ip, "at": at}
+
+
+def _of_part(was: Part | None, part: Part) -> str:
+    """What has become of it; empty for nothing."""
+    if part.down_since is not None:
+        return "" if was and was.down_since is not None else "down"
+    if was is None:
+        return "found" if part.seen and part.kind is not PartKind.HOST else ""
+    return "up again" if was.down_since is not None else ""
 
 
 def _rule_events(before: Status, after: Status) -> Iterator[Event]:

@@ -1,7 +1,9 @@
-"""The inventory file: hosts that are declared rather than found (docs/reference/file-formats.md#inventory)."""
+"""The inventory file: what is declared rather than found (docs/reference/file-formats.md#inventory)."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated
@@ -9,29 +11,108 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from controller.config import read_toml
+from controller.errors import FieldProblem, InvalidInput
+from controller.fabric.parts import Declared, DeclaredBundle, DeclaredCable, DeclaredSwitch
+from controller.fabric.topology import Dpid
 from controller.fabric.topology_state import DeclaredHost
 
 Mac = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}:){5}[0-9a-f]{2}$", to_lower=True)]
+Name = Annotated[str, StringConstraints(min_length=1)]
+EndName = Annotated[str, StringConstraints(pattern=r"^[^:]+(:.+)?$")]
+"""A switch, or one of its ports."""
+
+MAX_CABLES = 1024
 
 
-class _Host(BaseModel):
+class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+
+class _Host(_Table):
     ip: IPv4Address
     mac: Mac | None = None
     switch: str
     port: str
 
 
-class _Inventory(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class _Switch(_Table):
+    name: Name
+    dpid: int | None = Field(default=None, ge=1, lt=1 << 64)
 
+
+class _Link(_Table):
+    ends: tuple[EndName, EndName]
+    cables: int | None = Field(default=None, ge=1, le=MAX_CABLES)
+
+    @property
+    def names(self) -> tuple[tuple[str, str], tuple[str, str]]:
+        """Of the switches and ports; empty where a port is not named."""
+        (a, _, a_port), (b, _, b_port) = (end.partition(":") for end in self.ends)
+        return (a, a_port), (b, b_port)
+
+    @property
+    def has_ports(self) -> bool:
+        return all(port for _, port in self.names)
+
+
+class _Inventory(_Table):
     host: tuple[_Host, ...] = Field(default=())
+    switch: tuple[_Switch, ...] = Field(default=())
+    link: tuple[_Link, ...] = Field(default=())
 
 
-def load(path: Path | None) -> tuple[DeclaredHost, ...]:
-    """The declared hosts; none without a file. Raises ``InvalidInput`` with every problem of the file."""
+def load(path: Path | None) -> Declared:
+    """What is declared; nothing without a file. Raises ``InvalidInput`` with every problem of the file."""
     if path is None:
-        return ()
-    hosts = read_toml(path, _Inventory).host
-    return tuple(DeclaredHost(str(host.ip), host.mac, host.switch, host.port) for host in hosts)
+        return Declared()
+    found = read_toml(path, _Inventory)
+    try:
+        InvalidInput.refuse((*_wrong_links(found.link), *_repeated(found)))
+    except InvalidInput as error:
+        raise error.within(path) from None
+    return Declared(
+        tuple(DeclaredHost(str(host.ip), host.mac, host.switch, host.port) for host in found.host),
+        tuple(DeclaredSwitch(one.name, None if one.dpid is None else Dpid(one.dpid)) for one in found.switch),
+        tuple(DeclaredCable(*link.names) for link in found.link if link.has_ports),
+        tuple(_bundle(link) for link in found.link if not link.has_ports),
+    )
+
+
+def _bundle(link: _Link) -> DeclaredBundle:
+    (a, _), (b, _) = link.names
+    return DeclaredBundle(a, b, link.cables or 1)
+
+
+def _wrong_links(links: tuple[_Link, ...]) -> Iterator[FieldProblem]:
+    for n, link in enumerate(links):
+        (a, a_port), (b, b_port) = link.names
+        if bool(a_port) != bool(b_port):
+            message = "name the ports of both ends, as in ['leaf1:leaf1-eth5', 'spine2:spine2-eth1'], or of neither"
+            yield FieldProblem(f"link[{n}].ends", message)
+        elif link.has_ports and link.cables is not None:
+            yield FieldProblem(f"link[{n}].cables", "is for links without ports: two ports have one cable")
+        elif (a, a_port) == (b, b_port):
+            yield FieldProblem(f"link[{n}].ends", f"both ends are {link.ends[0]}")
+
+
+def _repeated(found: _Inventory) -> Iterator[FieldProblem]:
+    """What is declared more than once; between two switches cables are either counted or named by their ports."""
+    names = Counter(switch.name for switch in found.switch)
+    yield from (
+        FieldProblem(f"switch[{n}].name", f"another [[switch]] has the name '{switch.name}' too")
+        for n, switch in enumerate(found.switch)
+        if names[switch.name] > 1
+    )
+    ports = Counter(end for link in found.link if link.has_ports for end in link.names)
+    counted = Counter(_switches(link) for link in found.link if not link.has_ports)
+    for n, link in enumerate(found.link):
+        pair = _switches(link)
+        if taken := [name for name, end in zip(link.ends, link.names, strict=True) if ports[end] > 1]:
+            yield FieldProblem(f"link[{n}].ends", f"another [[link]] has the port {taken[0]} too")
+        elif counted[pair] > 1 or (link.has_ports and pair in counted):
+            message = f"another [[link]] counts the cables between {' and '.join(sorted(pair))}"
+            yield FieldProblem(f"link[{n}].ends", message)
+
+
+def _switches(link: _Link) -> frozenset[str]:
+    return frozenset(name for name, _ in link.names)

@@ -30,7 +30,7 @@ def _logging(config: Config) -> Configure:
 
 
 class Loaded:
-    """``prepare``: for each SIGHUP. ``declared``: the hosts of the inventory. ``logging``: configures it, in any
+    """``prepare``: for each SIGHUP. ``declared``: what the inventory has. ``logging``: configures it, in any
     process. Raises ``InvalidInput`` for a file that is wrong."""
 
     def __init__(self, config: Config, board: StatusBoard) -> None:

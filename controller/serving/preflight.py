@@ -19,6 +19,7 @@ from controller.api.identities import Identities
 from controller.api.listening import socket_path
 from controller.config import Config, host_and_port
 from controller.errors import FieldProblem, InvalidInput
+from controller.fabric.parts import Declared
 from controller.jobs import store
 from controller.secret_files import of_another_user, open_to_others, replaceable
 from controller.serving import exposure, inventory, validity
@@ -48,7 +49,7 @@ def check_saved(config: Config) -> None:
     from controller.core import state  # takes a moment, which other commands need not wait for
 
     saved = store.StateStore(config.state_dir)
-    state.initial(config, saved.look(), (), 0.0)
+    state.initial(config, saved.look(), Declared(), 0.0)
     lease_tokens.check(config.state_dir, saved.has_owners)
 
 

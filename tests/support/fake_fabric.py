@@ -24,8 +24,8 @@ from controller.fabric.messages import (
     SwitchConnected,
     SwitchLeft,
 )
+from controller.fabric.parts import Declared
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import (
     DeregisterJob,
     RegisterJob,
@@ -89,7 +89,7 @@ class FakeFabric:
         self.planner = FakePlanner()
         self.commits = 0
         self.disk_error = ""
-        self.declared: tuple[DeclaredHost, ...] = ()
+        self.declared = Declared()
         self.replies: list[Reply] = []
         self.arp_replies: list[SendArpReply] = []
         self.stages: list[InstallStage] = []

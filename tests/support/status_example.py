@@ -7,6 +7,7 @@ import numpy as np
 from controller.alarms import Alarm, AlarmKind
 from controller.config import Strategy
 from controller.fabric.messages import RefusedPacket
+from controller.fabric.parts import End, Part, PartKind, cable_key, host_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.histogram import Histogram
 from controller.jobs.collectives import VirtualLinks
@@ -116,6 +117,18 @@ def plan() -> Plan:
     )
 
 
+def down_parts() -> tuple[Part, ...]:
+    """A spine and its cable to leaf1, and two hosts of which a job names one."""
+    spine, at, port = Dpid(102), PortRef(LEAF1, PortNo(3)), PortRef(Dpid(102), PortNo(1))
+    host = End(PortRef(LEAF1, PortNo(4)), "leaf1", "leaf1-eth4")
+    return (
+        Part(switch_key(spine), (End(PortRef(spine, PortNo(0)), "spine2"),), 1e9),
+        Part(cable_key(at, port), (End(at, "leaf1", "leaf1-eth3"), End(port, "spine2", "spine2-eth1")), 1e9),
+        Part(host_key("10.0.1.3"), (host,), 1e9),
+        Part(host_key("10.0.1.4"), (host,), 1e9),
+    )
+
+
 def status(of: Fabric | None = None) -> Status:
     return Status(
         fabric=of or fabric(),
@@ -154,4 +167,7 @@ def status(of: Fabric | None = None) -> Status:
         punt_drops={PortRef(LEAF1, PortNo(3)): 77},
         refused_claims={PortRef(LEAF1, PortNo(1)): 5, PortRef(Dpid(99), PortNo(1)): 1},
         alarms={alarm.key: alarm for alarm in ALARMS},
+        down_parts={part.key: part for part in down_parts()},
+        absent_parts={PartKind.SWITCH: 1, PartKind.LINK: 1, PartKind.HOST: 1},
+        named_hosts={host_key("10.0.1.1"): True, host_key("10.0.1.3"): True, host_key("10.0.9.9"): True},
     )

@@ -325,6 +325,17 @@ def test_the_fabric_is_described_with_names_rates_and_hosts(client: Client) -> N
     ]
 
 
+def test_what_is_down_is_told_with_its_name_and_since_when_until_it_is_forgotten(client: Client) -> None:
+    (part,) = client.get_fabric().parts_down
+    assert (part.kind, part.name, part.id, part.down_time.seconds) == (pb.PART_KIND_SWITCH, "spine2", "0xc", 10**9)
+    status = client.get_status()
+    assert (status.switches, status.known_switches, status.links, status.known_links) == (3, 4, 4, 4)
+    with pytest.raises(InvalidInput, match="spine9"):
+        client.forget_parts(["spine9"])
+    assert [one.name for one in client.forget_parts(["spine2"])] == ["spine2"]
+    assert not client.get_fabric().parts_down
+
+
 def test_a_plan_is_absent_until_there_is_one_then_certified_and_routed(client: Client) -> None:
     assert client.get_plan() is None
     client.register_job(ring())

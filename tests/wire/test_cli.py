@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -275,6 +276,18 @@ def test_the_fabric_is_shown(signalbox: Signalbox) -> None:
     assert len(signalbox("fabric", "--json").json["links"]) == 4
 
 
+def test_what_is_down_is_shown_counted_and_forgotten(signalbox: Signalbox) -> None:
+    down = signalbox("fabric")
+    assert "3 of 4 switches" in down.out
+    assert re.search(r"switch +. spine2 +. 2001-09-09 01:46:40 UTC", down.out)
+    assert "3 of 4, 1 in sync" in signalbox("status").out
+    refused = signalbox("forget", "spine9")
+    assert refused == Result(1, "", "error: names[0]: no part of the fabric has the name 'spine9'\n")
+    assert signalbox("forget", "spine2").out == "forgot spine2\n"
+    assert "spine2" not in signalbox("fabric").out
+    assert signalbox("forget").status == 2
+
+
 def test_a_plan_is_made_and_shown(signalbox: Signalbox, spec_file: Path) -> None:
     assert signalbox("plan").out == "There is no plan yet.\n"
     assert signalbox("plan", "--json").json is None
@@ -287,7 +300,7 @@ def test_a_plan_is_made_and_shown(signalbox: Signalbox, spec_file: Path) -> None
 
 def test_the_status_is_shown_with_its_alarms(signalbox: Signalbox) -> None:
     table = signalbox("status").out
-    assert "3, 1 in sync" in table
+    assert "3 of 4, 1 in sync" in table
     assert "warning foreign_rules: spine1 holds 2 foreign rules" in table
     assert signalbox("status", "--json").json["strategy"] == "planned"
 
@@ -378,7 +391,7 @@ def test_watching_the_status_through_a_pipe_prints_lines(api: Running) -> None:
         lines = [watching.stdout.readline() for _ in range(2)]
         watching.send_signal(signal.SIGINT)
         assert watching.stderr.read() == ""
-    assert all(line.startswith("planned: 1 of 3 switches in sync, 4 links, 2 hosts, 0 jobs") for line in lines)
+    assert all(line.startswith("planned: 1 of 4 switches in sync, 4 links, 2 hosts, 0 jobs") for line in lines)
 
 
 def test_watching_prints_a_line_per_change_and_ends_with_the_job(api: Running, spec_file: Path) -> None:

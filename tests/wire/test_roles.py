@@ -66,6 +66,7 @@ EXPECTED = {
     "Drain": (DENIED, DENIED),
     "Undrain": (DENIED, DENIED),
     "ListRules": (DENIED, OK),
+    "ForgetParts": (DENIED, DENIED),
 }
 """Per method what a tenant gets that does not have the job, and what a reader gets: written down once more, so that a
 rule that is loosened is seen."""
@@ -80,6 +81,7 @@ AUDITED = {
     "Undrain",
     "SilenceAlarms",
     "EndSilence",
+    "ForgetParts",
 }
 
 TENANTS = {"blue": "tenant", "red": "tenant", "reader": "reader", "operator": "operator"}
@@ -194,6 +196,7 @@ def requests(lease_token: str) -> dict[str, Message]:
         "Drain": pb.DrainRequest(names=["spine1"]),
         "Undrain": pb.UndrainRequest(names=["spine1"]),
         "ListRules": pb.ListRulesRequest(dpid=LEAF1),
+        "ForgetParts": pb.ForgetPartsRequest(names=["spine2"]),
     }
 
 

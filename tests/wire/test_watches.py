@@ -25,7 +25,7 @@ from controller.jobs.messages import IterationTime, Registration, SavedState
 from controller.planning.problem import FlowId
 from controller.status import LinkStatus, Status
 from tests.support.wire.api_calls import ring
-from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
+from tests.support.wire.control_stand_in import BACK, H1, H2, SPINE2, VIA_SPINE, Running, running_api
 from tests.wire.test_roles import client as caller
 from tests.wire.test_roles import tokens_file
 
@@ -181,6 +181,8 @@ def test_watching_the_fabric_sends_all_then_rates_and_what_goes(api: Running, cl
     assert list(snapshot.switches) == list(now.switches)
     assert sorted(snapshot.links, key=lambda link: link.name) == sorted(now.links, key=lambda link: link.name)
     assert list(snapshot.hosts) == list(now.hosts)
+    assert list(snapshot.parts_down) == list(now.parts_down)
+    assert [(part.kind, part.name, part.id) for part in now.parts_down] == [(pb.PART_KIND_SWITCH, "spine2", "0xc")]
 
     publish(api, lambda status: replace(status, links={VIA_SPINE[0]: LinkStatus(2000, 3e6, 5e5)}))
     changed = next(watch)
@@ -201,6 +203,15 @@ def test_watching_the_fabric_sends_all_then_rates_and_what_goes(api: Running, cl
     assert list(gone.switches_gone) == [11]
     assert list(gone.hosts_gone) == [H2]
     assert [host.mac for host in gone.hosts] == ["02:00:00:00:09:09"]
+    assert not gone.parts_down
+
+    later = replace(SPINE2, down_since=2e9)
+    publish(api, lambda status: replace(status, down_parts={later.key: later}))
+    assert [part.down_time.seconds for part in next(watch).parts_down] == [2_000_000_000]
+    assert [part.name for part in client.forget_parts(["spine2"])] == ["spine2"]
+    back = next(watch)
+    assert [(part.kind, part.id) for part in back.parts_back] == [(pb.PART_KIND_SWITCH, "0xc")]
+    assert not back.parts_down
     watch.close()
 
 

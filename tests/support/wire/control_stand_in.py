@@ -15,9 +15,10 @@ from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Message
-from controller.errors import SignalboxError
+from controller.errors import InvalidInput, SignalboxError, cut
 from controller.fabric.drains import Drains
-from controller.fabric.messages import DrainParts, UndrainParts
+from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
+from controller.fabric.parts import End, Part, PartKind, switch_key
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, Port, PortNo, PortRef, Switch
 from controller.jobs.job import Job
 from controller.jobs.measured_demand import MeasuredDemand
@@ -44,6 +45,10 @@ LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(11)
 H1, H2 = "10.0.1.1", "10.0.2.1"
 VIA_SPINE: Path = (LinkId(LEAF1, PortNo(1)), LinkId(SPINE, PortNo(2)))
 BACK: Path = (LinkId(LEAF2, PortNo(1)), LinkId(SPINE, PortNo(1)))
+
+
+SPINE2 = Part(switch_key(Dpid(12)), (End(PortRef(Dpid(12), PortNo(0)), "spine2"),), 1e9)
+"""It is down."""
 
 
 def two_leaves_and_a_spine() -> Fabric:
@@ -100,6 +105,8 @@ class ControlStandIn:
             counters_read={LEAF1: CountersRead(time.monotonic(), time.monotonic())},
             rules={LEAF1: RuleSet.of([miss_rule()])},
             alarms={alarm.key: alarm for alarm in [Alarm(AlarmKind.FOREIGN_RULES, "spine1", {"rules": 2})]},
+            down_parts={part.key: part for part in [SPINE2]},
+            absent_parts={PartKind.SWITCH: 1},
         )
     )
     routes: dict[FlowId, Route] = field(default_factory=dict)
@@ -161,6 +168,15 @@ class ControlStandIn:
             case SetStrategy(strategy=strategy):
                 self.status = replace(self.status, strategy=strategy)
                 return StrategySet(strategy, 0.25, 4)
+            case ForgetParts(names):
+                down = self.status.down_parts
+                gone = tuple(part for part in down.values() if part.name in names)
+                if len(gone) < len(names):
+                    raise InvalidInput.of("names[0]", f"no part of the fabric has the name '{cut(names[0])}'")
+                self.status = replace(
+                    self.status, down_parts={key: part for key, part in down.items() if part not in gone}
+                )
+                return gone
         return None
 
     def _silence(self, key: SilenceKey, silence: Silence | None) -> None:

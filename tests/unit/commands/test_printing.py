@@ -9,6 +9,7 @@ from rich.console import Console, RenderableType
 
 from controller.alarms import Alarm, AlarmKind
 from controller.api import convert
+from controller.api.mapping import timestamp
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.commands import printing
 from controller.commands.output import escape, fields
@@ -55,6 +56,27 @@ def status(*alarms: Alarm) -> dict[str, Any]:
 
 def text(table: RenderableType) -> list[str]:
     return [" ".join(line) for line in shown(table)]
+
+
+def test_the_status_counts_what_is_there_of_what_there_should_be() -> None:
+    found = pb.GetStatusResponse(
+        switches=6, known_switches=7, switches_in_sync=6, links=28, known_links=32, hosts=12, hosts_down=1
+    )
+    lines = text(printing.status(fields(found)))
+    assert {"switches 6 of 7, 6 in sync", "links 28 of 32 directed", "hosts 12, 1 down"} <= set(lines)
+    assert "6 of 7 switches in sync" in printing.status_line(fields(found))
+    older = pb.GetStatusResponse(switches=6, switches_in_sync=6, links=28, hosts=12)
+    lines = text(printing.status(fields(older)))
+    assert {"switches 6, 6 in sync", "links 28 directed", "hosts 12"} <= set(lines)
+
+
+def test_the_fabric_lists_what_is_down_and_only_then() -> None:
+    link = pb.Link(name="leaf1:2>spine1")
+    part = pb.DownPart(kind=pb.PART_KIND_LINK, name="leaf1:3>spine2", down_time=timestamp(1e9))
+    lines = text(printing.fabric(fields(pb.GetFabricResponse(links=[link], parts_down=[part]))))
+    assert "1 of 3 directed links" in lines
+    assert "link leaf1:3>spine2 2001-09-09 01:46:40 UTC" in lines
+    assert not any("down" in line for line in text(printing.fabric(fields(pb.GetFabricResponse(links=[link])))))
 
 
 def test_critical_alarms_come_first_with_their_kind() -> None:

@@ -14,6 +14,7 @@ from controller.cli import main
 from controller.config import Config, JobsConfig
 from controller.core.state import initial
 from controller.errors import InvalidInput
+from controller.fabric.parts import Declared
 from controller.jobs.collectives import VirtualLink, VirtualLinks
 from controller.jobs.messages import Registration, SavedState
 from controller.jobs.records import FORMAT, changes
@@ -81,7 +82,7 @@ def start(state_dir: Path) -> SavedState:
     store = StateStore(state_dir)
     try:
         found = store.load()
-        initial(Config(state_dir=state_dir, jobs=JobsConfig(max_jobs=2)), found, (), 0.0)
+        initial(Config(state_dir=state_dir, jobs=JobsConfig(max_jobs=2)), found, Declared(), 0.0)
         return found
     finally:
         store.close()

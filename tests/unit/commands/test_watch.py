@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from controller.alarms import Alarm, AlarmKind
 from controller.api import convert, convert_plan
+from controller.api.mapping import timestamp
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.commands.output import fields
 from controller.commands.watch import FabricLines, alarm_lines, job_lines, plan_lines
@@ -52,6 +53,15 @@ def test_what_is_gone_is_named_as_far_as_its_name_was_told() -> None:
         "link at 1, port 9: gone",
         "host 10.0.1.1: gone",
     ]
+
+
+def test_what_is_down_is_told_since_when_and_when_it_is_no_longer() -> None:
+    lines = FabricLines()
+    part = pb.DownPart(kind=pb.PART_KIND_LINK, name="leaf1:3>spine2", down_time=timestamp(1e9))
+    assert list(lines(fields(pb.WatchFabricResponse(parts_down=[part])))) == [
+        "link leaf1:3>spine2: down since 2001-09-09 01:46:40 UTC"
+    ]
+    assert list(lines(fields(pb.WatchFabricResponse(parts_back=[part])))) == ["link leaf1:3>spine2: no longer down"]
 
 
 def test_alarms_say_when_they_are_over() -> None:

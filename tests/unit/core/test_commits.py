@@ -170,6 +170,7 @@ def test_replies_and_what_is_told_wait_for_the_disk_and_nothing_else_does() -> N
     fabric.waiting = []
     fabric.start(CONFIG)
     fabric.run(3)
+    fabric.answer()  # the parts of the fabric that were found
     for number in (1, 2, 3):
         fabric.send(RegisterJob(ring_job(f"job{number}", HOSTS[number - 1 : number + 1], lease_s=600)))
     fabric.run(1)
@@ -195,6 +196,7 @@ def test_all_that_is_not_on_disk_is_taken_back_newest_first() -> None:
     fabric.waiting = []
     fabric.start(CONFIG)
     fabric.run(3)
+    fabric.answer()  # the parts of the fabric that were found
     fabric.send(RegisterJob(ring_job("first", HOSTS, lease_s=600)))
     fabric.answer()
     answers(fabric)
@@ -223,6 +225,7 @@ class Published(SlowDisk):
         self.start(CONFIG)
         self._last = self.status
         self.run(3)
+        self.answer()  # the parts of the fabric that were found
         self.log.clear()
 
     def send(self, message: Message) -> None:

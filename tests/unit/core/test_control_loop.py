@@ -11,6 +11,7 @@ from controller.config import JobsConfig, Strategy
 from controller.core.messages import Reply
 from controller.errors import AlreadyExists, Conflict, Superseded
 from controller.fabric.messages import ArpSeen, LinkSeen, SwitchConnected
+from controller.fabric.parts import Declared
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, SavedState, UpdateJob
@@ -529,8 +530,9 @@ def test_declared_hosts_need_no_packet_to_be_found() -> None:
     fabric = FakeFabric()
     fabric.silent_hosts = set(fabric.hosts)
     names = {dpid: switch.name for dpid, switch in fabric.switches.items()}
-    fabric.declared = tuple(
-        DeclaredHost(ip, None, names[at.dpid], f"{names[at.dpid]}-eth{at.port}") for ip, at in fabric.hosts.items()
+    hosts = fabric.hosts.items()
+    fabric.declared = Declared(
+        tuple(DeclaredHost(ip, None, names[at.dpid], f"{names[at.dpid]}-eth{at.port}") for ip, at in hosts)
     )
     fabric.start(CONFIG)
     register(fabric, 0)

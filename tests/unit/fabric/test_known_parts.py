@@ -132,6 +132,14 @@ def test_a_switch_that_connects_again_at_once_is_not_down_nor_are_its_cables_a_f
     assert scene.faults == set()
 
 
+def test_a_cable_that_has_come_back_after_its_switch_and_goes_again_is_a_fault(scene: Scene) -> None:
+    scene.show(fabric(switches={LEAF1, LEAF2, SPINE1}), 1)
+    scene.show(fabric(), 1)
+    scene.show(fabric(cables=CABLES[:3]), 3)
+    scene.wait(CAUSE_S)
+    assert scene.faults == {"leaf2:2>spine2"}
+
+
 def test_a_cable_that_goes_is_a_fault_a_moment_later_and_keeps_its_time(scene: Scene) -> None:
     """Its switch may go next: one that dies takes the ports of its neighbours down first."""
     scene.show(fabric(cables=CABLES[1:]), 1)

@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.alarms import AlarmKind
 from controller.config import Strategy
-from controller.fabric.topology import Fabric
+from controller.fabric.parts import End, Part, PartKey, PartKind, switch_key
+from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from controller.histogram import FEW_SECONDS, Histogram
 from controller.jobs.spec import JobId
 from controller.observability.families import FAMILIES
@@ -198,7 +199,7 @@ def test_series_end_with_the_job_switch_or_link() -> None:
     registry.register(StatusCollector(board))
     board.publish(example.status())
     assert "leaf1:2>spine1" in generate_latest(registry).decode()
-    gone = replace(example.status(), jobs={}, links={}, switches={}, fabric=Fabric())
+    gone = replace(example.status(), jobs={}, links={}, switches={}, fabric=Fabric(), down_parts={})
     board.publish(gone)
     scrape = Scrape(generate_latest(registry).decode())
     labels = {
@@ -208,6 +209,48 @@ def test_series_end_with_the_job_switch_or_link() -> None:
         if key in {"job_id", "switch", "link"}
     }
     assert labels == set()
+
+
+def test_what_is_down_keeps_a_series_with_0(scrape: Scrape) -> None:
+    assert {labels["switch"] for labels in scrape.series("signalbox_switch_up")} == {
+        "leaf1",
+        "leaf2",
+        "spine1",
+        "spine2",
+    }
+    assert scrape.value("signalbox_switch_up", switch="spine2") == 0
+    assert scrape.value("signalbox_switch_up", switch="spine1") == 1
+    there = {"link": "leaf1:2>spine1", "src": "leaf1", "dst": "spine1", "kind": "fabric"}
+    assert scrape.value("signalbox_link_up", **there) == 1
+    for gone in (
+        {"link": "leaf1:3>spine2", "src": "leaf1", "dst": "spine2", "kind": "fabric"},
+        {"link": "spine2:1>leaf1", "src": "spine2", "dst": "leaf1", "kind": "fabric"},
+    ):
+        assert scrape.value("signalbox_link_up", **gone) == 0
+    assert len(scrape.series("signalbox_link_up")) == 6
+    hosts = {
+        labels["host"]: scrape.value("signalbox_host_up", **labels) for labels in scrape.series("signalbox_host_up")
+    }
+    assert hosts == {"10.0.1.1": 1, "10.0.1.3": 0}, "only those that are named and were seen"
+
+
+def test_a_declared_cable_that_was_never_seen_has_one_series() -> None:
+    nowhere = PortRef(Dpid(0), PortNo(0))
+    part = Part(PartKey(PartKind.LINK, "declared a>b (cable 2)"), (End(nowhere, "a"), End(nowhere, "b")), 1e9)
+    scrape = Scrape(exposition(replace(example.status(), down_parts={part.key: part})))
+    assert scrape.value("signalbox_link_up", link="a>b (cable 2)", src="a", dst="b", kind="fabric") == 0
+
+
+def test_switches_of_one_name_have_series_each_whether_they_are_there_or_not() -> None:
+    """Bridges on many machines have one name."""
+    fabric = example.fabric(second_leaf_name="leaf1")
+    lost = [Part(switch_key(Dpid(n)), (End(PortRef(Dpid(n), PortNo(0)), "spine1"),), 1e9) for n in (7, 8)]
+    scrape = Scrape(exposition(replace(example.status(fabric), down_parts={part.key: part for part in lost})))
+    up = {
+        labels["switch"]: scrape.value("signalbox_switch_up", **labels)
+        for labels in scrape.series("signalbox_switch_up")
+    }
+    assert up == {"leaf1(0x1)": 1, "leaf1(0x2)": 1, "spine1": 1, "spine1(0x7)": 0, "spine1(0x8)": 0}
 
 
 def test_counters_of_a_link_that_left_the_fabric_are_not_shown() -> None:

@@ -1,4 +1,4 @@
-"""Hosts that are declared rather than found."""
+"""What is declared rather than found."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from controller.errors import InvalidInput
+from controller.fabric.parts import Declared, DeclaredBundle, DeclaredCable, DeclaredSwitch
+from controller.fabric.topology import Dpid
 from controller.fabric.topology_state import DeclaredHost
 from controller.serving import inventory
 
@@ -31,14 +33,60 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def test_a_file_declares_hosts(tmp_path: Path) -> None:
-    assert inventory.load(written(tmp_path, GOOD)) == (
+    assert inventory.load(written(tmp_path, GOOD)).hosts == (
         DeclaredHost("10.0.1.1", "02:00:00:00:01:01", "leaf1", "leaf1-eth5"),
         DeclaredHost("10.0.1.2", None, "leaf1", "leaf1-eth6"),
     )
 
 
+def test_a_file_declares_switches_and_cables_by_their_ports_or_counted(tmp_path: Path) -> None:
+    text = """
+[[switch]]
+name = "leaf1"
+dpid = 0x101
+
+[[link]]
+ends = ["leaf1:leaf1-eth5", "spine2:spine2-eth1"]
+
+[[link]]
+ends = ["leaf2", "spine2"]
+cables = 2
+
+[[link]]
+ends = ["leaf1", "spine1"]
+"""
+    found = inventory.load(written(tmp_path, text))
+    assert found == Declared(
+        switches=(DeclaredSwitch("leaf1", Dpid(0x101)),),
+        cables=(DeclaredCable(("leaf1", "leaf1-eth5"), ("spine2", "spine2-eth1")),),
+        bundles=(DeclaredBundle("leaf2", "spine2", 2), DeclaredBundle("leaf1", "spine1", 1)),
+    )
+    assert found.dpid_of == {"leaf1": 0x101, "leaf2": None, "spine1": None, "spine2": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[[link]]\nends = ["a:1", "b"]', r"link\[0\].ends: name the ports of both ends"),
+        ('[[link]]\nends = ["a:1", "b:1"]\ncables = 2', r"link\[0\].cables: is for links without ports"),
+        ('[[link]]\nends = ["a", "a"]', r"link\[0\].ends: both ends are a"),
+        ('[[link]]\nends = ["a"]', r"link\[0\].ends"),
+        ('[[link]]\nends = ["a", ":b"]', r"link\[0\].ends\[1\]: must match"),
+        ('[[link]]\nends = ["a", "b"]\ncables = 0', r"link\[0\].cables: must be at least 1"),
+        ('[[link]]\nends = ["a:1", "b:1"]\n[[link]]\nends = ["c:1", "a:1"]', r"another \[\[link\]\] has the port a:1"),
+        ('[[link]]\nends = ["a:1", "b:1"]\n[[link]]\nends = ["b", "a"]', "counts the cables between a and b"),
+        ('[[link]]\nends = ["a", "b"]\n[[link]]\nends = ["b", "a"]', "counts the cables between a and b"),
+        ('[[switch]]\nname = "a"\n[[switch]]\nname = "a"', r"another \[\[switch\]\] has the name 'a' too"),
+        ('[[switch]]\nname = "a"\ndpid = 0', r"switch\[0\].dpid: must be at least 1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_what_would_be_right(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        inventory.load(written(tmp_path, text))
+
+
 def test_no_file_declares_none() -> None:
-    assert inventory.load(None) == ()
+    assert inventory.load(None) == Declared()
 
 
 def test_every_problem_is_named_with_its_path(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_who_waits_reads_the_inventory_again_and_keeps_the_last_that_was_good(tm
         inventory.write_text("[[host")
         with pytest.raises(InvalidInput, match=r"fabric\.inventory: .*inventory\.toml: not TOML"):
             reload(loaded, config)
-    assert [host.ip for host in loaded.declared] == ["10.0.0.1"]
+    assert [host.ip for host in loaded.declared.hosts] == ["10.0.0.1"]
     reload(loaded, config)
 
 

@@ -96,6 +96,13 @@ class JobEndReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOB_END_REASON_LEASE_RAN_OUT: _ClassVar[JobEndReason]
     JOB_END_REASON_TAKEN_OVER: _ClassVar[JobEndReason]
 
+class PartKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PART_KIND_UNSPECIFIED: _ClassVar[PartKind]
+    PART_KIND_SWITCH: _ClassVar[PartKind]
+    PART_KIND_LINK: _ClassVar[PartKind]
+    PART_KIND_HOST: _ClassVar[PartKind]
+
 class PlanCertificate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PLAN_CERTIFICATE_UNSPECIFIED: _ClassVar[PlanCertificate]
@@ -137,6 +144,10 @@ class AlarmKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ALARM_KIND_DEMAND_DIFFERS: _ClassVar[AlarmKind]
     ALARM_KIND_STATE_NOT_SAVED: _ClassVar[AlarmKind]
     ALARM_KIND_COUNTERS_STALE: _ClassVar[AlarmKind]
+    ALARM_KIND_SWITCH_DOWN: _ClassVar[AlarmKind]
+    ALARM_KIND_LINK_DOWN: _ClassVar[AlarmKind]
+    ALARM_KIND_HOST_DOWN: _ClassVar[AlarmKind]
+    ALARM_KIND_FABRIC_INCOMPLETE: _ClassVar[AlarmKind]
 
 class Severity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -284,6 +295,10 @@ JOB_END_REASON_UNSPECIFIED: JobEndReason
 JOB_END_REASON_DEREGISTERED: JobEndReason
 JOB_END_REASON_LEASE_RAN_OUT: JobEndReason
 JOB_END_REASON_TAKEN_OVER: JobEndReason
+PART_KIND_UNSPECIFIED: PartKind
+PART_KIND_SWITCH: PartKind
+PART_KIND_LINK: PartKind
+PART_KIND_HOST: PartKind
 PLAN_CERTIFICATE_UNSPECIFIED: PlanCertificate
 PLAN_CERTIFICATE_OPTIMAL: PlanCertificate
 PLAN_CERTIFICATE_GAP: PlanCertificate
@@ -314,6 +329,10 @@ ALARM_KIND_HOSTS_MISSING: AlarmKind
 ALARM_KIND_DEMAND_DIFFERS: AlarmKind
 ALARM_KIND_STATE_NOT_SAVED: AlarmKind
 ALARM_KIND_COUNTERS_STALE: AlarmKind
+ALARM_KIND_SWITCH_DOWN: AlarmKind
+ALARM_KIND_LINK_DOWN: AlarmKind
+ALARM_KIND_HOST_DOWN: AlarmKind
+ALARM_KIND_FABRIC_INCOMPLETE: AlarmKind
 SEVERITY_UNSPECIFIED: Severity
 SEVERITY_WARNING: Severity
 SEVERITY_CRITICAL: Severity
@@ -808,23 +827,37 @@ class Host(_message.Message):
     switch_name: str
     def __init__(self, ip: _Optional[str] = ..., mac: _Optional[str] = ..., at: _Optional[_Union[PortRef, _Mapping]] = ..., switch_name: _Optional[str] = ...) -> None: ...
 
+class DownPart(_message.Message):
+    __slots__ = ("kind", "name", "down_time", "id")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DOWN_TIME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    kind: PartKind
+    name: str
+    down_time: _timestamp_pb2.Timestamp
+    id: str
+    def __init__(self, kind: _Optional[_Union[PartKind, str]] = ..., name: _Optional[str] = ..., down_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., id: _Optional[str] = ...) -> None: ...
+
 class GetFabricRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetFabricResponse(_message.Message):
-    __slots__ = ("generation", "switches", "links", "hosts", "drains")
+    __slots__ = ("generation", "switches", "links", "hosts", "drains", "parts_down")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
     DRAINS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_DOWN_FIELD_NUMBER: _ClassVar[int]
     generation: int
     switches: _containers.RepeatedCompositeFieldContainer[Switch]
     links: _containers.RepeatedCompositeFieldContainer[Link]
     hosts: _containers.RepeatedCompositeFieldContainer[Host]
     drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
-    def __init__(self, generation: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ...) -> None: ...
+    parts_down: _containers.RepeatedCompositeFieldContainer[DownPart]
+    def __init__(self, generation: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., parts_down: _Optional[_Iterable[_Union[DownPart, _Mapping]]] = ...) -> None: ...
 
 class WatchFabricRequest(_message.Message):
     __slots__ = ("resume_token",)
@@ -833,7 +866,7 @@ class WatchFabricRequest(_message.Message):
     def __init__(self, resume_token: _Optional[str] = ...) -> None: ...
 
 class WatchFabricResponse(_message.Message):
-    __slots__ = ("snapshot", "switches", "links", "hosts", "switches_gone", "links_gone", "hosts_gone", "drains", "drains_gone", "resume_token")
+    __slots__ = ("snapshot", "switches", "links", "hosts", "switches_gone", "links_gone", "hosts_gone", "drains", "drains_gone", "resume_token", "parts_down", "parts_back")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
@@ -844,6 +877,8 @@ class WatchFabricResponse(_message.Message):
     DRAINS_FIELD_NUMBER: _ClassVar[int]
     DRAINS_GONE_FIELD_NUMBER: _ClassVar[int]
     RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PARTS_DOWN_FIELD_NUMBER: _ClassVar[int]
+    PARTS_BACK_FIELD_NUMBER: _ClassVar[int]
     snapshot: bool
     switches: _containers.RepeatedCompositeFieldContainer[Switch]
     links: _containers.RepeatedCompositeFieldContainer[Link]
@@ -854,7 +889,9 @@ class WatchFabricResponse(_message.Message):
     drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
     drains_gone: _containers.RepeatedScalarFieldContainer[str]
     resume_token: str
-    def __init__(self, snapshot: _Optional[bool] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., switches_gone: _Optional[_Iterable[int]] = ..., links_gone: _Optional[_Iterable[_Union[PortRef, _Mapping]]] = ..., hosts_gone: _Optional[_Iterable[str]] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., drains_gone: _Optional[_Iterable[str]] = ..., resume_token: _Optional[str] = ...) -> None: ...
+    parts_down: _containers.RepeatedCompositeFieldContainer[DownPart]
+    parts_back: _containers.RepeatedCompositeFieldContainer[DownPart]
+    def __init__(self, snapshot: _Optional[bool] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., switches_gone: _Optional[_Iterable[int]] = ..., links_gone: _Optional[_Iterable[_Union[PortRef, _Mapping]]] = ..., hosts_gone: _Optional[_Iterable[str]] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., drains_gone: _Optional[_Iterable[str]] = ..., resume_token: _Optional[str] = ..., parts_down: _Optional[_Iterable[_Union[DownPart, _Mapping]]] = ..., parts_back: _Optional[_Iterable[_Union[DownPart, _Mapping]]] = ...) -> None: ...
 
 class RoutingSchemeLevel(_message.Message):
     __slots__ = ("scheme", "level")
@@ -993,7 +1030,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision", "drains", "jobs_without_path", "jobs_unplanned")
+    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision", "drains", "jobs_without_path", "jobs_unplanned", "known_switches", "known_links", "hosts_down")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
@@ -1015,6 +1052,9 @@ class GetStatusResponse(_message.Message):
     DRAINS_FIELD_NUMBER: _ClassVar[int]
     JOBS_WITHOUT_PATH_FIELD_NUMBER: _ClassVar[int]
     JOBS_UNPLANNED_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_LINKS_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_DOWN_FIELD_NUMBER: _ClassVar[int]
     version: str
     strategy: Strategy
     switches: int
@@ -1036,7 +1076,22 @@ class GetStatusResponse(_message.Message):
     drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
     jobs_without_path: int
     jobs_unplanned: int
-    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., jobs_without_path: _Optional[int] = ..., jobs_unplanned: _Optional[int] = ...) -> None: ...
+    known_switches: int
+    known_links: int
+    hosts_down: int
+    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., jobs_without_path: _Optional[int] = ..., jobs_unplanned: _Optional[int] = ..., known_switches: _Optional[int] = ..., known_links: _Optional[int] = ..., hosts_down: _Optional[int] = ...) -> None: ...
+
+class ForgetPartsRequest(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ForgetPartsResponse(_message.Message):
+    __slots__ = ("parts",)
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    parts: _containers.RepeatedCompositeFieldContainer[DownPart]
+    def __init__(self, parts: _Optional[_Iterable[_Union[DownPart, _Mapping]]] = ...) -> None: ...
 
 class WatchAlarmsRequest(_message.Message):
     __slots__ = ("resume_token",)

@@ -651,6 +651,11 @@ class ControllerServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListRulesRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ListRulesResponse.FromString,
                 _registered_method=True)
+        self.ForgetParts = channel.unary_unary(
+                '/signalbox.v1.ControllerService/ForgetParts',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ForgetPartsRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ForgetPartsResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer:
@@ -792,6 +797,15 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForgetParts(self, request, context):
+        """Parts of the fabric that are down are not expected any more: no alarm, no series. One that comes back is remembered
+        anew. INVALID_ARGUMENT for names of no part, FAILED_PRECONDITION for parts that are there, or that the inventory file
+        declares; then none is forgotten.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -884,6 +898,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.ListRules,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ListRulesRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListRulesResponse.SerializeToString,
+            ),
+            'ForgetParts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetParts,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ForgetPartsRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.ForgetPartsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1373,6 +1392,33 @@ class ControllerService:
             '/signalbox.v1.ControllerService/ListRules',
             signalbox_dot_v1_dot_signalbox__pb2.ListRulesRequest.SerializeToString,
             signalbox_dot_v1_dot_signalbox__pb2.ListRulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetParts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/ForgetParts',
+            signalbox_dot_v1_dot_signalbox__pb2.ForgetPartsRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.ForgetPartsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,102 @@
+"""What follows from parts of the fabric that are down: which are told, saved, and raise alarms.
+
+One fault is one alarm. A part that is ``excepted`` raises none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from controller.alarms import Alarm, AlarmKey, AlarmKind
+from controller.fabric.drains import Drain
+from controller.fabric.parts import Part, PartKey, PartKind, host_key
+from controller.jobs.job import Job
+from controller.jobs.spec import JobId
+from controller.memo import Changed
+from controller.shared_map import updated
+
+MANY_AT_LEAST = 5
+MANY_FRACTION = 0.25
+"""When so many switches, and more than this part of all, are down, they are one alarm: the fabric is another one than
+is known, or the control network is cut."""
+
+
+class NamedHosts:
+    """Derives the hosts that jobs or the inventory file name. Looks at jobs that have changed."""
+
+    def __init__(self, declared: Iterable[PartKey]) -> None:
+        self._changed = Changed[JobId]()
+        self._of_job: dict[JobId, frozenset[str]] = {}
+        self._jobs_of: Counter[str] = Counter()
+        self._declared = frozenset(declared)
+        self._named: Mapping[PartKey, bool] = updated({}, dict.fromkeys(self._declared, True))
+
+    def __call__(self, jobs: Mapping[JobId, Job]) -> Mapping[PartKey, bool]:
+        """Each with True."""
+        changed, gone = self._changed(jobs)
+        looked_at: set[str] = set()
+        for job_id in (*changed, *gone):
+            before = self._of_job.pop(job_id, frozenset())
+            addresses = jobs[job_id].addresses if job_id in jobs else frozenset()
+            if addresses:
+                self._of_job[job_id] = addresses
+            self._jobs_of.update(addresses - before)
+            self._jobs_of.subtract(before - addresses)
+            looked_at |= before ^ addresses
+        changes: dict[PartKey, bool | None] = {}
+        for ip in looked_at:
+            key, named = host_key(ip), self._jobs_of[ip] > 0
+            if not named:
+                del self._jobs_of[ip]
+            if named is not (key in self._named) and key not in self._declared:
+                changes[key] = True if named else None
+        self._named = updated(self._named, changes)
+        return self._named
+
+
+def if_down(_: PartKey, part: Part) -> Part | None:
+    return part if part.down_since is not None else None
+
+
+def if_switch(_: PartKey, part: Part) -> Part | None:
+    return part if part.kind is PartKind.SWITCH else None
+
+
+def saved_part(_: PartKey, part: Part, named: bool | None) -> Part | None:
+    """What a restart should know of the part. Of hosts only those that are down and named: the others are found again,
+    and a host that invents others must not fill the state."""
+    if part.kind is PartKind.HOST:
+        return part if named and part.down_since is not None else None
+    return part if part.seen or part.down_since is not None else None
+
+
+def excepted(
+    explained: Mapping[PartKey, bool], drains: Mapping[str, Drain], down: Mapping[PartKey, Part]
+) -> Mapping[PartKey, bool]:
+    """The parts that raise no alarm while they are down: another part that is down explains it, or it is drained."""
+    if not drains:
+        return explained
+    planned = {key: True for key, part in down.items() if any(drain.covers(part) for drain in drains.values())}
+    return {**explained, **planned}
+
+
+def part_alarm(key: PartKey, part: Part, is_excepted: bool | None, named: bool | None) -> Alarm | None:
+    """Of a cable that is down, or a host that somebody needs."""
+    if is_excepted or key.kind is PartKind.SWITCH or (key.kind is PartKind.HOST and not named):
+        return None
+    kind = AlarmKind.LINK_DOWN if key.kind is PartKind.LINK else AlarmKind.HOST_DOWN
+    return Alarm(kind, part.name, {"part": part})
+
+
+def switch_alarms(
+    down: Mapping[PartKey, Part], excepted: Mapping[PartKey, bool], known: int
+) -> Mapping[AlarmKey, Alarm]:
+    """One for each switch that is down, or one for all. ``known``: switches that there are or should be."""
+    missing = [part for key, part in down.items() if key not in excepted]
+    if len(missing) >= MANY_AT_LEAST and len(missing) > MANY_FRACTION * known:
+        facts = {"expected": known, "missing": tuple(part.name for part in missing)}
+        alarms = [Alarm(AlarmKind.FABRIC_INCOMPLETE, "fabric", facts)]
+    else:
+        alarms = [Alarm(AlarmKind.SWITCH_DOWN, part.name, {"part": part}) for part in missing]
+    return {alarm.key: alarm for alarm in alarms}

@@ -1,0 +1,263 @@
+"""What is down is known by name, from the switch to the alarm: across restarts, until it returns or is forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.alarms import AlarmKind, text
+from controller.config import Strategy
+from controller.core.messages import Tick
+from controller.core.missed_parts import NamedHosts, part_alarm, saved_part, switch_alarms
+from controller.errors import Conflict, Unavailable
+from controller.fabric.messages import ForgetParts, PortChanged
+from controller.fabric.parts import Declared, DeclaredSwitch, End, Part, PartKey, PartKind, host_key, switch_key
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.messages import DeregisterJob, SavedState
+from controller.jobs.spec import JobId
+from tests.support.fake_fabric import FakeFabric
+from tests.support.three_rings import CONFIG, RINGS, register
+
+LEAF1, SPINE2 = Dpid(1), Dpid(258)
+PATIENCE_S = CONFIG.discovery.adoption_patience_s
+EPOCH = 1_700_000_000.0
+
+
+class Clocked(FakeFabric):
+    """Its ticks say what time it is: ``EPOCH`` at the monotonic second 0."""
+
+    def run(self, seconds: float, step: float = 0.1) -> None:
+        for _ in range(round(seconds / step)):
+            self.now += step
+            self.send(Tick(EPOCH + self.now))
+
+    @property
+    def alarms(self) -> dict[AlarmKind, list[str]]:
+        found: dict[AlarmKind, list[str]] = {}
+        for alarm in self.status.alarms.values():
+            found.setdefault(alarm.kind, []).append(alarm.subject)
+        return found
+
+    @property
+    def texts(self) -> list[str]:
+        return [text(alarm) for alarm in self.status.alarms.values()]
+
+    def unplug(self, ip: str, up: bool = False) -> None:
+        at = self.hosts[ip]
+        self.switches[at.dpid].set_up(at.port, up)
+        self.send(PortChanged(at.dpid, next(p for p in self.switches[at.dpid].ports() if p.number == at.port)))
+
+
+@pytest.fixture
+def fabric() -> Clocked:
+    """4 leaves, 4 spines, three hosts per leaf, all known and saved; one job."""
+    fabric = Clocked()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0)
+    fabric.run(3)
+    return fabric
+
+
+def forget(fabric: FakeFabric, *names: str) -> Any:
+    message = ForgetParts(names)
+    fabric.send(message)
+    (value,) = (reply.value for reply in fabric.replies if reply.future is message.reply)
+    return value
+
+
+def test_a_healthy_fabric_has_no_alarm_and_is_saved_once(fabric: Clocked) -> None:
+    assert fabric.alarms == {}
+    assert {key.kind for key in fabric.saved.parts} == {PartKind.SWITCH, PartKind.LINK}
+    assert len(fabric.saved.parts) == 8 + 16
+    before = fabric.commits
+    fabric.run(30, step=0.5)
+    assert fabric.commits == before
+
+
+def test_a_spine_that_goes_is_one_alarm_with_its_name_until_it_returns(fabric: Clocked) -> None:
+    fabric.lose(SPINE2)
+    fabric.run(0.3)
+    assert fabric.alarms == {AlarmKind.SWITCH_DOWN: ["spine2"]}
+    assert fabric.texts == ["switch spine2 (0x102) is down since 2023-11-14 22:30:06 UTC"]
+    fabric.run(PATIENCE_S + 5)
+    assert fabric.alarms == {AlarmKind.SWITCH_DOWN: ["spine2"]}
+    fabric.connect(SPINE2)
+    fabric.run(10)
+    assert fabric.alarms == {}
+    assert not fabric.status.down_parts
+
+
+def test_a_cable_that_is_cut_is_an_alarm_with_the_names_of_its_ports(fabric: Clocked) -> None:
+    fabric.cut(LEAF1, PortNo(2))
+    fabric.run(1.5)
+    assert fabric.alarms == {AlarmKind.LINK_DOWN: ["leaf1:2>spine2"]}
+    assert "link leaf1:2>spine2 (leaf1-eth2 to spine2-eth1) is down since " in fabric.texts[0]
+    fabric.plug(LEAF1, PortNo(2))
+    fabric.run(5)
+    assert fabric.alarms == {}
+
+
+def test_a_dead_host_is_an_alarm_if_a_job_names_it_and_else_a_line_in_the_log(fabric: Clocked) -> None:
+    fabric.unplug(RINGS[0][0])
+    fabric.run(1.5)
+    assert fabric.alarms == {AlarmKind.HOST_DOWN: ["10.0.1.1"]}
+    assert "host 10.0.1.1 at leaf1:5 is down since " in fabric.texts[0]
+    fabric.send(DeregisterJob(JobId("job0")))
+    fabric.run(0.5)
+    assert fabric.alarms == {}
+    assert host_key("10.0.1.1") in fabric.status.down_parts
+    register(fabric, 0)
+    fabric.run(0.5)
+    assert fabric.alarms == {AlarmKind.HOST_DOWN: ["10.0.1.1"]}
+    fabric.unplug(RINGS[0][0], up=True)
+    fabric.run(0.5)
+    assert fabric.alarms == {}
+
+
+def test_after_a_restart_what_was_down_is_named_and_what_has_not_come_after_a_while(fabric: Clocked) -> None:
+    fabric.lose(SPINE2)
+    fabric.unplug(RINGS[0][0])
+    fabric.run(3)
+    before = dict(fabric.status.down_parts)
+    fabric.now += 3600
+    others = [dpid for dpid in fabric.switches if dpid not in (SPINE2, Dpid(4))]
+    fabric.start(CONFIG, late=fabric.switches)
+    assert fabric.status.down_parts == before
+    assert fabric.alarms[AlarmKind.SWITCH_DOWN] == ["spine2"]
+    began = fabric.now
+    fabric.run(1)
+    fabric.connect(*others)
+    fabric.run(3)
+    assert fabric.alarms == {
+        AlarmKind.SWITCH_DOWN: ["spine2"],
+        AlarmKind.HOST_DOWN: ["10.0.1.1"],
+        AlarmKind.HOSTS_MISSING: ["job0"],
+    }
+    fabric.run(PATIENCE_S + 1)
+    assert set(fabric.alarms[AlarmKind.SWITCH_DOWN]) == {"spine2", "leaf4"}
+    assert fabric.status.down_parts[switch_key(Dpid(4))].down_since == pytest.approx(EPOCH + began, abs=0.2)
+
+
+def test_a_wrong_fabric_is_one_message() -> None:
+    fabric = Clocked(leaves=2, spines=2)
+    fabric.declared = Declared(switches=tuple(DeclaredSwitch(f"leaf{n}") for n in range(1, 65)))
+    fabric.start(CONFIG)
+    fabric.run(PATIENCE_S - 1)
+    assert fabric.alarms == {}
+    fabric.run(PATIENCE_S)
+    assert fabric.texts == [
+        "expected 66 switches, found 4; missing: leaf3, leaf4, leaf5, leaf6 and 58 more",
+    ]
+    assert fabric.alarms == {AlarmKind.FABRIC_INCOMPLETE: ["fabric"]}
+
+
+def down(name: str, number: int = 1) -> Part:
+    return Part(switch_key(Dpid(number)), (End(PortRef(Dpid(number), PortNo(0)), name),), 1e9)
+
+
+@pytest.mark.parametrize(("missing", "known", "one"), [(4, 4, False), (5, 20, False), (5, 19, True), (90, 96, True)])
+def test_many_missing_switches_are_one_alarm(missing: int, known: int, one: bool) -> None:
+    parts = {part.key: part for part in (down(f"leaf{n}", n) for n in range(1, missing + 1))}
+    raised = switch_alarms(parts, {}, known)
+    assert (len(raised) == 1) is one
+    first = {switch_key(Dpid(1)): True}
+    assert all(alarm.subject != "leaf1" for alarm in switch_alarms(parts, first, known).values())
+
+
+def test_a_part_that_is_excepted_raises_no_alarm() -> None:
+    at = PortRef(Dpid(1), PortNo(3))
+    cable = Part(PartKey(PartKind.LINK, "0x1:3 0x2:1"), (End(at, "leaf1", "eth3"), End(at, "spine1", "eth1")), 1e9)
+    assert part_alarm(cable.key, cable, None, None) is not None
+    assert part_alarm(cable.key, cable, True, None) is None
+
+
+def test_hosts_are_named_as_long_as_a_job_or_the_file_names_them(fabric: Clocked) -> None:
+    named = NamedHosts([host_key("10.0.9.9")])
+    register(fabric, 1)
+    fabric.run(1)
+    jobs = fabric.loop.derived.told_jobs()
+    assert set(named(jobs)) == {host_key(ip) for ip in (*RINGS[0], *RINGS[1], "10.0.9.9")}
+    assert named(jobs) is named(jobs)
+    assert set(named({JobId("job1"): jobs[JobId("job1")]})) == {host_key(ip) for ip in (*RINGS[1], "10.0.9.9")}
+    assert set(named({})) == {host_key("10.0.9.9")}
+
+
+def test_of_hosts_only_those_are_saved_that_are_down_and_named() -> None:
+    end = End(PortRef(Dpid(1), PortNo(5)), "leaf1", "eth5")
+    up = Part(host_key("10.0.1.1"), (end,))
+    gone = Part(up.key, (end,), 1e9)
+    assert saved_part(up.key, up, True) is None
+    assert saved_part(up.key, gone, None) is None
+    assert saved_part(up.key, gone, True) is gone
+
+
+def test_a_cable_that_flaps_is_saved_once_in_a_while(fabric: Clocked) -> None:
+    before = fabric.commits
+    for _ in range(40):
+        fabric.cut(LEAF1, PortNo(2))
+        fabric.run(0.2)
+        fabric.plug(LEAF1, PortNo(2))
+        fabric.run(0.2)
+    assert fabric.commits - before <= 4
+
+
+# ---- forget
+
+
+def test_a_part_that_is_forgotten_is_gone_for_good_when_that_is_on_disk(fabric: Clocked) -> None:
+    fabric.lose(SPINE2)
+    fabric.run(3)
+    assert [part.name for part in forget(fabric, "spine2")] == [
+        "spine2",
+        *(f"leaf{n}:2>spine2" for n in (1, 2, 3, 4)),
+    ]
+    assert len(fabric.saved.parts) == 7 + 12
+    fabric.run(3)
+    assert fabric.alarms == {}
+    fabric.start(CONFIG, late=[SPINE2])
+    fabric.run(2 * PATIENCE_S)
+    assert fabric.alarms == {}
+
+
+def test_what_is_there_stays(fabric: Clocked) -> None:
+    refused = forget(fabric, "leaf1")
+    assert isinstance(refused, Conflict)
+    assert str(refused) == "leaf1 is not down: only what is down can be forgotten"
+    assert len(fabric.saved.parts) == 24
+
+
+def test_what_cannot_be_forgotten_on_disk_is_not_forgotten(fabric: Clocked) -> None:
+    fabric.lose(SPINE2)
+    fabric.run(3)
+    before = fabric.status.down_parts
+    fabric.disk_error = "full"
+    assert isinstance(forget(fabric, "spine2"), Unavailable)
+    assert fabric.status.down_parts == before
+
+
+# ---- what is saved beside
+
+
+def test_a_fabric_that_is_saved_saves_no_strategy_that_was_only_configured() -> None:
+    """The configuration counts at the next start."""
+    fabric = Clocked()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    assert fabric.saved.parts
+    assert fabric.saved == SavedState(parts=fabric.saved.parts)
+    shadow = CONFIG.planning.model_copy(update={"strategy": Strategy.SHADOW})
+    fabric.start(CONFIG.model_copy(update={"planning": shadow}))
+    assert fabric.status.strategy is Strategy.SHADOW
+
+
+def test_a_saved_fabric_without_jobs_does_not_delay_a_start_with_empty_switches() -> None:
+    fabric = Clocked()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    for switch in fabric.switches.values():
+        switch.flows, switch.groups, switch.meters = {}, {}, {}
+    fabric.start(CONFIG)
+    fabric.run(1)
+    assert not fabric.status.adopting
