@@ -109,8 +109,8 @@ def held() -> Iterator[None]:
 
 @contextmanager
 def kept_from_children() -> Iterator[None]:
-    """Processes that are started in the block do not get these signals. A session of their own keeps Ctrl-C away too, but
-    not from the first moment."""
+    """Processes that are started in the block do not get these signals. A session of their own keeps Ctrl-C away too,
+    but not from the first moment."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield

@@ -33,6 +33,7 @@ CHANGES = {
     "Undrain",
     "SilenceAlarms",
     "EndSilence",
+    "ForgetParts",
 }
 BLUE = Caller("b", Role.TENANT, "blue")
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from controller.alarms import AlarmKind, text
+from controller.alarms import Alarm, AlarmKind, text
 from controller.config import Strategy
 from controller.core.messages import Tick
 from controller.core.missed_parts import NamedHosts, part_alarm, saved_part, switch_alarms
 from controller.errors import Conflict, Unavailable
-from controller.fabric.messages import ForgetParts, PortChanged
+from controller.fabric.messages import DrainParts, ForgetParts, PortChanged, UndrainParts
 from controller.fabric.parts import Declared, DeclaredSwitch, End, Part, PartKey, PartKind, host_key, switch_key
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, SavedState
@@ -35,13 +35,17 @@ class Clocked(FakeFabric):
     @property
     def alarms(self) -> dict[AlarmKind, list[str]]:
         found: dict[AlarmKind, list[str]] = {}
-        for alarm in self.status.alarms.values():
+        for alarm in self._raised():
             found.setdefault(alarm.kind, []).append(alarm.subject)
         return found
 
     @property
     def texts(self) -> list[str]:
-        return [text(alarm) for alarm in self.status.alarms.values()]
+        return [text(alarm) for alarm in self._raised()]
+
+    def _raised(self) -> list[Alarm]:
+        """Without those that come because these switches count nothing."""
+        return [alarm for alarm in self.status.alarms.values() if alarm.kind is not AlarmKind.COUNTERS_STALE]
 
     def unplug(self, ip: str, up: bool = False) -> None:
         at = self.hosts[ip]
@@ -261,3 +265,16 @@ def test_a_saved_fabric_without_jobs_does_not_delay_a_start_with_empty_switches(
     fabric.start(CONFIG)
     fabric.run(1)
     assert not fabric.status.adopting
+
+
+def test_what_is_drained_raises_no_alarm_when_it_is_pulled(fabric: Clocked) -> None:
+    fabric.send(DrainParts(("spine2", "leaf1:spine3")))
+    fabric.run(2)
+    fabric.lose(SPINE2)
+    fabric.cut(Dpid(1), PortNo(3))
+    fabric.run(2)
+    assert fabric.alarms == {}
+    assert {part.name for part in fabric.status.down_parts.values()} > {"spine2", "leaf1:3>spine3"}
+    fabric.send(UndrainParts(("spine2",)))
+    fabric.run(1)
+    assert fabric.alarms == {AlarmKind.SWITCH_DOWN: ["spine2"]}
