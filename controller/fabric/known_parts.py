@@ -96,9 +96,10 @@ class KnownParts:
             self._follow_links(before, fabric, now)
             self._follow_hosts(before, fabric, now)
         if self._awaited and now >= self._judged_at:
-            for key in self._awaited:
+            late, self._awaited = self._awaited, set()
+            for key in late:
                 self._set(key, replace(self._known[key], down_since=self._started_at))
-            self._awaited.clear()
+            self._look_again |= {key for key, part in self._known.items() if part.down_since is not None}
         while self._due and self._due[0][0] <= now:
             self._look_again.add(heapq.heappop(self._due)[1])
         self._publish(now)
@@ -161,6 +162,10 @@ class KnownParts:
         key = part.key
         if not self._has_room(key):
             return
+        before = self._known.get(key)
+        if part.kind is PartKind.SWITCH and before and before.down_since is not None:
+            for plugged in self._plugged[part.ends[0].at.dpid] | self._plugged[part.name]:
+                self._went_at.setdefault(plugged, now)
         self._set(key, part)
         self._went_at.pop(key, None)
         self._is_there(key, True)
@@ -296,17 +301,21 @@ class KnownParts:
         self._look_again.clear()
 
     def _explained_until(self, part: Part) -> float:
-        """Infinite while a switch is not there that it is plugged into."""
+        """Infinite while a switch is down that it is plugged into. What was down before the start has gone by itself,
+        or with a switch that is down still."""
         if part.down_since is None or part.kind is PartKind.SWITCH:
             return -math.inf
-        went_at = self._went_at.get(part.key, -math.inf)
-        until = went_at + CAUSE_S
+        went_at = self._went_at.get(part.key)
+        until = -math.inf if went_at is None else went_at + CAUSE_S
         for end in part.ends:
+            if end.seen and switch_key(end.at.dpid) in self._awaited:
+                continue
             dpids = {end.at.dpid} & self._fabric.switches.keys() if end.seen else self._connected.get(end.switch)
             if not dpids:
                 return math.inf
             for connected_at in (self._connected_at.get(dpid, -math.inf) for dpid in dpids):
-                if part.kind is PartKind.LINK and went_at <= connected_at + CAUSE_S:  # it has not been back since
+                has_been_back = went_at is None or went_at > connected_at + CAUSE_S
+                if part.kind is PartKind.LINK and not has_been_back:
                     until = max(until, connected_at + self._patience_s)
         return until
 

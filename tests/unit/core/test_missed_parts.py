@@ -123,6 +123,7 @@ def test_a_dead_host_is_an_alarm_if_a_job_names_it_and_else_a_line_in_the_log(fa
 def test_after_a_restart_what_was_down_is_named_and_what_has_not_come_after_a_while(fabric: Clocked) -> None:
     fabric.lose(SPINE2)
     fabric.unplug(RINGS[0][0])
+    fabric.cut(LEAF1, PortNo(3))
     fabric.run(3)
     before = dict(fabric.status.down_parts)
     fabric.now += 3600
@@ -136,6 +137,7 @@ def test_after_a_restart_what_was_down_is_named_and_what_has_not_come_after_a_wh
     fabric.run(3)
     assert fabric.alarms == {
         AlarmKind.SWITCH_DOWN: ["spine2"],
+        AlarmKind.LINK_DOWN: ["leaf1:3>spine3"],
         AlarmKind.HOST_DOWN: ["10.0.1.1"],
         AlarmKind.HOSTS_MISSING: ["job0"],
     }

@@ -246,6 +246,31 @@ def test_what_was_down_stays_down_since_then_across_a_restart(scene: Scene) -> N
     assert again.down == {}
 
 
+def test_a_cable_that_was_down_is_a_fault_all_the_time_across_a_restart(scene: Scene) -> None:
+    scene.show(fabric(cables=CABLES[1:]))
+    scene.wait(CAUSE_S)
+    assert scene.faults == {"leaf1:1>spine1"}
+    again = restarted(scene)
+    assert again.faults == {"leaf1:1>spine1"}
+    for step in (Fabric(), fabric(switches={LEAF1}), fabric(cables=()), fabric(cables=CABLES[1:])):
+        again.show(step, 1)
+        assert again.faults == {"leaf1:1>spine1"}
+
+
+def test_cables_of_a_switch_that_was_down_before_a_restart_have_time_to_follow_it_too(scene: Scene) -> None:
+    scene.show(fabric(switches={LEAF1, LEAF2, SPINE1}))
+    again = restarted(scene)
+    again.show(fabric(switches={LEAF1, LEAF2, SPINE1}), 1)
+    again.wait(60)
+    assert again.faults == {"spine2"}
+    again.show(fabric(cables=CABLES[::2]))
+    assert again.faults == set()
+    again.wait(PATIENCE_S - 1)
+    assert again.faults == set()
+    again.wait(1)
+    assert again.faults == {"leaf1:2>spine2", "leaf2:2>spine2"}
+
+
 # ---- what is declared
 
 DECLARED = Declared(

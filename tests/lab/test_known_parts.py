@@ -1,0 +1,146 @@
+"""What is broken is named within seconds, in the API, on the command line and in the metrics, until it is repaired."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from controller.api.client import Client
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.jobs.spec import JobSpec
+from mininet_topos.controller_process import ControllerProcess, Settings, free_port
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric, settled
+from mininet_topos.leaf_spine import LeafSpine
+from tests.support.lab.pings import address, assert_pings
+
+pytestmark = pytest.mark.lab
+
+LEAVES, SPINES = 2, 2
+LINKS = 2 * LEAVES * SPINES
+NAMED_S = 5.0
+REPAIRED_S = 40.0
+
+
+class Seen:
+    """What an operator sees. ``metrics``: the port of the metrics."""
+
+    def __init__(self, lab: Lab, controller: ControllerProcess, client: Client, metrics: int) -> None:
+        self.lab, self.controller, self.client = lab, controller, client
+        self._metrics = metrics
+
+    def alarms(self) -> dict[str, str]:
+        """The subject of each kind."""
+        return {
+            pb.AlarmKind.Name(alarm.kind).removeprefix("ALARM_KIND_").lower(): alarm.subject
+            for alarm in self.client.get_status().alarms
+        }
+
+    def up(self, series: str) -> list[float]:
+        """The values of the series whose name and labels begin so."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        return [float(value) for value in re.findall(rf"^{re.escape(series)}[^}}]*}} (\S+)$", text, re.MULTILINE)]
+
+    def cli(self, *arguments: str) -> str:
+        command = [sys.executable, "-m", "controller", *arguments, "--address", self.controller.address]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def wait_for_alarm(self, kind: str, subject: str) -> None:
+        """Within ``NAMED_S``, and it is the only one."""
+        wait_for(lambda: kind in self.alarms(), f"the alarm {kind}", NAMED_S)
+        assert self.alarms() == {kind: subject}
+
+    def wait_for_repair(self) -> None:
+        wait_for(lambda: settled(self.client, LINKS), "the links", REPAIRED_S)
+        wait_for(lambda: not self.alarms(), "the end of all alarms", REPAIRED_S)
+        assert not self.client.get_fabric().parts_down
+
+
+@pytest.fixture(scope="module")
+def seen(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    """2 leaves x 2 spines x 1 host, and a job of both hosts."""
+    size = LeafSpine(LEAVES, SPINES, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
+    metrics = free_port()
+    settings: Settings = {"metrics": {"port": metrics}, "discovery": {"hold_down_s": 0.5, "adoption_patience_s": 5.0}}
+    with running_fabric(size, tmp_path_factory.mktemp("controller"), settings=settings) as (lab, controller, client):
+        assert_pings(lab, "h1_1", "h2_1")
+        transfer = {"src": 0, "dst": 1, "bytes_per_iteration": 10**6}
+        hosts = [address(lab, "h1_1"), address(lab, "h2_1")]
+        client.register_job(
+            JobSpec.parse({"job_id": "pair", "endpoints": hosts, "transfers": [transfer], "lease_s": 600})
+        )
+        wait_for(lambda: client.get_job("pair").pinned == 1, "the job's pin", 30)
+        yield Seen(lab, controller, client, metrics)
+
+
+def test_a_deleted_spine_is_named_everywhere_until_it_is_back(seen: Seen) -> None:
+    spine = seen.lab.bridge("spine2")
+    assert seen.alarms() == {}
+    began = time.time()
+    seen.lab.stop_switch("spine2")
+    try:
+        seen.wait_for_alarm("switch_down", spine)
+        (down,) = (part for part in seen.client.get_fabric().parts_down if part.kind == pb.PART_KIND_SWITCH)
+        assert down.name == spine
+        assert began - 1 < down.down_time.seconds < began + NAMED_S + 1
+        assert seen.up(f'signalbox_switch_up{{switch="{spine}"') == [0.0]
+        cables = seen.up("signalbox_link_up{")
+        assert (cables.count(0.0), cables.count(1.0)) == (LINKS / 2, LINKS / 2)
+        assert f"{LEAVES + SPINES - 1} of {LEAVES + SPINES}" in seen.cli("status")
+        assert re.search(rf"switch .* {spine} .* UTC", seen.cli("fabric"))
+        assert_pings(seen.lab, "h1_1", "h2_1")
+    finally:
+        seen.lab.start_switch("spine2")
+    seen.wait_for_repair()
+    assert seen.up(f'signalbox_switch_up{{switch="{spine}"') == [1.0]
+
+
+def test_a_cut_cable_is_named_across_a_restart_of_the_controller(seen: Seen) -> None:
+    seen.lab.cut("leaf1", "spine1")
+    try:
+        wait_for(lambda: "link_down" in seen.alarms(), "the alarm", NAMED_S)
+        (down,) = seen.client.get_fabric().parts_down
+        assert seen.alarms() == {"link_down": down.name}
+        assert down.name.startswith(seen.lab.bridge("leaf1"))
+        wait_for(lambda: seen.client.get_status().state_revision > 0, "the commit", 20)
+        time.sleep(3)  # parts are saved a second after the last has gone
+        seen.controller.kill()
+        seen.controller.start()
+        wait_for(lambda: settled(seen.client, LINKS - 2), "the others", 60)
+        assert list(seen.client.get_fabric().parts_down) == [down], "since the same time"
+        wait_for(lambda: seen.alarms() == {"link_down": down.name}, "the same alarm alone", 20)
+    finally:
+        seen.lab.plug("leaf1", "spine1")
+    seen.wait_for_repair()
+
+
+def test_a_dead_host_cable_of_a_job_is_named(seen: Seen) -> None:
+    host = address(seen.lab, "h1_1")
+    seen.lab.cut("h1_1", "leaf1")
+    try:
+        seen.wait_for_alarm("host_down", host)
+        assert seen.up(f'signalbox_host_up{{host="{host}"') == [0.0]
+    finally:
+        seen.lab.plug("h1_1", "leaf1")
+    seen.wait_for_repair()
+
+
+def test_a_switch_that_is_forgotten_is_not_missed(seen: Seen) -> None:
+    spine = seen.lab.bridge("spine2")
+    seen.lab.stop_switch("spine2")
+    try:
+        seen.wait_for_alarm("switch_down", spine)
+        assert seen.cli("forget", spine).startswith(f"forgot {spine}, ")
+        assert seen.alarms() == {}
+        assert seen.up(f'signalbox_switch_up{{switch="{spine}"') == []
+    finally:
+        seen.lab.start_switch("spine2")
+    seen.wait_for_repair()
