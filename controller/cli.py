@@ -122,7 +122,7 @@ def serve(
 ) -> None:
     """Run the controller until it is stopped (Ctrl-C or SIGTERM).
 
-    SIGHUP has it read certificates, tokens and the log level again.
+    SIGHUP has it read certificates, tokens, the log level, limits and settings of planning again.
     """
     if config_file == STANDARD_INPUT and not check:
         raise typer.BadParameter(

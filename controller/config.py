@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import tomllib
+from collections.abc import Iterator
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
@@ -33,6 +34,14 @@ class Strategy(StrEnum):
     ECMP = "ecmp"
     PLANNED = "planned"
     SHADOW = "shadow"
+
+
+class Reloaded(StrEnum):
+    """What SIGHUP takes over of a setting that is marked so, besides certificates and tokens: another value, or only a
+    larger one. A lowered limit might refuse what is saved at the next start, which says so."""
+
+    ANY = "yes"
+    RAISED = "raised"
 
 
 class _Section(BaseModel):
@@ -85,7 +94,7 @@ class OpenFlowConfig(_TlsSection):
     echo_interval_s: Seconds = 5.0
     echo_misses: int = Field(default=3, ge=1)
     barrier_timeout_s: Seconds = 10.0
-    audit_interval_s: Seconds = 60.0
+    audit_interval_s: Annotated[Seconds, Reloaded.ANY] = 60.0
     belong_together: ClassVar[tuple[str, ...]] = TlsFiles._fields
 
 
@@ -212,7 +221,7 @@ class CountersConfig(_Section):
 
     interval_s: Seconds = 2.0
     window_s: Seconds = 6.0
-    noise_fraction: float = Field(default=0.1, ge=0, lt=1)
+    noise_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.1, ge=0, lt=1)
 
 
 class PlanningConfig(_Section):
@@ -220,13 +229,13 @@ class PlanningConfig(_Section):
     level that makes a new plan worth its moves. ``max_moves``: pinned flows moved per cycle."""
 
     strategy: Strategy = Strategy.PLANNED
-    time_limit_s: Seconds = 2.0
-    interval_s: Seconds = 10.0
-    debounce_s: float = Field(default=0.2, ge=0)
-    min_gain: float = Field(default=0.02, ge=0)
-    max_moves: int = Field(default=256, ge=0)
+    time_limit_s: Annotated[Seconds, Reloaded.ANY] = 2.0
+    interval_s: Annotated[Seconds, Reloaded.ANY] = 10.0
+    debounce_s: Annotated[float, Reloaded.ANY] = Field(default=0.2, ge=0)
+    min_gain: Annotated[float, Reloaded.ANY] = Field(default=0.02, ge=0)
+    max_moves: Annotated[int, Reloaded.ANY] = Field(default=256, ge=0)
     max_paths: int = Field(default=64, ge=1)
-    ecmp_draws: int = Field(default=200, ge=1)
+    ecmp_draws: Annotated[int, Reloaded.ANY] = Field(default=200, ge=1)
 
 
 class JobsConfig(_Section):
@@ -235,16 +244,16 @@ class JobsConfig(_Section):
     ``max_learning_rules``: pairs of hosts that are counted at one time to learn what jobs send; 4,032 are all pairs of
     64 hosts."""
 
-    max_jobs: int = Field(default=2000, ge=1)
-    max_virtual_links: int = Field(default=200_000, ge=1)
+    max_jobs: Annotated[int, Reloaded.RAISED] = Field(default=2000, ge=1)
+    max_virtual_links: Annotated[int, Reloaded.RAISED] = Field(default=200_000, ge=1)
     orphan_lease_s: Seconds = 60.0
-    max_learning_rules: int = Field(default=4032, ge=0)
+    max_learning_rules: Annotated[int, Reloaded.RAISED] = Field(default=4032, ge=0)
 
 
 class LogConfig(_Section):
     """Log lines go to stderr. ``json_lines``: one JSON object per line."""
 
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    level: Annotated[Literal["debug", "info", "warning", "error"], Reloaded.ANY] = "info"
     json_lines: bool = False
 
 
@@ -261,6 +270,24 @@ class Config(_Section):
     jobs: JobsConfig = JobsConfig()
     log: LogConfig = LogConfig()
     state_dir: Path | None = None
+
+
+def reloaded_settings() -> Iterator[tuple[str, str, Reloaded]]:
+    """Section and name of each setting that is marked, and how."""
+    for section, of_section in Config.model_fields.items():
+        for name, field in getattr(of_section.annotation, "model_fields", {}).items():
+            yield from ((section, name, marker) for marker in field.metadata if isinstance(marker, Reloaded))
+
+
+def with_settings(running: Config, wanted: Config) -> Config:
+    """What is running, with the settings of ``wanted`` that SIGHUP takes over."""
+    sections: dict[str, _Section] = {}
+    for section, name, how in reloaded_settings():
+        old, new = getattr(getattr(running, section), name), getattr(getattr(wanted, section), name)
+        if how is Reloaded.ANY or new > old:
+            found = sections.get(section, getattr(running, section))
+            sections[section] = found.model_copy(update={name: new})
+    return running.model_copy(update=sections)
 
 
 def load(path: Path | None) -> Config:

@@ -12,7 +12,7 @@ from functools import partial
 from controller.config import Config, Strategy
 from controller.core.derived import Derived
 from controller.core.effects import NOTHING, Effects, Work, at_once, commands, not_before, when_quiet
-from controller.core.messages import Message, Tick
+from controller.core.messages import Message, NewSettings, Tick
 from controller.core.phases import Input
 from controller.core.requests import Requests
 from controller.core.state import State
@@ -75,6 +75,10 @@ class Intake:
                 return self._requests.not_saved(why, now)
             case Tick(at):
                 return self._tick(now, at)
+            case NewSettings(config):
+                self._config = config
+                self._state.take_settings(config, now)
+                return NOTHING
             case _ if isinstance(message, Request):
                 try:
                     return self._requests.take(message, now)

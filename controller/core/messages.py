@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from controller.config import Config
 from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.planning.analysis.requests import Analyse
 from controller.planning.messages import Compared, Planned, Request, SolvePlan, WorkOutLevels
@@ -27,6 +28,13 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class NewSettings:
+    """The configuration was read again. It differs from the one before in what may change at run time only."""
+
+    config: Config
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """Resolve the future with ``value``; a ``SignalboxError`` becomes its exception. ``after_status``: the status that
     shows what the request did is published first, since the API reads it there once the reply is in. Not where the
@@ -37,5 +45,5 @@ class Reply:
     after_status: bool = True
 
 
-Message = FromSwitches | Request | Planned | Compared | Levels | StateSaved | StateNotSaved | Tick
+Message = FromSwitches | Request | Planned | Compared | Levels | StateSaved | StateNotSaved | Tick | NewSettings
 Command = ToSwitches | SolvePlan | WorkOutLevels | Analyse | SaveState | Reply

@@ -79,6 +79,12 @@ class PlanningCycle:
         """An answer is awaited."""
         return self._solving is not None
 
+    def take_settings(self, config: PlanningConfig, now: float) -> None:
+        """They count from the next cycle on; a shorter interval at once."""
+        if self._next_at < math.inf:
+            self._next_at = min(self._next_at, now + config.interval_s)
+        self._config = config
+
     def rests(self, now: float) -> bool:
         """After an answer there is no other cycle for as long as that took, ``MOST_REST_S`` at most: jobs that come and
         go all the time would else keep a processor busy with plans."""

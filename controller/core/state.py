@@ -135,6 +135,14 @@ class State:
         self.wanted, self.wanted_at = Wanted(jobs, pins, rules), now
         self.load.routes_changed(now, counted_links)
 
+    def take_settings(self, config: Config, now: float) -> None:
+        """Those that may change while the controller runs (``controller.config.Reloaded``)."""
+        self.cycle.take_settings(config.planning, now)
+        self.load.noise_fraction = config.counters.noise_fraction
+        self.sync.audit_interval_s = config.openflow.audit_interval_s
+        self.jobs.max_jobs, self.jobs.max_virtual_links = config.jobs.max_jobs, config.jobs.max_virtual_links
+        self.demand.max_learning_rules = config.jobs.max_learning_rules
+
 
 def initial(config: Config, saved: SavedState, declared: Declared, now: float) -> State:
     """The state of a controller that has just started. ``now``: monotonic seconds. Raises ``InvalidInput`` when jobs

@@ -59,11 +59,12 @@ class _Sized(NamedTuple):
 class LinkLoad:
     """Counters of all links and announced flows over a sliding window of ``window_s`` seconds. ``measured``: another
     object whenever it was measured anew, which it was at ``measured_at``. ``background``: bit/s of every link that
-    carries more than the flows that are counted."""
+    carries more than the flows that are counted. ``noise_fraction``: of a link's capacity, less than this is none; it may
+    change at any time."""
 
     def __init__(self, window_s: float, noise_fraction: float, now: float = 0.0) -> None:
         self._window_s = window_s
-        self._noise_fraction = noise_fraction
+        self.noise_fraction = noise_fraction
         self._links: Samples[LinkId] = Samples(2 * window_s)
         self._flows: Samples[Counted] = Samples(2 * window_s)
         self._recent = RecentFigures(self._links, window_s)
@@ -163,7 +164,7 @@ class LinkLoad:
         self.take_announced()
         self._flows.forget(self._uses.forget(now))
         sized = self._sized(capacity_bps)
-        noise_bps = self._noise_fraction * sized.bps
+        noise_bps = self.noise_fraction * sized.bps
         lasting, sent, counted, reached = self._excess_bps(now, sized, noise_bps)
         anew = np.zeros(len(lasting), bool)
         announced = uncounted() if counted else NO_USES

@@ -47,7 +47,7 @@ class MeasuredDemand:
         self.counters = PairCounters()
         self.demands: Mapping[JobId, JobDemand] = SharedMap()
         self._interval_s = interval_s
-        self._max_learning_rules = max_learning_rules
+        self.max_learning_rules = max_learning_rules
         self._jobs: dict[JobId, WatchedJob] = {}
         self._changed = Changed[JobId]()
         self._announced = Announcements()
@@ -61,10 +61,10 @@ class MeasuredDemand:
     def refuse_unlearnable(self, spec: JobSpec) -> None:
         """Raises ``InvalidInput`` for an observed job with more pairs than may be counted."""
         pairs = count_pairs(spec)
-        if spec.observed and not spec.reports_connections and pairs > self._max_learning_rules:
+        if spec.observed and not spec.reports_connections and pairs > self.max_learning_rules:
             message = (
                 f"{pairs} pairs of hosts would have to be counted to learn what the job sends; at most "
-                f"{self._max_learning_rules} are (jobs.max_learning_rules). Announce its collectives or transfers, or "
+                f"{self.max_learning_rules} are (jobs.max_learning_rules). Announce its collectives or transfers, or "
                 "report its connections"
             )
             raise InvalidInput.of("endpoints", message)
@@ -190,12 +190,12 @@ class MeasuredDemand:
         nothing, or never the same, would keep its rules for good."""
         turns = {job_id: since for job_id, since in self._turns.items() if job_id in wanted}
         turns |= {job_id: math.inf for job_id in wanted if job_id not in turns}
-        if any(since == math.inf and wanted[job_id] <= self._max_learning_rules for job_id, since in turns.items()):
+        if any(since == math.inf and wanted[job_id] <= self.max_learning_rules for job_id, since in turns.items()):
             over = [job_id for job_id, since in turns.items() if now - since >= TURN_S]
             turns = {job_id: since for job_id, since in turns.items() if job_id not in over} | dict.fromkeys(
                 over, math.inf
             )
-        left = self._max_learning_rules
+        left = self.max_learning_rules
         for job_id in self._in_turn(turns):
             since, fits = turns[job_id], wanted[job_id] <= left
             if fits and since == math.inf:

@@ -79,12 +79,13 @@ class Known(NamedTuple):
 
 
 class JobRegistry:
-    """``jobs``: the accepted jobs, a snapshot that each change replaces. ``ends``: of those that are gone.
-    ``communication_times``: seconds of each iteration that was reported."""
+    """``jobs``: the accepted jobs, a snapshot that each change replaces. ``ends``: of those that are gone. ``max_jobs``,
+    ``max_virtual_links``: of all jobs together, may be raised at any time. ``communication_times``: seconds of each
+    iteration that was reported."""
 
     def __init__(self, max_jobs: int, max_virtual_links: int = 200_000) -> None:
-        self._max_jobs = max_jobs
-        self._max_virtual_links = max_virtual_links
+        self.max_jobs = max_jobs
+        self.max_virtual_links = max_virtual_links
         self._leases = Leases()
         self.jobs: Mapping[JobId, Job] = SharedMap()
         self.ends = Ends()
@@ -285,10 +286,10 @@ class JobRegistry:
         self, registration: Registration, now: float, quota: Quota = NO_QUOTA, links: VirtualLinks | None = None
     ) -> Job:
         """The job of a registration whose id is free. Raises as ``register``."""
-        if len(self.jobs) >= self._max_jobs:
-            about = limit_reached("jobs.max_jobs", self._max_jobs, len(self.jobs), 1)
-            raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit", about=about)
-        refuse_too_many_links(self._max_virtual_links, self._size, registration.spec, None)
+        if len(self.jobs) >= self.max_jobs:
+            about = limit_reached("jobs.max_jobs", self.max_jobs, len(self.jobs), 1)
+            raise Exhausted(f"{self.max_jobs} jobs are registered, which is the limit", about=about)
+        refuse_too_many_links(self.max_virtual_links, self._size, registration.spec, None)
         job = self._job(registration, Vitals(now + registration.spec.lease_s), links)
         refuse_over_quota(quota, self.jobs.values(), job, None)
         refuse_pairs_of_others(job, self._announced_by, self.jobs)
@@ -332,11 +333,11 @@ class JobRegistry:
         if spec == held.spec:
             job = with_connections(replace(held, registration=new, vitals=vitals), reports)
         else:
-            refuse_too_many_links(self._max_virtual_links, self._size, spec, held)
+            refuse_too_many_links(self.max_virtual_links, self._size, spec, held)
             links = virtual_links(spec) if links is None else links
             links = held.virtual_links if links == held.virtual_links else links
             job = with_connections(self._job(new, vitals, links), reports)
-            refuse_too_large(self._max_virtual_links, self._size, job, held)
+            refuse_too_large(self.max_virtual_links, self._size, job, held)
             refuse_over_quota(quota, self.jobs.values(), job, held)
             refuse_pairs_of_others(job, self._announced_by, self.jobs)
         self._let_go(held)
@@ -377,7 +378,7 @@ class JobRegistry:
         refuse_connections_of_others(job, self._connections.taken(job, new, places), places, self.jobs)
         with_reports = with_connections(job, reports)
         refuse_over_quota(quota, self.jobs.values(), with_reports, job)
-        refuse_too_large(self._max_virtual_links, self._size, with_reports, job)
+        refuse_too_large(self.max_virtual_links, self._size, with_reports, job)
         self._size += size(job.spec, links_of(with_reports)) - size(job.spec, links_of(job))
         self._connections.put(job.id, job.transport, reports)
         return with_reports

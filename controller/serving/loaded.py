@@ -1,17 +1,19 @@
 """What a controller has read of files, apart from its state: certificates, who callers are, the inventory.
 
-In: the configuration. Out: what counts now. It is read before a standby waits, so that who takes over needs no file
-to be right by then.
+In: the configuration. Out: what counts now, with the settings of the control loop. It is read before a standby waits,
+so that who takes over needs no file to be right by then.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
 from controller.api.files import ApiFiles
 from controller.config import Config
+from controller.core.messages import NewSettings
 from controller.errors import InvalidInput
 from controller.jobs.store import StateStore
 from controller.observability import logs
@@ -40,6 +42,8 @@ class Loaded:
         self.declared = inventory.load(config.fabric.inventory)
         self.logging = _logging(config)
         self._planning: PlanningProcess | None = None
+        self._settings, self._settings_lock = config, threading.Lock()
+        self._put: Callable[[NewSettings], None] | None = None
         board.planning_replaced = lambda: self._planning.replaced if self._planning else 0
         certificates = CertificatesInUse(config, board)
         self._waits_for: StateStore | None = None
@@ -52,12 +56,25 @@ class Loaded:
             self._prepare_inventory,
             self._check_saved,
             lambda new: partial(self._take_logging, _logging(new)),
+            lambda new: partial(self._take_settings, new),
         )
 
     def planning_process(self, put: Put, on_crash: OnCrash) -> PlanningProcess:
         """Whose logging follows what is loaded."""
         self._planning = PlanningProcess(put, on_crash, self.logging)
         return self._planning
+
+    def controlling(self, put: Callable[[NewSettings], None]) -> Config:
+        """The settings with which a control loop begins; what is read from now on is put into its inbox."""
+        with self._settings_lock:
+            self._put = put
+            return self._settings
+
+    def _take_settings(self, config: Config) -> None:
+        with self._settings_lock:
+            self._settings = config
+            if self._put:
+                self._put(NewSettings(config))
 
     def _take_logging(self, configure: Configure) -> None:
         self.logging = configure

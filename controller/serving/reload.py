@@ -121,16 +121,19 @@ class Reload:
         changed: dict[str, object] = {}
         for take in take_over:
             changed |= take() or {}
-        self._config = config
+        before, self._config = self._config, config
+        for key, old, new in sorted(_differing(before.model_dump(), config.model_dump())):
+            log.info("setting changed", key=key, change=f"{old} → {new}")
         log.info("reloaded", file=str(self._file), **changed)
-        if restart := sorted(_differing(config.model_dump(), wanted.model_dump())):
+        if restart := sorted(key for key, *_ in _differing(config.model_dump(), wanted.model_dump())):
             log.warning("changed in the file, but needs a restart", keys=restart)
 
 
 def changeable(running: Config, wanted: Config) -> Config:
-    """What is running, with what of ``wanted`` needs no restart. Whether there is TLS at all, whether peers need a
-    certificate, and whether there are tokens does."""
-    sections: dict[str, Any] = {"log": running.log.model_copy(update={"level": wanted.log.level})}
+    """What is running, with what of ``wanted`` needs no restart: the settings that are marked so, certificates and
+    tokens. Whether there is TLS at all, whether peers need a certificate, and whether there are tokens needs one."""
+    running = configuration.with_settings(running, wanted)
+    sections: dict[str, Any] = {}
     for name in TLS_SECTIONS:
         old, new = getattr(running, name), getattr(wanted, name)
         files = {field: getattr(new, field) for field in TlsFiles._fields}
@@ -141,9 +144,10 @@ def changeable(running: Config, wanted: Config) -> Config:
     return running.model_copy(update=sections)
 
 
-def _differing(running: dict[str, Any], wanted: dict[str, Any], prefix: str = "") -> Iterator[str]:
+def _differing(running: dict[str, Any], wanted: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Keys with both values."""
     for key, value in running.items():
         if isinstance(value, dict):
             yield from _differing(value, wanted[key], f"{prefix}{key}.")
         elif value != wanted[key]:
-            yield prefix + key
+            yield prefix + key, value, wanted[key]

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy.ma  # noqa: F401 - numpy imports it at its first use, which would be in the control loop
 import structlog
 
+from controller import config as configuration
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import Config
@@ -125,6 +126,7 @@ def _run(config: Config, make_planner: MakePlanner, store: StateStore, board: St
         ends.callback(analysis.stop)
 
         with loading():
+            config = configuration.with_settings(config, loaded.controlling(inbox.put))
             loop = ControlLoop(config, store.load(), loaded.declared, time.monotonic())
             tokens = LeaseTokens.of(config.state_dir, store.has_owners)
             store.begin()

@@ -82,7 +82,8 @@ class SwitchSync:
     ``installed``: what each switch that was read holds, another mapping whenever that changes. ``refused``: rules that
     switches refused. ``settled`` and ``unsettled``: as of the last ``next_stage``, the switches with nothing left to
     send, and the rest. ``healed``: per switch how many rules of ours were found missing, changed or added, since the
-    start. ``retrying``: refused rules are due again, which ``next_stage`` sends.
+    start. ``retrying``: refused rules are due again, which ``next_stage`` sends. ``audit_interval_s``: in which every
+    switch is read once; it may change at any time.
     """
 
     def __init__(self, audit_interval_s: float = math.inf) -> None:
@@ -91,7 +92,7 @@ class SwitchSync:
         self.settled: frozenset[Dpid] = frozenset()
         self.unsettled: frozenset[Dpid] = frozenset()
         self.healed: Counter[Dpid] = Counter()
-        self._audit_interval_s = audit_interval_s
+        self.audit_interval_s = audit_interval_s
         self._audit_at = math.inf
         self._connected: dict[Dpid, _Connected] = {}
         self._under_way: dict[int, Stage] = {}
@@ -184,7 +185,7 @@ class SwitchSync:
 
     def _audit(self, now: float) -> list[ReadRules]:
         """One switch at a time, each once in the interval: the one that was read longest ago."""
-        pause_s = self._audit_interval_s / max(1, len(self.installed))
+        pause_s = self.audit_interval_s / max(1, len(self.installed))
         self._audit_at = min(self._audit_at, now + pause_s)
         if now < self._audit_at or any(switch.read_since is not None for switch in self._connected.values()):
             return []

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from controller.alarms import Alarm, AlarmKind
-from controller.config import Config
+from controller.config import Config, reloaded_settings
 from controller.jobs.spec import Algorithm, JobSpec
 from controller.observability.families import FAMILIES
 from controller.observability.shapes import Family
@@ -54,6 +54,17 @@ def shown(field: FieldInfo) -> str:
 @pytest.mark.parametrize(("key", "default"), list(keys(Config)))
 def test_every_configuration_key_has_a_row_with_its_default(key: str, default: str) -> None:
     assert f"\n| `{key}` | {default} | " in CONFIGURATION
+
+
+FILES = ("certificate", "private_key", "ca_certificates", "tokens")
+
+
+@pytest.mark.parametrize("key", [key for key, _ in keys(Config)])
+def test_every_configuration_key_says_whether_sighup_takes_it(key: str) -> None:
+    marked = {f"{section}.{name}": how for section, name, how in reloaded_settings()}
+    (row,) = (line for line in CONFIGURATION.splitlines() if line.startswith(f"| `{key}` | "))
+    expected = "yes" if key.rpartition(".")[2] in FILES else marked.get(key, "–")
+    assert row.split(" | ")[-1] == f"{expected} |"
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)

@@ -77,7 +77,7 @@ def test_when_one_owner_refuses_no_other_takes_anything_over(tmp_path: Path) -> 
         Reload(file, config(), [lambda new: lambda: taken.append(new.log.level)], refused.append).once()
     assert taken == ["debug"]
     assert refused == [True, False]
-    assert [line["event"] for line in lines] == ["not reloaded: nothing has changed", "reloaded"]
+    assert [line["event"] for line in lines] == ["not reloaded: nothing has changed", "setting changed", "reloaded"]
     assert lines[0]["problems"] == ["api.private_key: is no key"]
 
 
@@ -97,6 +97,31 @@ def test_the_log_has_what_is_different() -> None:
     with capture_logs() as lines:
         Reload(None, config(), [lambda _: lambda: {"tokens": 1}, lambda _: lambda: None]).once()
     assert (lines[0]["event"], lines[0]["tokens"]) == ("reloaded", 1)
+
+
+def test_settings_change_and_the_log_has_each_with_both_values(tmp_path: Path) -> None:
+    file = tmp_path / "signalbox.toml"
+    file.write_text("[planning]\ninterval_s = 5\nmax_moves = 9\nmax_paths = 3\n[jobs]\nmax_jobs = 3000\n")
+    taken: list[Config] = []
+    reload = Reload(file, config(), [lambda new: lambda: taken.append(new)])
+    with capture_logs() as lines:
+        reload.once()
+        reload.once()
+    assert [(line["key"], line["change"]) for line in lines if line["event"] == "setting changed"] == [
+        ("jobs.max_jobs", "2000 → 3000"),
+        ("planning.interval_s", "10.0 → 5.0"),
+        ("planning.max_moves", "256 → 9"),
+    ]
+    assert [line["keys"] for line in lines if "keys" in line] == [["planning.max_paths"]] * 2
+    assert (taken[0].planning.interval_s, taken[0].planning.max_moves, taken[0].planning.max_paths) == (5, 9, 64)
+    assert taken[0] == taken[1]
+
+
+def test_limits_are_raised_but_not_lowered() -> None:
+    running = config(jobs={"max_jobs": 100, "max_learning_rules": 10, "max_virtual_links": 1000})
+    wanted = config(jobs={"max_jobs": 99, "max_learning_rules": 11, "max_virtual_links": 1000})
+    found = changeable(running, wanted)
+    assert (found.jobs.max_jobs, found.jobs.max_learning_rules, found.jobs.max_virtual_links) == (100, 11, 1000)
 
 
 def test_what_needs_a_restart_is_named_each_time(tmp_path: Path) -> None:

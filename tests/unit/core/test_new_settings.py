@@ -1,0 +1,93 @@
+"""Settings that change while the controller runs: they count for what comes, and change nothing that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from controller.config import Config, reloaded_settings, with_settings
+from controller.core.messages import NewSettings
+from controller.errors import Exhausted
+from controller.jobs.messages import RegisterJob
+from controller.planning.messages import SolvePlan
+from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.three_rings import CONFIG, register
+
+
+@pytest.fixture
+def fabric() -> FakeFabric:
+    """One pinned job; two more would be one too many."""
+    fabric = FakeFabric()
+    fabric.start(other(jobs={"max_jobs": 2}))
+    fabric.run(3)
+    register(fabric, 0)
+    fabric.run(3)
+    return fabric
+
+
+def other(**sections: Mapping[str, object]) -> Config:
+    """``CONFIG`` with these settings besides."""
+    return Config.model_validate({**CONFIG.model_dump(), **sections})
+
+
+def plans(fabric: FakeFabric, seconds: float) -> list[SolvePlan]:
+    """That are asked for meanwhile."""
+    asked: list[SolvePlan] = []
+    answers = fabric.planner.answers
+
+    def noted(command: SolvePlan) -> object:
+        asked.append(command)
+        return answers(command)
+
+    fabric.planner.answers = noted  # type: ignore[assignment, method-assign]
+    fabric.run(seconds)
+    fabric.planner.answers = answers  # type: ignore[method-assign]
+    return [command for command in asked if isinstance(command, SolvePlan)]
+
+
+def test_a_shorter_interval_and_fewer_moves_count_from_the_next_plan_on(fabric: FakeFabric) -> None:
+    fabric.forget_mods()
+    planning = {"interval_s": 2.0, "max_moves": 7, "min_gain": 0.5, "time_limit_s": 1.0, "ecmp_draws": 3}
+    fabric.send(NewSettings(other(planning=planning)))
+    found = plans(fabric, 4.5)
+    assert len(found) == 2, "the period that had begun is shortened too"
+    limits = found[0].limits
+    assert (limits.max_moves, limits.time_limit_s, limits.ecmp_draws, found[0].min_gain) == (7, 1.0, 3, 0.5)
+    assert fabric.mods == [], "what runs stays"
+
+
+def test_a_raised_limit_lets_the_next_job_in(fabric: FakeFabric) -> None:
+    register(fabric, 1)
+    fabric.send(RegisterJob(ring_job("third", ["10.0.1.3", "10.0.2.3"])))
+    assert isinstance(fabric.replies[-1].value, Exhausted)
+    fabric.send(NewSettings(other(jobs={"max_jobs": 3})))
+    fabric.send(RegisterJob(ring_job("third", ["10.0.1.3", "10.0.2.3"])))
+    assert not isinstance(fabric.replies[-1].value, Exhausted)
+    assert len(fabric.status.jobs) == 3
+
+
+def test_every_setting_that_is_marked_reaches_its_owner(fabric: FakeFabric) -> None:
+    """Those of the log have another way."""
+    wanted = other(
+        planning={"time_limit_s": 9.0, "interval_s": 8.0, "debounce_s": 7.0, "min_gain": 0.6, "max_moves": 5}
+        | {"ecmp_draws": 4},
+        counters={"noise_fraction": 0.3},
+        openflow={"audit_interval_s": 33.0},
+        jobs={"max_jobs": 3000, "max_virtual_links": 300_000, "max_learning_rules": 5000},
+    )
+    marked = {f"{section}.{name}" for section, name, _ in reloaded_settings()} - {"log.level"}
+    assert with_settings(CONFIG, wanted) == wanted, "each of the marked ones is different here, and no other"
+    assert {
+        f"{section}.{name}"
+        for section, name, _ in reloaded_settings()
+        if getattr(getattr(wanted, section), name) != getattr(getattr(CONFIG, section), name)
+    } == marked
+    fabric.send(NewSettings(wanted))
+    s = fabric.loop.state
+    assert s.load.noise_fraction == 0.3
+    assert s.sync.audit_interval_s == 33.0
+    assert (s.jobs.max_jobs, s.jobs.max_virtual_links, s.demand.max_learning_rules) == (3000, 300_000, 5000)
+    register(fabric, 1)
+    assert plans(fabric, 6.5) == []
+    assert len(plans(fabric, 1.0)) == 1, "the changed debounce_s"
