@@ -15,8 +15,6 @@ import ssl
 import sys
 import tarfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import distributions, version
 from pathlib import Path
@@ -159,6 +157,8 @@ def _url(settings: MetricsConfig) -> str:
 
 
 def _scraped(url: str, credentials: Credentials) -> str:
+    import urllib.request  # takes a moment, which no other command needs
+
     if not url.startswith(("http://", "https://")):
         raise SignalboxError(f"{url} is no http:// or https:// address")
     context = None
@@ -169,8 +169,8 @@ def _scraped(url: str, credentials: Credentials) -> str:
     try:
         with urllib.request.urlopen(url, timeout=SCRAPE_S, context=context) as answer:
             text: str = answer.read().decode(errors="replace")
-    except urllib.error.URLError as error:
-        raise SignalboxError(f"no answer from {url}: {error.reason}") from None
+    except OSError as error:
+        raise SignalboxError(f"no answer from {url}: {getattr(error, 'reason', error)}") from None
     return text
 
 

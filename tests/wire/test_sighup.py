@@ -271,6 +271,15 @@ def test_the_log_level_changes_and_what_needs_a_restart_is_named(controller: Rel
     assert controller.log().count("event=audit") == before
 
 
+def test_a_setting_that_changes_is_logged_with_both_values(controller: Reloaded) -> None:
+    config = controller.controller.config() + "\n[planning]\nmax_moves = 9\nmax_paths = 9\n"
+    (controller.folder / "signalbox.toml").write_text(config)
+    controller.hang_up("needs a restart")
+    lines = controller.log().splitlines()
+    assert any("setting changed" in line and "planning.max_moves" in line and "256 → 9" in line for line in lines)
+    assert "planning.max_paths" in next(line for line in reversed(lines) if "needs a restart" in line)
+
+
 def test_no_secret_is_in_the_log_or_the_metrics_whatever_fails(controller: Reloaded) -> None:
     """Nor is a part of one."""
     token, sha256 = new_token()

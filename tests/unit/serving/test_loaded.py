@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.config import Config
+from controller.core.messages import NewSettings
 from controller.errors import InvalidInput
 from controller.jobs.messages import Registration, SavedState
 from controller.jobs.records import changes
@@ -58,3 +59,15 @@ def test_who_waits_says_that_it_could_not_take_what_is_saved_by_now(tmp_path: Pa
         with pytest.raises(InvalidInput, match=r"jobs\.max_virtual_links 1"):
             reload(loaded, config)
     active.close()
+
+
+def test_settings_that_change_reach_the_control_loop_whenever_it_begins() -> None:
+    """Those that a standby has read before it takes over, too."""
+    loaded = Loaded(Config(), StatusBoard())
+    first, second = (Config.model_validate({"planning": {"max_moves": moves}}) for moves in (7, 8))
+    reload(loaded, first)
+    told: list[NewSettings] = []
+    assert loaded.controlling(told.append) == first
+    assert told == []
+    reload(loaded, second)
+    assert told == [NewSettings(second)]
