@@ -31,6 +31,7 @@ from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import Plan, TargetLeft
 from controller.planning.problem import FlowId, Route
 from controller.tables.counters import CountersRead
+from controller.tables.dropped import Dropped
 from controller.tables.rules import RuleSet
 
 JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
@@ -171,7 +172,9 @@ class Status:
     of each connected switch were read. ``refused_connections``: since the start, by reason; a reason
     without one is missing. ``refused_packets`` and ``refused_claims`` (of addresses that live at another port): since
     the start, by port. ``punt_drops``: packets that a port wanted to hand to the controller beyond its limit, as its
-    switch counts them; ports without are missing. ``links``: their figures are made when they are asked for.
+    switch counts them; ports without are missing. ``dropped_packets``: what each switch has dropped because it is not
+    carried, since its rules were made; switches are missing before the first reading. ``links``: their figures are made
+    when they are asked for.
     ``rules``: what each switch that was read holds. ``drains``: by name. ``parts``: every part of the fabric that is
     remembered; ``down_parts``: those that are down; ``absent_parts``: how many are not there, also before they had the
     time to come. ``named_hosts``: those that jobs or the inventory file name.
@@ -211,6 +214,7 @@ class Status:
     repair_times: Histogram = field(default_factory=Histogram)
     install_times: Histogram = field(default_factory=Histogram)
     communication_times: Histogram = field(default_factory=Histogram)
+    dropped_packets: Mapping[Dpid, Mapping[Dropped, int]] = field(default_factory=dict)
     state_revision: int = 0
     state_failures: int = 0
     alarms: Mapping[AlarmKey, Alarm] = field(default_factory=dict)

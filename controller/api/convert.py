@@ -19,6 +19,7 @@ from controller.api.mapping import (
     duration,
     message_of,
     names,
+    number_of,
     path_in_proto,
     seconds,
     seconds_or_none,
@@ -40,6 +41,7 @@ from controller.jobs.spec import JobSpec, oversized
 from controller.planning.messages import StrategySet
 from controller.silence import Silence, SilenceKey
 from controller.status import DrainStatus, JobStatus, LinkStatus, Status, SwitchStatus
+from controller.tables.dropped import Dropped
 
 MAX_SILENCE_S = 365 * 86400
 MAX_COMMENT = 200
@@ -281,6 +283,7 @@ def fabric_message(status: Status) -> pb.GetFabricResponse:
         parts_down=[
             down_message(part) for part in sorted(status.down_parts.values(), key=lambda part: (part.kind, part.name))
         ],
+        dropped=_dropped(status),
     )
 
 
@@ -394,6 +397,20 @@ def _links(status: Status) -> list[pb.Link]:
     return [
         link_message(link, status.fabric.link_name(link_id), *rates(status.links.get(link_id)))
         for link_id, link in sorted(status.fabric.links.items())
+    ]
+
+
+def _dropped(status: Status) -> list[pb.DroppedPackets]:
+    return [
+        pb.DroppedPackets(
+            dpid=dpid,
+            switch_name=status.fabric.name(dpid),
+            kind=number_of(pb.DroppedKind.DESCRIPTOR, kind),
+            packets=status.dropped_packets[dpid][kind],
+        )
+        for dpid in sorted(status.dropped_packets.keys() & status.fabric.switches.keys())
+        for kind in Dropped
+        if status.dropped_packets[dpid].get(kind)
     ]
 
 

@@ -195,7 +195,14 @@ def fabric(found: Fields) -> RenderableType:
         links(found["links"], titles[1]),
         hosts(found["hosts"], titles[2]),
     )
-    return Group(*tables, *([parts_down(found["parts_down"])] if found["parts_down"] else []))
+    more = [parts_down(found["parts_down"])] if found["parts_down"] else []
+    return Group(*tables, *more, *([dropped(found["dropped"])] if found["dropped"] else []))
+
+
+def dropped(found: Sequence[Fields]) -> RenderableType:
+    columns = Column("switch"), Column("kind"), Column("packets", number=True)
+    rows = ((one["switch_name"], word(one["kind"]), one["packets"]) for one in found)
+    return Fitted(columns, rows, title="dropped, because it is not carried")
 
 
 def parts_down(parts: Iterable[Fields]) -> RenderableType:

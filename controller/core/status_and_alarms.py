@@ -79,6 +79,7 @@ def status(
         repaired_flows_total=s.cycle.repaired_flows_total,
         counters_read=s.counters.read,
         punt_drops={at: drops.total for at, drops in s.counters.drops.items() if drops.total and _exists(s.fabric, at)},
+        dropped_packets=dict(s.counters.dropped),
         refused_connections=dict(s.refusals.connections),
         refused_packets=dict(s.refusals.packets),
         refused_claims=dict(s.hosts.claims.refused),

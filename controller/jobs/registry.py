@@ -79,9 +79,9 @@ class Known(NamedTuple):
 
 
 class JobRegistry:
-    """``jobs``: the accepted jobs, a snapshot that each change replaces. ``ends``: of those that are gone. ``max_jobs``,
-    ``max_virtual_links``: of all jobs together, may be raised at any time. ``communication_times``: seconds of each
-    iteration that was reported."""
+    """``jobs``: the accepted jobs, a snapshot that each change replaces. ``ends``: of those that are gone.
+    ``max_jobs``, ``max_virtual_links``: of all jobs together, may be raised at any time. ``communication_times``:
+    seconds of each iteration that was reported."""
 
     def __init__(self, max_jobs: int, max_virtual_links: int = 200_000) -> None:
         self.max_jobs = max_jobs

@@ -36,6 +36,7 @@ from controller.observability.shapes import (
 )
 from controller.status import EndReason, JobState, SwitchStatus, Unserved
 from controller.tables.counters import CountersRead
+from controller.tables.dropped import Dropped
 
 BITS_PER_BYTE = 8
 VERSION = version("signalbox")
@@ -52,6 +53,15 @@ def _refused_packets(snapshot: Snapshot) -> Iterator[Sample]:
     for (at, reason), count in snapshot.status.refused_packets.items():
         if at.dpid in fabric.switches:
             yield (fabric.name(at.dpid), str(at.port), reason), count
+
+
+def _dropped_packets(snapshot: Snapshot) -> Iterator[Sample]:
+    """Every kind has a series once the switch has told one: an increase needs the 0 before it."""
+    fabric = snapshot.status.fabric
+    for dpid, packets in snapshot.status.dropped_packets.items():
+        if dpid in fabric.switches:
+            for kind in Dropped:
+                yield (fabric.name(dpid), kind.value), packets.get(kind, 0)
 
 
 def _refused_connections(snapshot: Snapshot) -> Iterator[Sample]:
@@ -245,6 +255,12 @@ FAMILIES: tuple[Family, ...] = (
         "signalbox_punt_drops_total",
         "LLDP and ARP packets of the port beyond its limit, dropped by its meter; ports without drops have no series.",
         lambda s: s.punt_drops,
+    ),
+    Family(
+        "signalbox_dropped_packets_total",
+        "Packets that the switch dropped because their kind is not carried; no series before the first reading.",
+        _dropped_packets,
+        ("switch", "kind"),
     ),
     Family(
         "signalbox_api_refused_total",

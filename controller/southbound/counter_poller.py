@@ -1,4 +1,4 @@
-"""Polls counters: per switch and interval the port counters and the flow counters of the pinned table together, and
+"""Polls counters: per switch and interval the port counters and the counters of flow entries that count together, and
 every few polls the packets that the meters of the control table dropped.
 
 In: the time, parts of replies. Out: requests through ``send``, ``Counters`` messages. Switches are polled at staggered
@@ -17,7 +17,7 @@ from controller.southbound.discovery import phase
 from controller.southbound.framework import ofp
 from controller.southbound.multipart import Gathered, Reply
 from controller.tables.messages import Counters, PortCount, RuleCount
-from controller.tables.rules import FlowKey, Table
+from controller.tables.rules import FlowKey
 
 METERS_EVERY = 5
 """Polls after which the meters are read again: they change only while a host floods the controller."""
@@ -47,7 +47,7 @@ class CounterPoller:
         self._switches: dict[Dpid, _Polled] = {}
         self._requests = {
             ofp.OFPMP_PORT_STATS: encode.all_request(ofp.OFPMP_PORT_STATS),
-            ofp.OFPMP_FLOW: encode.flow_stats_request(Table.PINNED),
+            ofp.OFPMP_FLOW: encode.counted_flows_request(),
             ofp.OFPMP_METER: encode.all_request(ofp.OFPMP_METER),
         }
 

@@ -19,6 +19,7 @@ from controller.southbound.openflow_framing import message
 from controller.tables.rules import (
     COOKIE_MAGIC,
     COOKIE_MASK,
+    COUNTED_BIT,
     ETH_IPV4,
     IP_TCP,
     IP_UDP,
@@ -242,9 +243,14 @@ def role_request(role: int, generation: int) -> bytes:
     return message(ofp.OFPT_ROLE_REQUEST, _ROLE.pack(role, generation))
 
 
-def flow_stats_request(table: int = ofp.OFPTT_ALL) -> bytes:
-    """The controller's flow entries in one table, or in all (section 7.3.5.2)."""
-    return _flow_request(ofp.OFPMP_FLOW, table, COOKIE_MAGIC << 48, COOKIE_MASK)
+def flow_stats_request() -> bytes:
+    """All flow entries of the controller (section 7.3.5.2)."""
+    return _flow_request(ofp.OFPMP_FLOW, ofp.OFPTT_ALL, COOKIE_MAGIC << 48, COOKIE_MASK)
+
+
+def counted_flows_request() -> bytes:
+    """The controller's flow entries whose counters are polled (section 7.3.5.2)."""
+    return _flow_request(ofp.OFPMP_FLOW, ofp.OFPTT_ALL, COOKIE_MAGIC << 48 | COUNTED_BIT, COOKIE_MASK | COUNTED_BIT)
 
 
 def every_flow_request(kind: int = ofp.OFPMP_FLOW) -> bytes:

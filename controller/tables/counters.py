@@ -2,7 +2,8 @@
 
 In: the fabric, polls as they come. Out: cumulative bytes per link and per rule of a flow into ``LinkLoad``, bytes and
 packets per pair of addresses into ``PairCounters``; packets that ports wanted to hand to the controller beyond their
-limits, as the control table's meters, which are numbered like the ports, dropped them.
+limits, as the control table's meters, which are numbered like the ports, dropped them; packets of each kind that is not
+carried.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef, Switch, ports_by_switch
 from controller.jobs.pair_counters import PairCounters
 from controller.memo import Memo
+from controller.tables.dropped import Dropped, dropped_packets
 from controller.tables.messages import Counters, PortCount, RuleCount
 from controller.tables.pinned_table import counted
 from controller.tables.rules import FlowKey
@@ -67,12 +69,13 @@ class CountersRead(NamedTuple):
 class CounterIntake:
     """``read``: of each connected switch, when its counters were read; another mapping when that changes.
     ``stale_after_s``: an age that says that a switch does not answer. ``drops``: of ports of connected switches that
-    have dropped any."""
+    have dropped any. ``dropped``: of each connected switch that has told, what its rules have dropped."""
 
     def __init__(self, load: LinkLoad, pairs: PairCounters, interval_s: float) -> None:
         self.stale_after_s = STALE_INTERVALS * interval_s
         self.read: Mapping[Dpid, CountersRead] = {}
         self.drops: dict[PortRef, PuntDrops] = {}
+        self.dropped: dict[Dpid, Mapping[Dropped, int]] = {}
         self._drops_at: dict[Dpid, float] = {}
         self._load = load
         self._pairs = pairs
@@ -98,12 +101,15 @@ class CounterIntake:
         if message.flows is not None:
             flows_at = message.at
             self._count_flows(fabric, message.dpid, message.at, message.flows)
+            if packets := dropped_packets(message.flows):
+                self.dropped[message.dpid] = packets
         self.read = {**self.read, message.dpid: CountersRead(ports_at, flows_at)}
         if message.punt_drops:
             self._count_drops(message.dpid, message.at, message.punt_drops)
 
     def switch_left(self, dpid: Dpid) -> None:
         self.read = {known: read for known, read in self.read.items() if known != dpid}
+        self.dropped.pop(dpid, None)
         self._drops_at.pop(dpid, None)
         self._links.pop(dpid, None)
         self._flows.pop(dpid, None)

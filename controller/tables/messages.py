@@ -69,9 +69,10 @@ class RuleCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """One poll of one switch: port counters, and counters of the pinned table's rules of ours, read together; None
-    where the switch refused or did not answer. ``at``: monotonic seconds when the last reply came in. ``punt_drops``:
-    packets that were over a port's limit of what it may hand to the controller, so far; not asked for every time."""
+    """One poll of one switch: port counters, and counters of our rules that count (in the pinned table, and those that
+    drop), read together; None where the switch refused or did not answer. ``at``: monotonic seconds when the last reply
+    came in. ``punt_drops``: packets that were over a port's limit of what it may hand to the controller, so far; not
+    asked for every time."""
 
     dpid: Dpid
     at: float

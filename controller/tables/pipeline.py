@@ -20,7 +20,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, Switc
 from controller.fabric.topology_state import hosts_by_leaf
 from controller.memo import Memo, MemoPerKey
 from controller.shared_map import Changes, differing, updated
-from controller.tables import control_table, default_table, pinned_table
+from controller.tables import control_table, default_table, dropped, pinned_table
 from controller.tables.pinned_table import Pin
 from controller.tables.rules import FlowKey, FlowRule, GroupRule, Prefix, RuleSet, Table, ToGroup, stable_hash
 
@@ -294,7 +294,7 @@ def _default_part(hosts: tuple[Host, ...], prefixes: Mapping[Prefix, Dpid], ways
             groups[group_id] = default_table.ecmp_group(group_id, hops, distance)
     group_of = {leaf: ecmp_group_id(leaf) for leaf in ways.leaves if ecmp_group_id(leaf) in groups}
     routed = default_table.routed_rules(ways.dpid, prefixes, group_of, ways.distances)
-    return _Part((*default_table.host_rules(hosts), *routed), groups)
+    return _Part((*default_table.host_rules(hosts), *routed, *dropped.RULES), groups)
 
 
 def _pinned_part(

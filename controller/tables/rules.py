@@ -25,10 +25,13 @@ from controller.shared_map import SharedMap, unequal, updated
 
 COOKIE_MAGIC = 0x5B17
 COOKIE_MASK = 0xFFFF_0000_0000_0000
+COUNTED_BIT = 1 << 40
+"""Of a cookie: set in all rules whose counters are read again and again, in no others."""
 
 ETH_IPV4 = 0x0800
 ETH_ARP = 0x0806
 ETH_LLDP = 0x88CC
+ETH_IPV6 = 0x86DD
 IP_TCP = 6
 IP_UDP = 17
 BROADCAST_MAC = "ff:ff:ff:ff:ff:ff"
@@ -61,6 +64,11 @@ def learning_cookie(owner: int) -> int:
     """The cookie of a rule in the pinned table that counts a pair which no job has announced, to learn whether
     ``owner`` (40 bits) uses it: it says 255 where others have their table."""
     return COOKIE_MAGIC << 48 | 0xFF << 40 | owner
+
+
+def dropped_cookie() -> int:
+    """The cookie of a rule of the default table that counts what it drops: it says 3 where others have their table."""
+    return COOKIE_MAGIC << 48 | 3 << 40
 
 
 def is_ours(value: int) -> bool:

@@ -21,6 +21,7 @@ from controller.planning.problem import FlowId, whole
 from controller.silence import Silence
 from controller.status import DrainStatus, EndReason, JobEnd, JobStatus, LinkStatus, Repair, Status, SwitchStatus
 from controller.tables.counters import CountersRead
+from controller.tables.dropped import Dropped
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(101)
 UP1 = LinkId(LEAF1, PortNo(2))
@@ -165,6 +166,7 @@ def status(of: Fabric | None = None) -> Status:
             RefusedPacket(PortRef(Dpid(99), PortNo(1)), "forged"): 1,
         },
         punt_drops={PortRef(LEAF1, PortNo(3)): 77},
+        dropped_packets={LEAF1: {Dropped.IPV6: 12, Dropped.DHCP: 3}, Dpid(99): {Dropped.IPV6: 1}},
         refused_claims={PortRef(LEAF1, PortNo(1)): 5, PortRef(Dpid(99), PortNo(1)): 1},
         alarms={alarm.key: alarm for alarm in ALARMS},
         down_parts={part.key: part for part in down_parts()},

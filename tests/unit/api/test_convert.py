@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api import convert, convert_plan, pages
-from controller.api.mapping import duration, message_of, number_of, seconds
+from controller.api.mapping import duration, message_of, number_of, seconds, word_of
 from controller.api.pages import page_token
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
@@ -23,6 +23,8 @@ from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes, TargetLeft
 from controller.planning.problem import FlowId, Route, Subflow, whole
 from controller.status import JobState, JobStatus, Status, SwitchStatus
+from controller.tables.dropped import Dropped
+from tests.support import status_example
 
 
 def port(dpid: int, number: int) -> PortRef:
@@ -443,3 +445,14 @@ def test_a_page_of_jobs_ends_before_it_is_too_large(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 1)
     (alone,) = pb.ListJobsResponse.FromString(convert.jobs_bytes(jobs, 0.0, 9)).jobs
     assert alone.spec.job_id == "a0", "a page has one job at least"
+
+
+def test_what_was_dropped_is_given_by_switch_and_kind() -> None:
+    found = [
+        (d.dpid, d.switch_name, d.kind, d.packets) for d in convert.fabric_message(status_example.status()).dropped
+    ]
+    assert found == [(1, "leaf1", pb.DROPPED_KIND_IPV6, 12), (1, "leaf1", pb.DROPPED_KIND_DHCP, 3)]
+
+
+def test_the_api_has_every_kind_that_is_dropped() -> None:
+    assert [word_of(pb.DroppedKind.DESCRIPTOR, number) for number in pb.DroppedKind.values()] == [None, *Dropped]

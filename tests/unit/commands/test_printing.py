@@ -13,6 +13,7 @@ from controller.api.mapping import timestamp
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.commands import printing
 from controller.commands.output import escape, fields
+from tests.support import status_example
 
 
 def shown(table: RenderableType) -> list[list[str]]:
@@ -156,3 +157,12 @@ def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_target_is() -> Non
     assert "moves 8, and 20 more to its target in the next cycles" in lines
     message.blocked_flows = 300
     assert "moves 8, and to its target 300 flows would have to move together" in text(printing.plan(fields(message)))
+
+
+def test_a_fabric_shows_what_was_dropped_if_anything_was() -> None:
+    found = fields(convert.fabric_message(status_example.status()))
+    assert [line for line in shown(printing.fabric(found)) if line[:1] == ["leaf1"]][-2:] == [
+        ["leaf1", "ipv6", "12"],
+        ["leaf1", "dhcp", "3"],
+    ]
+    assert "dropped" not in " ".join(text(printing.fabric({**found, "dropped": []})))

@@ -19,6 +19,7 @@ from controller.jobs.spec import JobId
 from controller.observability.families import FAMILIES
 from controller.observability.metrics import StatusCollector
 from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus
+from controller.tables.dropped import Dropped
 from tests.support import status_example as example
 
 
@@ -191,6 +192,12 @@ def test_histograms_have_the_counts_up_to_each_bound_and_are_there_from_the_star
 
 def test_packets_over_a_ports_limit_are_counted_by_port(scrape: Scrape) -> None:
     assert scrape.value("signalbox_punt_drops_total", switch="leaf1", port="3") == 77
+
+
+def test_what_is_not_carried_is_counted_by_kind_from_the_first_reading_on(scrape: Scrape) -> None:
+    counted = {kind: scrape.value("signalbox_dropped_packets_total", switch="leaf1", kind=kind) for kind in Dropped}
+    assert counted == {kind: {"ipv6": 12, "dhcp": 3}.get(kind, 0) for kind in Dropped}
+    assert len(scrape.series("signalbox_dropped_packets_total")) == len(Dropped), "of no other switch"
 
 
 def test_series_end_with_the_job_switch_or_link() -> None:

@@ -63,8 +63,8 @@ def of_ours(kind: Any, table: int, cookie_: int, mask: int) -> Any:
             of_ours(ofp_parser.OFPAggregateStatsRequest, ofp.OFPTT_ALL, 0, 0),
         ),
         (
-            encode.flow_stats_request(Table.PINNED),
-            of_ours(ofp_parser.OFPFlowStatsRequest, 1, COOKIE_MAGIC << 48, COOKIE_MASK),
+            encode.counted_flows_request(),
+            of_ours(ofp_parser.OFPFlowStatsRequest, ofp.OFPTT_ALL, 0x5B17_0100_0000_0000, 0xFFFF_0100_0000_0000),
         ),
         (
             encode.flow_stats_request(),

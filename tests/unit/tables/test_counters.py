@@ -12,7 +12,9 @@ from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.jobs.pair_counters import PairCounters
 from controller.planning.problem import FlowId
 from controller.scenarios.fabrics import leaf_spine
+from controller.tables import dropped
 from controller.tables.counters import CounterIntake
+from controller.tables.dropped import Dropped
 from controller.tables.messages import Counters, PortCount, RuleCount
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowKey, Match, Table
@@ -43,6 +45,11 @@ class Counts:
         self.now += 2
         counted = {key: RuleCount(total, 1) for key, total in (flows or {}).items()}
         self.intake.take(fabric, Counters(dpid, self.now, ports or {}, counted, drops or {}))
+
+    def take_packets(self, packets: dict[FlowKey, int], dpid: Dpid = LEAF) -> None:
+        self.now += 2
+        flows = {key: RuleCount(100 * count, count) for key, count in packets.items()}
+        self.intake.take(FABRIC, Counters(dpid, self.now, {}, flows))
 
     def dropped(self) -> dict[PortRef, tuple[int, float]]:
         """Ports that lost packets between the latest two readings: how many, in how many seconds."""
@@ -169,3 +176,35 @@ def test_drops_that_are_read_first_after_a_switch_has_returned_may_be_from_long_
     counts.intake.switch_left(LEAF)
     counts.take(drops={HOST_PORT: 950})
     assert counts.dropped() == {}
+
+
+def rule_for(kind: Dropped) -> FlowKey:
+    """One that drops packets of the kind."""
+    return next(key for key in (rule.key for rule in dropped.RULES) if dropped.dropped_packets({key: ONE}) == {kind: 1})
+
+
+ONE = RuleCount(100, 1)
+
+
+def test_what_a_switch_drops_is_known_from_its_first_reading_until_it_leaves(counts: Counts) -> None:
+    counts.take({UPLINK: BOTH})
+    assert counts.intake.dropped == {}, "unknown is not zero"
+    counts.take_packets({rule.key: 0 for rule in dropped.RULES})
+    assert counts.intake.dropped == {LEAF: dict.fromkeys(Dropped, 0)}
+    counts.take_packets({rule_for(Dropped.IPV6): 5, pin_key(FlowId(HERE, THERE)): 9})
+    assert counts.intake.dropped == {LEAF: {Dropped.IPV6: 5}}
+    counts.take({UPLINK: BOTH})
+    assert counts.intake.dropped == {LEAF: {Dropped.IPV6: 5}}, "this reply had no flows"
+    counts.intake.switch_left(LEAF)
+    assert counts.intake.dropped == {}
+
+
+def test_a_switch_that_begins_at_0_again_is_told_as_it_is(counts: Counts) -> None:
+    counts.take_packets({rule_for(Dropped.DHCP): 500})
+    counts.take_packets({rule_for(Dropped.DHCP): 2})
+    assert counts.intake.dropped == {LEAF: {Dropped.DHCP: 2}}
+
+
+def test_arp_and_ip_to_unknown_hosts_are_one_kind(counts: Counts) -> None:
+    counts.take_packets({rule.key: 1 for rule in dropped.RULES})
+    assert counts.intake.dropped[LEAF][Dropped.UNKNOWN_HOST] == 2

@@ -103,6 +103,16 @@ class PartKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PART_KIND_LINK: _ClassVar[PartKind]
     PART_KIND_HOST: _ClassVar[PartKind]
 
+class DroppedKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DROPPED_KIND_UNSPECIFIED: _ClassVar[DroppedKind]
+    DROPPED_KIND_IPV6: _ClassVar[DroppedKind]
+    DROPPED_KIND_MULTICAST: _ClassVar[DroppedKind]
+    DROPPED_KIND_BROADCAST: _ClassVar[DroppedKind]
+    DROPPED_KIND_DHCP: _ClassVar[DroppedKind]
+    DROPPED_KIND_UNKNOWN_HOST: _ClassVar[DroppedKind]
+    DROPPED_KIND_OTHER: _ClassVar[DroppedKind]
+
 class PlanCertificate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PLAN_CERTIFICATE_UNSPECIFIED: _ClassVar[PlanCertificate]
@@ -299,6 +309,13 @@ PART_KIND_UNSPECIFIED: PartKind
 PART_KIND_SWITCH: PartKind
 PART_KIND_LINK: PartKind
 PART_KIND_HOST: PartKind
+DROPPED_KIND_UNSPECIFIED: DroppedKind
+DROPPED_KIND_IPV6: DroppedKind
+DROPPED_KIND_MULTICAST: DroppedKind
+DROPPED_KIND_BROADCAST: DroppedKind
+DROPPED_KIND_DHCP: DroppedKind
+DROPPED_KIND_UNKNOWN_HOST: DroppedKind
+DROPPED_KIND_OTHER: DroppedKind
 PLAN_CERTIFICATE_UNSPECIFIED: PlanCertificate
 PLAN_CERTIFICATE_OPTIMAL: PlanCertificate
 PLAN_CERTIFICATE_GAP: PlanCertificate
@@ -844,20 +861,34 @@ class GetFabricRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetFabricResponse(_message.Message):
-    __slots__ = ("generation", "switches", "links", "hosts", "drains", "parts_down")
+    __slots__ = ("generation", "switches", "links", "hosts", "drains", "parts_down", "dropped")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
     DRAINS_FIELD_NUMBER: _ClassVar[int]
     PARTS_DOWN_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
     generation: int
     switches: _containers.RepeatedCompositeFieldContainer[Switch]
     links: _containers.RepeatedCompositeFieldContainer[Link]
     hosts: _containers.RepeatedCompositeFieldContainer[Host]
     drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
     parts_down: _containers.RepeatedCompositeFieldContainer[DownPart]
-    def __init__(self, generation: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., parts_down: _Optional[_Iterable[_Union[DownPart, _Mapping]]] = ...) -> None: ...
+    dropped: _containers.RepeatedCompositeFieldContainer[DroppedPackets]
+    def __init__(self, generation: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., parts_down: _Optional[_Iterable[_Union[DownPart, _Mapping]]] = ..., dropped: _Optional[_Iterable[_Union[DroppedPackets, _Mapping]]] = ...) -> None: ...
+
+class DroppedPackets(_message.Message):
+    __slots__ = ("dpid", "switch_name", "kind", "packets")
+    DPID_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_FIELD_NUMBER: _ClassVar[int]
+    dpid: int
+    switch_name: str
+    kind: DroppedKind
+    packets: int
+    def __init__(self, dpid: _Optional[int] = ..., switch_name: _Optional[str] = ..., kind: _Optional[_Union[DroppedKind, str]] = ..., packets: _Optional[int] = ...) -> None: ...
 
 class WatchFabricRequest(_message.Message):
     __slots__ = ("resume_token",)
