@@ -22,6 +22,7 @@ MODULES = {
     "fat-trees": "benchmarks.fat_trees",
     "rules": "benchmarks.rules",
     "counters": "benchmarks.counters",
+    "scrapes": "benchmarks.scrapes",
     "failures": "benchmarks.live.failures",
     "drains": "benchmarks.live.drains",
     "moves": "benchmarks.live.moves",

@@ -17,7 +17,6 @@ from controller.alarms import AlarmKind, severity
 from controller.config import Strategy
 from controller.fabric.messages import RefusalReason
 from controller.fabric.parts import PartKind
-from controller.jobs.demand import DemandSource
 from controller.observability.shapes import (
     Family,
     LinkLabels,
@@ -121,8 +120,7 @@ def _plan_info(snapshot: Snapshot) -> Iterator[Sample]:
 
 def _demand_source(snapshot: Snapshot) -> Iterator[Sample]:
     for job_id, demand in demands(snapshot):
-        for source in DemandSource:
-            yield (job_id, source.value), source == demand.source
+        yield (job_id, demand.source.value), 1
 
 
 def _counters_age(snapshot: Snapshot) -> Iterator[Sample]:
@@ -310,8 +308,8 @@ FAMILIES: tuple[Family, ...] = (
     ),
     per_link(
         "signalbox_link_background_bytes_per_second",
-        "Measured traffic on the link that no job announced.",
-        lambda link: None if link.background_bps is None else link.background_bps / BITS_PER_BYTE,
+        "Measured traffic on the link that no job announced; no series without any.",
+        lambda link: link.background_bps / BITS_PER_BYTE if link.background_bps else None,
     ),
     Family("signalbox_switch_up", "1 while the switch is connected, 0 while it is down.", _switch_up, ("switch",)),
     Family("signalbox_link_up", "1 while the link is in use, 0 while it is down.", _link_up, LinkLabels._fields),
@@ -384,7 +382,7 @@ FAMILIES: tuple[Family, ...] = (
     per_demand("signalbox_job_learning", "1 while all pairs of the job's hosts are counted.", lambda d: d.learning),
     Family(
         "signalbox_job_demand_source",
-        "1 for the bytes that the job is planned for, 0 for the others.",
+        "Always 1; which bytes the job is planned for.",
         _demand_source,
         ("job_id", "source"),
     ),

@@ -5,33 +5,27 @@ In: the ``StatusBoard``; the certificate when TLS is configured. Out: ``/metrics
 
 from __future__ import annotations
 
+import gzip
 import io
 import socket
 import ssl
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock, Thread, local
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import structlog
-from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.exposition import ThreadingWSGIServer
-from prometheus_client.registry import Collector
 
 from controller.config import MetricsConfig
 from controller.errors import InvalidInput
-from controller.fabric.parts import End, PartKey, PartKind
-from controller.fabric.topology import Fabric, LinkId
-from controller.histogram import Histogram
 from controller.log_limit import LimitedLog
-from controller.observability.families import FAMILIES
-from controller.observability.shapes import Family, LinkLabels, Snapshot
-from controller.status import Status, StatusBoard
+from controller.observability.exposition import CONTENT_TYPE, Exposition
+from controller.status import StatusBoard
 from controller.tls import TlsContext
 
 log = structlog.get_logger(__name__)
@@ -49,76 +43,6 @@ _WHY = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate",
 }
 """In words, by what OpenSSL calls it."""
-
-
-class StatusCollector(Collector):
-    """Renders ``FAMILIES`` from the newest status, in the thread of the scrape. ``clock``: monotonic seconds."""
-
-    def __init__(self, board: StatusBoard, clock: Callable[[], float] = time.monotonic) -> None:
-        self._board = board
-        self._clock = clock
-
-    def collect(self) -> Iterator[Metric]:
-        status = self._board.status
-        status = replace(status, fabric=_with_unique_names(status.fabric))
-        names = _names_of_down(status)
-        snapshot = Snapshot(status, self._clock(), _links(status.fabric), self._board, names)
-        for family in FAMILIES:
-            if family.histograms:
-                yield _histograms(family, family.histograms(snapshot))
-                continue
-            kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-            metric = kind(family.name, family.help, labels=family.labels)
-            for labels, value in family.samples(snapshot):
-                metric.add_metric(labels, value)
-            yield metric
-
-
-def _histograms(family: Family, values: Iterable[tuple[tuple[str, ...], Histogram]]) -> HistogramMetricFamily:
-    metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
-    for labels, value in values:
-        metric.add_metric(labels, list(value.buckets), value.total)
-    return metric
-
-
-def _with_unique_names(fabric: Fabric) -> Fabric:
-    """Two switches of one name would make two series one: theirs get the dpid behind."""
-    count = Counter(switch.name for switch in fabric.switches.values())
-    if max(count.values(), default=0) <= 1:
-        return fabric
-    switches = {
-        dpid: replace(switch, name=f"{switch.name}({dpid:#x})") if count[switch.name] > 1 else switch
-        for dpid, switch in fabric.switches.items()
-    }
-    return replace(fabric, switches=switches)
-
-
-def _names_of_down(status: Status) -> dict[PartKey, tuple[str, ...]]:
-    """The names of their switches: as of the switches that are there; of others that are not unique with the dpid."""
-    fabric, down = status.fabric, status.down_parts
-    count = Counter(switch.name for switch in fabric.switches.values())
-    count.update(part.name for part in down.values() if part.kind is PartKind.SWITCH)
-
-    def name(end: End) -> str:
-        if end.at.dpid in fabric.switches:
-            return fabric.name(end.at.dpid)
-        return f"{end.switch}({end.at.dpid:#x})" if count[end.switch] > 1 else end.switch
-
-    return {key: tuple(map(name, part.ends)) for key, part in down.items()}
-
-
-def _links(fabric: Fabric) -> dict[LinkId, tuple[LinkLabels, float]]:
-    """Named like ``Fabric.link_name``, in one pass. Several addresses behind one port share the first one's link."""
-    links: dict[LinkId, tuple[LinkLabels, float]] = {}
-    for link_id, link in fabric.links.items():
-        labels = LinkLabels(fabric.link_name(link_id), fabric.name(link.src.dpid), fabric.name(link.dst.dpid), "fabric")
-        links[link_id] = labels, link.capacity_bps
-    for host in fabric.hosts.values():
-        switch = fabric.name(host.at.dpid)
-        port = f"{switch}:{host.at.port}"
-        links.setdefault(host.uplink, (LinkLabels(f"{host.ip}>{port}", host.ip, switch, "edge"), host.nic_bps))
-        links.setdefault(host.downlink, (LinkLabels(f"{port}>{host.ip}", switch, host.ip, "edge"), host.nic_bps))
-    return links
 
 
 @dataclass(slots=True, eq=False)
@@ -263,18 +187,6 @@ class _Handler(WSGIRequestHandler):
         """Scrapes are no events."""
 
 
-def _one_at_a_time(app: Any, asked: Callable[[], None]) -> Any:
-    """Scrapes wait for each other: all of them together take no more of the interpreter than one."""
-    rendering = Lock()
-
-    def answer(environ: Any, start_response: Any) -> Any:
-        asked()
-        with rendering:
-            return app(environ, start_response)
-
-    return answer
-
-
 class MetricsServer:
     """Serves ``/metrics`` in separate threads, with the process's memory and CPU time. ``tls``: for connections that
     come."""
@@ -283,9 +195,9 @@ class MetricsServer:
         self._config = config
         self._board = board
         self._tls = tls or TlsContext("metrics", config.tls_files)
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        self._registry.register(StatusCollector(board))
+        self._exposition = Exposition(board)
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
         self._running: tuple[WSGIServer, Thread] | None = None
 
     def start(self) -> int:
@@ -304,11 +216,32 @@ class MetricsServer:
         except OSError as error:
             message = f"cannot listen on {host}:{port}: {error.strerror or error}"
             raise InvalidInput.of("metrics", message) from None
-        server.set_app(_one_at_a_time(make_wsgi_app(self._registry), server.asked))
+        server.set_app(self._answered(server.asked))
         thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
         thread.start()
         self._running = server, thread
         return server.server_port
+
+    def _answered(self, asked: Callable[[], None]) -> Any:
+        """Scrapes wait for each other: all of them together take no more of the interpreter than one. Compressing
+        gives it away."""
+        rendering = Lock()
+
+        def answer(environ: Any, start_response: Any) -> list[bytes]:
+            asked()
+            if environ["REQUEST_METHOD"] != "GET":
+                start_response("405 Method Not Allowed", [("Allow", "GET")])
+                return []
+            headers = [("Content-Type", CONTENT_TYPE)]
+            with rendering:
+                body = self._exposition.text().encode() + generate_latest(self._process)
+                if "gzip" in environ.get("HTTP_ACCEPT_ENCODING", ""):
+                    headers.append(("Content-Encoding", "gzip"))
+                    body = gzip.compress(body, compresslevel=1)
+            start_response("200 OK", headers)
+            return [body]
+
+        return answer
 
     def stop(self) -> None:
         """Returns when the port is free again; does nothing when not started."""

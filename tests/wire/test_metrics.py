@@ -52,9 +52,9 @@ def get(url: str) -> str:
 
 
 def test_each_scrape_shows_the_newest_status(target: str, board: StatusBoard) -> None:
-    assert "signalbox_pins 1.0\n" in get(f"http://{target}/metrics")
+    assert "signalbox_pins 1\n" in get(f"http://{target}/metrics")
     board.publish(Status(pins=42))
-    assert "signalbox_pins 42.0\n" in get(f"http://{target}/metrics")
+    assert "signalbox_pins 42\n" in get(f"http://{target}/metrics")
 
 
 def test_the_process_metrics_are_there(target: str) -> None:
@@ -107,7 +107,7 @@ def get_over_tls(port: int, authority: Authority, shown: Certificate | None = No
 
 def test_metrics_over_tls_are_for_whoever_trusts_the_certificate(board: StatusBoard, authority: Authority) -> None:
     with secured(authority, board, mutual=False) as port:
-        assert "signalbox_pins 1.0\n" in get_over_tls(port, authority)
+        assert "signalbox_pins 1\n" in get_over_tls(port, authority)
         with pytest.raises(OSError):
             get(f"http://127.0.0.1:{port}/metrics")
 
@@ -118,7 +118,7 @@ def test_with_authorities_a_scrape_needs_a_certificate(board: StatusBoard, autho
         for shown in (None, other.sign("prometheus"), authority.sign_expired("prometheus")):
             with pytest.raises(OSError):
                 get_over_tls(port, authority, shown)
-        assert "signalbox_pins 1.0\n" in get_over_tls(port, authority, authority.sign("prometheus"))
+        assert "signalbox_pins 1\n" in get_over_tls(port, authority, authority.sign("prometheus"))
 
 
 def test_who_fails_to_shake_hands_is_counted_and_logged_with_why(board: StatusBoard, authority: Authority) -> None:
@@ -131,7 +131,7 @@ def test_who_fails_to_shake_hands_is_counted_and_logged_with_why(board: StatusBo
                 get_metrics(port)
             wait_for(lambda: board.metrics_refused["tls"] == before + 1 and bool(lines), "the count", 10, 0.01)
             shown = get_over_tls(port, authority, authority.sign("prometheus"))
-            assert f'signalbox_metrics_refused_total{{reason="tls"}} {before + 1}.0\n' in shown
+            assert f'signalbox_metrics_refused_total{{reason="tls"}} {before + 1}\n' in shown
         (line,) = lines
         assert line["event"] == "metrics client refused"
         assert line["peer"].startswith("127.0.0.1:")
@@ -164,7 +164,7 @@ def test_clients_that_go_before_their_answer_leave_no_traceback(
                 tls = context.wrap_socket(sock, server_hostname="127.0.0.1")
                 tls.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
                 tls.close()
-        assert "signalbox_pins 1.0\n" in get_over_tls(port, authority)
+        assert "signalbox_pins 1\n" in get_over_tls(port, authority)
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -174,7 +174,7 @@ def test_a_client_that_does_not_shake_hands_keeps_no_other_out(board: StatusBoar
         socket.create_connection(("127.0.0.1", port)),
         socket.create_connection(("127.0.0.1", port)),
     ):
-        assert "signalbox_pins 1.0\n" in get_over_tls(port, authority)
+        assert "signalbox_pins 1\n" in get_over_tls(port, authority)
 
 
 class Prometheus:
@@ -248,4 +248,4 @@ def test_a_scrape_gets_through_whoever_holds_the_connections(board: StatusBoard)
 
 def test_what_the_api_has_refused_is_counted_by_reason(target: str, board: StatusBoard) -> None:
     board.publish_refused({"silent": 3})
-    assert 'signalbox_api_refused_total{reason="silent"} 3.0\n' in get(f"http://{target}/metrics")
+    assert 'signalbox_api_refused_total{reason="silent"} 3\n' in get(f"http://{target}/metrics")

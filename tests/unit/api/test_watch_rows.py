@@ -118,7 +118,7 @@ def test_a_rate_changes_one_link(fabric: Watcher) -> None:
     assert [(link.rate_bps, link.background_bps) for link in told.links] == [(123.0, 7.0)]
     assert not told.switches
     assert not told.hosts
-    links[UP1] = replace(rates, bytes_total=6)
+    links[UP1] = rates._replace(bytes_total=6)
     assert fabric.told(replace(status, links=links)) is None
 
 

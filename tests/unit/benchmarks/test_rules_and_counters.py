@@ -1,4 +1,4 @@
-"""The measurements of rules and of counters work on the smallest fabric; nothing is said about times."""
+"""The measurements of rules, counters and scrapes work on the smallest fabric; nothing is said about times."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.counters import measured as counters_measured
 from benchmarks.rules import measured
+from benchmarks.scrapes import measured as scrapes_measured
 
 
 def test_the_rules_of_a_plan_are_measured_at_first_and_after_a_cut() -> None:
@@ -27,3 +28,13 @@ def test_the_cost_of_counters_is_measured_by_stage(busy: bool) -> None:
     assert len(stages) == 4
     assert all(value > 0 for value in stages)
     assert float(row["percent of a core"]) == pytest.approx((sum(stages) + float(row["scrape ms"]) / 15) / 10)
+
+
+def test_scrapes_are_measured_without_and_with_compression() -> None:
+    none, plain, packed = scrapes_measured(leaves=2, spines=2, hosts_per_leaf=3, jobs=2, scrapes=1, waking_s=0.01)
+    assert [row["scrapes"] for row in (none, plain, packed)] == ["none", "identity", "gzip"]
+    links = 2 * 2 * 2 + 2 * 6
+    assert int(plain["series"]) > 2 * links
+    assert 0 < float(packed["MB"]) < float(plain["MB"])
+    assert all(float(row["over plain loop"]) > 0 for row in (plain, packed))
+    assert none.keys() == plain.keys()

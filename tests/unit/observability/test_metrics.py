@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.alarms import AlarmKind
@@ -16,8 +14,8 @@ from controller.fabric.parts import End, Part, PartKey, PartKind, switch_key
 from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from controller.histogram import FEW_SECONDS, Histogram
 from controller.jobs.spec import JobId
+from controller.observability.exposition import Exposition
 from controller.observability.families import FAMILIES
-from controller.observability.metrics import StatusCollector
 from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.dropped import Dropped
 from tests.support import status_example as example
@@ -29,9 +27,7 @@ def exposition(status: Status, now: float = 104.0) -> str:
     board.publish_refused({"silent": 3})
     board.certificates_end = {"api": 1.8e9}
     board.publish_call_times({("RegisterJob", "OK"): Histogram(FEW_SECONDS).observed(0.004, 0.2, 30.0)})
-    registry = CollectorRegistry()
-    registry.register(StatusCollector(board, clock=lambda: now))
-    return generate_latest(registry).decode()
+    return Exposition(board, clock=lambda: now).text()
 
 
 class Scrape:
@@ -202,13 +198,12 @@ def test_what_is_not_carried_is_counted_by_kind_from_the_first_reading_on(scrape
 
 def test_series_end_with_the_job_switch_or_link() -> None:
     board = StatusBoard()
-    registry = CollectorRegistry()
-    registry.register(StatusCollector(board))
+    shown = Exposition(board)
     board.publish(example.status())
-    assert "leaf1:2>spine1" in generate_latest(registry).decode()
+    assert "leaf1:2>spine1" in shown.text()
     gone = replace(example.status(), jobs={}, links={}, switches={}, fabric=Fabric(), down_parts={})
     board.publish(gone)
-    scrape = Scrape(generate_latest(registry).decode())
+    scrape = Scrape(shown.text())
     labels = {
         value
         for sample in scrape.samples

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import generate_latest
 
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.observability.metrics import StatusCollector
+from controller.observability.exposition import Exposition
 from controller.status import StatusBoard
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric
 from tests.support.recorded_series import Recorded
@@ -41,10 +39,9 @@ class Scraped(FakeFabric):
                 self.recorded.scrape(self._exposition() if self.is_up else None)
 
     def _exposition(self) -> str:
-        board, registry = StatusBoard(), CollectorRegistry()
+        board = StatusBoard()
         board.publish(self.status)
-        registry.register(StatusCollector(board, clock=lambda: self.now))
-        return generate_latest(registry).decode()
+        return Exposition(board, clock=lambda: self.now).text()
 
 
 @pytest.fixture

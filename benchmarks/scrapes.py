@@ -1,0 +1,205 @@
+"""What a scrape of a large network costs, and what it does to other threads meanwhile.
+
+In: a status as the control loop publishes it, of a leaf-spine with many small jobs that are planned, pinned and
+measured. Out: size and CPU time of a scrape over HTTP, beside that of a plain loop of Python, as a ratio; and how late
+a thread wakes that sleeps a millisecond at a time, without scrapes and while one follows the other; a table, and
+``out/bench/scrapes.json``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from urllib.request import Request, urlopen
+
+import numpy as np
+from rich.console import Console
+
+from benchmarks.measures import Spread, report, table_of
+from controller.commands.output import AsJson
+from controller.config import MetricsConfig
+from controller.fabric.link_load import LinkLoad
+from controller.fabric.topology import Fabric
+from controller.histogram import FEW_SECONDS, Histogram
+from controller.jobs.collectives import VirtualLinks
+from controller.jobs.demand import DemandSource, JobDemand, Measurement
+from controller.jobs.job import Reported, Vitals
+from controller.jobs.messages import Registration
+from controller.jobs.spec import JobId, JobSpec
+from controller.jobs.subflows import Dividing
+from controller.observability.metrics import MetricsServer
+from controller.planning.problem import FlowId, whole
+from controller.scenarios.fabrics import leaf_spine
+from controller.southbound.run_hub import SWITCH_INTERVAL_S
+from controller.status import JobStatus, Status, StatusBoard, SwitchStatus
+from controller.tables.counters import CountersRead
+
+LEAVES, SPINES, HOSTS_PER_LEAF, JOBS = 64, 32, 32, 1000
+LINK_BPS = 100e9
+BACKGROUND_EVERY = 10
+"""One link in so many carries traffic that no job announced."""
+SCRAPES = 20
+LOOP = 1_000_000
+"""Rounds of the plain loop."""
+WAKING_S = 3.0
+RESULTS = Path("out/bench/scrapes.json")
+
+Row = dict[str, str | float]
+
+
+def network(leaves: int, spines: int, hosts_per_leaf: int, jobs: int) -> Status:
+    """Every metric of switches, links and jobs has a value."""
+    fabric = leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS)
+    load = LinkLoad(window_s=6, noise_fraction=0.1)
+    links = [*fabric.links, *(link for host in fabric.hosts.values() for link in (host.uplink, host.downlink))]
+    totals = np.random.default_rng(1).integers(1 << 40, 1 << 44, len(links))
+    for now in range(0, 10, 2):
+        load.count_links(now, dict(zip(links, (totals + int(1.1e10) * now).tolist(), strict=True)))
+    load.update(8, dict.fromkeys(links, LINK_BPS))
+    background = dict.fromkeys(links[::BACKGROUND_EVERY], 0.2 * LINK_BPS)
+    of_jobs = {JobId(f"job-{number:04}"): _pair(fabric, number, jobs) for number in range(jobs)}
+    return Status(
+        fabric=fabric,
+        switches={dpid: SwitchStatus(True, 3000, 0) for dpid in fabric.switches},
+        links=load.figures(fabric, background),
+        jobs={job_id: _job(fabric, job_id, pair) for job_id, pair in of_jobs.items()},
+        demands={job_id: _demand(pair) for job_id, pair in of_jobs.items()},
+        counters_read={dpid: CountersRead(0.0, 0.0) for dpid in fabric.switches},
+    )
+
+
+def _pair(fabric: Fabric, number: int, jobs: int) -> tuple[str, str]:
+    """A host of the first half of the leaves and one of the other half."""
+    ips = list(fabric.hosts)
+    return ips[number % jobs], ips[-1 - number % jobs]
+
+
+def _job(fabric: Fabric, job_id: JobId, pair: tuple[str, str]) -> JobStatus:
+    spec = JobSpec(job_id=job_id, endpoints=pair)
+    src = fabric.hosts[pair[0]].at.dpid
+    path = (next(link for link in fabric.links if link.dpid == src),)
+    return JobStatus(
+        registration=Registration(spec, uid=job_id, registered_at=1e9),
+        state="pinned",
+        missing_hosts=(),
+        vitals=Vitals(60.0, Reported(1234, 2.6, (2.4, 2.6))),
+        level=1.25,
+        ideal_communication_s=2.0,
+        efficiency_allowed=0.8,
+        prediction_withheld="",
+        routes={FlowId(*pair): whole(path), FlowId(*pair[::-1]): whole(path)},
+        routes_generation=1,
+        dividing=Dividing.of(spec),
+    )
+
+
+def _demand(pair: tuple[str, str]) -> JobDemand:
+    measurement = Measurement((pair,), np.array([3.3e9]), 6.0, 2.5)
+    return JobDemand(DemandSource.CONFIRMED, VirtualLinks(), {pair: 10**9}, measurement=measurement)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """``cpu_s``: of the server's process, in which the client is too: reading the answer is in it."""
+
+    bytes: int
+    series: int
+    cpu_s: float
+
+
+def scrape(port: int, encoding: str) -> Scrape:
+    request = Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept-Encoding": encoding})
+    began = time.process_time()
+    with urlopen(request) as answer:
+        body: bytes = answer.read()
+    spent = time.process_time() - began
+    return Scrape(len(body), 0 if encoding == "gzip" else sum(b[:1] != b"#" for b in body.splitlines()), spent)
+
+
+def plain_loop_s() -> float:
+    """CPU time of what the machine's speed is judged by."""
+    began, total = time.process_time(), 0
+    for number in range(LOOP):
+        total += number & 7
+    return time.process_time() - began
+
+
+def lateness_ms(seconds: float) -> list[float]:
+    """By how much a thread wakes later than it asked to, a millisecond at a time."""
+    late, until = [], time.perf_counter() + seconds
+    while (began := time.perf_counter()) < until:
+        time.sleep(0.001)
+        late.append(1000 * (time.perf_counter() - began) - 1)
+    return late
+
+
+def measured(leaves: int, spines: int, hosts_per_leaf: int, jobs: int, scrapes: int, waking_s: float) -> list[Row]:
+    """One row without scrapes, one for each encoding."""
+    board = StatusBoard()
+    status = network(leaves, spines, hosts_per_leaf, jobs)
+    board.publish(status)
+    board.publish_call_times({(f"method{n}", "OK"): Histogram(FEW_SECONDS).observed(0.01) for n in range(20)})
+    server = MetricsServer(MetricsConfig(host="127.0.0.1", port=0), board)
+    port, interval_s = server.start(), sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        series = scrape(port, "identity").series
+        cost = {"MB": 0.0, "CPU ms": 0.0, "over plain loop": 0.0}
+        rows: list[Row] = [{"scrapes": "none", "series": series, **cost, **_late(lateness_ms(waking_s))}]
+        for encoding in ("identity", "gzip"):
+            found, loops = [], []
+            for number in range(scrapes):
+                board.publish(replace(status, pins=number))
+                found.append(scrape(port, encoding))
+                loops.append(plain_loop_s())
+            cpu_s = median(one.cpu_s for one in found)
+            rows.append(
+                {
+                    "scrapes": encoding,
+                    "series": series,
+                    "MB": found[-1].bytes / 1e6,
+                    "CPU ms": 1000 * cpu_s,
+                    "over plain loop": cpu_s / median(loops),
+                    **_late(_while_scraped(port, encoding, waking_s)),
+                }
+            )
+        return rows
+    finally:
+        sys.setswitchinterval(interval_s)
+        server.stop()
+
+
+def _while_scraped(port: int, encoding: str, seconds: float) -> list[float]:
+    done = threading.Event()
+
+    def scrape_on() -> None:
+        while not done.is_set():
+            scrape(port, encoding)
+
+    scraping = threading.Thread(target=scrape_on)
+    scraping.start()
+    try:
+        return lateness_ms(seconds)
+    finally:
+        done.set()
+        scraping.join()
+
+
+def _late(found: list[float]) -> dict[str, float]:
+    spread = Spread.of(found)
+    assert spread
+    return {"late ms p50": spread.p50, "p99": spread.p99, "max": spread.max}
+
+
+def main(as_json: AsJson = False) -> None:
+    """Time scrapes of a large network, and how much they hold up another thread."""
+    if not as_json:
+        Console(stderr=True).print(f"{SCRAPES} scrapes of each kind on {os.cpu_count()} processors")
+    rows = measured(LEAVES, SPINES, HOSTS_PER_LEAF, JOBS, SCRAPES, WAKING_S)
+    title = f"{2 * LEAVES * SPINES} links, {LEAVES * HOSTS_PER_LEAF} hosts, {JOBS} jobs"
+    report({"network": title, "scrapes": rows}, RESULTS, lambda: table_of(title, rows), as_json)
