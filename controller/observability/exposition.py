@@ -50,8 +50,8 @@ class Exposition:
         """Of the newest status."""
         status = self._board.status
         fabric = self._fabric(status.fabric)
-        names = self._names_of_down(fabric, status.down_parts)
-        snapshot = Snapshot(replace(status, fabric=fabric), self._clock(), self._links(fabric), self._board, names)
+        down = self._names_of_down(fabric, status.down_parts)
+        snapshot = Snapshot(replace(status, fabric=fabric), self._clock(), self._links(fabric), self._board, down)
         most: Counter[Labels] = Counter()
         lines: list[str] = []
         for family in self._families:
