@@ -28,6 +28,7 @@ from controller.commands import (
     rules,
     state,
     token,
+    verify,
     watch,
 )
 from controller.commands.exit_status import ExitStatus, exit_status
@@ -55,6 +56,7 @@ app.add_typer(describe.commands, name="describe")
 app.add_typer(rules.commands)
 app.add_typer(bundle.commands)
 app.add_typer(offline.commands)
+app.add_typer(verify.commands)
 app.add_typer(analysis.commands)
 app.add_typer(token.commands)
 app.add_typer(state.commands, name="state")

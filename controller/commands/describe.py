@@ -42,7 +42,11 @@ def job(
         routes = [fields(route) for route in client.list_routes([name])]
         alarms = _alarms(client, name)
     found = {"job": of_job, "routes": routes, "alarms": alarms}
-    show(found, lambda: Group(printing.job(of_job), *printing.alarms(alarms), _routes(routes)), as_json)
+    show(
+        found,
+        lambda: Group(printing.job(of_job), *printing.alarms(alarms), _routes(routes, of_job["missing_hosts"])),
+        as_json,
+    )
 
 
 @commands.command(cls=ControllerCommand)
@@ -153,15 +157,19 @@ def _part(job: Fields, ip: str, routes: Sequence[Fields]) -> dict[str, Any]:
 # ---- tables
 
 
-def _routes(routes: Sequence[Fields]) -> RenderableType:
-    """Where the newest plan has another route, that too."""
+def _routes(routes: Sequence[Fields], missing: Sequence[str]) -> RenderableType:
+    """Where the newest plan has another route, that too. ``missing``: addresses of hosts that are not found."""
+
+    def held(route: Fields) -> str:
+        return paths(route["held"], "ecmp" if {route["src"], route["dst"]}.isdisjoint(missing) else "host not found")
+
     planned = any(route["planned"] for route in routes)
     columns = (
         *(Column("from"), Column("to"), Column("route", wraps=True)),
         *([Column("in the newest plan", 1, wraps=True)] if planned else ()),
     )
     rows = (
-        (route["src"], route["dst"], paths(route["held"]), *([paths(route["planned"], "same")] if planned else ()))
+        (route["src"], route["dst"], held(route), *([paths(route["planned"], "same")] if planned else ()))
         for route in routes
     )
     return Fitted(columns, rows, title="routes")

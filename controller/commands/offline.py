@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import gc
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -31,7 +30,6 @@ from controller.jobs.spec import Dealing
 from controller.jobs.subflows import Pair
 from controller.scenarios.fabric_options import LARGEST_SEED, FabricOptions, Placement, failure_option
 from controller.simulator.options import Options, Replan, Sharing
-from controller.standard_input import STANDARD_INPUT, called
 
 if TYPE_CHECKING:
     from controller.planning.plan import Plan
@@ -105,27 +103,6 @@ def plan_file(
     show(found, lambda: _summary(found, export), as_json)
     if found["unrouted"]:
         raise typer.Exit(ExitStatus.PARTLY)
-
-
-@commands.command("verify")
-def verify_command(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="What plan-file --proof or plan --proof has written; - for standard input."
-        ),
-    ],
-) -> None:
-    """Check a plan and its proofs, without a solver. Exit status 4: some levels are proven by a search alone."""
-    from controller.planning.verify import read, verify
-
-    try:
-        text, unchecked = verify(read(sys.stdin.fileno() if file == STANDARD_INPUT else file))
-    except ValueError as error:
-        raise SignalboxError(f"{called(file)}: {error}") from None
-    typer.echo(text)
-    if unchecked:
-        raise typer.Exit(ExitStatus.NOT_CHECKABLE)
 
 
 @commands.command("simulate", cls=FabricCommand)

@@ -138,7 +138,9 @@ def test_a_job_is_described_with_its_routes_and_what_it_waits_for(signalbox: Sig
     assert [H2, H1, "ecmp", "leaf2", ">", "spine1", ">", "leaf1"] in shown.rows
     found = signalbox("describe", "job", "ring", "--json").json
     assert [len(route["held"]) for route in found["routes"]] == [1, 0]
-    assert ["hosts", "not", "found", "10.0.9.9"] in signalbox("describe", "job", "waits").rows
+    waits = signalbox("describe", "job", "waits").rows
+    assert ["hosts", "not", "found", "10.0.9.9"] in waits
+    assert [H2, "10.0.9.9", "host", "not", "found"] in waits
 
 
 @pytest.mark.usefixtures("trained")

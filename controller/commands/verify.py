@@ -1,0 +1,36 @@
+"""``signalbox verify``: checks a plan with its proofs, without a solver."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.commands.exit_status import ExitStatus
+from controller.errors import SignalboxError
+from controller.standard_input import STANDARD_INPUT, called
+
+commands = typer.Typer()
+
+
+@commands.command("verify")
+def verify_command(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="What plan-file --proof or plan --proof has written; - for standard input."
+        ),
+    ],
+) -> None:
+    """Check a plan and its proofs, without a solver. Exit status 4: some levels are proven by a search alone."""
+    from controller.planning.verify import read, verify
+
+    try:
+        text, unchecked = verify(read(sys.stdin.fileno() if file == STANDARD_INPUT else file))
+    except ValueError as error:
+        raise SignalboxError(f"{called(file)}: {error}") from None
+    typer.echo(text)
+    if unchecked:
+        raise typer.Exit(ExitStatus.NOT_CHECKABLE)
