@@ -157,6 +157,11 @@ def _part(job: Fields, ip: str, routes: Sequence[Fields]) -> dict[str, Any]:
 # ---- tables
 
 
+def _job(found: Fields) -> RenderableType:
+    job = found["job"]
+    return Group(printing.job(job), *printing.alarms(found["alarms"]), _routes(found["routes"], job["missing_hosts"]))
+
+
 def _routes(routes: Sequence[Fields], missing: Sequence[str]) -> RenderableType:
     """Where the newest plan has another route, that too. ``missing``: addresses of hosts that are not found."""
 
