@@ -206,6 +206,10 @@ def _strategy(rng: Random, request: Any, _: Known) -> None:
     request.strategy = rng.choice(pb.Strategy.values())
 
 
+def _forget(rng: Random, request: Any, _: Known) -> None:
+    request.names.extend(rng.sample(("leaf1", "spine2", "leaf1:3", "leaf1:3>spine2", *HOSTS), rng.randint(1, 3)))
+
+
 def _what_if(rng: Random, request: Any, _: Known) -> None:
     request.kinds.extend(rng.sample(pb.FailureKind.values()[1:], rng.randint(0, 2)))
     request.top = rng.choice((0, 1, 5))
@@ -247,6 +251,7 @@ _FILL: Mapping[str, Callable[[Random, Any, Known], None]] = {
     "WatchPlan": _watch,
     "WatchAlarms": _watch,
     "SetStrategy": _strategy,
+    "ForgetParts": _forget,
     "Explain": _of_job,
     "WhatIf": _what_if,
     "Check": _health,

@@ -174,7 +174,8 @@ class Derived:
         self.saved_parts = Row(     per_key(saved_part), lambda: (s.parts.parts, self.named_hosts()))
         self.down_parts = Row(      per_key(if_down),    lambda: (s.parts.parts,))
         self.down_switches = Row(   per_key(if_switch),  lambda: (self.down_parts(),))
-        self.excepted = Row(        excepted,            lambda: (s.parts.explained, s.drains.parts, self.down_parts()))
+        self.excepted = Row(        excepted,            lambda: (s.parts.explained, tuple(s.refusals.taken),
+                                                                  s.drains.parts, self.down_parts()))
         self.part_alarms = Row(     per_key(part_alarm), lambda: (self.down_parts(), self.excepted(),
                                                                   self.named_hosts()))
         self.switch_alarms = Row(   switch_alarms,       lambda: (self.down_switches(), self.excepted(),

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from controller.alarms import Alarm, AlarmKey, AlarmKind
 from controller.fabric.drains import Drain
-from controller.fabric.parts import Part, PartKey, PartKind, host_key
+from controller.fabric.parts import Part, PartKey, PartKind, host_key, switch_key
+from controller.fabric.topology import Dpid
 from controller.jobs.job import Job
 from controller.jobs.spec import JobId
 from controller.memo import Changed
@@ -72,13 +73,17 @@ def saved_part(_: PartKey, part: Part, named: bool | None) -> Part | None:
 
 
 def excepted(
-    explained: Mapping[PartKey, bool], drains: Mapping[str, Drain], down: Mapping[PartKey, Part]
+    explained: Mapping[PartKey, bool],
+    taken: tuple[Dpid, ...],
+    drains: Mapping[str, Drain],
+    down: Mapping[PartKey, Part],
 ) -> Mapping[PartKey, bool]:
-    """The parts that raise no alarm while they are down: another part that is down explains it, or it is drained."""
-    if not drains:
-        return explained
-    planned = {key: True for key, part in down.items() if any(drain.covers(part) for drain in drains.values())}
-    return {**explained, **planned}
+    """The parts that raise no alarm while they are down, each with True. ``explained``: by another part that is down.
+    ``taken``: switches that another controller is the master of, which is another alarm. ``drains``: by name."""
+    found = {switch_key(dpid): True for dpid in taken}
+    if drains:
+        found |= {key: True for key, part in down.items() if any(drain.covers(part) for drain in drains.values())}
+    return updated(explained, found)
 
 
 def part_alarm(key: PartKey, part: Part, is_excepted: bool | None, named: bool | None) -> Alarm | None:

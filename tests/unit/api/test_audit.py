@@ -8,7 +8,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from controller.api.access import EVERYONE
-from controller.api.audit import LINES, LINES_PER_PEER, LINES_PER_TENANT, AuditLog, note, noting
+from controller.api.audit import LINES, LINES_PER_PEER, LINES_PER_TENANT, MAX_PARTS, AuditLog, note, note_parts, noting
 from controller.api.identities import Caller, Role
 
 BLUE = Caller("trainers", Role.TENANT, "blue")
@@ -119,3 +119,12 @@ def test_what_one_tenant_does_has_a_limit_and_takes_no_lines_from_another() -> N
     lines = written(record)
     assert [line["tenant"] for line in lines] == ["blue"] * LINES_PER_TENANT + ["red", "blue", "blue"]
     assert lines[-2]["done_without_a_line"] == 100 - LINES_PER_TENANT
+
+
+def test_parts_of_the_fabric_are_named_as_far_as_a_line_goes_and_as_text() -> None:
+    """Names come from switches."""
+    noted = noting()
+    note_parts(["leaf1", "sp\nine2"])
+    assert noted == {"parts": "leaf1 sp\\nine2"}
+    note_parts(["leaf1"] * (MAX_PARTS + 3))
+    assert noted["parts"].endswith("leaf1 and 3 more")

@@ -11,7 +11,7 @@ from controller.config import Strategy
 from controller.core.messages import Tick
 from controller.core.missed_parts import NamedHosts, part_alarm, saved_part, switch_alarms
 from controller.errors import Conflict, Unavailable
-from controller.fabric.messages import DrainParts, ForgetParts, PortChanged, UndrainParts
+from controller.fabric.messages import DrainParts, ForgetParts, MastershipLost, PortChanged, UndrainParts
 from controller.fabric.parts import Declared, DeclaredSwitch, End, Part, PartKey, PartKind, host_key, switch_key
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, SavedState
@@ -177,6 +177,16 @@ def test_a_part_that_is_excepted_raises_no_alarm() -> None:
     cable = Part(PartKey(PartKind.LINK, "0x1:3 0x2:1"), (End(at, "leaf1", "eth3"), End(at, "spine1", "eth1")), 1e9)
     assert part_alarm(cable.key, cable, None, None) is not None
     assert part_alarm(cable.key, cable, True, None) is None
+
+
+def test_a_switch_that_another_controller_took_is_one_alarm(fabric: Clocked) -> None:
+    fabric.send(MastershipLost(SPINE2, "spine2"))
+    fabric.run(3)
+    assert fabric.alarms == {AlarmKind.MASTERSHIP_LOST: ["spine2"]}
+    assert switch_key(SPINE2) in fabric.status.down_parts
+    fabric.lose(SPINE2)
+    fabric.run(1)
+    assert fabric.alarms == {AlarmKind.SWITCH_DOWN: ["spine2"]}
 
 
 def test_hosts_are_named_as_long_as_a_job_or_the_file_names_them(fabric: Clocked) -> None:
