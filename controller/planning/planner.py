@@ -73,6 +73,17 @@ def repair(problem: Problem) -> Plan | NoPlan:
     return judged(problem, PlanLimits(ecmp_draws=0), lambda bounds: Routings([_running(problem)], bounds))
 
 
+def relieved(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
+    """As ``repair``, and the fullest links are relieved within the cap on moves: within a fraction of a second."""
+
+    def drafts(bounds: Bounds) -> Routings:
+        kept = _running(problem)
+        found = None if _optimal(kept, bounds.vector) else relieve(problem, bounds, kept.routes, limits)
+        return Routings([kept, found] if found else [kept], bounds)
+
+    return judged(problem, replace(limits, ecmp_draws=0), drafts)
+
+
 def repair_first(problem: Problem, running: Routes) -> tuple[Planned | None, Problem]:
     """The repair, None when there is nothing to repair or it cannot be done, and the problem for the plan that follows:
     it starts from the repaired routes, so that only what is worth a second move is moved again. ``running``: see

@@ -10,27 +10,30 @@ Of the ways to use up the cap the one with the smallest levels is taken:
   if steps lead on from there that take no more cycles than all moves of the target would: so the target is reached
   within ceil(moves / cap) + 1 cycles.
 
-Where flows are too many for that, each cycle makes the best plan within the cap that is found, as long as it moves any.
+Before a target is looked for the fullest links are relieved: these moves are made where time is over before better ones
+are found. Where flows are too many for targets, each cycle makes the best plan within the cap that is found, as long as
+it moves any.
 
-The running routes never get worse, so where neither exists the running routes stay, and the smallest group of moves
-that would improve them is named.
+The running routes never get worse, so where no moves improve them they stay. Unless that is because time was over, the
+smallest group of the target's moves that would improve them is named.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import structlog
 
-from controller.planning import greedy, relief
+from controller.planning import greedy
 from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.efficiency import first_difference
 from controller.planning.messages import Planned
 from controller.planning.plan import NoPlan, Plan, Target, answered, draft
-from controller.planning.planner import Routings, judged, plan, repair
+from controller.planning.planner import Routings, judged, plan, relieved, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
 from controller.planning.split_flows import search
 from controller.planning.split_flows.by_part import LP_S
@@ -93,15 +96,19 @@ def plan_towards(problem: Problem, limits: PlanLimits, held: Target | None) -> T
         going_on = _Way(problem, limits, held.plan).go_on(held)
         if going_on:
             return going_on
-    if not limits.allows("target", _WAY_S * len(problem.flows)):
-        found = plan(problem, limits)
-        if isinstance(found, NoPlan) or found.moves or len(problem.flows) > MAX_FLOWS:
-            return Towards(found)
+    if limits.allows("target", _WAY_S * len(problem.flows)):
+        quick = relieved(problem, limits)
+        if isinstance(quick, NoPlan):
+            return Towards(quick)
+    else:
+        quick = plan(problem, limits)
+        if isinstance(quick, NoPlan) or quick.moves or len(problem.flows) > MAX_FLOWS:
+            return Towards(quick)
         limits = replace(limits, until=math.inf).begun()
     found = plan(problem, replace(limits.sooner(_SHARE * limits.time_limit_s), max_moves=None))
     if isinstance(found, NoPlan) or found.moves <= (limits.max_moves or 0):
         return Towards(found)
-    return _Way(problem, limits, _by_lanes(problem, limits, found)).begin()
+    return _Way(problem, limits, _by_lanes(problem, limits, found)).begin(quick.routes)
 
 
 def _by_lanes(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
@@ -169,12 +176,14 @@ class _Way:
         self._goal: Routes = {flow: in_place(route, self._running.get(flow)) for flow, route in aim.routes.items()}
         self._part = replace(limits, time_limit_s=_SHARE * limits.time_limit_s)
 
-    def begin(self) -> Towards:
-        """The first cycle."""
-        routes = self._step(self._running, self._cap)
-        leap = self._leap()
+    def begin(self, quick: Routes) -> Towards:
+        """The first cycle. ``quick``: the best routes within the cap that are known, the running ones at the worst."""
+        quick = self._placed(quick)
+        routes, leap = self._first, self._leap(quick)
         if isinstance(routes, Stuck):
-            return self._answer(leap, held=False) if leap and self._better(leap, self._running) else self._blocked()
+            better = (found for found in (leap, quick) if found and self._better(found, self._running))
+            routes = next(better, None) or self._by_plan
+            return self._answer(routes, held=False) if self._better(routes, self._running) else self._blocked()
         if leap and self._better(leap, routes) and (self._leads_on(leap) or not self._leads_on(routes)):
             routes = leap
         return self._answer(routes, held=False)
@@ -187,8 +196,16 @@ class _Way:
             return None
         if self._problem.moves(self._goal) <= self._cap:
             return self._answer(self._goal, held=True)
-        routes = self._step(self._running, self._cap)
-        return None if isinstance(routes, Stuck) else self._answer(routes, held=True)
+        return None if isinstance(self._first, Stuck) else self._answer(self._first, held=True)
+
+    @cached_property
+    def _first(self) -> Routes | Stuck:
+        """The step from the running routes."""
+        return self._step(self._running, self._cap)
+
+    @property
+    def _over(self) -> bool:
+        return self._limits.left_s <= 0
 
     def _step(self, start: Routes, most: int, free: frozenset[FlowId] = frozenset()) -> Routes | Stuck:
         return step(self._problem, start, self._goal, most, self._free | free, self._part)
@@ -197,7 +214,7 @@ class _Way:
         """Whether steps reach the target from there in as many cycles as its moves need, as far as there is time to
         look."""
         for _ in range(math.ceil(self._aim.moves / self._cap)):
-            if self._left(routes) <= self._cap or self._limits.left_s <= 0:
+            if self._left(routes) <= self._cap or self._over:
                 return True
             further = self._step(routes, self._cap)
             if isinstance(further, Stuck):
@@ -205,12 +222,14 @@ class _Way:
             routes = further
         return self._left(routes) == 0
 
-    def _leap(self) -> Routes | None:
+    def _leap(self, quick: Routes) -> Routes | None:
         """With which the target takes no more cycles than without, at best; None when there is none."""
         cycles = math.ceil(self._aim.moves / self._cap)
         found: Routes | None = None
         for most in self._sizes():
-            routes = self._within(most)
+            if self._over:
+                break
+            routes = self._within(most, quick)
             moves = self._problem.moves(routes)
             if not moves:
                 break
@@ -218,6 +237,8 @@ class _Way:
             if self._left(routes) - (self._cap - moves) <= self._cap * (cycles - 1):
                 found = routes
                 break
+        if self._over and self._better(quick, found or self._running):
+            return quick
         return None if found is None else self._filled(found)
 
     def _sizes(self) -> list[int]:
@@ -231,21 +252,33 @@ class _Way:
         more = self._step(routes, self._cap - self._problem.moves(routes), moved)
         return routes if isinstance(more, Stuck) else more
 
-    def _within(self, most: int) -> Routes:
+    def _within(self, most: int, quick: Routes) -> Routes:
         """The best routes with so many moves that are found, the running ones if none are."""
-        problem, limits = self._problem, replace(self._part, max_moves=most, ecmp_draws=0)
-        routes: Routes | None = aligned_cutting(problem, most)
-        if routes is None and all(flow.max_subflows == 1 for flow in problem.flows):
-            found = plan(problem, limits)
-            routes = None if isinstance(found, NoPlan) else found.routes
-        elif routes is None:
-            bounds = level_bounds(problem)
-            relieved = relief.relieve(problem, bounds, self._running, limits)
-            routes = relieved.routes if relieved else None
-            if limits.allows("leap", LP_S * len(problem.flows)):
-                by_lp = search.relieve(problem, limits, bounds, self._aim.routes)
-                routes = by_lp if by_lp and (routes is None or not self._better(routes, by_lp)) else routes
-        return {flow: in_place(route, self._running.get(flow)) for flow, route in (routes or self._running).items()}
+        problem, limits = self._problem, self._part
+        routes = aligned_cutting(problem, most)
+        if routes is not None:
+            return self._placed(routes)
+        if all(flow.max_subflows == 1 for flow in problem.flows):
+            return self._by_plan
+        if limits.allows("leap", LP_S * len(problem.flows)):
+            by_lp = search.relieve(problem, limits, level_bounds(problem), self._aim.routes)
+            return self._placed(by_lp) if by_lp and not self._better(quick, by_lp) else quick
+        return quick
+
+    @cached_property
+    def _by_plan(self) -> Routes:
+        """The best routes within the cap that are found in time, the running ones if none are. Where no step leads on,
+        time is left to name a group."""
+        if self._over:
+            return self._running
+        limits = replace(self._part, ecmp_draws=0)
+        if isinstance(self._first, Stuck):
+            limits = limits.sooner(_SHARE * min(limits.left_s, limits.time_limit_s))
+        found = plan(self._problem, limits)
+        return self._running if isinstance(found, NoPlan) else self._placed(found.routes)
+
+    def _placed(self, routes: Routes) -> Routes:
+        return {flow: in_place(route, self._running.get(flow)) for flow, route in routes.items()}
 
     def _left(self, routes: Routes) -> int:
         return sum(routes.get(flow) != route for flow, route in self._goal.items())
@@ -256,7 +289,14 @@ class _Way:
         return index is not None and levels[index] < other[index]
 
     def _blocked(self) -> Towards:
+        """Unless time is over, or the group that is named is within the cap: more moves are looked for than by a step,
+        which has more to decide."""
         flows, smallest = smallest_group(self._problem, self._running, self._goal, self._part)
+        together = {**self._running, **{flow: self._goal[flow] for flow in flows}}
+        if self._problem.moves(together) <= self._cap:
+            return self._answer(together, held=False)
+        if self._over and not smallest:
+            return self._answer(self._running, held=False)
         log.warning("no moves within the cap lead on", max_moves=self._cap, together=len(flows))
         target = Target(self._aim, self._problem, self._left(self._running), False, flows, smallest)
         return Towards(self._judged(self._running), target)

@@ -54,6 +54,8 @@ def step(
 ) -> Routes | Stuck:
     """As many moves as possible towards ``target``, of those that give the smallest sorted levels that can be told from
     the pivots. ``most``: flows that may move beside those that are ``free``."""
+    if limits.left_s <= 0:
+        return Stuck(proven=False)
     model = _Model(problem, start, target, limits)
     model.limit(most, free)
     model.maximise_gain()
@@ -65,12 +67,16 @@ def step(
 
 
 def smallest_group(problem: Problem, start: Routes, target: Routes, limits: PlanLimits) -> Group:
-    """The fewest moves that give smaller levels than ``start`` has. ``target`` has smaller ones, so all of them do."""
+    """The fewest moves that give smaller levels than ``start`` has; where none are found in time, all of them:
+    ``target`` has smaller levels."""
+    every = Group(tuple(flow.id for flow in _changing(problem, start, target)), smallest=False)
+    if limits.left_s <= 0:
+        return every
     model = _Model(problem, start, target, limits)
     model.minimise_moves()
     solver, status = _solved(model, limits)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Group(tuple(model.moves), smallest=False)
+        return every
     return Group(tuple(model.chosen(solver)), status == cp_model.OPTIMAL and model.complete)
 
 
@@ -141,8 +147,7 @@ class _Model:
         self.cp = cp_model.CpModel()
         self._problem = problem
         self._start = start
-        changing = [flow for flow in problem.flows if flow.id in start and flow.id in target]
-        changing = [flow for flow in changing if start[flow.id] != target[flow.id]]
+        changing = _changing(problem, start, target)
         most = int(min(_MOST_MOVES, max(1.0, _MOVES_PER_S * limits.left_s)))
         self.complete = len(changing) <= most
         if not self.complete:
@@ -268,6 +273,11 @@ class _Model:
             for when in [[]] if user.always else [[uses] for uses in user.when]:
                 self.cp.add(link.load <= limit).only_enforce_if([*conditions, *when])
         return constrained
+
+
+def _changing(problem: Problem, start: Routes, target: Routes) -> list[Flow]:
+    both = (flow for flow in problem.flows if flow.id in start and flow.id in target)
+    return [flow for flow in both if start[flow.id] != target[flow.id]]
 
 
 def _from_the_fullest(problem: Problem, start: Routes, flows: Sequence[Flow]) -> list[Flow]:

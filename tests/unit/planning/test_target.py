@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, count
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from controller.planning import greedy, target
-from controller.planning.plan import Plan, Target
+from controller.planning.plan import NoPlan, Plan, Target
 from controller.planning.plan_check import check
-from controller.planning.planner import plan
+from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Problem, whole
 from controller.planning.target import outlook, plan_towards, same_inputs, solved
+from controller.planning.transition import Stuck
 from controller.status import Status
 from tests.support.planning.fabrics import RATE, better, fabric_of, flow, leaf_spine, pinned, problem_of, three_tiers
 from tests.support.planning.random_problems import problems as whole_problems
@@ -55,6 +57,9 @@ def test_cycles_lead_to_the_best_plan_or_a_group_is_named(problem: Problem, data
         assert not worse(answer.sorted_levels, vector(problem, routes))
         if target and target.blocked:
             assert answer.moves == 0
+            capped = plan(problem, limits)
+            assert isinstance(capped, Plan)
+            assert not better(capped.sorted_levels, answer.sorted_levels)
             goal = {**routes, **{f: r for f, r in target.plan.routes.items() if f in target.blocked}}
             assert better(vector(problem, goal), vector(problem, routes))
             moving = [f for f, r in target.plan.routes.items() if routes[f] != r]
@@ -157,9 +162,7 @@ def test_flows_that_may_be_split_are_relieved_on_three_tiers(cap: int) -> None:
 
 
 def test_without_time_for_a_target_cycles_move_what_helps_within_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    flows = [flow("a", (1, host), (2, host), RATE) for host in range(1, 9)]
-    problem = problem_of(leaf_spine(2, 8), flows)
-    problem = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in flows})
+    problem = on_one_of_eight()
     monkeypatch.setattr(target, "_WAY_S", math.inf)
     level = 8.0
     while level > 1.0:
@@ -170,3 +173,80 @@ def test_without_time_for_a_target_cycles_move_what_helps_within_the_cap(monkeyp
         assert answer.max_level < level
         level = answer.max_level
         problem = pinned(problem, answer.routes)
+
+
+def on_one_of_eight(pieces: int = 1) -> Problem:
+    """Eight flows on one of eight spines."""
+    flows = [replace(flow("a", (1, host), (2, host), RATE), max_subflows=pieces) for host in range(1, 9)]
+    problem = problem_of(leaf_spine(2, 8), flows)
+    return pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in flows})
+
+
+def time_is_over_with_the_targets_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After that the processor is busy: a second passes between two looks at the clock."""
+
+    def late(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
+        found = plan(problem, limits)
+        seconds = count(int(time.perf_counter()) + 1_000)
+        monkeypatch.setattr(time, "perf_counter", lambda: float(next(seconds)))
+        return found
+
+    monkeypatch.setattr(target, "plan", late)
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_plan_that_uses_up_the_time_leaves_the_moves_that_were_found_before(
+    monkeypatch: pytest.MonkeyPatch, pieces: int
+) -> None:
+    time_is_over_with_the_targets_plan(monkeypatch)
+    answer, left = plan_towards(on_one_of_eight(pieces), PlanLimits(10, 3, 0), None)
+    assert isinstance(answer, Plan)
+    assert (answer.moves, answer.max_level, answer.cut_short) == (3, 5.0, True)
+    assert left
+    assert not left.blocked
+
+
+def test_it_is_not_said_that_there_are_no_moves_when_there_was_no_time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, limits = in_turn(), PlanLimits(10, 1, 0)
+    with monkeypatch.context() as patched:
+        time_is_over_with_the_targets_plan(patched)
+        first, left = solved(problem, limits, 0.02)
+    assert left
+    assert (left.moves, left.blocked) == (3, ())
+    assert first.verdict
+    assert (first.verdict.plan.moves, first.verdict.decision.reason) == (
+        0,
+        "no level changes with 0 flows moved, and then worst level falls from 1.25 to 1.00 (20.0%) "
+        "when 3 flows more are moved",
+    )
+    _, then = plan_towards(problem, limits, left)
+    assert then
+    assert (len(then.blocked), then.smallest) == (3, True)
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_where_neither_steps_nor_leaps_help_the_best_plan_within_the_cap_is_made(
+    monkeypatch: pytest.MonkeyPatch, pieces: int
+) -> None:
+    monkeypatch.setattr(target, "step", lambda *_: Stuck(proven=True))
+    monkeypatch.setattr(target, "relieved", lambda problem, _: repair(problem))
+    monkeypatch.setattr("controller.planning.split_flows.search.relieve", lambda *_: None)
+    answer, left = plan_towards(on_one_of_eight(pieces), replace(LIMITS, max_moves=3), None)
+    assert isinstance(answer, Plan)
+    assert (answer.moves, answer.max_level) == (3, 5.0)
+    assert left
+    assert not left.blocked
+
+
+def test_a_group_within_the_cap_is_moved_when_a_step_was_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_other(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
+        return plan(problem, limits) if limits.max_moves is None else NoPlan(problem.generation, "time is over")
+
+    monkeypatch.setattr(target, "step", lambda *_: Stuck(proven=False))
+    monkeypatch.setattr(target, "relieved", lambda problem, _: repair(problem))
+    monkeypatch.setattr(target, "plan", no_other)
+    answer, left = plan_towards(on_one_of_eight(), replace(LIMITS, max_moves=3), None)
+    assert isinstance(answer, Plan)
+    assert (answer.moves, answer.max_level) == (1, 7.0)
+    assert left
+    assert (left.moves, left.blocked) == (6, ())
