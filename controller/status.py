@@ -237,7 +237,7 @@ class Status:
 
     @property
     def blocked_flows(self) -> int:
-        """That would have to move together, where no moves within the cap lead to the target."""
+        """That would have to move together, where no moves within the cap were found that lead to the target."""
         return self.target.blocked if self.target else 0
 
     @property

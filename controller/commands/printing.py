@@ -276,7 +276,7 @@ def hosts(found: Sequence[Fields], title: str = "") -> RenderableType:
 
 def target(found: Fields) -> str:
     if found["blocked_flows"]:
-        return f", and to its target {found['blocked_flows']} flows would have to move together"
+        return f", and of the moves to its target {found['blocked_flows']} would have to be made together"
     return f", and {found['moves_left']} more to its target in the next cycles" if found["moves_left"] else ""
 
 

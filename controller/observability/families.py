@@ -409,7 +409,11 @@ FAMILIES: tuple[Family, ...] = (
     of_plan("signalbox_plan_subflows", "Subflows of all virtual links in the latest plan.", lambda p: p.subflows),
     one("signalbox_plan_installed", "1 when the latest plan is the one on the switches.", lambda s: s.plan_installed),
     one("signalbox_plan_moves_left", "Moves from the plan to its target.", lambda s: s.moves_left),
-    one("signalbox_plan_blocked_flows", "Flows that would have to move together.", lambda s: s.blocked_flows),
+    one(
+        "signalbox_plan_blocked_flows",
+        "Moves to the target that would have to be made together.",
+        lambda s: s.blocked_flows,
+    ),
     Family("signalbox_plan_age_seconds", "Time since the latest plan was made.", _plan_age),
     histogram("signalbox_plan_seconds", "Time spent on each plan: build, solve and check.", lambda s: s.plan_times),
     Family("signalbox_plan_duration_seconds", "Time spent on the latest plan.", _plan_duration, ("stage",)),

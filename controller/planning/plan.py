@@ -223,8 +223,9 @@ def certified(
 @dataclass(frozen=True, slots=True)
 class Target:
     """A plan that needs more moves than a cycle may make. ``problem``: that it was made for. ``moves``: left after this
-    cycle's. ``held``: it was found in an earlier cycle. ``blocked``: no moves within the cap lead on; these flows would
-    have to move together. ``smallest``: proven that fewer do not improve anything."""
+    cycle's. ``held``: it was found in an earlier cycle. ``blocked``: no moves within the cap were found that lead on;
+    of those that are left, the moves of these flows would have to be made together. ``smallest``: proven that fewer of
+    them do not improve anything. Other routes may need fewer."""
 
     plan: Plan
     problem: Problem
@@ -277,7 +278,7 @@ def decide(
     if pins and (stay is None or not plan.moves):
         return Decision(True, f"{pins}; {_flows(plan.moves)} moved besides")
     before = stay.sorted_levels if stay else _running_levels(problem, plan)
-    moves = _blocked(target) if target and target.blocked else _worth(before, plan, min_gain, target)
+    moves = _blocked(before, target) if target and target.blocked else _worth(before, plan, min_gain, target)
     if not pins:
         return moves
     return Decision(True, f"{pins}; of the others: {moves.reason}", moves.adopt)
@@ -311,7 +312,7 @@ def _worth(before: tuple[float, ...], plan: Plan, min_gain: float, target: Targe
     return Decision(True, change)
 
 
-def _change(before: Sequence[float], after: Sequence[float]) -> str:
+def _change(before: Sequence[float], after: Sequence[float], falls: str = "falls") -> str:
     """The first entry that differs, in words."""
     index = first_difference(before, after)
     if index is None:
@@ -320,17 +321,18 @@ def _change(before: Sequence[float], after: Sequence[float]) -> str:
     which = "worst level" if index == 0 else f"level number {index + 1} from the worst"
     if new > old:
         return f"{which} {old:.2f} instead of {new:.2f}"
-    return f"{which} falls from {old:.2f} to {new:.2f} ({1 - new / old:.1%})"
+    return f"{which} {falls} from {old:.2f} to {new:.2f} ({1 - new / old:.1%})"
 
 
-def _blocked(target: Target) -> Decision:
+def _blocked(before: tuple[float, ...], target: Target) -> Decision:
     named = ", ".join(f"{flow.src_ip} > {flow.dst_ip}" for flow in target.blocked[:_MOST_NAMED])
     more = f" and {len(target.blocked) - _MOST_NAMED} more" if len(target.blocked) > _MOST_NAMED else ""
-    least = "at least" if target.smallest else "as far as known"
+    least = " at least" if target.smallest else ", as far as known,"
     return Decision(
         False,
-        f"the worst level could be {target.plan.max_level:.2f}, but no moves within planning.max_moves lead there: "
-        f"{least} {_flows(len(target.blocked))} would have to move together ({named}{more})",
+        f"{_change(before, target.plan.sorted_levels, 'could fall')}, but no moves that lead there were found within "
+        f"planning.max_moves: of {_flows(target.moves)} to move{least} {len(target.blocked)} would have to move "
+        f"together ({named}{more})",
     )
 
 

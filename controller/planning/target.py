@@ -218,7 +218,7 @@ class _Way:
                 return True
             further = self._step(routes, self._cap)
             if isinstance(further, Stuck):
-                return not further.proven
+                return not further.final
             routes = further
         return self._left(routes) == 0
 

@@ -37,16 +37,17 @@ _MOST_UNITS, _MOST_LOAD = 10_000_000, 1 << 50
 
 
 class Group(NamedTuple):
-    """Flows whose moves, made together, give smaller levels. ``smallest``: proven that no smaller group does."""
+    """Flows whose moves towards the target, made together, give smaller levels. ``smallest``: proven that fewer moves
+    towards it do not."""
 
     flows: tuple[FlowId, ...]
     smallest: bool
 
 
 class Stuck(NamedTuple):
-    """There are no moves within the cap. ``proven``: else none were found in time."""
+    """No moves within the cap were found. ``final``: more time would not find any."""
 
-    proven: bool
+    final: bool
 
 
 def step(
@@ -55,7 +56,7 @@ def step(
     """As many moves as possible towards ``target``, of those that give the smallest sorted levels that can be told from
     the pivots. ``most``: flows that may move beside those that are ``free``."""
     if limits.left_s <= 0:
-        return Stuck(proven=False)
+        return Stuck(final=False)
     model = _Model(problem, start, target, limits)
     model.limit(most, free)
     model.maximise_gain()
@@ -77,7 +78,7 @@ def smallest_group(problem: Problem, start: Routes, target: Routes, limits: Plan
     solver, status = _solved(model, limits)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return every
-    return Group(tuple(model.chosen(solver)), status == cp_model.OPTIMAL and model.complete)
+    return Group(tuple(model.chosen(solver)), status == cp_model.OPTIMAL and model.complete and model.sees_all_levels)
 
 
 def _solved(model: _Model, limits: PlanLimits) -> tuple[cp_model.CpSolver, cp_model.CpSolverStatus]:
@@ -141,7 +142,8 @@ class _Link:
 
 
 class _Model:
-    """``moves``: x_f of every flow whose route changes, or of some of them where it is not ``complete``."""
+    """``moves``: x_f of every flow whose route changes, or of some of them where it is not ``complete``.
+    ``sees_all_levels``: every level that can fall has a pivot."""
 
     def __init__(self, problem: Problem, start: Routes, target: Routes, limits: PlanLimits) -> None:
         self.cp = cp_model.CpModel()
@@ -160,6 +162,7 @@ class _Model:
             for job in link.users:
                 self._links_of[job].append(link)
         self._above_of: dict[float, dict[JobId, Any]] = {}
+        self.sees_all_levels = True
         self._pivots = self._not_worse()
 
     def limit(self, most: int, free: Collection[FlowId]) -> None:
@@ -230,9 +233,12 @@ class _Model:
     def _not_worse(self) -> list[Any]:
         """Pivots, from the largest level on."""
         levels = sorted(self._levels.values(), reverse=True)
+        distinct = _distinct(levels)
+        most = max(1, min(_MOST_PIVOTS, _MOST_ROWS // max(1, len(levels))))
+        self.sees_all_levels = all(level <= 1 + _STRICT for level in distinct[most:])
         pivots: list[Any] = []
         last = 1.0
-        for level in _distinct(levels)[: max(1, min(_MOST_PIVOTS, _MOST_ROWS // max(1, len(levels))))]:
+        for level in distinct[:most]:
             above = [job for job in levels if job > level * (1 + LEVEL_TOLERANCE)]
             earlier = [pivot.negated() for pivot in pivots]
             self.cp.add(sum(self._above(level).values()) <= len(above)).only_enforce_if(earlier)

@@ -156,7 +156,9 @@ def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_target_is() -> Non
     assert "planned by lp, in 0 ms, cut short by the time limit" in lines
     assert "moves 8, and 20 more to its target in the next cycles" in lines
     message.blocked_flows = 300
-    assert "moves 8, and to its target 300 flows would have to move together" in text(printing.plan(fields(message)))
+    assert "moves 8, and of the moves to its target 300 would have to be made together" in text(
+        printing.plan(fields(message))
+    )
 
 
 def test_a_fabric_shows_what_was_dropped_if_anything_was() -> None:

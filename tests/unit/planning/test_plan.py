@@ -247,6 +247,13 @@ def test_a_plan_that_leads_to_a_target_is_judged_by_the_target(problem: Problem)
         "worst level falls from 2.00 to 1.99 (0.5%) with 1 flow moved, and then worst level falls from 1.99 to 1.00 "
         "(49.7%) when 3 flows more are moved"
     )
+    levels = {JobId("a"): 2.0, JobId("b"): 1.4}
+    blocked = Target(replace(aim, job_level=levels), crowded, 8, False, tuple(aim.routes)[:2])
+    low = replace(aim, job_level=levels | {JobId("b"): 1.5}, moves=0)
+    assert decide(crowded, low, 0.02, stay=low, target=blocked).reason.startswith(
+        "level number 2 from the worst could fall from 1.50 to 1.40 (6.7%), but no moves that lead there were found "
+        "within planning.max_moves: of 8 flows to move, as far as known, 2 would have to move together ("
+    )
     nearly = pinned(problem, aim.routes)
     assert not decide(nearly, aim, 0.02, target=replace(target, moves=0)).adopt
     assert decide(nearly, aim, 0.02, target=replace(target, moves=0, held=True)).adopt, "what was begun is finished"

@@ -115,8 +115,9 @@ def test_a_blocked_target_names_who_has_to_move_and_is_not_searched_for_again() 
     decision = first.verdict.decision
     assert (decision.adopt, decision.reason) == (
         False,
-        "the worst level could be 1.00, but no moves within planning.max_moves lead there: at least 3 flows would have "
-        "to move together (10.0.1.1 > 10.0.2.1, 10.0.1.2 > 10.0.2.2, 10.0.1.3 > 10.0.2.3)",
+        "worst level could fall from 1.25 to 1.00 (20.0%), but no moves that lead there were found within "
+        "planning.max_moves: of 3 flows to move at least 3 would have to move together "
+        "(10.0.1.1 > 10.0.2.1, 10.0.1.2 > 10.0.2.2, 10.0.1.3 > 10.0.2.3)",
     )
     assert Status(target=first.target).blocked_flows == 3
     assert solved(problem, one_move, 0.02, target).target is target
@@ -228,7 +229,7 @@ def test_it_is_not_said_that_there_are_no_moves_when_there_was_no_time_to_look(m
 def test_where_neither_steps_nor_leaps_help_the_best_plan_within_the_cap_is_made(
     monkeypatch: pytest.MonkeyPatch, pieces: int
 ) -> None:
-    monkeypatch.setattr(target, "step", lambda *_: Stuck(proven=True))
+    monkeypatch.setattr(target, "step", lambda *_: Stuck(final=True))
     monkeypatch.setattr(target, "relieved", lambda problem, _: repair(problem))
     monkeypatch.setattr("controller.planning.split_flows.search.relieve", lambda *_: None)
     answer, left = plan_towards(on_one_of_eight(pieces), replace(LIMITS, max_moves=3), None)
@@ -242,7 +243,7 @@ def test_a_group_within_the_cap_is_moved_when_a_step_was_not_found(monkeypatch: 
     def no_other(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
         return plan(problem, limits) if limits.max_moves is None else NoPlan(problem.generation, "time is over")
 
-    monkeypatch.setattr(target, "step", lambda *_: Stuck(proven=False))
+    monkeypatch.setattr(target, "step", lambda *_: Stuck(final=False))
     monkeypatch.setattr(target, "relieved", lambda problem, _: repair(problem))
     monkeypatch.setattr(target, "plan", no_other)
     answer, left = plan_towards(on_one_of_eight(), replace(LIMITS, max_moves=3), None)

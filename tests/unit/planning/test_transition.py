@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes, whole
 from controller.planning.transition import Stuck, smallest_group, step
-from tests.support.planning.fabrics import RATE, better, flow, leaf_spine, problem_of
+from tests.support.planning.fabrics import RATE, better, fabric_of, flow, leaf_spine, problem_of
 from tests.support.planning.random_problems import problems as whole_problems
 from tests.support.planning.split_problems import any_fabric
 from tests.support.planning.split_problems import problems as split_problems
@@ -70,7 +71,7 @@ def test_a_step_is_the_largest_that_makes_nothing_worse(problem: Problem, data: 
     before = vector(problem, start)
     after = step(problem, start, target, most, free, LIMITS)
     if isinstance(after, Stuck):
-        assert after.proven
+        assert after.final
         for routes in subsets(start, target, range(1, most + 1)):
             assert better(before, vector(problem, routes))
         return
@@ -121,7 +122,7 @@ def test_flows_that_take_each_others_places_move_together() -> None:
     paths = problem.candidates(problem.flows[0])
     start = {f.id: whole(path) for f, path in zip(problem.flows, paths, strict=True)}
     target = {f.id: whole(path) for f, path in zip(problem.flows, [*paths[1:], paths[0]], strict=True)}
-    assert step(problem, start, target, 2, (), LIMITS) == Stuck(proven=True)
+    assert step(problem, start, target, 2, (), LIMITS) == Stuck(final=True)
     assert step(problem, start, target, 3, (), LIMITS) == target
     assert step(problem, start, target, 2, {problem.flows[0].id}, LIMITS) == target
 
@@ -136,3 +137,19 @@ def test_loads_that_are_huge_fit_into_the_solver() -> None:
     found = step(problem, start, target, 1, frozenset(), LIMITS)
     assert not isinstance(found, Stuck)
     assert found == target
+
+
+@pytest.mark.parametrize(("fifth", "smallest"), [(1.5, False), (1.0, True)])
+def test_a_group_is_the_smallest_only_if_all_levels_were_looked_at(fifth: float, smallest: bool) -> None:
+    """Three flows that have to take each other's places have the largest levels; one move lowers the fifth."""
+    rates = [(leaf, spine, rate) for leaf in (1, 2) for spine, rate in ((101, 6.0), (102, 5.0), (103, 4.0))]
+    rates += [(leaf, 104, 1.0) for leaf in (3, 4)] + [(leaf, spine, 1.0) for leaf in (5, 6) for spine in (105, 106)]
+    in_turn = [flow(job, (1, h), (2, h), bps) for job, h, bps in (("a", 1, 24.0), ("b", 2, 20.0), ("c", 3, 16.0))]
+    others = [flow("d", (3, 1), (4, 1), 2.0), *(flow("e", (5, h), (6, h), fifth / 2) for h in (1, 2))]
+    problem = problem_of(fabric_of(rates), [*in_turn, *others], nic_bps=24.0)
+    paths = {f.id: sorted(problem.candidates(f), key=lambda p: -problem.capacity_bps[p[0]]) for f in problem.flows}
+    target = {f.id: whole(paths[f.id][place]) for f, place in zip(problem.flows, (0, 1, 2, 0, 0, 1), strict=True)}
+    start = {f.id: whole(paths[f.id][place]) for f, place in zip(problem.flows, (1, 2, 0, 0, 0, 0), strict=True)}
+    assert vector(problem, start) == pytest.approx((5.0, 4.8, 16 / 6, 2.0, fifth))
+    group = smallest_group(problem, start, target, LIMITS)
+    assert (set(group.flows), group.smallest) == ({f.id for f in in_turn}, smallest)
