@@ -225,7 +225,8 @@ class Target:
     """A plan that needs more moves than a cycle may make. ``problem``: that it was made for. ``moves``: left after this
     cycle's. ``held``: it was found in an earlier cycle. ``blocked``: no moves within the cap were found that lead on;
     of those that are left, the moves of these flows would have to be made together. ``smallest``: proven that fewer of
-    them do not improve anything. Other routes may need fewer."""
+    them do not improve anything. Other routes may need fewer. ``searched``: the cap for which the search that ended
+    blocked came to its end, so that it would find nothing again; 0 where time was over."""
 
     plan: Plan
     problem: Problem
@@ -233,6 +234,7 @@ class Target:
     held: bool
     blocked: tuple[FlowId, ...] = ()
     smallest: bool = False
+    searched: int = 0
 
     @property
     def left(self) -> TargetLeft:

@@ -175,6 +175,7 @@ class _Way:
         self._free = frozenset(flow.id for flow in problem.flows if not problem.stands(flow))
         self._goal: Routes = {flow: in_place(route, self._running.get(flow)) for flow, route in aim.routes.items()}
         self._part = replace(limits, time_limit_s=_SHARE * limits.time_limit_s)
+        self._cut_short = aim.cut_short
 
     def begin(self, quick: Routes) -> Towards:
         """The first cycle. ``quick``: the best routes within the cap that are known, the running ones at the worst."""
@@ -190,7 +191,7 @@ class _Way:
 
     def go_on(self, held: Target) -> Towards | None:
         """None when the target is no better than what runs, or no step leads to it: then another one may."""
-        if held.blocked and held.smallest:
+        if held.blocked and self._cap <= held.searched and self._problem.flows == held.problem.flows:
             return Towards(self._judged(self._running), held)
         if not self._better(self._goal, self._running):
             return None
@@ -269,13 +270,12 @@ class _Way:
     def _by_plan(self) -> Routes:
         """The best routes within the cap that are found in time, the running ones if none are. Where no step leads on,
         time is left to name a group."""
-        if self._over:
-            return self._running
         limits = replace(self._part, ecmp_draws=0)
         if isinstance(self._first, Stuck):
             limits = limits.sooner(_SHARE * min(limits.left_s, limits.time_limit_s))
-        found = plan(self._problem, limits)
-        return self._running if isinstance(found, NoPlan) else self._placed(found.routes)
+        found = None if self._over else plan(self._problem, limits)
+        self._cut_short |= not isinstance(found, Plan) or found.cut_short
+        return self._placed(found.routes) if isinstance(found, Plan) else self._running
 
     def _placed(self, routes: Routes) -> Routes:
         return {flow: in_place(route, self._running.get(flow)) for flow, route in routes.items()}
@@ -298,7 +298,8 @@ class _Way:
         if self._over and not smallest:
             return self._answer(self._running, held=False)
         log.warning("no moves within the cap lead on", max_moves=self._cap, together=len(flows))
-        target = Target(self._aim, self._problem, self._left(self._running), False, flows, smallest)
+        searched = 0 if self._cut_short or self._over else self._cap
+        target = Target(self._aim, self._problem, self._left(self._running), False, flows, smallest, searched)
         return Towards(self._judged(self._running), target)
 
     def _answer(self, routes: Routes, held: bool) -> Towards:
@@ -316,4 +317,4 @@ class _Way:
         answer = judged(self._problem, self._limits, drafts)
         if isinstance(answer, NoPlan):
             return answer
-        return replace(answer, cut_short=answer.cut_short or self._aim.cut_short)
+        return replace(answer, cut_short=answer.cut_short or self._cut_short)

@@ -121,6 +121,11 @@ def test_a_blocked_target_names_who_has_to_move_and_is_not_searched_for_again() 
     )
     assert Status(target=first.target).blocked_flows == 3
     assert solved(problem, one_move, 0.02, target).target is target
+    again = solved(problem, one_move, 0.02, replace(target, searched=0)).target
+    assert again is not target, "time was over when it was searched for"
+    larger, _ = solved(problem, replace(LIMITS, max_moves=3), 0.02, target)
+    assert larger.verdict
+    assert (larger.verdict.decision.adopt, larger.verdict.plan.max_level) == (True, 1.0), "a cap that allows it"
     together, _ = solved(problem, replace(LIMITS, max_moves=3), 0.02)
     assert together.verdict
     assert (together.verdict.decision.adopt, together.verdict.plan.max_level, together.target) == (True, 1.0, None)
