@@ -68,6 +68,7 @@ def number(
         .graph_mode(BigValueGraphMode.NONE)
         .text_mode(text)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+        .no_value("–")
         .height(5)
         .span(width)
     )
@@ -109,7 +110,8 @@ def overview() -> list[stat.Panel]:
     return [
         number(
             "Network efficiency",
-            "Predicted efficiency of the worst job: 100 % is communication as fast as on an idle fabric.",
+            "Predicted efficiency of the worst job: 100 % is communication as fast as on an idle fabric; 0 while a job "
+            "is not served. No value without jobs.",
             "percentunit",
             efficiency,
             ("signalbox_network_efficiency_ratio", "efficiency"),
@@ -157,16 +159,15 @@ def links() -> list[timeseries.Panel]:
             "Load over capacity of the ten busiest links between switches.",
             "percentunit",
             (
-                f"topk(10, rate(signalbox_link_bytes_total{fabric}[30s])"
-                f" / signalbox_link_capacity_bytes_per_second{fabric})",
+                f"topk(10, link:signalbox_load:ratio_rate1m{fabric})",
                 "{{link}}",
             ),
         ),
         graph(
             "Unannounced traffic",
-            "Measured traffic that no job announced; it shrinks what the planner may use.",
-            "Bps",
-            (f"topk(10, signalbox_link_background_bytes_per_second{fabric})", "{{link}}"),
+            "Measured traffic that no job announced; it shrinks what the planner may use. Empty while there is none.",
+            "bps",
+            (f"topk(10, 8 * signalbox_link_background_bytes_per_second{fabric})", "{{link}}"),
         ),
         graph(
             "Links and hosts",
@@ -291,9 +292,9 @@ def control_plane() -> list[timeseries.Panel]:
         ),
         graph(
             "Age of counters",
-            "Of the switch that answered least recently.",
+            "Of the switches and kinds of counters that were read longest ago.",
             "s",
-            ("signalbox_counters_age_seconds", "age"),
+            ("topk(5, signalbox_switch_counters_age_seconds)", "{{switch}} {{kind}}"),
         ),
         graph(
             "Switches",

@@ -110,8 +110,11 @@ def _defined(node: ast.AST) -> Iterator[str]:
 @cache
 def words() -> frozenset[str]:
     """Every single word that a document may set as code: identifiers, texts of one word, names of the API,
-    configuration keys, metrics, alerts, commands."""
-    alerts = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"][0]["rules"]
+    configuration keys, metrics, alerts, recorded series, commands."""
+    alerts, recorded = (
+        yaml.safe_load((ROOT / f"deploy/prometheus/{name}.yml").read_text())["groups"][0]["rules"]
+        for name in ("alerts", "rules")
+    )
     return frozenset(
         chain(
             chain.from_iterable(module.words for module in modules().values()),
@@ -121,6 +124,7 @@ def words() -> frozenset[str]:
             chain.from_iterable(key.split(".") for key in config_keys()),
             (family.name for family in FAMILIES),
             (rule["alert"] for rule in alerts),
+            chain.from_iterable(rule["record"].split(":") for rule in recorded),
             chain.from_iterable(map(str.split, commands())),
         )
     )

@@ -205,7 +205,8 @@ def prometheus(target: str, tmp_path: Path) -> Iterator[Prometheus]:
     assert '"127.0.0.1:9464"' in deployed
     config = tmp_path / "prometheus.yml"
     config.write_text(deployed.replace("127.0.0.1:9464", target).replace("5s", "200ms"))
-    (tmp_path / "alerts.yml").write_text((Path(__file__).parents[2] / "deploy/prometheus/alerts.yml").read_text())
+    for rules in ("alerts.yml", "rules.yml"):
+        (tmp_path / rules).write_text((Path(__file__).parents[2] / "deploy/prometheus" / rules).read_text())
     address = f"127.0.0.1:{free_port()}"
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(

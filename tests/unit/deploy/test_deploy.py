@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,10 @@ from tests.support.dashboard import DASHBOARD, dashboard_expressions, panels
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
-METRICS = {family.name for family in FAMILIES}
+PARTS = {"histogram": ("_bucket", "_count", "_sum")}
+METRICS = {family.name + part for family in FAMILIES for part in PARTS.get(family.kind, ("",))}
+RULES = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())["groups"][0]["rules"]
+RECORDED = {rule["record"] for rule in RULES}
 
 
 def run(*command: str | Path) -> None:
@@ -39,12 +43,52 @@ def test_alerts_come_when_they_should_and_only_then() -> None:
     run("promtool", "test", "rules", DEPLOY / "prometheus" / "alerts_test.yml")
 
 
-@pytest.mark.parametrize("source", ["alerts", "dashboard"])
+def test_every_alert_has_a_case_in_which_it_comes_and_goes() -> None:
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]
+    cases = yaml.safe_load((DEPLOY / "prometheus" / "alerts_test.yml").read_text())["tests"]
+    lasting = set()
+    for rule in rules:
+        came_and_went = False
+        for case in cases:
+            looks = [look for look in case.get("alert_rule_test", ()) if look["alertname"] == rule["alert"]]
+            came = [_seconds(look["eval_time"]) for look in looks if look.get("exp_alerts")]
+            none = [_seconds(look["eval_time"]) for look in looks if not look.get("exp_alerts")]
+            came_and_went |= bool(came and none and max(none) > min(came))
+        lasting |= set() if came_and_went else {rule["alert"]}
+    assert not lasting
+
+
+def _seconds(duration: str) -> int:
+    units = {"s": 1, "m": 60, "h": 3600}
+    return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([smh])", duration))
+
+
+@pytest.mark.parametrize("source", ["alerts", "rules", "dashboard"])
 def test_only_metrics_that_exist_are_asked_for(source: str) -> None:
-    texts = [(DEPLOY / "prometheus" / "alerts.yml").read_text()] if source == "alerts" else dashboard_expressions()
-    asked = {name for text in texts for name in re.findall(r"\bsignalbox_\w+", text)}
+    """And only series that are recorded."""
+    expressions = {
+        "alerts": lambda: [(DEPLOY / "prometheus" / "alerts.yml").read_text()],
+        "rules": lambda: [rule["expr"] for rule in RULES],
+        "dashboard": dashboard_expressions,
+    }
+    asked = {name for text in expressions[source]() for name in re.findall(r"[\w:]*\bsignalbox[\w:]+", text)}
     assert asked
-    assert asked <= METRICS
+    assert asked <= METRICS | RECORDED
+
+
+def test_the_receivers_of_the_alertmanager_example_exist_and_so_do_the_alerts_that_it_names() -> None:
+    text = (DEPLOY / "alertmanager" / "alertmanager.yml").read_text()
+    config = yaml.safe_load(text)
+    routes = [config["route"], *config["route"]["routes"]]
+    assert {route["receiver"] for route in routes} == {receiver["name"] for receiver in config["receivers"]}
+    named = set(re.findall(r'alertname!?="(\w+)"', text))
+    alerts = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]
+    assert named <= {rule["alert"] for rule in alerts}
+
+
+@pytest.mark.skipif(shutil.which("amtool") is None, reason="amtool is not installed")
+def test_alertmanager_accepts_the_example() -> None:
+    run("amtool", "check-config", DEPLOY / "alertmanager" / "alertmanager.yml")
 
 
 def test_the_dashboard_is_what_its_source_generates(tmp_path: Path) -> None:

@@ -73,6 +73,32 @@ def test_every_metric_has_a_row_with_its_labels(family: Family) -> None:
     assert f"\n| `{family.name}` | {labels + ' ' if labels else ''}| " in METRICS
 
 
+def rows_of(text: str) -> dict[str, str]:
+    """The meaning in each row of a table, by what the row is about."""
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| `")]
+    return {row[0].strip("`"): row[-1] for row in cells}
+
+
+def test_metrics_have_a_row_each_which_says_of_histograms_that_they_are() -> None:
+    rows = rows_of(METRICS.partition("## Recorded")[0])
+    assert rows.keys() == {family.name for family in FAMILIES}
+    histograms = {family.name for family in FAMILIES if family.kind == "histogram"}
+    assert {name for name, meaning in rows.items() if meaning.startswith("histogram: ")} == histograms
+
+
+def test_every_recorded_series_has_a_row() -> None:
+    rules = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())["groups"][0]["rules"]
+    assert rows_of(METRICS.partition("## Recorded")[2]).keys() == {rule["record"] for rule in rules}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_metric_ends_with_its_base_unit_if_its_help_speaks_of_one(family: Family) -> None:
+    units = {"seconds": ("Time ", "Age ", "Communication time"), "bytes": ("Bytes ",), "ratio": ("Ideal ",)}
+    for unit, begins in units.items():
+        if family.help.startswith(begins):
+            assert unit in family.name.split("_"), family.help
+
+
 def test_every_alert_has_a_row_and_a_remedy() -> None:
     rules = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"][0]["rules"]
     rows, remedies = (REFERENCE / "alarms.md").read_text(), (ROOT / "docs/how-to/answer-alerts.md").read_text()
