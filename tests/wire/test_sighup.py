@@ -208,7 +208,7 @@ def test_a_tokens_file_that_was_cut_off_changes_nothing(controller: Reloaded) ->
     controller.hang_up('event="not reloaded: nothing has changed"')
     assert f"api.tokens: {controller.tokens}: gives a role to no one" in controller.log()
     assert controller.status("old", controller.first)
-    assert "signalbox_reload_refused 1.0" in controller.metrics(controller.first)
+    assert "signalbox_reload_refused 1" in controller.metrics(controller.first)
 
 
 def test_a_reload_says_which_tokens_came_and_went(controller: Reloaded) -> None:
@@ -225,7 +225,7 @@ def test_a_reload_says_which_tokens_came_and_went(controller: Reloaded) -> None:
 
 
 def test_an_expired_certificate_is_refused_and_the_old_one_goes_on(controller: Reloaded) -> None:
-    assert "signalbox_reload_refused 0.0" in controller.metrics(controller.first)
+    assert "signalbox_reload_refused 0" in controller.metrics(controller.first)
     expired = controller.first.sign_expired("controller")
     (controller.folder / "c.pem").write_bytes(expired.certificate.read_bytes())
     (controller.folder / "c.key").write_bytes(expired.private_key.read_bytes())
@@ -233,7 +233,7 @@ def test_an_expired_certificate_is_refused_and_the_old_one_goes_on(controller: R
     assert f"api.certificate: {controller.folder / 'c.pem'} ended on 20" in controller.log()
     assert controller.status("old", controller.first)
     shown = controller.metrics(controller.first)
-    assert "signalbox_reload_refused 1.0" in shown
+    assert "signalbox_reload_refused 1" in shown
     ends = re.findall(r'^signalbox_certificate_end_timestamp_seconds\{listener="(\w+)"\} (\S+)', shown, re.MULTILINE)
     assert sorted(listener for listener, _ in ends) == ["api", "metrics", "openflow"]
     assert all(float(end) > time.time() for _, end in ends)

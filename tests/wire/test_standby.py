@@ -64,7 +64,7 @@ class Pair:
         try:
             self.active.start()
             self.until(lambda: self.status("old"), "the active controller")
-            assert self.metric("signalbox_standby") == "0.0"
+            assert self.metric("signalbox_standby") == "0"
             self.standby.start("--standby")
             self.until(lambda: '"standing by"' in self.log(), "the standby")
             yield
@@ -147,11 +147,11 @@ def test_a_standby_takes_over_with_what_it_has_loaded_when_all_files_are_broken_
     assert "no_such_key" in pair.hang_up(REFUSED)
     said = pair.take_over("old")
     assert said.index('"taking over"') < said.index(PARTLY) < said.index("event=ready")
-    assert pair.metric("signalbox_reload_refused") == "1.0"
+    assert pair.metric("signalbox_reload_refused") == "1"
 
 
 def test_a_standby_answers_sighup_and_takes_over_with_the_newest_that_was_good(pair: Pair) -> None:
-    assert pair.metric("signalbox_standby") == "1.0"
+    assert pair.metric("signalbox_standby") == "1"
     pair.accept("new")
     line = next(line for line in pair.hang_up("event=reloaded").splitlines() if "event=reloaded" in line)
     for what in ("tokens=1", "tokens_before=1", "added=\"['token new']\"", "withdrawn=\"['token old']\""):
@@ -160,7 +160,7 @@ def test_a_standby_answers_sighup_and_takes_over_with_the_newest_that_was_good(p
     assert PARTLY in pair.take_over("new")
     with pytest.raises(Unauthenticated):
         pair.status("old")
-    assert pair.metric("signalbox_standby") == "0.0"
+    assert pair.metric("signalbox_standby") == "0"
 
 
 def test_a_token_that_was_withdrawn_without_a_signal_does_not_count_after_the_take_over(pair: Pair) -> None:
