@@ -5,11 +5,12 @@ Unknown keys are errors and all errors are reported at once, each with its path.
 
 from __future__ import annotations
 
+import re
 import socket
 import tomllib
 from collections.abc import Iterator
 from enum import StrEnum
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, NamedTuple, Self, TypeVar
 
@@ -204,6 +205,20 @@ class LinkCapacity(_Section):
     bps: BitsPerSecond
 
 
+def station_mac(text: str) -> str:
+    """A MAC address that is no group's, in lower case. Raises ``PydanticCustomError`` with what would be right."""
+    if not re.fullmatch(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}", text.lower()):
+        raise PydanticCustomError("mac", "must be the MAC address of one station, such as 02:00:00:00:01:01")
+    return text.lower()
+
+
+class GatewayConfig(_Section):
+    """A router at an edge port: its IPv4 address in the fabric, and the MAC address that hosts send to."""
+
+    ip: IPv4Address
+    mac: Annotated[str, AfterValidator(station_mac)]
+
+
 class FabricConfig(_Section):
     """Capacities override what ports report (a veth always says 10 Gbit/s). ``leaf_prefix_length``: leaves own prefixes
     of this length, 32 for host routes only. ``inventory``: a TOML file with ``[[host]]`` tables."""
@@ -213,6 +228,15 @@ class FabricConfig(_Section):
     link: tuple[LinkCapacity, ...] = ()
     leaf_prefix_length: int = Field(default=24, ge=8, le=32)
     inventory: Path | None = None
+    gateway: tuple[GatewayConfig, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_gateway_per_mac(self) -> Self:
+        macs = [gateway.mac for gateway in self.gateway]
+        if twice := sorted({mac for mac in macs if macs.count(mac) > 1}):
+            message = "{macs} is in gateway twice; routers that share a MAC address are one gateway"
+            raise PydanticCustomError("gateway", message, {"macs": ", ".join(twice)})
+        return self
 
 
 class CountersConfig(_Section):

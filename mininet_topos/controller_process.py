@@ -100,7 +100,7 @@ class ControllerProcess:
         lines = [f"state_dir = {json.dumps(str(self.folder / 'state'))}"]
         for section in {**base, **self.settings}:
             values = {**base.get(section, {}), **self.settings.get(section, {})}
-            lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+            lines += [f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]
         return "\n".join(lines) + "\n"
 
     @contextmanager
@@ -159,3 +159,12 @@ class ControllerProcess:
                 os.killpg(process.pid, 0)
                 time.sleep(POLL_S)
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def _toml(value: object) -> str:
+    """A value on one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_toml(of_key)}" for key, of_key in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)

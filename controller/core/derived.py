@@ -46,11 +46,13 @@ from controller.planning.problem import FlowId, Flows, FlowsOf, Pairs, Routes, S
 from controller.shared_map import SharedMap, differing, updated
 from controller.status import Status
 from controller.tables.control_table import adopting_rules
+from controller.tables.default_table import Gateway
 from controller.tables.pinned_table import Pin, counted
 from controller.tables.pins import Pins, PinSet
-from controller.tables.pipeline import KeepUnknown, Pipeline, PipelineSettings
+from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet
 from controller.tables.running_routes import LostLinks, flows_on, possible_links
+from controller.tables.unknown_hosts import KeepUnknown
 
 Inputs = TypeVarTuple("Inputs")
 Value = TypeVar("Value")
@@ -100,7 +102,8 @@ class Derived:
     def __init__(self, config: Config, s: State) -> None:
         max_paths = config.planning.max_paths
         rate_pps = config.discovery.punt_rate_pps
-        pipeline = Pipeline(PipelineSettings(rate_pps, config.fabric.leaf_prefix_length))
+        gateways = tuple(Gateway(str(gateway.ip), gateway.mac) for gateway in config.fabric.gateway)
+        pipeline = Pipeline(PipelineSettings(rate_pps, config.fabric.leaf_prefix_length, gateways))
 
         # fmt: off
         # value                     function             what it follows from
@@ -141,7 +144,8 @@ class Derived:
         self.next_pins: Callable[[], None] = next_pins
         self.rules = Row(           pipeline.desired,    lambda: (s.fabric, self.pins(), s.sync.installed,
                                                                   self.carrying()))
-        self.rules_and_unknown = Row(KeepUnknown(),      lambda: (s.fabric.hosts, self.rules(), s.sync.installed))
+        keep_unknown = KeepUnknown(gateways)
+        self.rules_and_unknown = Row(keep_unknown,       lambda: (s.fabric.hosts, self.rules(), s.sync.installed))
         self.adopting_rules = Row(  _adopting_rules,     lambda: (s.fabric, s.sync.installed, rate_pps))
         self.counted_links = Row(   counted_links,       lambda: (s.fabric.hosts, s.fabric.links, self.pins(),
                                                                   self.paths()))

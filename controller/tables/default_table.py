@@ -3,6 +3,10 @@
 Other switches' hosts are reached by prefix where a leaf owns one; a host that lives outside its prefix's leaf gets a
 rule of its own. Every bucket watches its port, so that a dead uplink is left without the controller. In three tiers,
 where a packet meets two choices, the second one does not depend on the first.
+
+What hosts send to the MAC address of a gateway goes to it, whatever its IP destination. By this every switch sends it
+towards one port, so it cannot go round in circles, as it could where some switches have a prefix and others a default
+route.
 """
 
 from __future__ import annotations
@@ -11,8 +15,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Network
+from typing import NamedTuple
 
-from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo
+from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef
 from controller.tables.rules import (
     ETH_ARP,
     ETH_IPV4,
@@ -30,6 +35,7 @@ from controller.tables.rules import (
 )
 
 BASE_PRIORITY = 100
+GATEWAY_PRIORITY = 140
 
 SPREAD_ROWS = 8
 MAX_SPREAD_BUCKETS = 64
@@ -39,6 +45,32 @@ _ORDER_BITS = 24
 _ROW_MASKS = tuple(int(f"{row:03b}"[::-1] * (_ORDER_BITS // 3), 2) for row in range(SPREAD_ROWS))
 """The row's bits in reverse, over and over: whatever bit two port numbers differ in first, half of the rows exchange
 them, and neighbours are exchanged as rarely as the rows allow."""
+
+
+GatewayPorts = tuple[tuple[str, PortRef], ...]
+"""Of the gateways that are found: MAC address, and where it is."""
+
+
+class Gateway(NamedTuple):
+    """A router: the host with this IP address. ``mac``: what hosts send to it has."""
+
+    ip: str
+    mac: str
+
+
+def gateway_rules(
+    here: Dpid, gateways: GatewayPorts, group_of: Mapping[Dpid, int], distance_to: Mapping[Dpid, int]
+) -> list[FlowRule]:
+    """All IP to a gateway's MAC address, to its port or to the ECMP group towards its switch."""
+    rules = []
+    for mac, at in gateways:
+        key = FlowKey(Table.DEFAULT, GATEWAY_PRIORITY, Match(eth_type=ETH_IPV4, eth_dst=mac))
+        ours = cookie(Table.DEFAULT)
+        if at.dpid == here:
+            rules.append(FlowRule(key, ours, (Output(at.port),)))
+        elif at.dpid in group_of:
+            rules.append(FlowRule(key, ours, (ToGroup(group_of[at.dpid]),), distance=distance_to.get(at.dpid, 1)))
+    return rules
 
 
 def destination_prefixes(fabric: Fabric, prefix_length: int, present: Mapping[Prefix, Dpid]) -> dict[Prefix, Dpid]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from ipaddress import IPv4Address, IPv4Network
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from controller.fabric.topology_state import hosts_by_leaf
 from controller.memo import Memo, MemoPerKey
 from controller.shared_map import Changes, differing, updated
 from controller.tables import control_table, default_table, dropped, pinned_table
+from controller.tables.default_table import Gateway, GatewayPorts
 from controller.tables.pinned_table import Pin
 from controller.tables.rules import FlowKey, FlowRule, GroupRule, Prefix, RuleSet, Table, ToGroup, stable_hash
 
@@ -40,6 +40,7 @@ class PipelineSettings:
 
     punt_rate_pps: int
     leaf_prefix_length: int
+    gateways: tuple[Gateway, ...] = ()
 
 
 def ecmp_group_id(leaf: Dpid) -> int:
@@ -86,13 +87,16 @@ class Pipeline:
         self._hosts: Mapping[str, Host] = {}
         self._leaves: Mapping[Dpid, list[Host]] = {}
         self._prefixes: Mapping[Prefix, Dpid] = {}
+        self._gateways: GatewayPorts = ()
         self._towards = Memo(self._paths.towards)
         self._ways = MemoPerKey[Dpid, Dpid, Mapping[Dpid, Towards], Mapping[int, GroupRule], _Ways](_ways)
         self._fabric_ports = Memo(ports_by_switch)
         self._control = MemoPerKey[Dpid, Switch, frozenset[PortNo], tuple[Host, ...], int, RuleSet](
             control_table.control_rules
         )
-        self._default = MemoPerKey[Dpid, tuple[Host, ...], Mapping[Prefix, Dpid], _Ways, _Part](_default_part)
+        self._default = MemoPerKey[Dpid, tuple[Host, ...], Mapping[Prefix, Dpid], GatewayPorts, _Ways, _Part](
+            _default_part
+        )
         self._at = _PinsAt()
         self._rules = defaultdict[Dpid, _SwitchRules](_SwitchRules)
 
@@ -115,15 +119,19 @@ class Pipeline:
                 for dpid, switch in fabric.switches.items()
             }
         )
-        default = self._default({dpid: (hosts[dpid], self._prefixes, ways[dpid]) for dpid in fabric.switches})
+        default = self._default(
+            {dpid: (hosts[dpid], self._prefixes, self._gateways, ways[dpid]) for dpid in fabric.switches}
+        )
         base = {dpid: (control[dpid], default[dpid], ways[dpid], fabric.hosts) for dpid in fabric.switches}
         return {dpid: self._rules[dpid].of(*of_it, pins_at.get(dpid, NO_PINS)) for dpid, of_it in base.items()}
 
     def _place(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> None:
-        """Where prefixes lead is decided when hosts change, and stays until they change again."""
+        """Where prefixes and gateways are is decided when hosts change, and stays until they change again."""
         if fabric.hosts is self._hosts:
             return
         self._hosts, self._leaves = fabric.hosts, hosts_by_leaf(fabric)
+        found = ((gateway.mac, fabric.hosts.get(gateway.ip)) for gateway in self._settings.gateways)
+        self._gateways = tuple((mac, host.at) for mac, host in found if host)
         length = self._settings.leaf_prefix_length
         present = _present_owners(installed, self._leaves, length)
         self._prefixes = default_table.destination_prefixes(fabric, length, present)
@@ -285,7 +293,9 @@ class _SwitchRules:
         return fits
 
 
-def _default_part(hosts: tuple[Host, ...], prefixes: Mapping[Prefix, Dpid], ways: _Ways) -> _Part:
+def _default_part(
+    hosts: tuple[Host, ...], prefixes: Mapping[Prefix, Dpid], gateways: GatewayPorts, ways: _Ways
+) -> _Part:
     """The default table of one switch and its ECMP groups."""
     groups = {group.group_id: group for group in ways.kept}
     for leaf, hops, distance in zip(ways.leaves, ways.hops, ways.distance, strict=True):
@@ -294,7 +304,8 @@ def _default_part(hosts: tuple[Host, ...], prefixes: Mapping[Prefix, Dpid], ways
             groups[group_id] = default_table.ecmp_group(group_id, hops, distance)
     group_of = {leaf: ecmp_group_id(leaf) for leaf in ways.leaves if ecmp_group_id(leaf) in groups}
     routed = default_table.routed_rules(ways.dpid, prefixes, group_of, ways.distances)
-    return _Part((*default_table.host_rules(hosts), *routed, *dropped.RULES), groups)
+    onward = default_table.gateway_rules(ways.dpid, gateways, group_of, ways.distances)
+    return _Part((*default_table.host_rules(hosts), *routed, *onward, *dropped.RULES), groups)
 
 
 def _pinned_part(
@@ -335,65 +346,3 @@ def _add_path_group(
     hop = next(hop for hop in pin.path or () if hop.dpid == here)
     group = pinned_table.path_group(action.group_id, hop.port, hop in hops, ecmp_id, rule.distance)
     return groups.setdefault(group.group_id, group) == group
-
-
-class KeepUnknown:
-    """Derives the desired rules with the installed ones that lead to (or pin) hosts which are not known yet, with their
-    groups: the switch of these hosts may connect later. Looks only at installed rules that are not as they were."""
-
-    def __init__(self) -> None:
-        self._hosts: Mapping[str, Host] = {}
-        self._installed: dict[Dpid, Mapping[FlowKey, FlowRule]] = {}
-        self._unknown: defaultdict[Dpid, dict[FlowKey, FlowRule]] = defaultdict(dict)
-
-    def __call__(
-        self, hosts: Mapping[str, Host], desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]
-    ) -> dict[Dpid, RuleSet]:
-        if hosts is not self._hosts:
-            self._hosts = hosts
-            self._installed.clear()
-            self._unknown.clear()
-        for gone in self._installed.keys() - desired.keys():
-            del self._installed[gone], self._unknown[gone]
-        return {dpid: self._with_unknown(dpid, rules, installed.get(dpid, NO_RULES)) for dpid, rules in desired.items()}
-
-    def _with_unknown(self, dpid: Dpid, desired: RuleSet, installed: RuleSet) -> RuleSet:
-        unknown = self._unknown[dpid]
-        for key, _, rule in differing(self._installed.get(dpid, {}), installed.flows):
-            unknown.pop(key, None)
-            if rule is not None and _is_unknown(self._hosts, key):
-                unknown[key] = rule
-        self._installed[dpid] = installed.flows
-        return _with(desired, {key: rule for key, rule in unknown.items() if key not in desired.flows}, installed)
-
-
-def _with(desired: RuleSet, kept: Mapping[FlowKey, FlowRule], installed: RuleSet) -> RuleSet:
-    """``kept``: of the installed rules; their groups are kept too."""
-    if not kept:
-        return desired
-    groups: dict[int, GroupRule | None] = {}
-    needed = [a.group_id for rule in kept.values() for a in rule.actions if isinstance(a, ToGroup)]
-    while needed:
-        group = installed.groups.get(needed.pop())
-        if group and group.group_id not in desired.groups and group.group_id not in groups:
-            groups[group.group_id] = group
-            needed += [b.action.group_id for b in group.buckets if isinstance(b.action, ToGroup)]
-    return desired.updated(kept, groups)
-
-
-def _is_unknown(known: Mapping[str, Host], key: FlowKey) -> bool:
-    """Some end of the rule is no known host's address, and no prefix with one in it."""
-    ends = (key.match.ipv4_src, key.match.ipv4_dst, key.match.arp_tpa)
-    return any(end is not None and not _holds(known, end) for end in ends)
-
-
-def _holds(known: Mapping[str, Host], prefix: Prefix) -> bool:
-    if prefix.length == 32:
-        return prefix.address in known
-    network = IPv4Network(prefix)
-    return any(address in network for address in _addresses(tuple(known)))
-
-
-@lru_cache(maxsize=1)
-def _addresses(ips: tuple[str, ...]) -> frozenset[IPv4Address]:
-    return frozenset(map(IPv4Address, ips))

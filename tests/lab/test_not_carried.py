@@ -1,4 +1,5 @@
-"""What the fabric does not carry, sent by real hosts: each kind is counted, at the switch that drops it."""
+"""What the fabric does not carry, sent by real hosts: each kind is counted, at the switch that drops it. And what a
+gateway makes of it."""
 
 from __future__ import annotations
 
@@ -41,21 +42,25 @@ send(4, everyone, 0x0800, ip("255.255.255.255", 17, udp(67)))
 send(5, "020000000909", 0x0800, ip("192.0.2.1", 17, udp(9)))
 send(6, "020000000909", 0x88B5, b"")
 """
+OUTSIDE = "198.51.100.7"
 SENT = {"ipv6": 1, "multicast": 2, "broadcast": 3, "dhcp": 4, "unknown_host": 5, "other": 6}
 
 
 @pytest.fixture(scope="module")
 def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Client]]:
+    """h2_1 is a gateway."""
     size = LeafSpine(2, 1, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
-    with running_fabric(size, tmp_path_factory.mktemp("controller")) as (lab, _, client):
+    router = size.fabric.hosts[1]
+    settings = {"fabric": {"gateway": [{"ip": router.ip, "mac": router.mac}]}}
+    with running_fabric(size, tmp_path_factory.mktemp("controller"), settings=settings) as (lab, _, client):
         wait_for(lambda: len(client.get_fabric().hosts) == 0, "an answer")
-        ping(lab)
+        ping(lab, router.ip)
         wait_for(lambda: len(client.get_fabric().hosts) == 2, "both hosts")
         yield lab, client
 
 
-def ping(lab: Lab) -> None:
-    lab.popen("h1_1", ["ping", "-c", "1", "-W", "1", lab.hosts[1].ip]).wait()
+def ping(lab: Lab, ip: str) -> bool:
+    return lab.popen("h1_1", ["ping", "-c", "1", "-W", "1", ip]).wait() == 0
 
 
 def counted(client: Client) -> dict[tuple[str, str], int]:
@@ -79,3 +84,11 @@ def test_each_kind_is_counted_at_the_first_switch(fabric: tuple[Lab, Client]) ->
     seen = grown()
     assert seen.pop((leaf, "unknown_host")) >= wanted.pop((leaf, "unknown_host")), "hosts have asked for others too"
     assert seen == wanted
+
+
+def test_another_subnet_is_reached_over_the_gateway(fabric: tuple[Lab, Client]) -> None:
+    lab, _ = fabric
+    assert lab.popen("h2_1", ["ip", "address", "add", f"{OUTSIDE}/32", "dev", "lo"]).wait() == 0
+    assert not ping(lab, OUTSIDE), "no route"
+    assert lab.popen("h1_1", ["ip", "route", "add", "default", "via", lab.hosts[1].ip]).wait() == 0
+    wait_for(lambda: ping(lab, OUTSIDE), "an answer from behind the gateway")

@@ -243,9 +243,11 @@ class FakeFabric:
         """The switches a packet (IP, or a broadcast ARP request) passes, or None when it is lost."""
         return self.follow(Packet(src, dst, entropy, arp))
 
-    def follow(self, packet: Packet) -> list[str] | None:
-        """The switches a packet passes (none between two addresses at one port), or None when it is lost."""
-        if self.hosts[packet.src] == self.hosts[packet.dst]:
+    def follow(self, packet: Packet, to: str | None = None) -> list[str] | None:
+        """The switches a packet passes (none between two addresses at one port), or None when it does not arrive.
+        ``to``: the address of the host that is to get it, where that is not its destination's."""
+        end = self.hosts[to or packet.dst]
+        if self.hosts[packet.src] == end:
             return []
         at: PortRef | None = self.hosts[packet.src]
         names, seen = [], set()
@@ -257,7 +259,7 @@ class FakeFabric:
             port = switch.forward(at.port, packet)
             if port is None:
                 return None
-            if PortRef(switch.dpid, port) == self.hosts[packet.dst]:
+            if PortRef(switch.dpid, port) == end:
                 return names
             at = switch.peers[port]
         return None

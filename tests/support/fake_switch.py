@@ -35,7 +35,8 @@ from controller.tables.rules import (
 
 @dataclass(frozen=True)
 class Packet:
-    """An IP packet, or a broadcast ARP request for ``dst``. ``entropy``: what a select group hashes it to."""
+    """An IP packet, or a broadcast ARP request for ``dst``. ``entropy``: what a select group hashes it to. ``dst_mac``:
+    of an IP packet."""
 
     src: str
     dst: str
@@ -44,6 +45,7 @@ class Packet:
     protocol: int = IP_TCP
     src_port: int = 0
     dst_port: int = 0
+    dst_mac: str = "a host's"
 
 
 @dataclass
@@ -183,7 +185,9 @@ class FakeSwitch:
 
 
 def _matches(match: Match, in_port: PortNo, packet: Packet) -> bool:
-    if match.in_port not in (None, in_port) or match.eth_dst not in (None, BROADCAST_MAC if packet.arp else "a host's"):
+    if match.in_port not in (None, in_port):
+        return False
+    if match.eth_dst not in (None, BROADCAST_MAC if packet.arp else packet.dst_mac):
         return False
     if match.eth_type not in (None, ETH_ARP if packet.arp else ETH_IPV4):
         return False

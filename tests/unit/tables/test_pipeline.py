@@ -13,8 +13,9 @@ from controller.planning.problem import FlowId
 from controller.scenarios.fabrics import leaf_spine
 from controller.tables import pipeline
 from controller.tables.pinned_table import Pin, pin_key
-from controller.tables.pipeline import KeepUnknown, Pipeline, PipelineSettings, ecmp_group_id
+from controller.tables.pipeline import Pipeline, PipelineSettings, ecmp_group_id
 from controller.tables.rules import Bucket, FlowRule, GroupRule, Output, Prefix, RuleSet, Table, ToGroup
+from controller.tables.unknown_hosts import KeepUnknown
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG
 

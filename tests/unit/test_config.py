@@ -1,0 +1,39 @@
+"""What a configuration file may say of gateways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.config import load
+from controller.errors import InvalidInput
+
+GATEWAY = '[[fabric.gateway]]\nip = "10.0.4.254"\nmac = "{mac}"\n'
+
+
+def written(tmp_path: Path, *macs: str) -> Path:
+    file = tmp_path / "signalbox.toml"
+    file.write_text("".join(GATEWAY.format(mac=mac) for mac in macs))
+    return file
+
+
+def test_the_mac_address_of_a_gateway_is_taken_in_any_case(tmp_path: Path) -> None:
+    (gateway,) = load(written(tmp_path, "00:00:5E:00:01:0A")).fabric.gateway
+    assert (str(gateway.ip), gateway.mac) == ("10.0.4.254", "00:00:5e:00:01:0a")
+
+
+@pytest.mark.parametrize("mac", ["01:00:5e:00:00:01", "ff:ff:ff:ff:ff:ff", "00:00:5e:00:01", "router"])
+def test_what_is_no_stations_mac_address_is_refused(tmp_path: Path, mac: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        load(written(tmp_path, mac))
+    (problem,) = error.value.problems
+    assert problem.path.endswith("fabric.gateway[0].mac")
+    assert problem.message == f"must be the MAC address of one station, such as 02:00:00:00:01:01 (given: {mac!r})"
+
+
+def test_two_gateways_with_one_mac_address_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput) as error:
+        load(written(tmp_path, "00:00:5e:00:01:0a", "00:00:5e:00:01:0A"))
+    (problem,) = error.value.problems
+    assert problem.message == "00:00:5e:00:01:0a is in gateway twice; routers that share a MAC address are one gateway"
