@@ -172,7 +172,7 @@ class ControlLoop:
         if s.commits.busy or not self._is_due(Work.SAVE, now):
             return []
         of_jobs = self.derived.measured(), s.jobs.connections, s.jobs.ends.saved
-        # What nobody has asked for is the configured one, which may be another when the next controller starts.
+        # A strategy that was only configured is not saved: the next controller may be configured with another one.
         strategy = s.strategy if s.commits.holding or s.commits.latest.strategy else None
         of_operators = s.drains.parts, s.silences.of
         of_network = self.derived.registrations(), strategy, s.routes.shares

@@ -87,7 +87,7 @@ def excepted(
 
 
 def part_alarm(key: PartKey, part: Part, is_excepted: bool | None, named: bool | None) -> Alarm | None:
-    """Of a cable that is down, or a host that somebody needs."""
+    """Of a cable that is down, or a host that is named."""
     if is_excepted or key.kind is PartKind.SWITCH or (key.kind is PartKind.HOST and not named):
         return None
     kind = AlarmKind.LINK_DOWN if key.kind is PartKind.LINK else AlarmKind.HOST_DOWN

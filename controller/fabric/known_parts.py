@@ -112,7 +112,7 @@ class KnownParts:
             if switch is None:
                 self._connected_at.pop(dpid, None)
                 self._goes(switch_key(dpid), now)
-            elif switch_key(dpid) in self._known or not self._may_be_invented(switch):
+            elif self._is_expected(switch):
                 self._comes(_switch_part(switch), now)
             if was is None or switch is None:
                 self._look_again |= self._plugged[dpid]
@@ -121,9 +121,11 @@ class KnownParts:
             for ip in self._hosts[dpid]:
                 self._follow_host(ip, fabric, now)
 
-    def _may_be_invented(self, switch: Switch) -> bool:
-        """A switch is remembered once something is plugged into it: whoever reaches the port can connect as one."""
-        return PartKey(PartKind.SWITCH, f"{DECLARED}{switch.name}") not in self._known
+    def _is_expected(self, switch: Switch) -> bool:
+        """Known or declared. Another one is remembered once something is plugged into it: any program that reaches the
+        port can connect as a switch."""
+        declared = PartKey(PartKind.SWITCH, f"{DECLARED}{switch.name}")
+        return switch_key(switch.dpid) in self._known or declared in self._known
 
     def _follow_links(self, before: Fabric, fabric: Fabric, now: float) -> None:
         for _, was, link in differing(before.links, fabric.links):

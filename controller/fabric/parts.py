@@ -13,8 +13,8 @@ from typing import NamedTuple
 from controller.fabric.topology import Dpid, PortRef
 from controller.fabric.topology_state import DeclaredHost
 
-UNKNOWN_DPID = Dpid(0)
-"""Of a switch that only the inventory file names."""
+UNKNOWN_DPID = Dpid(-1)
+"""Of a switch that only the inventory file names: no switch has it."""
 
 DECLARED = "declared "
 """The id of a part that was never seen is this and its name."""

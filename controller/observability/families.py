@@ -166,7 +166,7 @@ def _link_up(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def _host_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """Of hosts that somebody needs, as far as they were seen or are declared."""
+    """Of hosts that are named, as far as they were seen or are declared."""
     status = snapshot.status
     for key in status.named_hosts:
         if key in status.down_parts:

@@ -186,7 +186,7 @@ def test_a_host_at_the_port_of_a_cable_does_not_take_its_place(scene: Scene) -> 
 
 
 def test_a_switch_into_which_nothing_was_ever_plugged_is_not_remembered(scene: Scene) -> None:
-    """Whoever reaches the port can connect as a switch."""
+    """Any program that reaches the port can connect as a switch."""
     NAMES[99] = "invented"
     try:
         scene.show(fabric())

@@ -20,7 +20,17 @@ import pytest
 from controller.config import Strategy
 from controller.errors import InvalidInput, NotFound
 from controller.fabric.drains import Drain
-from controller.fabric.parts import DECLARED, End, Part, PartKey, PartKind, cable_key, host_key, switch_key
+from controller.fabric.parts import (
+    DECLARED,
+    UNKNOWN_DPID,
+    End,
+    Part,
+    PartKey,
+    PartKind,
+    cable_key,
+    host_key,
+    switch_key,
+)
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs import state_database
 from controller.jobs import store as store_module
@@ -113,7 +123,7 @@ def full() -> SavedState:
 def parts() -> list[Part]:
     """Of every kind; a cable that was never seen, and a name with a space."""
     leaf, spine = PortRef(Dpid(1), PortNo(3)), PortRef(Dpid(2**64 - 1), PortNo(1))
-    nowhere = PortRef(Dpid(0), PortNo(0))
+    nowhere = PortRef(UNKNOWN_DPID, PortNo(0))
     return [
         Part(switch_key(Dpid(1)), (End(PortRef(Dpid(1), PortNo(0)), "leaf 1"),), 1e9 + 0.125),
         Part(cable_key(leaf, spine), (End(leaf, "leaf 1", "eth3"), End(spine, "spine1", "eth1"))),

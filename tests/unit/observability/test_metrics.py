@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.alarms import AlarmKind
 from controller.config import Strategy
-from controller.fabric.parts import End, Part, PartKey, PartKind, switch_key
+from controller.fabric.parts import UNKNOWN_DPID, End, Part, PartKey, PartKind, switch_key
 from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from controller.histogram import FEW_SECONDS, Histogram
 from controller.jobs.spec import JobId
@@ -237,7 +237,7 @@ def test_what_is_down_keeps_a_series_with_0(scrape: Scrape) -> None:
 
 
 def test_a_declared_cable_that_was_never_seen_has_one_series() -> None:
-    nowhere = PortRef(Dpid(0), PortNo(0))
+    nowhere = PortRef(UNKNOWN_DPID, PortNo(0))
     part = Part(PartKey(PartKind.LINK, "declared a>b (cable 2)"), (End(nowhere, "a"), End(nowhere, "b")), 1e9)
     scrape = Scrape(exposition(replace(example.status(), down_parts={part.key: part})))
     assert scrape.value("signalbox_link_up", link="a>b (cable 2)", src="a", dst="b", kind="fabric") == 0
