@@ -51,6 +51,7 @@ missing_packages() {
     has ping || echo iputils-ping
     has ps || echo procps
     { has prometheus && has promtool; } || echo prometheus
+    { has prometheus-alertmanager && has amtool; } || echo prometheus-alertmanager
     [[ -x $venv/bin/python ]] && return
     python=$(find_python)
     if [[ -z $python ]]; then
@@ -71,7 +72,7 @@ missing_library_packages() {
 distribution() { (. /etc/os-release 2>/dev/null && printf '%s' "${ID:-unknown} ${VERSION_ID:-}") || printf unknown; }
 
 install_packages() {
-    local system
+    local system server
     system=$(distribution)
     case $system in
         "debian 12") ;;
@@ -88,10 +89,12 @@ install_packages() {
         tail -n 20 "$log" >&2
         die "apt could not install: $*" "Its last lines are above."
     }
-    # Debian's package starts a server that listens on every address; only the binaries are wanted here.
-    if [[ " $* " == *" prometheus "* && -d /run/systemd/system ]]; then
-        systemctl disable --now prometheus >>"$log" 2>&1 || say "could not stop the prometheus service; see systemctl"
-    fi
+    # Debian's packages start servers that listen on every address; only the binaries are wanted here.
+    for server in prometheus prometheus-alertmanager; do
+        if [[ " $* " == *" $server "* && -d /run/systemd/system ]]; then
+            systemctl disable --now "$server" >>"$log" 2>&1 || say "could not stop the $server service; see systemctl"
+        fi
+    done
 }
 
 fingerprint() {
