@@ -14,12 +14,12 @@ from operator import attrgetter
 from google.protobuf.duration_pb2 import Duration
 
 from controller.alarms import Alarm, difference_text, text
+from controller.api import convert_fabric
 from controller.api.mapping import (
     data_of,
     duration,
     message_of,
     names,
-    number_of,
     path_in_proto,
     seconds,
     seconds_or_none,
@@ -31,8 +31,7 @@ from controller.api.pages import filled
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import MAX_PORT, Strategy
 from controller.errors import FieldProblem, InvalidInput, cut
-from controller.fabric.parts import Part, PartKind
-from controller.fabric.topology import Host, Link, Switch
+from controller.fabric.parts import PartKind
 from controller.jobs.collectives import check
 from controller.jobs.demand import JobDemand
 from controller.jobs.messages import Connected, IterationTime
@@ -40,8 +39,7 @@ from controller.jobs.reported_connections import MAX_CONNECTIONS
 from controller.jobs.spec import JobSpec, oversized
 from controller.planning.messages import StrategySet
 from controller.silence import Silence, SilenceKey
-from controller.status import DrainStatus, JobStatus, LinkStatus, Status, SwitchStatus
-from controller.tables.dropped import Dropped
+from controller.status import JobStatus, Status
 
 MAX_SILENCE_S = 365 * 86400
 MAX_COMMENT = 200
@@ -268,29 +266,6 @@ def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
     ]
 
 
-def fabric_message(status: Status) -> pb.GetFabricResponse:
-    """Switches by datapath id, directed links by port, hosts by address."""
-    fabric = status.fabric
-    return pb.GetFabricResponse(
-        generation=fabric.generation,
-        switches=_switches(status),
-        links=_links(status),
-        hosts=[
-            host_message(host, fabric.name(host.at.dpid))
-            for host in sorted(fabric.hosts.values(), key=lambda host: host.at)
-        ],
-        drains=drains(status),
-        parts_down=[
-            down_message(part) for part in sorted(status.down_parts.values(), key=lambda part: (part.kind, part.name))
-        ],
-        dropped=_dropped(status),
-    )
-
-
-def down_message(part: Part) -> pb.DownPart:
-    return message_of(pb.DownPart, part, id=part.key.id, down_time=timestamp(part.down_since or 0.0))
-
-
 def status_message(status: Status, now: float, unix_now: float, version: str) -> pb.GetStatusResponse:
     """``now``, ``unix_now``: the time in monotonic seconds, and since 1970."""
     oldest_first = sorted(status.alarms.values(), key=attrgetter("since"))
@@ -311,22 +286,13 @@ def status_message(status: Status, now: float, unix_now: float, version: str) ->
         alarms=[alarm_message(alarm, unix_now - now) for alarm in oldest_first],
         jobs_differing=sum(demand.difference is not None for demand in status.demands.values()),
         jobs_learning=sum(demand.learning for demand in status.demands.values()),
-        drains=drains(status),
+        drains=convert_fabric.drains(status),
         jobs_without_path=unserved.get("no_path", 0),
         jobs_unplanned=unserved.get("unplanned", 0),
         known_switches=len(status.fabric.switches) + absent.get(PartKind.SWITCH, 0),
         known_links=len(status.fabric.links) + LINKS_OF_CABLE * absent.get(PartKind.LINK, 0),
         hosts_down=sum(key.kind is PartKind.HOST for key in status.down_parts),
     )
-
-
-def drains(status: Status) -> list[pb.DrainedPart]:
-    """In the order of their names."""
-    return [drain_message(drain) for _, drain in sorted(status.drains.items())]
-
-
-def drain_message(drain: DrainStatus) -> pb.DrainedPart:
-    return message_of(pb.DrainedPart, drain, drain_time=timestamp(drain.since))
 
 
 def alarm_message(alarm: Alarm, unix_offset_s: float) -> pb.Alarm:
@@ -364,56 +330,3 @@ def silence_key(request: pb.SilenceAlarmsRequest | pb.EndSilenceRequest) -> Sile
 
 def strategy_message(done: StrategySet) -> pb.SetStrategyResponse:
     return message_of(pb.SetStrategyResponse, done, install_time=duration(done.install_s))
-
-
-def switch_message(switch: Switch, known: SwitchStatus | None) -> pb.Switch:
-    """``known``: None before anything is."""
-    return message_of(
-        pb.Switch,
-        known or SwitchStatus(in_sync=False, rules=0, foreign_rules=0),
-        dpid=switch.dpid,
-        name=switch.name,
-        ports=[message_of(pb.Port, port) for _, port in sorted(switch.ports.items())],
-    )
-
-
-def host_message(host: Host, switch: str) -> pb.Host:
-    """``switch``: name of the one that it is plugged into."""
-    return message_of(pb.Host, host, mac=host.mac or "", switch_name=switch)
-
-
-def link_message(link: Link, name: str, rate_bps: float | None = None, background_bps: float | None = None) -> pb.Link:
-    """``name``: with those of its switches. The others: None before they were measured."""
-    return message_of(pb.Link, link, name=name, rate_bps=rate_bps, background_bps=background_bps)
-
-
-def _switches(status: Status) -> list[pb.Switch]:
-    return [
-        switch_message(switch, status.switches.get(dpid)) for dpid, switch in sorted(status.fabric.switches.items())
-    ]
-
-
-def _links(status: Status) -> list[pb.Link]:
-    return [
-        link_message(link, status.fabric.link_name(link_id), *rates(status.links.get(link_id)))
-        for link_id, link in sorted(status.fabric.links.items())
-    ]
-
-
-def _dropped(status: Status) -> list[pb.DroppedPackets]:
-    return [
-        pb.DroppedPackets(
-            dpid=dpid,
-            switch_name=status.fabric.name(dpid),
-            kind=number_of(pb.DroppedKind.DESCRIPTOR, kind),
-            packets=status.dropped_packets[dpid][kind],
-        )
-        for dpid in sorted(status.dropped_packets.keys() & status.fabric.switches.keys())
-        for kind in Dropped
-        if status.dropped_packets[dpid].get(kind)
-    ]
-
-
-def rates(figures: LinkStatus | None) -> tuple[float | None, float | None]:
-    """In bits per second, all and background."""
-    return (figures.rate_bps, figures.background_bps) if figures else (None, None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -19,11 +19,12 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from controller.api import audit, convert, convert_analysis, convert_plan, convert_rules
+from controller.api import audit, convert, convert_analysis, convert_fabric, convert_plan, convert_rules
 from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
 from controller.api.budget import COST
 from controller.api.errors import Stopping
-from controller.api.events import EventWatches, listed
+from controller.api.events import EventWatches
+from controller.api.fabric_work import FabricWork
 from controller.api.guard import Context, not_counted
 from controller.api.identities import Role
 from controller.api.lease_tokens import LeaseTokens
@@ -35,8 +36,6 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.waking import Bursts
 from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.errors import Gone, InvalidInput, NotFound, NotKnownYet, WrongLeaseToken
-from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
-from controller.fabric.parts import Part
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.collectives import VirtualLinks, link_count, virtual_links
 from controller.jobs.demand import DemandSource
@@ -54,12 +53,10 @@ from controller.memo import Memo
 from controller.planning.analysis.requests import Explain, GetPlanProof, Question
 from controller.planning.analysis.results import PlanProof
 from controller.planning.messages import (
-    EndSilence,
     Replan,
     ReplanOutcome,
     Request,
     SetStrategy,
-    SilenceAlarms,
     StrategySet,
 )
 from controller.planning.plan import Plan
@@ -94,7 +91,7 @@ UNKNOWN_S = 2.0
 """How long a call waits for a registration that is not known: it may just have begun or ended."""
 
 
-class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
+class Services(FabricWork, pb_grpc.JobServiceServicer):
     """``put`` takes a message for the control loop from any thread and never blocks. ``tokens``: of registrations."""
 
     def __init__(self, board: StatusBoard, put: Callable[[Request], None], tokens: LeaseTokens) -> None:
@@ -332,15 +329,6 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     async def WatchJobs(self, request: pb.WatchJobsRequest, context: Context) -> None:  # noqa: N802
         await self._watches.jobs.watch(request.resume_token, only_tenant(CALLER.get()), context.write, self._wait)
 
-    async def WatchFabric(self, request: pb.WatchFabricRequest, context: Context) -> None:  # noqa: N802
-        await self._watches.fabric.watch(request.resume_token, None, context.write, self._wait)
-
-    async def WatchPlan(self, request: pb.WatchPlanRequest, context: Context) -> None:  # noqa: N802
-        await self._watches.plan.watch(request.resume_token, None, context.write, self._wait)
-
-    async def WatchAlarms(self, request: pb.WatchAlarmsRequest, context: Context) -> None:  # noqa: N802
-        await self._watches.alarms.watch(request.resume_token, None, context.write, self._wait)
-
     # ---- fabric, plan, status
 
     async def GetFabric(self, _request: pb.GetFabricRequest, _: Context) -> bytes:  # noqa: N802
@@ -370,33 +358,6 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         except NotFound as error:
             raise self._ended(request.job_id) or error from None
 
-    async def WhatIf(self, request: pb.WhatIfRequest, _: Context) -> pb.WhatIfResponse:  # noqa: N802
-        return convert_analysis.what_if_message(await self._ask(convert_analysis.what_if_request(request)))
-
-    async def SilenceAlarms(  # noqa: N802
-        self, request: pb.SilenceAlarmsRequest, _: Context
-    ) -> pb.SilenceAlarmsResponse:
-        await self._ask(SilenceAlarms(convert.silence(request, CALLER.get().name, time.time())))
-        return pb.SilenceAlarmsResponse()
-
-    async def EndSilence(self, request: pb.EndSilenceRequest, _: Context) -> pb.EndSilenceResponse:  # noqa: N802
-        await self._ask(EndSilence(convert.silence_key(request)))
-        return pb.EndSilenceResponse()
-
-    async def ListEvents(self, request: pb.ListEventsRequest, _: Context) -> pb.ListEventsResponse:  # noqa: N802
-        return listed(request, self._board.history)
-
-    async def WatchEvents(self, request: pb.WatchEventsRequest, context: Context) -> None:  # noqa: N802
-        await self._events.watch(request, context.write, self._wait)
-
-    async def Drain(self, request: pb.DrainRequest, _: Context) -> pb.DrainResponse:  # noqa: N802
-        named: tuple[str, ...] = await self._ask(DrainParts(_names(request.names)))
-        return pb.DrainResponse(drains=[part for part in convert.drains(self._status) if part.name in named])
-
-    async def Undrain(self, request: pb.UndrainRequest, _: Context) -> pb.UndrainResponse:  # noqa: N802
-        await self._ask(UndrainParts(_names(request.names)))
-        return pb.UndrainResponse(drains=convert.drains(self._status))
-
     async def ListRules(self, request: pb.ListRulesRequest, _: Context) -> bytes:  # noqa: N802
         size, after = page(request)
         status, dpid = self._status, Dpid(request.dpid)
@@ -410,19 +371,6 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     async def GetPlanProof(self, _request: pb.GetPlanProofRequest, _: Context) -> pb.GetPlanProofResponse:  # noqa: N802
         found: PlanProof = await self._ask(GetPlanProof())
         return pb.GetPlanProofResponse(document=found.document, generation=found.generation)
-
-    async def ForgetParts(self, request: pb.ForgetPartsRequest, _: Context) -> pb.ForgetPartsResponse:  # noqa: N802
-        gone: tuple[Part, ...] = await self._ask(ForgetParts(tuple(request.names)))
-        audit.note_parts([part.name for part in gone])
-        return pb.ForgetPartsResponse(parts=map(convert.down_message, gone))
-
-
-def _names(names: Iterable[str]) -> tuple[str, ...]:
-    """Raises ``InvalidInput`` without any."""
-    found = tuple(dict.fromkeys(names))
-    if not found:
-        raise InvalidInput.of("names", "needs at least one: a switch (spine2) or a cable (leaf1:3)")
-    return found
 
 
 def _plan(
@@ -440,7 +388,7 @@ def _plan(
 
 def _fabric(status: Status) -> bytes:
     """The answer of ``GetFabric``."""
-    encoded: bytes = convert.fabric_message(status).SerializeToString()
+    encoded: bytes = convert_fabric.fabric_message(status).SerializeToString()
     return encoded
 
 

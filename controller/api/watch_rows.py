@@ -15,7 +15,7 @@ from typing import Any, Generic
 from google.protobuf.message import Message
 
 from controller.alarms import Alarm, AlarmKey
-from controller.api import convert, convert_plan
+from controller.api import convert, convert_fabric, convert_plan
 from controller.api.mapping import message_of, timestamp
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_table import Encoding, Key, Value
@@ -139,7 +139,7 @@ class FabricRows(Rows[FabricKey, FabricRow]):
         names = self._names(fabric)
         for link_id, link in fabric.links.items():
             figures = status.links.get(link_id)
-            found[link_id] = (link, names[link_id], *convert.rates(figures))
+            found[link_id] = (link, names[link_id], *convert_fabric.rates(figures))
         for ip, host in fabric.hosts.items():
             found[ip] = (host, fabric.name(host.at.dpid))
         for name, drain in status.drains.items():
@@ -150,13 +150,13 @@ class FabricRows(Rows[FabricKey, FabricRow]):
     def _row(self, _: FabricKey, row: FabricRow) -> bytes:
         match row:
             case Switch() as switch, status:
-                return _bytes(pb.WatchFabricResponse(switches=[convert.switch_message(switch, status)]))
+                return _bytes(pb.WatchFabricResponse(switches=[convert_fabric.switch_message(switch, status)]))
             case Host() as host, name:
-                return _bytes(pb.WatchFabricResponse(hosts=[convert.host_message(host, name)]))
+                return _bytes(pb.WatchFabricResponse(hosts=[convert_fabric.host_message(host, name)]))
             case (DrainStatus() as drain,):
-                return _bytes(pb.WatchFabricResponse(drains=[convert.drain_message(drain)]))
+                return _bytes(pb.WatchFabricResponse(drains=[convert_fabric.drain_message(drain)]))
             case (Part() as part,):
-                return _bytes(pb.WatchFabricResponse(parts_down=[convert.down_message(part)]))
+                return _bytes(pb.WatchFabricResponse(parts_down=[convert_fabric.down_message(part)]))
         link, name, rate_bps, background_bps = row
         message = self._link(link, name)
         for field, value in (("rate_bps", rate_bps), ("background_bps", background_bps)):
@@ -170,7 +170,7 @@ class FabricRows(Rows[FabricKey, FabricRow]):
         """The response, but for the rates. All links change every second: most of it is made once."""
         known = self._links.get(link.id)
         if known is None or known[:2] != (link, name):
-            known = link, name, pb.WatchFabricResponse(links=[convert.link_message(link, name)])
+            known = link, name, pb.WatchFabricResponse(links=[convert_fabric.link_message(link, name)])
             self._links[link.id] = known
         return known[2]
 
@@ -182,7 +182,7 @@ def _names(fabric: Fabric) -> Mapping[LinkId, str]:
 def _gone_from_fabric(key: FabricKey, row: FabricRow) -> bytes:
     match key:
         case PartKey():
-            return _bytes(pb.WatchFabricResponse(parts_back=[convert.down_message(row[0])]))
+            return _bytes(pb.WatchFabricResponse(parts_back=[convert_fabric.down_message(row[0])]))
         case LinkId(dpid, port):
             return _bytes(pb.WatchFabricResponse(links_gone=[pb.PortRef(dpid=dpid, port=port)]))
         case (_, name):

@@ -9,7 +9,7 @@ import typer
 from rich.console import Group, RenderableType
 
 from controller.api.client import DEFAULT_ADDRESS, Client
-from controller.commands import crossing, printing
+from controller.commands import crossing, printing, printing_jobs
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.naming import (
     HOST,
@@ -44,7 +44,7 @@ def job(
     found = {"job": of_job, "routes": routes, "alarms": alarms}
     show(
         found,
-        lambda: Group(printing.job(of_job), *printing.alarms(alarms), _routes(routes, of_job["missing_hosts"])),
+        lambda: Group(printing_jobs.job(of_job), *printing.alarms(alarms), _routes(routes, of_job["missing_hosts"])),
         as_json,
     )
 
@@ -159,7 +159,9 @@ def _part(job: Fields, ip: str, routes: Sequence[Fields]) -> dict[str, Any]:
 
 def _job(found: Fields) -> RenderableType:
     job = found["job"]
-    return Group(printing.job(job), *printing.alarms(found["alarms"]), _routes(found["routes"], job["missing_hosts"]))
+    return Group(
+        printing_jobs.job(job), *printing.alarms(found["alarms"]), _routes(found["routes"], job["missing_hosts"])
+    )
 
 
 def _routes(routes: Sequence[Fields], missing: Sequence[str]) -> RenderableType:

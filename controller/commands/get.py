@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from typer.core import TyperGroup
 
 from controller.api.client import DEFAULT_ADDRESS
-from controller.commands import crossing, printing
+from controller.commands import crossing, printing, printing_jobs
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.naming import (
     ALARM,
@@ -61,7 +61,7 @@ def jobs(names: Jobs = None, address: Address = DEFAULT_ADDRESS, as_json: AsJson
     """List jobs with their state and efficiency."""
     with connect(address) as client:
         found = [fields(job) for job in client.list_jobs()]
-    _show(JOB, "jobs", found, names, printing.jobs, as_json)
+    _show(JOB, "jobs", found, names, printing_jobs.jobs, as_json)
 
 
 @commands.command(cls=ControllerCommand)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from controller.api.client import DEFAULT_ADDRESS
-from controller.commands import printing
+from controller.commands import printing_jobs
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.lease_files import forget, keep, kept, path_of
 from controller.commands.naming import completed, job_names
@@ -42,7 +42,7 @@ def list_jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> No
     """List all jobs with their state and efficiency."""
     with connect(address) as client:
         found = [fields(job) for job in client.list_jobs()]
-    show({"jobs": found}, lambda: printing.jobs(found), as_json)
+    show({"jobs": found}, lambda: printing_jobs.jobs(found), as_json)
 
 
 @commands.command("show", cls=ControllerCommand)
@@ -50,7 +50,7 @@ def show_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: As
     """Show one job: its state, what it announced and what is counted, lease and efficiency."""
     with connect(address) as client:
         found = fields(client.get_job(job))
-    show(found, lambda: printing.job(found), as_json)
+    show(found, lambda: printing_jobs.job(found), as_json)
 
 
 @commands.command("register", cls=ControllerCommand)
@@ -67,7 +67,7 @@ def register_job(
         registered = client.register_job(spec, lease_token=kept(address, spec.job_id), take_over=take_over)
         keep(address, spec.job_id, registered.lease_token)
     found = fields(registered.job)
-    show(found, lambda: printing.registered(found), as_json)
+    show(found, lambda: printing_jobs.registered(found), as_json)
 
 
 @commands.command("update", cls=ControllerCommand)
@@ -75,7 +75,7 @@ def update_job(file: SpecFile, address: Address = DEFAULT_ADDRESS, as_json: AsJs
     """Change a registered job to what FILE describes now. Flows that stay keep their routes until the next plan."""
     with _spec_in(file) as spec, connect(address) as client, _needs_token(address, spec.job_id):
         found = fields(client.update_job(spec, lease_token=kept(address, spec.job_id)))
-    show(found, lambda: printing.registered(found), as_json)
+    show(found, lambda: printing_jobs.registered(found), as_json)
 
 
 @commands.command("renew", cls=ControllerCommand)
@@ -111,7 +111,7 @@ def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json
             if as_json:
                 typer.echo(document(found))
             else:
-                console().print(printing.routes(found))
+                console().print(printing_jobs.routes(found))
 
 
 def _needs_token(address: str, job_id: str) -> AbstractContextManager[None]:

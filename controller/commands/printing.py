@@ -19,8 +19,6 @@ def word(value: str | None) -> str:
     return (value or "-").replace("_", " ")
 
 
-MOST_PAIRS = 20
-"""Of a job, in a table."""
 MOST_ALARMS = 3
 """Of one kind that have a line each; and subjects that are named where there are more."""
 CRITICAL = "critical"
@@ -33,153 +31,8 @@ def rate(bps: float) -> str:
     return f"{bps:.0f} bit/s"
 
 
-_JOB_COLUMNS = (
-    Column("job"),
-    Column("state"),
-    Column("ranks", 5, number=True),
-    Column("flows", 3, number=True),
-    Column("pinned", 2, number=True),
-    Column("planned for", 4),
-    Column("level", 1, number=True),
-    Column("predicted", 6, number=True),
-    Column("measured", 2, number=True),
-    Column("iterations", 7, number=True),
-    Column("lease left", 5, number=True),
-)
-
-
-def jobs(found: Sequence[Fields]) -> RenderableType:
-    if not found:
-        return "No jobs are registered."
-    rows = (
-        (
-            job["spec"]["job_id"],
-            word(job["state"]),
-            len(job["spec"]["endpoints"]),
-            job["virtual_links"],
-            job["pinned"],
-            _planned_for(job["demand"]),
-            known(job["level"], ".3f"),
-            known(job["efficiency_predicted"], ".1%"),
-            known(job["efficiency_measured"], ".1%"),
-            job["iterations"],
-            _seconds(job["lease_left_s"]),
-        )
-        for job in found
-    )
-    return Fitted(_JOB_COLUMNS, rows)
-
-
-def job(found: Fields) -> RenderableType:
-    spec = found["spec"]
-    about = {
-        "job": spec["job_id"],
-        "state": word(found["state"]),
-        "hosts not found": ", ".join(found["missing_hosts"]) or "none",
-        "lease left": f"{_seconds(found['lease_left_s'])} of {_seconds(spec['lease_s'])}",
-        "announced": _announced(spec),
-        "flows": f"{found['virtual_links']}, {found['pinned']} pinned, in {found['subflows']} subflows"
-        + (f"; {found['flows_without_path']} without a path" if found["flows_without_path"] else ""),
-        "may be split": _split(spec),
-        "connections": "reported by the job" if spec["reports_connections"] else "not reported",
-        "planned for": _planned_for(found["demand"]),
-        "traffic": _traffic(found["demand"], observed=not (spec["collectives"] or spec["transfers"])),
-        "level": known(found["level"], ".3f"),
-        "efficiency": f"{known(found['efficiency_predicted'], '.1%')} predicted, "
-        f"{known(found['efficiency_measured'], '.1%')} measured",
-        **({"not predicted": found["prediction_withheld"]} if found["prediction_withheld"] else {}),
-        "communication": f"{known(found['ideal_communication_s'], '.3f')} s ideal, "
-        f"{known(found['last_communication_s'], '.3f')} s in the last of {found['iterations']} iterations",
-    }
-    shown: list[RenderableType] = [facts(about)]
-    if found["demand"] and found["demand"]["pairs"]:
-        shown.append(_pairs(found["demand"]["pairs"]))
-    if not spec["collectives"]:
-        return Group(*shown)
-    collectives = Fitted(
-        (
-            Column("phase"),
-            Column("collective"),
-            Column("bytes per iteration", number=True),
-            Column("groups", wraps=True),
-        ),
-        (
-            (c["phase"], word(c["algorithm"]), f"{int(c['bytes_per_iteration']):,}", ", ".join(c["groups"]))
-            for c in spec["collectives"]
-        ),
-    )
-    return Group(*shown, collectives)
-
-
-def _planned_for(demand: Fields | None) -> str:
-    """Which bytes, and whether others are looked for."""
-    if demand is None:
-        return "-"
-    looked_for = demand["learning"] and demand["source"] != "learning"
-    return word(demand["source"]) + (", learning" if looked_for else "")
-
-
-def _traffic(demand: Fields | None, observed: bool) -> str:
-    if demand is None or demand["window_s"] is None:
-        return "not counted yet"
-    counted = f"{rate(demand['measured_bps'])} of payload"
-    if not observed:
-        counted += f", {demand['undeclared_fraction']:.1%} of it not announced"
-    return f"{counted}; {demand['difference']}" if demand["difference"] else counted
-
-
-def _pairs(pairs: Sequence[Fields]) -> RenderableType:
-    """The busiest, with bytes per iteration: as announced and as counted."""
-    busiest = sorted(pairs, key=lambda pair: -max(pair["measured_bps"], int(pair["declared_bytes"])))[:MOST_PAIRS]
-    rows = (
-        (
-            pair["src"],
-            pair["dst"],
-            f"{int(pair['declared_bytes']):,}",
-            f"{pair['measured_bytes']:,.0f}" if pair["measured_bytes"] is not None else "-",
-            rate(pair["measured_bps"]),
-        )
-        for pair in busiest
-    )
-    left = f"; {len(pairs) - len(busiest)} more with --json" if len(pairs) > len(busiest) else ""
-    columns = (*_ENDS, *(Column(name, number=True) for name in ("announced", "counted", "rate")))
-    return Fitted(columns, rows, title=f"bytes per iteration{left}")
-
-
-def _announced(spec: Fields) -> str:
-    parts = []
-    if spec["collectives"]:
-        parts.append(f"{_counted(len(spec['collectives']), 'collective')} (library: {word(spec['library'])})")
-    if spec["transfers"]:
-        parts.append(_counted(len(spec["transfers"]), "transfer"))
-    nics = f", over {1 + len(spec['rails'])} NICs per rank" if spec["rails"] else ""
-    return (" and ".join(parts) or "nothing, the job is observed") + nics
-
-
-def _split(spec: Fields) -> str:
-    if spec["max_subflows"] <= 1:
-        return "no"
-    return f"into {spec['max_subflows']} subflows over {word(spec['transport'])}, dealt {word(spec['dealing'])}"
-
-
-def _counted(count: int, what: str, several: str = "") -> str:
+def counted(count: int, what: str, several: str = "") -> str:
     return f"{count} {what}" if count == 1 else f"{count} {several or f'{what}s'}"
-
-
-def registered(found: Fields) -> RenderableType:
-    """The job, and what comes next."""
-    if found["state"] == "pending":
-        hosts = ", ".join(found["missing_hosts"])
-        comes = f"Waiting for {hosts}: the controller looks for them, and plans the job when all are found."
-    else:
-        comes = f"All its hosts are known. Its routes: signalbox jobs watch {found['spec']['job_id']}"
-    return Group(job(found), comes)
-
-
-def routes(found: Fields) -> RenderableType:
-    split = any(len(r["subflows"]) > 1 for r in found["routes"])
-    rows = (row for r in found["routes"] for row in _route_rows(r, split))
-    return Fitted(_route_columns(split), rows, title=f"routes, change {found['generation']}")
 
 
 def fabric(found: Fields) -> RenderableType:
@@ -245,7 +98,7 @@ def switches(found: Sequence[Fields], title: str = "") -> RenderableType:
         )
         for switch in found
     )
-    return Fitted(columns, rows, title=title or _counted(len(found), "switch", "switches"))
+    return Fitted(columns, rows, title=title or counted(len(found), "switch", "switches"))
 
 
 def links(found: Sequence[Fields], title: str = "") -> RenderableType:
@@ -260,7 +113,7 @@ def links(found: Sequence[Fields], title: str = "") -> RenderableType:
         )
         for link in found
     )
-    return Fitted(columns, rows, title=title or _counted(len(found), "directed link"))
+    return Fitted(columns, rows, title=title or counted(len(found), "directed link"))
 
 
 def use(link: Fields) -> float | None:
@@ -271,7 +124,7 @@ def use(link: Fields) -> float | None:
 def hosts(found: Sequence[Fields], title: str = "") -> RenderableType:
     columns = (Column("host"), Column("mac", 1), Column("switch"), Column("port", number=True))
     rows = ((host["ip"], host["mac"] or "not seen yet", host["switch_name"], host["at"]["port"]) for host in found)
-    return Fitted(columns, rows, title=title or _counted(len(found), "host"))
+    return Fitted(columns, rows, title=title or counted(len(found), "host"))
 
 
 def target(found: Fields) -> str:
@@ -299,8 +152,8 @@ def plan(found: Fields) -> RenderableType:
         ((job["job_id"], f"{job['level']:.3f}", word(job["demand_source"])) for job in found["jobs"]),
     )
     split = any(len(r["route"]["subflows"]) > 1 for r in found["routes"])
-    rows = ((r["job_id"], *row) for r in found["routes"] for row in _route_rows(r["route"], split))
-    routed = Fitted((Column("job"), *_route_columns(split)), rows)
+    rows = ((r["job_id"], *row) for r in found["routes"] for row in route_rows(r["route"], split))
+    routed = Fitted((Column("job"), *route_columns(split)), rows)
     return Group(facts(about), levels, routed)
 
 
@@ -417,15 +270,15 @@ def _others(schemes: Sequence[Fields]) -> str:
     return ", ".join(f"{name} {level:.3f}" for name, level in levels.items() if name != "ecmp") or "not compared"
 
 
-_ENDS = (Column("from"), Column("to"))
+ENDS = (Column("from"), Column("to"))
 
 
-def _route_columns(split: bool) -> Sequence[Column]:
+def route_columns(split: bool) -> Sequence[Column]:
     pieces = (Column("share", number=True), Column("source ports", 1)) if split else ()
-    return (*_ENDS, *pieces, Column("path", wraps=True))
+    return (*ENDS, *pieces, Column("path", wraps=True))
 
 
-def _route_rows(route: Fields, split: bool) -> Iterator[Sequence[str]]:
+def route_rows(route: Fields, split: bool) -> Iterator[Sequence[str]]:
     """One per subflow; ``split``: some route in the table is. Ports are value/mask."""
     ends = route["src"], route["dst"]
     if not route["pinned"]:
@@ -449,5 +302,5 @@ def when(time: str | None) -> str:
     return (time or "-").partition(".")[0].replace("T", " ").removesuffix("Z")
 
 
-def _seconds(value: float) -> str:
+def seconds(value: float) -> str:
     return f"{value:.0f} s"

@@ -8,22 +8,13 @@ seconds, ratios), ``_total`` for counters, names as labels rather than ids.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
 from importlib.metadata import version
-from typing import get_args
 
-from controller.alarms import AlarmKind, severity
 from controller.config import Strategy
-from controller.fabric.messages import RefusalReason
-from controller.fabric.parts import PartKind
+from controller.observability import samples
 from controller.observability.shapes import (
     Family,
     LinkLabels,
-    Sample,
-    Snapshot,
-    demands,
-    down_links,
     histogram,
     of_plan,
     one,
@@ -33,146 +24,8 @@ from controller.observability.shapes import (
     per_port,
     per_switch,
 )
-from controller.status import EndReason, JobState, SwitchStatus, Unserved
-from controller.tables.counters import CountersRead
-from controller.tables.dropped import Dropped
 
-BITS_PER_BYTE = 8
 VERSION = version("signalbox")
-
-
-def _link_capacity(snapshot: Snapshot) -> Iterator[Sample]:
-    for labels, capacity_bps in snapshot.links.values():
-        yield labels, capacity_bps / BITS_PER_BYTE
-
-
-def _refused_packets(snapshot: Snapshot) -> Iterator[Sample]:
-    """Of switches that are connected."""
-    fabric = snapshot.status.fabric
-    for (at, reason), count in snapshot.status.refused_packets.items():
-        if at.dpid in fabric.switches:
-            yield (fabric.name(at.dpid), str(at.port), reason), count
-
-
-def _dropped_packets(snapshot: Snapshot) -> Iterator[Sample]:
-    """Every kind has a series once the switch has told one: an increase needs the 0 before it."""
-    fabric = snapshot.status.fabric
-    for dpid, packets in snapshot.status.dropped_packets.items():
-        if dpid in fabric.switches:
-            for kind in Dropped:
-                yield (fabric.name(dpid), kind.value), packets.get(kind, 0)
-
-
-def _refused_connections(snapshot: Snapshot) -> Iterator[Sample]:
-    """Every reason has a series, also without refusals: an increase needs the 0 before it."""
-    for reason in get_args(RefusalReason):
-        yield (reason,), snapshot.status.refused_connections.get(reason, 0)
-
-
-def _alarms(snapshot: Snapshot) -> Iterator[Sample]:
-    """Every kind has a series, also without alarms: of one that is raised for a moment, a sum over time is left."""
-    active = Counter(alarm.kind for alarm in snapshot.status.alarms.values() if not alarm.silence)
-    for kind in AlarmKind:
-        yield (kind.value, severity(kind)), active[kind]
-
-
-def _silenced_alarms(snapshot: Snapshot) -> Iterator[Sample]:
-    for kind, count in Counter(alarm.kind for alarm in snapshot.status.alarms.values() if alarm.silence).items():
-        yield (kind.value, severity(kind)), count
-
-
-def _jobs(snapshot: Snapshot) -> Iterator[Sample]:
-    """Every state has a series, also without jobs: a rule on ``pending`` needs the 0."""
-    states = Counter(job.state for job in snapshot.status.jobs.values())
-    for state in get_args(JobState):
-        yield (state,), states[state]
-
-
-def _jobs_unserved(snapshot: Snapshot) -> Iterator[Sample]:
-    unserved = snapshot.status.unserved
-    for reason in get_args(Unserved):
-        yield (reason,), unserved.get(reason, 0)
-
-
-def _jobs_ended(snapshot: Snapshot) -> Iterator[Sample]:
-    for reason in EndReason:
-        yield (reason.value,), snapshot.status.jobs_ended.get(reason, 0)
-
-
-def _plan_duration(snapshot: Snapshot) -> Iterator[Sample]:
-    if snapshot.status.plan:
-        times = snapshot.status.plan.times
-        for stage, milliseconds in (("build", times.build_ms), ("solve", times.solve_ms), ("check", times.check_ms)):
-            yield (stage,), milliseconds / 1000
-
-
-def _repair_duration(snapshot: Snapshot) -> Iterator[Sample]:
-    if snapshot.status.repair:
-        yield ("plan",), snapshot.status.repair.plan_ms / 1000
-    if snapshot.status.repair_s is not None:
-        yield ("total",), snapshot.status.repair_s
-
-
-def _plan_info(snapshot: Snapshot) -> Iterator[Sample]:
-    if snapshot.status.plan:
-        yield (snapshot.status.plan.solver, snapshot.status.plan.certificate), 1
-
-
-def _demand_source(snapshot: Snapshot) -> Iterator[Sample]:
-    for job_id, demand in demands(snapshot):
-        yield (job_id, demand.source.value), 1
-
-
-def _counters_age(snapshot: Snapshot) -> Iterator[Sample]:
-    if snapshot.status.counters_at is not None:
-        yield (), snapshot.now - snapshot.status.counters_at
-
-
-def _plan_age(snapshot: Snapshot) -> Iterator[Sample]:
-    if snapshot.status.plan_at is not None:
-        yield (), snapshot.now - snapshot.status.plan_at
-
-
-def _switch_counters_age(snapshot: Snapshot) -> Iterator[Sample]:
-    """Of switches that are connected."""
-    fabric = snapshot.status.fabric
-    for dpid, read in snapshot.status.counters_read.items():
-        if dpid in fabric.switches:
-            for kind, at in zip(CountersRead._fields, read, strict=True):
-                yield (fabric.name(dpid), kind), snapshot.now - at
-
-
-def _if_read(count: Callable[[SwitchStatus], int]) -> Callable[[SwitchStatus], int | None]:
-    return lambda switch: count(switch) if switch.is_read else None
-
-
-def _switch_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """A switch that is down keeps its series."""
-    for switch in snapshot.status.fabric.switches.values():
-        yield (switch.name,), 1
-    for part in snapshot.status.down_parts.values():
-        if part.kind is PartKind.SWITCH:
-            yield (snapshot.down_names[part.key][0],), 0
-
-
-def _link_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """Of cables between switches, both ways."""
-    for labels, _ in snapshot.links.values():
-        if labels.kind == "fabric":
-            yield labels, 1
-    for part in snapshot.status.down_parts.values():
-        if part.kind is PartKind.LINK:
-            yield from ((labels, 0) for labels in down_links(part, snapshot.down_names[part.key]))
-
-
-def _host_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """Of hosts that are named, as far as they were seen or are declared."""
-    status = snapshot.status
-    for key in status.named_hosts:
-        if key in status.down_parts:
-            yield (key.id,), 0
-        elif key.id in status.fabric.hosts:
-            yield (key.id,), 1
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -187,13 +40,13 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "signalbox_alarms",
         "Alarms that are active, by what is wrong; signalbox status lists them.",
-        _alarms,
+        samples.alarms,
         ("kind", "severity"),
     ),
     Family(
         "signalbox_silenced_alarms",
         "Alarms that are active and that operators know of; kinds without any have no series.",
-        _silenced_alarms,
+        samples.silenced_alarms,
         ("kind", "severity"),
     ),
     Family(
@@ -226,22 +79,26 @@ FAMILIES: tuple[Family, ...] = (
     # switches
     one("signalbox_switches", "Connected switches.", lambda s: len(s.fabric.switches)),
     per_switch("signalbox_switch_in_sync", "1 when the switch holds exactly its rules.", lambda s: s.in_sync),
-    per_switch("signalbox_switch_rules", "Flows, groups and meters of Signalbox there.", _if_read(lambda s: s.rules)),
+    per_switch(
+        "signalbox_switch_rules", "Flows, groups and meters of Signalbox there.", samples.if_read(lambda s: s.rules)
+    ),
     per_switch(
         "signalbox_switch_foreign_rules",
         "Foreign flows, groups and meters on the switch; Signalbox never changes them.",
-        _if_read(lambda s: s.foreign_rules),
+        samples.if_read(lambda s: s.foreign_rules),
     ),
     per_switch(
         "signalbox_healed_rules_total",
         "Rules of Signalbox that others removed, changed or added and that were restored.",
         lambda s: s.healed_rules,
     ),
-    Family("signalbox_refused_connections_total", "Refused OpenFlow connections.", _refused_connections, ("reason",)),
+    Family(
+        "signalbox_refused_connections_total", "Refused OpenFlow connections.", samples.refused_connections, ("reason",)
+    ),
     Family(
         "signalbox_refused_packets_total",
         "LLDP and ARP packets from the port that were rejected.",
-        _refused_packets,
+        samples.refused_packets,
         ("switch", "port", "reason"),
     ),
     per_port(
@@ -257,7 +114,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "signalbox_dropped_packets_total",
         "Packets that the switch dropped because their kind is not carried; no series before the first reading.",
-        _dropped_packets,
+        samples.dropped_packets,
         ("switch", "kind"),
     ),
     Family(
@@ -290,17 +147,19 @@ FAMILIES: tuple[Family, ...] = (
         lambda snapshot: (((drain.name, drain.state), 1) for drain in snapshot.status.drains.values()),
         ("part", "state"),
     ),
-    Family("signalbox_counters_age_seconds", "Age of the counters that were read longest ago.", _counters_age),
+    Family("signalbox_counters_age_seconds", "Age of the counters that were read longest ago.", samples.counters_age),
     Family(
         "signalbox_switch_counters_age_seconds",
         "Age of the latest port counters and flow counters of the switch.",
-        _switch_counters_age,
+        samples.switch_counters_age,
         ("switch", "kind"),
     ),
     # links
     one("signalbox_hosts", "Known hosts.", lambda s: len(s.fabric.hosts)),
     one("signalbox_links", "Directed links between switches in use.", lambda s: len(s.fabric.links)),
-    Family("signalbox_link_capacity_bytes_per_second", "Capacity of the link.", _link_capacity, LinkLabels._fields),
+    Family(
+        "signalbox_link_capacity_bytes_per_second", "Capacity of the link.", samples.link_capacity, LinkLabels._fields
+    ),
     per_link(
         "signalbox_link_bytes_total",
         "Bytes sent over the link, as the port of its switch counts them.",
@@ -309,20 +168,24 @@ FAMILIES: tuple[Family, ...] = (
     per_link(
         "signalbox_link_background_bytes_per_second",
         "Measured traffic on the link that no job announced; no series without any.",
-        lambda link: link.background_bps / BITS_PER_BYTE if link.background_bps else None,
+        lambda link: link.background_bps / samples.BITS_PER_BYTE if link.background_bps else None,
     ),
-    Family("signalbox_switch_up", "1 while the switch is connected, 0 while it is down.", _switch_up, ("switch",)),
-    Family("signalbox_link_up", "1 while the link is in use, 0 while it is down.", _link_up, LinkLabels._fields),
+    Family(
+        "signalbox_switch_up", "1 while the switch is connected, 0 while it is down.", samples.switch_up, ("switch",)
+    ),
+    Family("signalbox_link_up", "1 while the link is in use, 0 while it is down.", samples.link_up, LinkLabels._fields),
     Family(
         "signalbox_host_up",
         "1 while the port of the host is up, 0 while it is down; of hosts that a job or the inventory file names.",
-        _host_up,
+        samples.host_up,
         ("host",),
     ),
     # jobs
-    Family("signalbox_jobs", "Jobs by state.", _jobs, ("state",)),
-    Family("signalbox_jobs_unserved", "Jobs that count 0 in the network's efficiency.", _jobs_unserved, ("reason",)),
-    Family("signalbox_jobs_ended_total", "Registrations of jobs that are over.", _jobs_ended, ("reason",)),
+    Family("signalbox_jobs", "Jobs by state.", samples.jobs, ("state",)),
+    Family(
+        "signalbox_jobs_unserved", "Jobs that count 0 in the network's efficiency.", samples.jobs_unserved, ("reason",)
+    ),
+    Family("signalbox_jobs_ended_total", "Registrations of jobs that are over.", samples.jobs_ended, ("reason",)),
     per_job("signalbox_job_flows", "Virtual links of the job.", lambda j: len(j.routes)),
     per_job("signalbox_job_pinned_flows", "Virtual links of the job that are pinned to a path.", lambda j: j.pinned),
     per_job("signalbox_job_subflows", "Subflows of the job's pinned virtual links.", lambda j: j.subflows),
@@ -367,7 +230,7 @@ FAMILIES: tuple[Family, ...] = (
     per_demand(
         "signalbox_job_payload_bytes_per_second",
         "Payload of the job as switches count it; no series before a window is full.",
-        lambda d: float(d.measurement.bps.sum()) / BITS_PER_BYTE if d.measurement else None,
+        lambda d: float(d.measurement.bps.sum()) / samples.BITS_PER_BYTE if d.measurement else None,
     ),
     per_demand(
         "signalbox_job_undeclared_ratio",
@@ -383,13 +246,16 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "signalbox_job_demand_source",
         "Always 1; which bytes the job is planned for.",
-        _demand_source,
+        samples.demand_source,
         ("job_id", "source"),
     ),
     # the planner
     one("signalbox_plans_total", "Plans made.", lambda s: s.plans_total),
     Family(
-        "signalbox_plan_info", "Always 1; stage that found the plan, and proof.", _plan_info, ("solver", "certificate")
+        "signalbox_plan_info",
+        "Always 1; stage that found the plan, and proof.",
+        samples.plan_info,
+        ("solver", "certificate"),
     ),
     of_plan("signalbox_plan_level", "Worst job level of the latest plan.", lambda p: p.max_level),
     of_plan("signalbox_plan_bound", "No routing has a smaller worst level.", lambda p: p.bound),
@@ -414,9 +280,9 @@ FAMILIES: tuple[Family, ...] = (
         "Moves to the target that would have to be made together.",
         lambda s: s.blocked_flows,
     ),
-    Family("signalbox_plan_age_seconds", "Time since the latest plan was made.", _plan_age),
+    Family("signalbox_plan_age_seconds", "Time since the latest plan was made.", samples.plan_age),
     histogram("signalbox_plan_seconds", "Time spent on each plan: build, solve and check.", lambda s: s.plan_times),
-    Family("signalbox_plan_duration_seconds", "Time spent on the latest plan.", _plan_duration, ("stage",)),
+    Family("signalbox_plan_duration_seconds", "Time spent on the latest plan.", samples.plan_duration, ("stage",)),
     one("signalbox_repairs_total", "Repairs made.", lambda s: s.repairs_total),
     one(
         "signalbox_repaired_flows_total",
@@ -426,7 +292,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "signalbox_repair_duration_seconds",
         "The latest repair: time to find new paths, and total time until the switches confirmed them.",
-        _repair_duration,
+        samples.repair_duration,
         ("stage",),
     ),
     histogram(

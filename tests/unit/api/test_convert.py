@@ -8,7 +8,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api import convert, convert_plan, pages
+from controller.api import convert, convert_fabric, convert_plan, pages
 from controller.api.mapping import duration, message_of, number_of, seconds, word_of
 from controller.api.pages import page_token
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
@@ -449,7 +449,8 @@ def test_a_page_of_jobs_ends_before_it_is_too_large(monkeypatch: pytest.MonkeyPa
 
 def test_what_was_dropped_is_given_by_switch_and_kind() -> None:
     found = [
-        (d.dpid, d.switch_name, d.kind, d.packets) for d in convert.fabric_message(status_example.status()).dropped
+        (d.dpid, d.switch_name, d.kind, d.packets)
+        for d in convert_fabric.fabric_message(status_example.status()).dropped
     ]
     assert found == [(1, "leaf1", pb.DROPPED_KIND_IPV6, 12), (1, "leaf1", pb.DROPPED_KIND_DHCP, 3)]
 

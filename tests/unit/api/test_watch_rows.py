@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.api import convert, convert_plan
+from controller.api import convert, convert_fabric, convert_plan
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows
 from controller.api.watch_table import Reader, WatchTable
@@ -49,7 +49,7 @@ def fabric() -> Watcher:
 
 def test_a_snapshot_has_what_the_calls_answer(jobs: Watcher, fabric: Watcher) -> None:
     status = example_status()
-    answer = convert.fabric_message(status)
+    answer = convert_fabric.fabric_message(status)
     told = fabric.told(status)
     assert (list(told.switches), list(told.hosts)) == (list(answer.switches), list(answer.hosts))
     assert sorted(link.name for link in told.links) == sorted(link.name for link in answer.links)

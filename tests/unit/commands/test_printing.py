@@ -8,10 +8,10 @@ from google.protobuf.duration_pb2 import Duration
 from rich.console import Console, RenderableType
 
 from controller.alarms import Alarm, AlarmKind
-from controller.api import convert
+from controller.api import convert, convert_fabric
 from controller.api.mapping import timestamp
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.commands import printing
+from controller.commands import printing, printing_jobs
 from controller.commands.output import escape, fields
 from tests.support import status_example
 
@@ -35,7 +35,7 @@ def route(src: str, *subflows: tuple[float, str, int, int]) -> dict[str, Any]:
 def test_each_subflow_has_a_line_with_its_share_ports_and_path() -> None:
     split = route("10.0.1.1", (0.75, "spine1", 0, 2), (0.25, "spine2", 2, 2))
     whole = route("10.0.1.2", (1.0, "spine3", 0, 0))
-    lines = shown(printing.routes({"generation": "7", "routes": [split, whole, route("10.0.1.3")]}))
+    lines = shown(printing_jobs.routes({"generation": "7", "routes": [split, whole, route("10.0.1.3")]}))
     assert ["10.0.1.1", "10.0.2.1", "75.0%", "0x0/0x2", "leaf1", ">", "spine1", ">", "leaf2"] in lines
     assert ["10.0.1.1", "10.0.2.1", "25.0%", "0x2/0x2", "leaf1", ">", "spine2", ">", "leaf2"] in lines
     assert ["10.0.1.2", "10.0.2.1", "100.0%", "any", "leaf1", ">", "spine3", ">", "leaf2"] in lines
@@ -44,7 +44,9 @@ def test_each_subflow_has_a_line_with_its_share_ports_and_path() -> None:
 
 def test_routes_that_are_all_whole_have_no_columns_for_subflows() -> None:
     lines = shown(
-        printing.routes({"generation": "7", "routes": [route("10.0.1.2", (1.0, "spine3", 0, 0)), route("10.0.1.3")]})
+        printing_jobs.routes(
+            {"generation": "7", "routes": [route("10.0.1.2", (1.0, "spine3", 0, 0)), route("10.0.1.3")]}
+        )
     )
     assert ["10.0.1.2", "10.0.2.1", "leaf1", ">", "spine3", ">", "leaf2"] in lines
     assert ["10.0.1.3", "10.0.2.1", "ecmp"] in lines
@@ -132,7 +134,7 @@ def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
         ("measured", False, ["measured"]),
     ):
         demand = {"source": source, "learning": learning}
-        (line,) = (line for line in shown(printing.jobs([{**found, "demand": demand}])) if line[:1] == ["ring"])
+        (line,) = (line for line in shown(printing_jobs.jobs([{**found, "demand": demand}])) if line[:1] == ["ring"])
         assert line == ["ring", "ecmp", "0", "0", "0", *said, "-", "-", "-", "0", "60", "s"]
 
 
@@ -162,7 +164,7 @@ def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_target_is() -> Non
 
 
 def test_a_fabric_shows_what_was_dropped_if_anything_was() -> None:
-    found = fields(convert.fabric_message(status_example.status()))
+    found = fields(convert_fabric.fabric_message(status_example.status()))
     assert [line for line in shown(printing.fabric(found)) if line[:1] == ["leaf1"]][-2:] == [
         ["leaf1", "ipv6", "12"],
         ["leaf1", "dhcp", "3"],

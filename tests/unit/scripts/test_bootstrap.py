@@ -23,7 +23,9 @@ def test_check_names_the_packages_that_are_missing(tmp_path: Path) -> None:
     done = check(PATH=str(tmp_path))
     assert done.returncode == 1
     assert done.stdout.startswith("bootstrap: missing system packages (installing them needs root): ")
-    assert {"openvswitch-switch", "mininet", "iputils-ping", "prometheus", "prometheus-alertmanager"} <= set(done.stdout.split())
+    assert {"openvswitch-switch", "mininet", "iputils-ping", "prometheus", "prometheus-alertmanager"} <= set(
+        done.stdout.split()
+    )
 
 
 def test_a_wrong_argument_gets_the_usage() -> None:

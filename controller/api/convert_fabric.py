@@ -1,0 +1,99 @@
+"""The fabric for the wire: switches, links, hosts, what is down, drained or dropped. Pure; linear in their number."""
+
+from __future__ import annotations
+
+from controller.api.mapping import (
+    message_of,
+    number_of,
+    timestamp,
+)
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.fabric.parts import Part
+from controller.fabric.topology import Host, Link, Switch
+from controller.status import DrainStatus, LinkStatus, Status, SwitchStatus
+from controller.tables.dropped import Dropped
+
+
+def fabric_message(status: Status) -> pb.GetFabricResponse:
+    """Switches by datapath id, directed links by port, hosts by address."""
+    fabric = status.fabric
+    return pb.GetFabricResponse(
+        generation=fabric.generation,
+        switches=_switches(status),
+        links=_links(status),
+        hosts=[
+            host_message(host, fabric.name(host.at.dpid))
+            for host in sorted(fabric.hosts.values(), key=lambda host: host.at)
+        ],
+        drains=drains(status),
+        parts_down=[
+            down_message(part) for part in sorted(status.down_parts.values(), key=lambda part: (part.kind, part.name))
+        ],
+        dropped=_dropped(status),
+    )
+
+
+def down_message(part: Part) -> pb.DownPart:
+    return message_of(pb.DownPart, part, id=part.key.id, down_time=timestamp(part.down_since or 0.0))
+
+
+def drains(status: Status) -> list[pb.DrainedPart]:
+    """In the order of their names."""
+    return [drain_message(drain) for _, drain in sorted(status.drains.items())]
+
+
+def drain_message(drain: DrainStatus) -> pb.DrainedPart:
+    return message_of(pb.DrainedPart, drain, drain_time=timestamp(drain.since))
+
+
+def switch_message(switch: Switch, known: SwitchStatus | None) -> pb.Switch:
+    """``known``: None before anything is."""
+    return message_of(
+        pb.Switch,
+        known or SwitchStatus(in_sync=False, rules=0, foreign_rules=0),
+        dpid=switch.dpid,
+        name=switch.name,
+        ports=[message_of(pb.Port, port) for _, port in sorted(switch.ports.items())],
+    )
+
+
+def host_message(host: Host, switch: str) -> pb.Host:
+    """``switch``: name of the one that it is plugged into."""
+    return message_of(pb.Host, host, mac=host.mac or "", switch_name=switch)
+
+
+def link_message(link: Link, name: str, rate_bps: float | None = None, background_bps: float | None = None) -> pb.Link:
+    """``name``: with those of its switches. The others: None before they were measured."""
+    return message_of(pb.Link, link, name=name, rate_bps=rate_bps, background_bps=background_bps)
+
+
+def _switches(status: Status) -> list[pb.Switch]:
+    return [
+        switch_message(switch, status.switches.get(dpid)) for dpid, switch in sorted(status.fabric.switches.items())
+    ]
+
+
+def _links(status: Status) -> list[pb.Link]:
+    return [
+        link_message(link, status.fabric.link_name(link_id), *rates(status.links.get(link_id)))
+        for link_id, link in sorted(status.fabric.links.items())
+    ]
+
+
+def _dropped(status: Status) -> list[pb.DroppedPackets]:
+    return [
+        pb.DroppedPackets(
+            dpid=dpid,
+            switch_name=status.fabric.name(dpid),
+            kind=number_of(pb.DroppedKind.DESCRIPTOR, kind),
+            packets=status.dropped_packets[dpid][kind],
+        )
+        for dpid in sorted(status.dropped_packets.keys() & status.fabric.switches.keys())
+        for kind in Dropped
+        if status.dropped_packets[dpid].get(kind)
+    ]
+
+
+def rates(figures: LinkStatus | None) -> tuple[float | None, float | None]:
+    """In bits per second, all and background."""
+    return (figures.rate_bps, figures.background_bps) if figures else (None, None)

@@ -1,0 +1,95 @@
+"""The calls of the API for those who look after the fabric: watches of it, what a failure would do, what is taken out of
+use or forgotten, alarms that operators know of, and what has happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Any
+
+from controller.api import audit, convert, convert_analysis, convert_fabric
+from controller.api.access import CALLER
+from controller.api.events import EventWatches, listed
+from controller.api.guard import Context
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from controller.api.watches import Watches
+from controller.errors import InvalidInput
+from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
+from controller.fabric.parts import Part
+from controller.planning.messages import (
+    EndSilence,
+    Request,
+    SilenceAlarms,
+)
+from controller.status import StatusBoard
+
+VERSION = version("signalbox")
+
+
+class FabricWork(pb_grpc.ControllerServiceServicer):
+    """A part of ``Services``, which has the other calls."""
+
+    _board: StatusBoard
+    _events: EventWatches
+    _watches: Watches
+
+    async def _ask(self, message: Request) -> Any:
+        raise NotImplementedError
+
+    async def _wait(self, event: asyncio.Event) -> None:
+        raise NotImplementedError
+
+    async def WatchFabric(self, request: pb.WatchFabricRequest, context: Context) -> None:  # noqa: N802
+        await self._watches.fabric.watch(request.resume_token, None, context.write, self._wait)
+
+    async def WatchPlan(self, request: pb.WatchPlanRequest, context: Context) -> None:  # noqa: N802
+        await self._watches.plan.watch(request.resume_token, None, context.write, self._wait)
+
+    async def WatchAlarms(self, request: pb.WatchAlarmsRequest, context: Context) -> None:  # noqa: N802
+        await self._watches.alarms.watch(request.resume_token, None, context.write, self._wait)
+
+    async def WhatIf(self, request: pb.WhatIfRequest, _: Context) -> pb.WhatIfResponse:  # noqa: N802
+        return convert_analysis.what_if_message(await self._ask(convert_analysis.what_if_request(request)))
+
+    async def SilenceAlarms(  # noqa: N802
+        self, request: pb.SilenceAlarmsRequest, _: Context
+    ) -> pb.SilenceAlarmsResponse:
+        await self._ask(SilenceAlarms(convert.silence(request, CALLER.get().name, time.time())))
+        return pb.SilenceAlarmsResponse()
+
+    async def EndSilence(self, request: pb.EndSilenceRequest, _: Context) -> pb.EndSilenceResponse:  # noqa: N802
+        await self._ask(EndSilence(convert.silence_key(request)))
+        return pb.EndSilenceResponse()
+
+    async def ListEvents(self, request: pb.ListEventsRequest, _: Context) -> pb.ListEventsResponse:  # noqa: N802
+        return listed(request, self._board.history)
+
+    async def WatchEvents(self, request: pb.WatchEventsRequest, context: Context) -> None:  # noqa: N802
+        await self._events.watch(request, context.write, self._wait)
+
+    async def Drain(self, request: pb.DrainRequest, _: Context) -> pb.DrainResponse:  # noqa: N802
+        named: tuple[str, ...] = await self._ask(DrainParts(_names(request.names)))
+        return pb.DrainResponse(
+            drains=[part for part in convert_fabric.drains(self._board.status) if part.name in named]
+        )
+
+    async def Undrain(self, request: pb.UndrainRequest, _: Context) -> pb.UndrainResponse:  # noqa: N802
+        await self._ask(UndrainParts(_names(request.names)))
+        return pb.UndrainResponse(drains=convert_fabric.drains(self._board.status))
+
+    async def ForgetParts(self, request: pb.ForgetPartsRequest, _: Context) -> pb.ForgetPartsResponse:  # noqa: N802
+        gone: tuple[Part, ...] = await self._ask(ForgetParts(tuple(request.names)))
+        audit.note_parts([part.name for part in gone])
+        return pb.ForgetPartsResponse(parts=map(convert_fabric.down_message, gone))
+
+
+def _names(names: Iterable[str]) -> tuple[str, ...]:
+    """Raises ``InvalidInput`` without any."""
+    found = tuple(dict.fromkeys(names))
+    if not found:
+        raise InvalidInput.of("names", "needs at least one: a switch (spine2) or a cable (leaf1:3)")
+    return found

@@ -1,0 +1,156 @@
+"""The samples of metrics that need more than a look at one field of the status. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import get_args
+
+from controller.alarms import AlarmKind, severity
+from controller.fabric.messages import RefusalReason
+from controller.fabric.parts import PartKind
+from controller.observability.shapes import (
+    Sample,
+    Snapshot,
+    demands,
+    down_links,
+)
+from controller.status import EndReason, JobState, SwitchStatus, Unserved
+from controller.tables.counters import CountersRead
+from controller.tables.dropped import Dropped
+
+BITS_PER_BYTE = 8
+
+
+def link_capacity(snapshot: Snapshot) -> Iterator[Sample]:
+    for labels, capacity_bps in snapshot.links.values():
+        yield labels, capacity_bps / BITS_PER_BYTE
+
+
+def refused_packets(snapshot: Snapshot) -> Iterator[Sample]:
+    """Of switches that are connected."""
+    fabric = snapshot.status.fabric
+    for (at, reason), count in snapshot.status.refused_packets.items():
+        if at.dpid in fabric.switches:
+            yield (fabric.name(at.dpid), str(at.port), reason), count
+
+
+def dropped_packets(snapshot: Snapshot) -> Iterator[Sample]:
+    """Every kind has a series once the switch has told one: an increase needs the 0 before it."""
+    fabric = snapshot.status.fabric
+    for dpid, packets in snapshot.status.dropped_packets.items():
+        if dpid in fabric.switches:
+            for kind in Dropped:
+                yield (fabric.name(dpid), kind.value), packets.get(kind, 0)
+
+
+def refused_connections(snapshot: Snapshot) -> Iterator[Sample]:
+    """Every reason has a series, also without refusals: an increase needs the 0 before it."""
+    for reason in get_args(RefusalReason):
+        yield (reason,), snapshot.status.refused_connections.get(reason, 0)
+
+
+def alarms(snapshot: Snapshot) -> Iterator[Sample]:
+    """Every kind has a series, also without alarms: of one that is raised for a moment, a sum over time is left."""
+    active = Counter(alarm.kind for alarm in snapshot.status.alarms.values() if not alarm.silence)
+    for kind in AlarmKind:
+        yield (kind.value, severity(kind)), active[kind]
+
+
+def silenced_alarms(snapshot: Snapshot) -> Iterator[Sample]:
+    for kind, count in Counter(alarm.kind for alarm in snapshot.status.alarms.values() if alarm.silence).items():
+        yield (kind.value, severity(kind)), count
+
+
+def jobs(snapshot: Snapshot) -> Iterator[Sample]:
+    """Every state has a series, also without jobs: a rule on ``pending`` needs the 0."""
+    states = Counter(job.state for job in snapshot.status.jobs.values())
+    for state in get_args(JobState):
+        yield (state,), states[state]
+
+
+def jobs_unserved(snapshot: Snapshot) -> Iterator[Sample]:
+    unserved = snapshot.status.unserved
+    for reason in get_args(Unserved):
+        yield (reason,), unserved.get(reason, 0)
+
+
+def jobs_ended(snapshot: Snapshot) -> Iterator[Sample]:
+    for reason in EndReason:
+        yield (reason.value,), snapshot.status.jobs_ended.get(reason, 0)
+
+
+def plan_duration(snapshot: Snapshot) -> Iterator[Sample]:
+    if snapshot.status.plan:
+        times = snapshot.status.plan.times
+        for stage, milliseconds in (("build", times.build_ms), ("solve", times.solve_ms), ("check", times.check_ms)):
+            yield (stage,), milliseconds / 1000
+
+
+def repair_duration(snapshot: Snapshot) -> Iterator[Sample]:
+    if snapshot.status.repair:
+        yield ("plan",), snapshot.status.repair.plan_ms / 1000
+    if snapshot.status.repair_s is not None:
+        yield ("total",), snapshot.status.repair_s
+
+
+def plan_info(snapshot: Snapshot) -> Iterator[Sample]:
+    if snapshot.status.plan:
+        yield (snapshot.status.plan.solver, snapshot.status.plan.certificate), 1
+
+
+def demand_source(snapshot: Snapshot) -> Iterator[Sample]:
+    for job_id, demand in demands(snapshot):
+        yield (job_id, demand.source.value), 1
+
+
+def counters_age(snapshot: Snapshot) -> Iterator[Sample]:
+    if snapshot.status.counters_at is not None:
+        yield (), snapshot.now - snapshot.status.counters_at
+
+
+def plan_age(snapshot: Snapshot) -> Iterator[Sample]:
+    if snapshot.status.plan_at is not None:
+        yield (), snapshot.now - snapshot.status.plan_at
+
+
+def switch_counters_age(snapshot: Snapshot) -> Iterator[Sample]:
+    """Of switches that are connected."""
+    fabric = snapshot.status.fabric
+    for dpid, read in snapshot.status.counters_read.items():
+        if dpid in fabric.switches:
+            for kind, at in zip(CountersRead._fields, read, strict=True):
+                yield (fabric.name(dpid), kind), snapshot.now - at
+
+
+def if_read(count: Callable[[SwitchStatus], int]) -> Callable[[SwitchStatus], int | None]:
+    return lambda switch: count(switch) if switch.is_read else None
+
+
+def switch_up(snapshot: Snapshot) -> Iterator[Sample]:
+    """A switch that is down keeps its series."""
+    for switch in snapshot.status.fabric.switches.values():
+        yield (switch.name,), 1
+    for part in snapshot.status.down_parts.values():
+        if part.kind is PartKind.SWITCH:
+            yield (snapshot.down_names[part.key][0],), 0
+
+
+def link_up(snapshot: Snapshot) -> Iterator[Sample]:
+    """Of cables between switches, both ways."""
+    for labels, _ in snapshot.links.values():
+        if labels.kind == "fabric":
+            yield labels, 1
+    for part in snapshot.status.down_parts.values():
+        if part.kind is PartKind.LINK:
+            yield from ((labels, 0) for labels in down_links(part, snapshot.down_names[part.key]))
+
+
+def host_up(snapshot: Snapshot) -> Iterator[Sample]:
+    """Of hosts that are named, as far as they were seen or are declared."""
+    status = snapshot.status
+    for key in status.named_hosts:
+        if key in status.down_parts:
+            yield (key.id,), 0
+        elif key.id in status.fabric.hosts:
+            yield (key.id,), 1
