@@ -1,5 +1,5 @@
-"""The calls of the API for those who look after the fabric: watches of it, what a failure would do, what is taken out of
-use or forgotten, alarms that operators know of, and what has happened.
+"""The calls of the API for those who look after the fabric: watches, what a failure would do, what is taken out of use
+or forgotten, alarms that operators know of, and what has happened.
 """
 
 from __future__ import annotations
