@@ -36,7 +36,6 @@ from controller.planning.plan import NoPlan, Plan, Target, answered, draft
 from controller.planning.planner import Routings, judged, plan, relieved, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
 from controller.planning.split_flows import search
-from controller.planning.split_flows.by_part import LP_S
 from controller.planning.transition import Stuck, smallest_group, step
 from controller.planning.verdict import NO_ROUTES, in_place, verdict
 from controller.planning.whole_flows.search import MAX_FLOWS
@@ -261,7 +260,7 @@ class _Way:
             return self._placed(routes)
         if all(flow.max_subflows == 1 for flow in problem.flows):
             return self._by_plan
-        if limits.allows("leap", LP_S * len(problem.flows)):
+        if search.fits(problem, limits, "leap"):
             by_lp = search.relieve(problem, limits, level_bounds(problem), self._aim.routes)
             return self._placed(by_lp) if by_lp and not self._better(quick, by_lp) else quick
         return quick

@@ -29,8 +29,8 @@ from controller.planning.whole_flows.cpsat import Solution
 _NEAR = 0.01
 """Of a level: near enough where links differ a little, as they do by measured background, which is never the same
 twice; less than any plan is adopted for."""
-_LINE_S, _CABLE_S, LP_S = 10e-6, 5e-6, 100e-6
-"""Per flow: for colours on the line, for each spine with cables besides, and until the first optimum is found."""
+_LINE_S, _CABLE_S = 10e-6, 5e-6
+"""Per flow: for colours on the line, and for each spine with cables besides."""
 _ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
 """Of the largest capacity of a link between switches: what the smallest may be below it."""
 
@@ -50,15 +50,14 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence
             continue
         free = replace(limits, max_moves=None)
         part = problem if len(flows) == len(problem.flows) else problem.with_flows(flows)
-        lp_s = LP_S * len(flows) * (1 if limits.max_moves is None else 2)
-        found = _of_part(part, bounds if part is problem else level_bounds(part), free, aims, drafts, lp_s)
+        optima = 1 if limits.max_moves is None else 2
+        found = _of_part(part, bounds if part is problem else level_bounds(part), free, aims, drafts, optima)
         if part is problem and any(found.routes is of.routes for of in drafts):
             return Solution(found.routes, stronger(proven, _of_all(bounds, found.proven)))
         routes |= found.routes
         proven = stronger(proven, _of_all(bounds, found.proven))
     if limits.max_moves is not None and problem.moves(routes) > limits.max_moves:
-        fits = limits.allows("lp", LP_S * len(problem.flows))
-        capped = search.solve(problem, limits, bounds) if fits else None
+        capped = search.solve(problem, limits, bounds) if search.fits(problem, limits, "lp") else None
         return capped and Solution(capped.routes, stronger(proven, capped.proven))
     return Solution(routes, proven)
 
@@ -69,10 +68,10 @@ def _of_part(
     limits: PlanLimits,
     aims: Mapping[JobId, float],
     known: Sequence[Draft],
-    lp_s: float,
+    optima: int,
 ) -> Solution:
-    """The best of what is known, of the lanes with the cables besides, and, where these miss an aim, of a search, which
-    takes ``lp_s`` at the least: twice as long where its moves are capped, as another one follows then."""
+    """The best of what is known, of the lanes with the cables besides, and, where these miss an aim, of a search, if
+    there is time for so many ``optima``: two where moves are capped, as another search follows then."""
     drafts = [of if len(of.routes) == len(part.flows) else _draft(part, of.routes) for of in known]
     lanes = lanes_of(part, np.arange(len(part.flows)))
     if lanes:
@@ -84,7 +83,7 @@ def _of_part(
     best = min(drafts, key=cmp_to_key(compare))
     if not best.moves and all(level <= aims[job] * (1 + LEVEL_TOLERANCE) for job, level in best.job_level.items()):
         return Solution(best.routes, bounds.vector)
-    found = search.solve(part, limits, bounds) if limits.allows("lp", lp_s) else None
+    found = search.solve(part, limits, bounds) if search.fits(part, limits, "lp", optima) else None
     if found is None:
         return Solution(best.routes, bounds.vector)
     best = min(best, _draft(part, found.routes), key=cmp_to_key(compare))

@@ -73,7 +73,7 @@ def solve(
         together = few_pieces.improve(problem, limits, _within(cap, kept, [*found, *drafts]), proven)
         found += [draft(problem, "lp", together)] if together else []
         least = _best([*found, *drafts])
-        if least.moves and limits.allows("fewer moves", by_part.LP_S * len(problem.flows)):
+        if least.moves and search.fits(problem, limits, "fewer moves"):
             nearer = search.relieve(problem, limits, bounds, least.routes)
             found += [draft(problem, "lp", nearer)] if nearer else []
     except Exception:

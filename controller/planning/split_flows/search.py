@@ -39,9 +39,27 @@ from controller.planning.whole_flows.cpsat import Solution
 _REACHED = 1e-6
 """An excess (in levels) that counts as none."""
 _BISECTIONS = 8
+_FLOW_S, _PATH_S = 100e-6, 3e-6
+"""Per flow, until the first optimum is found; and per path between leaves more than two links apart, of which there are
+more. On a leaf-spine of 64 leaves, and on a fat-tree k = 16."""
 
 Lane = tuple[Dpid, int]
 """A spine, and which of the parallel cables to it."""
+
+
+def fits(problem: Problem, limits: PlanLimits, stage: str, optima: int = 1) -> bool:
+    """Whether there is time to find so many optima, and before that the candidate paths, of which thousands of pairs of
+    leaves can have to be found. Those that are found remain for the next time."""
+    paths = problem.paths
+    pairs = dict.fromkeys((flow.src_leaf, flow.dst_leaf) for flow in problem.flows)
+    far = [pair for pair in pairs if (paths.distance(*pair) or 0) > 2]
+    listed = sum(min(paths.max_paths, len(paths.links_from(src)) ** 2) for src, _ in far)
+    seconds = optima * (_FLOW_S * len(problem.flows) + _PATH_S * listed)
+    for pair in far:
+        if limits.left_s <= seconds:
+            break
+        paths.between(*pair)
+    return limits.allows(stage, seconds)
 
 
 def solve(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Solution | None:

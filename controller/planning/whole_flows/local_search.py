@@ -107,10 +107,14 @@ class _Search:
             self._loads.put(index, path)
         self._ceilings = self._loads.levels()
 
+    @property
+    def _over(self) -> bool:
+        return self._limits.left_s <= 0
+
     def reach(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
         """Whether a routing was found that keeps to the ceilings and to the moves that are allowed; if not, the routing
         is what it was before, as it is when time is over."""
-        if self._limits.left_s <= 0:
+        if self._over:
             return False
         before = self._ceilings, list(self._loads.at)
         found = self._within(ceilings, steps, patience)
@@ -134,10 +138,12 @@ class _Search:
         """The same for any number of moves."""
         self._loads.limit(ceilings)
         for link in self._loads.all_full():
+            if self._over:
+                break
             self._clear(link, None)
         self._random.shuffle(self._waiting)
         self._waiting.sort(key=self._loads.peak_bps.__getitem__)
-        if self._place_all(steps, patience):
+        if not self._over and self._place_all(steps, patience):
             self._before.clear()
             self._ceilings = list(ceilings)
             return True
@@ -156,6 +162,8 @@ class _Search:
         reached = self._loads.levels()
         flows = Counter(self._loads.job)
         for job in sorted(range(len(reached)), key=lambda job: (-reached[job], flows[job])):
+            if self._over:
+                break
             now = [max(level, floor) for level, floor in zip(self._loads.levels(), floors, strict=True)]
             self._lower(floors[job], now[job], partial(_with, now, job), end)
         return [max(level, floor) for level, floor in zip(self._loads.levels(), floors, strict=True)]
@@ -184,7 +192,7 @@ class _Search:
             rounds = 0 if moves < fewest else rounds + 1
             if moves < fewest:
                 fewest, best = moves, list(self._loads.at)
-            if not moves or self._step >= end:
+            if not moves or self._step >= end or self._over:
                 break
             self._return_to(self._begin)
             if not self._within(ceilings, end - self._step, _ATTEMPT_PATIENCE):
@@ -192,10 +200,10 @@ class _Search:
         self._return_to(best)
 
     def _undo_moves(self, end: int) -> None:
-        """Until step ``end``: returns one flow to its pinned path; the flows in its way are placed elsewhere, if that
-        takes no more moves in all."""
+        """Until step ``end``, or until time is over: returns one flow to its pinned path; the flows in its way are
+        placed elsewhere, if that takes no more moves in all."""
         moved = self._moved()
-        while moved and self._step < end:
+        while moved and self._step < end and not self._over:
             flow = moved.pop()
             pinned = self._loads.pinned[flow]
             if pinned is None or self._loads.at[flow] == pinned:
@@ -238,7 +246,7 @@ class _Search:
         fewest, since = len(self._waiting), self._step
         while self._waiting and self._left and self._step < min(end, since + patience):
             self._step += 1
-            self._left = self._left - 1 if self._limits.left_s > 0 else 0
+            self._left = 0 if self._over else self._left - 1
             flow = self._waiting.pop()
             path = self._choose(flow)
             if path is None or not self._place(flow, path):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.fabric.topology import Fabric
+from controller.fabric.topology import Dpid, Fabric, Path
 from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan
@@ -16,7 +17,7 @@ from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
 from controller.planning.split_flows import search as split_search
-from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, pinned, problem_of, ring
+from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, pinned, problem_of, ring, three_tiers
 from tests.support.planning.loads import link_loads
 from tests.support.planning.split_problems import any_fabric, leaf_spines, optimum, problems, rings, split
 
@@ -223,3 +224,23 @@ def test_the_levels_of_an_aim_are_kept_with_fewer_moves() -> None:
     assert problem.moves(aim) == 3
     assert problem.moves(routes) == 2
     assert job_levels(problem, routes) == pytest.approx(job_levels(problem, aim))
+
+
+def test_paths_over_three_tiers_are_found_as_far_as_time_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes ten seconds. They remain for the next time, which then has time for the search."""
+    flows = [flow("a", (src, 1), (dst, 1), RATE) for src in (1, 2) for dst in (3, 4)]
+    problem = problem_of(three_tiers(2, 2, (2, 2)), flows)
+    now, paths = [0.0], problem.paths
+    find = paths._find
+
+    def slowly(src: Dpid, dst: Dpid) -> tuple[Path, ...]:
+        now[0] += 10.0
+        return find(src, dst)
+
+    monkeypatch.setattr(paths, "_find", slowly)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    assert not split_search.fits(problem, PlanLimits(until=25.0), "lp")
+    assert now == [30.0]
+    assert split_search.fits(problem, PlanLimits(until=50.0), "lp")
+    assert now == [40.0], "three of four pairs were known"
+    assert not split_search.fits(problem, PlanLimits(until=40.0), "lp")

@@ -165,6 +165,37 @@ def test_the_same_seed_gives_the_same_routes_and_no_time_gives_the_start() -> No
     assert searched(problem, PlanLimits(time_limit_s=0), start) == start
 
 
+def test_no_moves_are_undone_when_time_is_over() -> None:
+    """All flows could go back to where they run."""
+    problem = problem_of(leaf_spine(2, 8, 1.0), [flow("a", (1, h), (2, h), 1.0) for h in range(4)], nic_bps=1.0)
+    paths = problem.candidates(problem.flows[0])
+    problem = pinned(problem, {f.id: whole(path) for f, path in zip(problem.flows, paths, strict=False)})
+    start = {f.id: whole(path) for f, path in zip(problem.flows, paths[4:], strict=True)}
+    assert moves(problem, searched(problem, start=start)) == 0
+    assert searched(problem, replace(LIMITS, until=0.0), start) == start
+
+
+def test_full_links_are_emptied_until_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is over with the first of four. The levels of the three jobs are not tried one by one after that."""
+    pairs = [(1, 2), (3, 4), (5, 6)]
+    flows = [flow(f"job{src}", (src, h), (dst, h), 1.0) for src, dst in pairs for h in (1, 2)]
+    problem = problem_of(leaf_spine(6, 2, 1.0), flows, nic_bps=1.0)
+    start = {f.id: whole(problem.candidates(f)[0]) for f in flows}
+    cleared: list[int] = []
+    lowered: list[None] = []
+    clear, lower = local_search._Search._clear, local_search._Search._lower
+
+    def last_clear(self: local_search._Search, link: int, staying: int | None) -> bool:
+        cleared.append(link)
+        monkeypatch.setattr(PlanLimits, "left_s", property(lambda _: -1.0))
+        return clear(self, link, staying)
+
+    monkeypatch.setattr(local_search._Search, "_clear", last_clear)
+    monkeypatch.setattr(local_search._Search, "_lower", lambda *at: lowered.append(lower(*at)))
+    assert levels(problem, searched(problem, start=start)) == [2, 2, 2]
+    assert (len(cleared), len(lowered)) == (1, 1)
+
+
 def test_without_flows_there_is_nothing_to_do() -> None:
     assert searched(problem_of(leaf_spine(2, 2, 1.0), [])) == {}
 
