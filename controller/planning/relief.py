@@ -29,7 +29,7 @@ from controller.planning.efficiency import (
     passing,
 )
 from controller.planning.numbered import link_rows
-from controller.planning.plan import Draft
+from controller.planning.plan import Draft, paths_used
 from controller.planning.problem import Ints, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.split_flows.dividing import that_fit
 from controller.planning.split_flows.shares import exactly_one
@@ -99,7 +99,8 @@ class _Relief:
         if not changed:
             return None
         moves = sum(flow in self._problem.standing and self._start[flow] != route for flow, route in changed.items())
-        return Draft("relief", {**self._start, **changed}, self.level, moves)
+        routes = {**self._start, **changed}
+        return Draft("relief", routes, self.level, moves, paths_used(routes) if self._problem.in_pieces else 0)
 
     def attempt(self, goal: float, links: Ints) -> bool:
         """Whether these links keep to the goal now, as far as they can, with smaller sorted levels than before."""

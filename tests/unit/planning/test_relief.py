@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import job_levels
 from controller.planning.greedy import assign
-from controller.planning.plan import Draft, Plan
+from controller.planning.plan import Draft, Plan, paths_used
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, whole
@@ -76,6 +76,14 @@ def test_without_time_links_are_relieved_all_the_same() -> None:
     answer = plan(problem, PlanLimits(time_limit_s=1e-6, max_moves=3, ecmp_draws=0))
     assert isinstance(answer, Plan)
     assert (answer.moves, answer.sorted_levels) == (3, (5.0,))
+
+
+def test_paths_of_equal_pieces_are_counted() -> None:
+    """Four flows in two pieces each, all on one spine of four. Pieces of one flow on the same path count once."""
+    pieces = [replace(of, id=of.id._replace(piece=piece)) for of in alike(4) for piece in (0, 1)]
+    found = relieved(on_one_spine(pieces, spines=4), 8)
+    assert found is not None
+    assert found.paths == paths_used(found.routes) >= 4
 
 
 @settings(max_examples=60)
