@@ -6,9 +6,10 @@ left after it. No state is kept here: ``answers`` keeps the target.
 Of the ways to use up the cap the one with the smallest levels is taken:
 
 - *Step*: flows go to the routes of the target (``transition.step``), as many as may.
-- *Leap*, in the first cycle of a target: the best plan within the cap, whatever its routes, filled up with a step. Only
-  if steps lead on from there that take no more cycles than all moves of the target would: so the target is reached
-  within ceil(moves / cap) + 1 cycles.
+- *Leap*, in the first cycle of a target: the best plan within the cap, whatever its routes, filled up with a step. If
+  there is a step, only if further ones lead on from the leap that take no more cycles than all moves of the target
+  would: so it is reached within ceil(moves / cap) + 1 cycles. Or if none lead on from the step either: then another
+  target may have to follow.
 
 Before a target is looked for the fullest links are relieved: these moves are made where time is over before better ones
 are found. Where flows are too many for targets, each cycle makes the best plan within the cap that is found, as long as
