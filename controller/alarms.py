@@ -96,9 +96,11 @@ def text(alarm: Alarm) -> str:
     facts = alarm.facts
     match alarm.kind:
         case AlarmKind.FLOWS_WITHOUT_PATH:
+            of_jobs: Mapping[str, int] = facts.get("of_jobs", {})
             flows = [f"{flow.src_ip} > {flow.dst_ip}" for flow in facts["flows"]]
-            count = "1 flow has" if len(flows) == 1 else f"{len(flows)} flows have"
-            return f"{count} no path: {', '.join(flows[:4])}"
+            flows += [f"{number} of job {job}" for job, number in sorted(of_jobs.items())]
+            number = sum(of_jobs.values()) or len(flows)
+            return f"{'1 flow has' if number == 1 else f'{number} flows have'} no path: {', '.join(flows[:4])}"
         case AlarmKind.HOSTS_MISSING:
             hosts = list(facts["hosts"])
             count = "1 host" if len(hosts) == 1 else f"{len(hosts)} hosts"

@@ -188,7 +188,7 @@ class Derived:
         self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(s.fabric.hosts, s.fabric.links)
         # Not kept: what they follow from changes all the time.
         self.alarms: Callable[[float], Sequence[Mapping[Any, Alarm]]] = lambda now: (
-            {alarm.key: alarm for alarm in raised_alarms(s, now)},
+            {alarm.key: alarm for alarm in raised_alarms(s, self.without_path(), now)},
             self.demand_alarms(),
             self.host_alarms(),
             self.part_alarms(),

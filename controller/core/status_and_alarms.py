@@ -275,13 +275,16 @@ def host_alarm(job_id: JobId, missing: tuple[str, ...]) -> Alarm:
     return Alarm(AlarmKind.HOSTS_MISSING, job_id, {"hosts": missing})
 
 
-def raised_alarms(s: State, now: float) -> Iterator[Alarm]:
-    """What is wrong now beside jobs, each kind at most once per subject."""
+def raised_alarms(s: State, without_path: Mapping[JobId, int], now: float) -> Iterator[Alarm]:
+    """What is wrong now beside jobs, each kind at most once per subject. ``without_path``: flows of jobs whose hosts
+    the fabric does not connect, whatever is planned."""
     plan = s.cycle.plan
     if s.plan_installed and plan and plan.ecmp and plan.max_level > plan.ecmp.mean * (1 + LEVEL_TOLERANCE):
         yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"level": plan.max_level, "ecmp": plan.ecmp.mean})
     if plan and plan.unrouted:
         yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": plan.unrouted})
+    elif without_path:
+        yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": (), "of_jobs": dict(without_path)})
     if trouble := s.commits.trouble(now):
         yield Alarm(AlarmKind.STATE_NOT_SAVED, "state", {"why": trouble})
     yield from _switch_alarms(s, now)

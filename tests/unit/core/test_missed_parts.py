@@ -106,8 +106,8 @@ def test_a_cable_that_is_cut_is_an_alarm_with_the_names_of_its_ports(fabric: Clo
 def test_a_dead_host_is_an_alarm_if_a_job_names_it_and_else_a_line_in_the_log(fabric: Clocked) -> None:
     fabric.unplug(RINGS[0][0])
     fabric.run(1.5)
-    assert fabric.alarms == {AlarmKind.HOST_DOWN: ["10.0.1.1"]}
-    assert "host 10.0.1.1 at leaf1:5 is down since " in fabric.texts[0]
+    assert fabric.alarms == {AlarmKind.HOST_DOWN: ["10.0.1.1"], AlarmKind.FLOWS_WITHOUT_PATH: ["plan"]}
+    assert "host 10.0.1.1 at leaf1:5 is down since " in " ".join(fabric.texts)
     fabric.send(DeregisterJob(JobId("job0")))
     fabric.run(0.5)
     assert fabric.alarms == {}
@@ -140,6 +140,7 @@ def test_after_a_restart_what_was_down_is_named_and_what_has_not_come_after_a_wh
         AlarmKind.LINK_DOWN: ["leaf1:3>spine3"],
         AlarmKind.HOST_DOWN: ["10.0.1.1"],
         AlarmKind.HOSTS_MISSING: ["job0"],
+        AlarmKind.FLOWS_WITHOUT_PATH: ["plan"],
     }
     fabric.run(PATIENCE_S + 1)
     assert set(fabric.alarms[AlarmKind.SWITCH_DOWN]) == {"spine2", "leaf4"}
@@ -290,3 +291,13 @@ def test_what_is_drained_raises_no_alarm_when_it_is_pulled(fabric: Clocked) -> N
     fabric.send(UndrainParts(("spine2",)))
     fabric.run(1)
     assert fabric.alarms == {AlarmKind.SWITCH_DOWN: ["spine2"]}
+
+
+def test_a_dead_host_cable_is_an_alarm_of_its_flows_too(fabric: Clocked) -> None:
+    fabric.unplug("10.0.1.1")
+    fabric.run(2)
+    assert fabric.alarms.keys() == {AlarmKind.HOST_DOWN, AlarmKind.FLOWS_WITHOUT_PATH}
+    assert "2 flows have no path: 2 of job job0" in fabric.texts
+    fabric.unplug("10.0.1.1", up=True)
+    fabric.run(2)
+    assert fabric.alarms == {}
