@@ -114,7 +114,7 @@ def test_a_dead_host_is_an_alarm_if_a_job_names_it_and_else_a_line_in_the_log(fa
     assert host_key("10.0.1.1") in fabric.status.down_parts
     register(fabric, 0)
     fabric.run(0.5)
-    assert fabric.alarms == {AlarmKind.HOST_DOWN: ["10.0.1.1"]}
+    assert fabric.alarms == {AlarmKind.HOST_DOWN: ["10.0.1.1"], AlarmKind.FLOWS_WITHOUT_PATH: ["plan"]}
     fabric.unplug(RINGS[0][0], up=True)
     fabric.run(0.5)
     assert fabric.alarms == {}
