@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.api import convert, convert_plan, guard, watches
+from controller.api import convert, convert_fabric, convert_plan, guard, watches
 from controller.api.client import Client
 from controller.api.long_work import SMALL
 from controller.jobs.spec import JobSpec
@@ -60,7 +60,7 @@ def large_job(job_id: str = "large") -> JobSpec:
     ("module", "function", "call"),
     [
         (convert_plan, "plan_bytes", Client.get_plan),
-        (convert, "fabric_message", Client.get_fabric),
+        (convert_fabric, "fabric_message", Client.get_fabric),
         (convert_plan, "replan_bytes", Client.replan),
         (convert, "jobs_bytes", Client.list_jobs),
         (convert, "job_spec", lambda client: client.register_job(large_job("another"), take_over=True)),
