@@ -187,13 +187,13 @@ class _Model:
     def _changing_links(self, target: Routes) -> dict[LinkId, _Link]:
         """Every link that a moving flow uses, before or after."""
         moving = [flow for flow in self._problem.flows if flow.id in self.moves]
-        passed = {
+        passed = dict.fromkeys(
             link
             for flow in moving
             for route in (self._start[flow.id], target[flow.id])
             for path, _ in route
             for link in path
-        }
+        )
         users: dict[LinkId, defaultdict[JobId, _User]] = {link: defaultdict(_User) for link in passed}
         for flow in self._problem.flows:
             for link, before, after in _shares(self._start.get(flow.id, ()), target.get(flow.id, ())):
