@@ -72,7 +72,9 @@ class ControlLoop:
         sent += self._derive_rules(now)
         saved = not s.commits.holding
         rules_due = self._rules_due(now) or self.derived.pins_due()
-        if s.drains.parts:
+        if s.phases.adopting:
+            s.draining.forget()
+        elif s.drains.parts:
             confirmed = not (rules_due or s.sync.busy or s.sync.unsettled or s.sync.refused)
             parts, flows = self.derived.drained_parts(), self.derived.drained_flows()
             s.draining.follow(parts, flows, s.drains.waiting, confirmed, now)
@@ -123,8 +125,10 @@ class ControlLoop:
         snapshot = self.derived.snapshot()
         if lost := self.derived.routed_lost_links():
             s.losses.break_more_routes(lost, now)  # this cycle is the answer to it
+        # What is drained still carries its flows: they move once, to where the plan has them.
+        repairs = bool(lost) or not self.derived.drained_flows()
         sources = {job_id: s.demand.demands[job_id].source for job_id in self.derived.ready()}
-        asked = s.cycle.begin(snapshot, self.derived.jobs(), sources, s.strategy, s.fabric.links, bool(lost), now)
+        asked = s.cycle.begin(snapshot, self.derived.jobs(), sources, s.strategy, s.fabric.links, repairs, now)
         if broken and any(isinstance(command, SolvePlan) for command in asked):
             s.phases.take(Input.REPAIR_ASKED, now)
         return asked

@@ -46,13 +46,14 @@ ETH_ALL, ETH_LLDP = 3, 0x88CC
 @dataclass(frozen=True, slots=True)
 class Drained:
     """``safe_s``: from the request until it could be pulled. ``host_packets``: on its cables from then until it was.
-    ``from_s``, ``until_s``: from the request until some time after the pull."""
+    ``from_s``, ``pulled_s``, ``until_s``: the request, the pull, and some time after it."""
 
     spine: str
     restarted: bool
     safe_s: float
     host_packets: int
     from_s: float
+    pulled_s: float
     until_s: float
 
 
@@ -80,7 +81,7 @@ def drain_and_pull(scene: Scene, turn: int, restart: bool) -> Drained:
         scene.phase(what, spine, roles, drain, safe)
         safe_s = scene.events[-1].dealt_with - scene.events[-1].start
         found = next(packets[0])
-        left = scene.links - 2 * of_spine
+        left, pulled = scene.links - 2 * of_spine, time.monotonic()
         scene.phase("pulled", spine, roles, lambda: scene.lab.stop_switch(spine), lambda: settled(scene.client, left))
         ended = time.monotonic()
         _no_alarms(scene)
@@ -90,7 +91,7 @@ def drain_and_pull(scene: Scene, turn: int, restart: bool) -> Drained:
             scene.client.undrain([bridge])
 
         scene.phase("used again", spine, roles, back, lambda: scene.in_order(scene.links))
-    return Drained(spine, restart, safe_s, found, began, ended)
+    return Drained(spine, restart, safe_s, found, began, pulled, ended)
 
 
 def _state(scene: Scene, bridge: str) -> str:
@@ -113,9 +114,10 @@ def _host_packets(scene: Scene, spine: str) -> Iterator[Iterator[int]]:
         sockets = []
         for cable in scene.lab.links:
             if cable.b == spine:
-                port = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_ALL)))
+                # Of no protocol until it is bound: it would receive from all interfaces.
+                port = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
                 port.setblocking(False)
-                port.bind((scene.lab.topo.interface(cable.b, cable.b_port), 0))
+                port.bind((scene.lab.topo.interface(cable.b, cable.b_port), ETH_ALL))
                 sockets.append(port)
         yield _counted(sockets)
 
@@ -146,26 +148,31 @@ def build(
     usual = {log.job_id: slowest(log, *quiet) for log in logs}
     rows = []
     for drain in drains:
-        ratio = max(slowest(log, drain.from_s, drain.until_s) / usual[log.job_id] for log in logs)
+        times = (drain.from_s, drain.pulled_s), (drain.pulled_s, drain.until_s), (drain.from_s, drain.until_s)
+        ratios = [max(slowest(log, *between) / usual[log.job_id] for log in logs) for between in times]
         rows.append(
             {
                 "spine": drain.spine,
                 "restarted": drain.restarted,
                 "safe_s": round(drain.safe_s, 2),
                 "host_packets": drain.host_packets,
-                "iterations_ratio": round(ratio, 4),
+                "drained_ratio": round(ratios[0], 4),
+                "pulled_ratio": round(ratios[1], 4),
+                "iterations_ratio": round(ratios[2], 4),
             }
         )
     return {**found, "drains": rows}
 
 
 def table_of(found: Mapping[str, Any]) -> Table:
-    table = Table("spine", "restart", "safe to pull after s", "packets of hosts", "iterations, x undisturbed", "lost")
+    table = Table(
+        "spine", "restart", "safe to pull after s", "packets of hosts", "x undisturbed: drain", "pull", "lost"
+    )
     for n, row in enumerate(found["drains"]):
         events = found["events"][3 * n : 3 * n + 3]
         lost = "/".join(str(sum(role["lost"] for role in event["roles"].values())) for event in events)
         restart = "yes" if row["restarted"] else ""
-        numbers = (row["safe_s"], row["host_packets"], row["iterations_ratio"])
+        numbers = (row["safe_s"], row["host_packets"], row["drained_ratio"], row["pulled_ratio"])
         table.add_row(row["spine"], restart, *map(str, numbers), lost)
     return table
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain, zip_longest
 from typing import Any, Generic, TypeVar, TypeVarTuple
@@ -31,7 +30,7 @@ from controller.core.status_and_alarms import JobStatuses, demand_alarm, host_al
 from controller.core.told import Unsaved, told, told_missing
 from controller.core.unserved import WithoutPath
 from controller.fabric.background import background
-from controller.fabric.drains import links_of_parts, without
+from controller.fabric.drains import all_links, avoided, emptied, links_of_parts, with_links, without
 from controller.fabric.islands import islands_beside_the_largest
 from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
 from controller.fabric.shortest_paths import CandidatePaths
@@ -44,7 +43,7 @@ from controller.jobs.spec import JobId
 from controller.memo import Changed, Memo, per_key
 from controller.planning.problem import FlowId, Flows, FlowsOf, Pairs, Routes, Snapshot, capacities, missing_hosts
 from controller.shared_map import SharedMap, differing, updated
-from controller.status import Status
+from controller.status import DrainStatus, Status
 from controller.tables.control_table import adopting_rules
 from controller.tables.default_table import Gateway
 from controller.tables.pinned_table import Pin, counted
@@ -113,13 +112,13 @@ class Derived:
         self.with_rules = Row(      WithRules(),         lambda: (self.jobs(), self.missing(), s.cycle.unplanned))
         self.ports = Row(           _ports,              lambda: (s.fabric.switches,))
         self.drained_parts = Row(   links_of_parts,      lambda: (s.drains.parts, s.fabric.links))
-        self.drained = Row(         _all_links,          lambda: (self.drained_parts(),))
-        self.avoided = Row(         _avoided,            lambda: (self.drained(), s.drains.waiting))
+        self.drained = Row(         all_links,          lambda: (self.drained_parts(),))
+        self.avoided = Row(         avoided,            lambda: (self.drained(), s.drains.waiting))
         self.drained_flows = Row(   flows_on,            lambda: (self.drained(), s.routes.routes))
         self.usable = Row(          without,             lambda: (s.fabric.links, self.avoided()))
-        self.emptied = Row(         _emptied,            lambda: (s.fabric.links, self.avoided(), self.drained_flows()))
+        self.emptied = Row(         emptied,            lambda: (s.fabric.links, self.avoided(), self.drained_flows()))
         self.carrying_links = Row(  without,             lambda: (s.fabric.links, self.emptied()))
-        self.carrying = Row(        _with_links,         lambda: (s.fabric, self.carrying_links()))
+        self.carrying = Row(        with_links,         lambda: (s.fabric, self.carrying_links()))
         self.paths = Row(           _paths,              lambda: (self.usable(), max_paths))
         self.nominal_bps = Row(     capacities,          lambda: (s.fabric.links, s.fabric.hosts, NO_BACKGROUND))
         self.uncounted = Row(       Uncounted(),         lambda: (self.jobs(), self.missing(), s.routes.orphans,
@@ -194,6 +193,11 @@ class Derived:
             self.part_alarms(),
             self.switch_alarms(),
         )
+        self.drain_statuses: Callable[[], Mapping[str, DrainStatus]] = lambda: (
+            s.draining.statuses(s.drains.parts, self.drained_parts(), self.drained_flows(), self.down_parts().keys())
+            if s.drains.parts
+            else {}
+        )
         self.status: Callable[[Mapping[AlarmKey, Alarm], bool], Status] = lambda alarms, rules_due: status(
             s,
             self.jobs() if rules_due else s.wanted.jobs,
@@ -201,7 +205,7 @@ class Derived:
             self.told_demands(),
             self.background(),
             alarms,
-            s.draining.statuses(s.drains.parts, self.drained_parts(), self.drained_flows()) if s.drains.parts else {},
+            self.drain_statuses(),
             self.down_parts(),
             self.named_hosts(),
         )
@@ -358,25 +362,6 @@ class UncountedLinks:
 
 def _without(of_job: Mapping[JobId, Value], jobs: frozenset[JobId]) -> Mapping[JobId, Value]:
     return {job_id: value for job_id, value in of_job.items() if job_id not in jobs} if jobs else of_job
-
-
-def _all_links(of_part: Mapping[str, frozenset[LinkId]]) -> frozenset[LinkId]:
-    return frozenset[LinkId]().union(*of_part.values())
-
-
-def _avoided(drained: frozenset[LinkId], waiting: frozenset[LinkId]) -> frozenset[LinkId]:
-    return drained - waiting
-
-
-def _emptied(
-    links: Mapping[LinkId, Link], avoided: frozenset[LinkId], flows: Mapping[LinkId, int]
-) -> frozenset[LinkId]:
-    """Of a cable both directions or none: acknowledgements travel on the cables of their flow."""
-    return frozenset(link for link in avoided if link not in flows and LinkId(*links[link].dst) not in flows)
-
-
-def _with_links(fabric: Fabric, links: Mapping[LinkId, Link]) -> Fabric:
-    return fabric if links is fabric.links else replace(fabric, links=links)
 
 
 def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 
 from controller.fabric.drains import Drain
 from controller.fabric.link_load import LinkLoad
+from controller.fabric.parts import PartKey
 from controller.fabric.topology import LinkId
 from controller.status import DrainState, DrainStatus
 
@@ -43,17 +44,27 @@ class Draining:
             elif confirmed:
                 self._empty_at.setdefault(name, now)
 
-    def statuses(
-        self, parts: Mapping[str, Drain], links: Mapping[str, Collection[LinkId]], flows: Mapping[LinkId, int]
-    ) -> Mapping[str, DrainStatus]:
-        """Of each part, by name."""
-        return {name: self._status(drain, links[name], flows) for name, drain in parts.items()}
+    def forget(self) -> None:
+        """It is not known any more which routes run."""
+        self._empty_at = {}
 
-    def _status(self, drain: Drain, links: Collection[LinkId], flows: Mapping[LinkId, int]) -> DrainStatus:
+    def statuses(
+        self,
+        parts: Mapping[str, Drain],
+        links: Mapping[str, Collection[LinkId]],
+        flows: Mapping[LinkId, int],
+        down: Collection[PartKey],
+    ) -> Mapping[str, DrainStatus]:
+        """Of each part, by name. ``down``: parts of the fabric that are known not to be there."""
+        return {name: self._status(drain, links[name], flows, drain.key in down) for name, drain in parts.items()}
+
+    def _status(
+        self, drain: Drain, links: Collection[LinkId], flows: Mapping[LinkId, int], is_down: bool
+    ) -> DrainStatus:
         left, empty_at = sum(flows.get(link, 0) for link in links), self._empty_at.get(drain.name)
         if left:
             return DrainStatus(drain.name, drain.since, "moving", left, len(links))
-        if empty_at is None:
+        if empty_at is None or not (links or is_down):
             return DrainStatus(drain.name, drain.since, "confirming", 0, len(links))
         if not links:
             return DrainStatus(drain.name, drain.since, "safe", 0, 0)

@@ -46,7 +46,6 @@ class PlanningCycle:
         self._repaired: Routes | None = None
         self._links: Mapping[LinkId, Link] = {}
         self._levels_due = False
-        self._lost = False
         self.jobs: Mapping[JobId, Job] = {}
         self._waiters: list[Future[Any]] = []
         self._waiters_for_next: list[Future[Any]] = []
@@ -118,12 +117,12 @@ class PlanningCycle:
         demand_source: Mapping[JobId, DemandSource],
         strategy: Strategy,
         links: Mapping[LinkId, Link],
-        lost: bool,
+        repairs: bool,
         now: float,
     ) -> list[Command]:
         """``snapshot``: of all ``jobs`` whose hosts are known, on these ``links``, with generation ``self.generation +
-        1``. ``demand_source``: of the jobs whose hosts are known. ``lost``: some of their routes use links that are
-        not there."""
+        1``. ``demand_source``: of the jobs whose hosts are known. ``repairs``: flows whose paths have gone
+        are repaired before the plan comes."""
         self._next_at = now + self._config.interval_s
         self._waiters, self._waiters_for_next = [*self._waiters, *self._waiters_for_next], []
         self.generation, self.jobs, self._links = snapshot.generation, jobs, links
@@ -133,10 +132,10 @@ class PlanningCycle:
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
             return [WorkOutLevels(snapshot, self._config.ecmp_draws), *self._conclude("no plan", why)]
         self._solving, self._repaired, self._solving_source = snapshot, None, demand_source
-        self._began_at, self._lost = now, lost
+        self._began_at = now
         installs = strategy is Strategy.PLANNED
         anew = not all(waiter.cancelled() for waiter in self._waiters)
-        return [SolvePlan(snapshot, self.limits, self._config.min_gain, self.target, installs, anew)]
+        return [SolvePlan(snapshot, self.limits, self._config.min_gain, self.target, installs, anew, repairs)]
 
     def take_levels(self, levels: Levels) -> None:
         """Of the running routes, as long as no others have been adopted."""
@@ -192,7 +191,7 @@ class PlanningCycle:
 
     def _take_repair(self, judged: Verdict) -> None:
         """Adopted at once; the plan that follows is compared with it."""
-        if judged.repaired and self._lost:
+        if judged.repaired:
             self.repair = Repair(judged.repaired, judged.plan.times.total_ms)
             self.repairs_total += 1
             self.repaired_flows_total += judged.repaired

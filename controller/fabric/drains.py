@@ -7,7 +7,7 @@ stays drained when its switch leaves and comes back, or is called otherwise.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.errors import Conflict, FieldProblem, InvalidInput, cut
 from controller.fabric.islands import island_of
@@ -106,12 +106,33 @@ def links_of_parts(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> 
 
 def drained_links(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
     """Those of all parts."""
-    return frozenset[LinkId]().union(*links_of_parts(parts, links).values())
+    return all_links(links_of_parts(parts, links))
 
 
 def without(links: Mapping[LinkId, Link], avoided: Collection[LinkId]) -> Mapping[LinkId, Link]:
     """The same object when none is avoided."""
     return {name: link for name, link in links.items() if name not in avoided} if avoided else links
+
+
+def all_links(of_part: Mapping[str, frozenset[LinkId]]) -> frozenset[LinkId]:
+    """Those of all parts."""
+    return frozenset[LinkId]().union(*of_part.values())
+
+
+def avoided(drained: frozenset[LinkId], waiting: frozenset[LinkId]) -> frozenset[LinkId]:
+    """Links on which no flow is planned any more."""
+    return drained - waiting
+
+
+def emptied(links: Mapping[LinkId, Link], avoided: frozenset[LinkId], flows: Mapping[LinkId, int]) -> frozenset[LinkId]:
+    """Those that no route uses. Of a cable both directions or none: acknowledgements travel on the cables of their
+    flow."""
+    return frozenset(link for link in avoided if link not in flows and LinkId(*links[link].dst) not in flows)
+
+
+def with_links(fabric: Fabric, links: Mapping[LinkId, Link]) -> Fabric:
+    """The same object when they are its own."""
+    return fabric if links is fabric.links else replace(fabric, links=links)
 
 
 def _named(names: Iterable[str], fabric: Fabric, now: float) -> Iterator[Drain]:

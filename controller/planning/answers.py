@@ -40,7 +40,8 @@ class Answers:
     def repair(self, request: PlanningRequest) -> tuple[Planned | None, Problem]:
         """As ``planner.repair_first``."""
         problem = request.snapshot.problem_of(self._routed)
-        return repair_first(problem, request.snapshot.routes) if isinstance(request, SolvePlan) else (None, problem)
+        repairs = isinstance(request, SolvePlan) and request.repairs
+        return repair_first(problem, request.snapshot.routes) if repairs else (None, problem)
 
     def plan(self, request: SolvePlan, problem: Problem) -> Planned:
         """``problem``: that ``repair`` has left. The target that the plan leads to is kept beside the one that the

@@ -74,7 +74,8 @@ class SolvePlan:
     """A waiting request is replaced by a newer one; the one being solved is finished. ``min_gain``: that makes a plan
     worth its moves. ``target``: that an earlier cycle left. ``installs``: a plan that is worth its moves becomes the
     running routes; the levels of those are worked out if it does not. ``anew``: a plan that was cut short is not given
-    again, however often it was: an operator asks."""
+    again, however often it was: an operator asks. ``repairs``: flows whose paths have gone are routed before the
+    plan is made, and adopted at once."""
 
     snapshot: Snapshot
     limits: PlanLimits
@@ -82,6 +83,7 @@ class SolvePlan:
     target: TargetLeft | None = None
     installs: bool = True
     anew: bool = False
+    repairs: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise, permutations, product
 
 import pytest
 
 from controller.config import Config, Strategy
 from controller.errors import Conflict, InvalidInput, NotKnownYet
+from controller.fabric.drains import Drain
 from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import RegisterJob
@@ -193,3 +195,24 @@ def test_not_before_it_is_known_what_runs() -> None:
     fabric.start(late=[LEAF1])
     with pytest.raises(NotKnownYet):
         drain(fabric, "spine1")
+
+
+def test_nothing_is_safe_before_a_restarted_controller_knows_what_runs(fabric: FakeFabric) -> None:
+    """The drain was saved, and no flow had moved when the controller ended."""
+    drains = {
+        "spine2": Drain(next(d for d, switch in fabric.switches.items() if switch.name == "spine2"), "spine2", 1e9)
+    }
+    fabric.saved = replace(fabric.saved, drains=drains)
+    fabric.start(late=fabric.switches)
+    states = [state(fabric, "spine2").state]
+    for _ in range(100):
+        fabric.run(0.1)
+        fabric.count({}, {})
+        states.append(state(fabric, "spine2").state)
+        if len(states) == 20:
+            fabric.connect(*fabric.switches)
+        if states[-1] == "safe":
+            assert "spine2" not in visited(fabric)
+            break
+    assert states[-1] == "safe"
+    assert "safe" not in states[:-1]
