@@ -2,8 +2,8 @@
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks drains [--times N] [--out DIR] [--json]
 
-The demo's fabric and its three rings, with the probes of ``failures``: two pinned pairs that use the spine every
-millisecond, all others every 10 ms. From "safe to pull" until the spine is deleted every packet on its cables is looked
+The demo's fabric and its three rings; all pairs are probed every 10 ms (every millisecond, probes would take a tenth of
+a link). From "safe to pull" until the spine is deleted every packet on its cables is looked
 at. Out: a table, and ``drains.json``; ``--json`` prints that instead. Ends with 1 when a packet was lost that no queue
 dropped, a packet of a host passed a spine that was safe to pull, or an alarm was raised.
 """
@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from benchmarks.live.failures import RAW, SETTLE_TIMEOUT_S, Scene, finish, pick_spine, scene_of, start
+from benchmarks.live.failures import RAW, SETTLE_TIMEOUT_S, WIDE_S, Scene, finish, pick_spine, scene_of, start
 from benchmarks.measures import report
 from controller.api.client import Unreachable
 from controller.api.mapping import word_in
@@ -68,6 +68,7 @@ def drain_and_pull(scene: Scene, turn: int, restart: bool) -> Drained:
         def drain() -> None:
             scene.client.drain([bridge])
             if restart:
+                scene.lab.reconnect_soon()  # also those that were made again
                 scene.controller.kill()
                 scene.controller.start()
 
@@ -199,7 +200,7 @@ def main(
     with ExitStack() as stack:
         stack.enter_context(large_socket_buffers())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-drains-")))
-        scene = stack.enter_context(scene_of(topo, folder, ELEMENTS, JOBS, quiet_s=QUIET_S))
+        scene = stack.enter_context(scene_of(topo, folder, ELEMENTS, JOBS, WIDE_S, QUIET_S))
         found = measured(scene, times, UNDISTURBED_S)
     report(found, out / "drains.json", lambda: table_of(found), as_json)
     if failed(found):
