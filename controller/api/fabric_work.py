@@ -73,12 +73,15 @@ class FabricWork(pb_grpc.ControllerServiceServicer):
 
     async def Drain(self, request: pb.DrainRequest, _: Context) -> pb.DrainResponse:  # noqa: N802
         named: tuple[str, ...] = await self._ask(DrainParts(_names(request.names)))
+        audit.note_parts(named)
         return pb.DrainResponse(
             drains=[part for part in convert_fabric.drains(self._board.status) if part.name in named]
         )
 
     async def Undrain(self, request: pb.UndrainRequest, _: Context) -> pb.UndrainResponse:  # noqa: N802
-        await self._ask(UndrainParts(_names(request.names)))
+        names = _names(request.names)
+        await self._ask(UndrainParts(names))
+        audit.note_parts(names)
         return pb.UndrainResponse(drains=convert_fabric.drains(self._board.status))
 
     async def ForgetParts(self, request: pb.ForgetPartsRequest, _: Context) -> pb.ForgetPartsResponse:  # noqa: N802

@@ -58,9 +58,11 @@ def undrain(
 
 
 def _safe(client: Client, names: set[str], until: float) -> list[dict[str, object]]:
-    """These, once they can be pulled. Raises ``SignalboxError`` when that takes too long."""
+    """These, once they can be pulled. Raises ``SignalboxError`` when that takes too long, or one is used again."""
     while True:
         found = [part for part in fields(client.get_status())["drains"] if part["name"] in names]
+        if again := names - {part["name"] for part in found}:
+            raise SignalboxError(f"not safe to pull: {', '.join(sorted(again))} is not drained any more")
         left = [part for part in found if part["state"] != "safe"]
         if not left:
             return found

@@ -16,6 +16,7 @@ from controller.core.effects import NOTHING, Effects, Work, at_once, commands
 from controller.core.messages import Reply
 from controller.core.state import State
 from controller.errors import InvalidInput, NotKnownYet, SignalboxError
+from controller.fabric.drains import with_links
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.jobs.ends import JobEnd
 from controller.jobs.messages import (
@@ -87,7 +88,8 @@ class Requests:
                 return at_once(Work.SAVE)
             case Explain() | WhatIf() | GetPlanProof():
                 intact = s.topology.intact
-                network = Network(self._derived.snapshot(), s.fabric, intact, s.cycle.limits, FabricNames(intact))
+                usable = with_links(s.fabric, self._derived.usable())
+                network = Network(self._derived.snapshot(), usable, intact, s.cycle.limits, FabricNames(intact))
                 request = analysis_request(message, network, self._derived.jobs())
                 self._refuse_unknown_routes(every=isinstance(message, GetPlanProof))
                 return commands(Analyse(request, message.reply))
@@ -225,12 +227,18 @@ class Requests:
         s = self._state
         if s.phases.adopting:
             raise NotKnownYet("the rules of the switches are being read: what uses which link is not known yet")
-        before, named = s.drains.parts, None
+        before, waiting, named = s.drains.parts, s.drains.waiting, None
+
+        def undo(_: float) -> None:
+            s.drains.restore(before, s.fabric.links, waiting)
+            s.draining.forget()  # rules may go over what was not drained meanwhile
+            s.cycle.supersede()
+
         if isinstance(message, DrainParts):
             named = s.drains.drain(message.names, s.fabric, message.at)
         else:
             s.drains.undrain(message.names, s.fabric)
-        s.commits.hold(message.reply, named, lambda _: s.drains.restore(before, s.fabric.links))
+        s.commits.hold(message.reply, named, undo)
         return at_once(Work.RULES, Work.PLAN, Work.SAVE)
 
     def _set_strategy(self, message: SetStrategy, now: float) -> Effects:

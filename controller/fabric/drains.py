@@ -6,7 +6,7 @@ stays drained when its switch leaves and comes back, or is called otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.errors import Conflict, FieldProblem, InvalidInput, cut
@@ -17,8 +17,11 @@ from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
 Drainable = frozenset[PortRef] | Dpid
 """A cable by its two ports, or a switch: all its cables."""
 
+MAX_NAMES = 1000
+"""In one request."""
+
 MAX_NAMED = 4
-"""Switches in an error."""
+"""Parts in an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Drain:
     def holds(self, link: Link) -> bool:
         """Whether the link is (of) the part."""
         if isinstance(self.part, frozenset):
-            return link.src in self.part
+            return link.src in self.part and link.dst in self.part
         return self.part in (link.src.dpid, link.dst.dpid)
 
 
@@ -58,31 +61,41 @@ class Drains:
         """Returns the names of the parts that are meant. ``now``: seconds since 1970. Raises ``InvalidInput`` for names
         of nothing that can be drained, and ``Conflict`` when switches with hosts would be cut off; then nothing has
         changed."""
-        found = {drain.name: drain for drain in _named(names, fabric, now)}
-        new = {name: drain for name, drain in found.items() if name not in self.parts}
-        parts = {**self.parts, **new}
+        found = {drain.part: drain for drain in _named(_limited(names), fabric, now)}
+        name_of = {drain.part: drain.name for drain in self.parts.values()}
+        parts = {**self.parts}
+        for part, drain in found.items():
+            if part not in name_of:  # a switch that was replaced is another part of the same name
+                name_of[part] = drain.key.id if drain.name in parts else drain.name
+                parts[name_of[part]] = replace(drain, name=name_of[part])
         _refuse_cut_off(fabric, drained_links(self.parts, fabric.links), drained_links(parts, fabric.links))
-        self.waiting |= drained_links(new, fabric.links) - drained_links(self.parts, fabric.links)
+        self.waiting |= drained_links(parts, fabric.links) - drained_links(self.parts, fabric.links)
         self.parts = parts
-        return tuple(found)
+        return tuple(name_of[part] for part in found)
 
     def undrain(self, names: Iterable[str], fabric: Fabric) -> None:
         """Raises ``InvalidInput`` for names of nothing that is drained; then nothing has changed."""
         gone: set[str] = set()
         problems = []
-        for number, name in enumerate(names):
-            here = {name} & self.parts.keys() or {drain.name for drain in _cables(name, fabric)} & self.parts.keys()
+        by_switch, by_end = _by_switch(fabric), {name.partition(">")[0]: name for name in self.parts}
+        for number, name in enumerate(_limited(names)):
+            cables = {drain.part for drain in _cables(name, fabric, by_switch)}
+            here = {name, by_end.get(name, name)} & self.parts.keys() or {
+                drained for drained, drain in self.parts.items() if drain.part in cables
+            }
             if not here:
-                drained = ", ".join(self.parts) or "nothing"
+                drained = _some([*self.parts]) or "nothing"
                 problems.append(FieldProblem(f"names[{number}]", f"'{cut(name)}' is not drained; {drained} is"))
             gone |= here
         InvalidInput.refuse(problems)
         self.restore({name: drain for name, drain in self.parts.items() if name not in gone}, fabric.links)
 
-    def restore(self, parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> None:
-        """Exactly these are drained."""
+    def restore(
+        self, parts: Mapping[str, Drain], links: Mapping[LinkId, Link], waiting: frozenset[LinkId] = frozenset()
+    ) -> None:
+        """Exactly these are drained. ``waiting``: more links that do."""
         self.parts = parts
-        self.waiting &= drained_links(parts, links)
+        self.waiting = (self.waiting | waiting) & drained_links(parts, links)
 
     def go_on(self, links: Mapping[LinkId, Link], flows: Mapping[LinkId, int], most: float) -> None:
         """Avoid more of what is drained: cables until ``most`` flows are on them, at least one. ``flows``: that use
@@ -137,26 +150,51 @@ def with_links(fabric: Fabric, links: Mapping[LinkId, Link]) -> Fabric:
 
 def _named(names: Iterable[str], fabric: Fabric, now: float) -> Iterator[Drain]:
     problems: list[FieldProblem] = []
-    by_name = {switch.name: dpid for dpid, switch in fabric.switches.items()}
+    by_name: dict[str, list[Dpid]] = {}
+    for dpid, switch in fabric.switches.items():
+        by_name.setdefault(switch.name, []).append(dpid)
+        by_name.setdefault(f"{dpid:#x}", [dpid])
+    by_switch = _by_switch(fabric)
     for number, name in enumerate(names):
-        if name in by_name:
-            yield Drain(by_name[name], name, now)
+        called = by_name.get(name, ())
+        if len(called) > 1:
+            dpids = ", ".join(f"{dpid:#x}" for dpid in sorted(called))
+            problems.append(FieldProblem(f"names[{number}]", f"switches {dpids} are called '{name}': give the dpid"))
             continue
-        cables = [Drain(drain.part, drain.name, now) for drain in _cables(name, fabric)]
+        if called:
+            yield Drain(called[0], name, now)
+            continue
+        cables = [replace(drain, since=now) for drain in _cables(name, fabric, by_switch)]
         yield from cables
         if not cables:
-            problems.append(FieldProblem(f"names[{number}]", _wrong(name, by_name, fabric)))
+            problems.append(FieldProblem(f"names[{number}]", _wrong(name, fabric)))
     InvalidInput.refuse(problems)
 
 
-def _cables(name: str, fabric: Fabric) -> Iterator[Drain]:
+def _limited(names: Iterable[str]) -> tuple[str, ...]:
+    """Raises ``InvalidInput`` when there are too many."""
+    found = tuple(names)
+    if len(found) > MAX_NAMES:
+        raise InvalidInput.of("names", f"at most {MAX_NAMES} (given: {len(found)})")
+    return found
+
+
+def _by_switch(fabric: Fabric) -> Mapping[str, Sequence[Link]]:
+    """The links from each switch, by its name."""
+    found: dict[str, list[Link]] = {}
+    for link in fabric.links.values():
+        found.setdefault(fabric.name(link.src.dpid), []).append(link)
+    return found
+
+
+def _cables(name: str, fabric: Fabric, by_switch: Mapping[str, Sequence[Link]]) -> Iterator[Drain]:
     """``leaf1:spine2``: all cables between the two; ``leaf1:3`` and ``leaf1:leaf1-eth3``: the one at the port;
     ``leaf1:3>spine2``: the same, as it is printed."""
     here, _, there = name.partition(":")
     port, _, _ = there.partition(">")
-    for link in fabric.links.values():
+    for link in by_switch.get(here, ()):
         src, dst = fabric.switches.get(link.src.dpid), fabric.switches.get(link.dst.dpid)
-        if src is None or dst is None or src.name != here:
+        if src is None or dst is None:
             continue
         known = src.ports.get(link.src.port)
         if there == dst.name or port in (str(link.src.port), known.name if known else ""):
@@ -164,14 +202,15 @@ def _cables(name: str, fabric: Fabric) -> Iterator[Drain]:
             yield Drain(frozenset((link.src, link.dst)), fabric.link_name(LinkId(*first)), 0.0)
 
 
-def _wrong(name: str, by_name: Mapping[str, Dpid], fabric: Fabric) -> str:
+def _wrong(name: str, fabric: Fabric) -> str:
     here, colon, there = name.partition(":")
-    if not colon or here not in by_name:
+    called = [dpid for dpid, switch in fabric.switches.items() if switch.name == here]
+    if not colon or not called:
         return (
             f"there is no switch '{cut(here)}'; a part is a switch (spine2), a cable (leaf1:3, by its port), or all "
             "cables between two switches (leaf1:spine2)"
         )
-    at = [h.ip for h in fabric.hosts.values() if h.at.dpid == by_name[here] and there == str(h.at.port)]
+    at = [h.ip for h in fabric.hosts.values() if h.at.dpid in called and there == str(h.at.port)]
     if at:
         return f"'{cut(name)}' leads to {at[0]}: only cables between switches can be drained"
     return f"'{cut(name)}': {here} has no cable there; signalbox fabric lists those that it has"
@@ -187,6 +226,11 @@ def _refuse_cut_off(fabric: Fabric, before: Collection[LinkId], after: Collectio
     split = [one for one in islands if sum(other[0] == one[0] for other in islands) > 1]
     if split:
         alone = min((islands[one] for one in split), key=len)
-        named = ", ".join(fabric.name(leaf) for leaf in alone[:MAX_NAMED])
-        more = f" and {len(alone) - MAX_NAMED} more" if len(alone) > MAX_NAMED else ""
-        raise Conflict(f"hosts on {named}{more} would have no path to others: nothing is drained")
+        named = _some([fabric.name(leaf) for leaf in alone])
+        raise Conflict(f"hosts on {named} would have no path to others: nothing is drained")
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more

@@ -11,6 +11,7 @@ import os
 import queue
 import threading
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ log = LimitedLog(structlog.get_logger(__name__))
 FILE = "events.jsonl"
 MOST_LINES = 4 * KEPT * len(EventKind)
 """Then the file is written anew, with what is kept."""
+
+MOST_EVENTS = 2**62
+"""Numbers are below: the API has 64 bits for them."""
 
 
 class EventFile:
@@ -55,7 +59,7 @@ class EventFile:
                 for line in filter(str.strip, lines):
                     try:
                         yield _event(json.loads(line))
-                    except (ValueError, TypeError, AttributeError, RecursionError):
+                    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
                         unreadable += 1
         except OSError as error:
             log.warning("the event history cannot be read", file=str(self._path), why=str(error))
@@ -108,5 +112,11 @@ def _line(event: Event) -> str:
 
 
 def _event(line: Any) -> Event:
+    """Raises ``ValueError``, ``TypeError`` or the like when it is none, or the API could not send it."""
     number, at, kind, what, details = line
-    return Event(int(number), float(at), EventKind(kind), str(what), {name: str(of) for name, of in details.items()})
+    event = Event(int(number), float(at), EventKind(kind), str(what), {name: str(of) for name, of in details.items()})
+    datetime.fromtimestamp(event.at, UTC)
+    if not 0 < event.number < MOST_EVENTS:
+        raise ValueError(event.number)
+    "".join((event.what, *event.details, *event.details.values())).encode()
+    return event

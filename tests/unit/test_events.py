@@ -10,6 +10,18 @@ from controller.events import KEPT, Event, EventHistory, EventKind
 from controller.serving import event_file
 from controller.serving.event_file import FILE, EventFile
 
+OUT_OF_RANGE = [
+    f'\n[{number}, {at}, "plan", "what", {{{detail}}}]'.encode()
+    for number, at, detail in [
+        ("1e999", 1.0, ""),
+        (2**64, 1.0, ""),
+        (-1, 1.0, ""),
+        (5, "NaN", ""),
+        (5, 1e300, ""),
+        (5, 1.0, r'"a": "\ud800"'),
+    ]
+]
+
 
 def numbers(events: list[Event]) -> list[int]:
     return [event.number for event in events]
@@ -49,7 +61,7 @@ def test_events_are_there_after_a_restart_and_numbers_go_on(tmp_path: Path) -> N
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("damage", [b"", b"\n[1, 2", b"\nnull\n{}\n[1,2,3,4,5]", b"\n\xff\xfe\x00"])
+@pytest.mark.parametrize("damage", [b"", b"\n[1, 2", b"\nnull\n{}\n[1,2,3,4,5]", b"\n\xff\xfe\x00", *OUT_OF_RANGE])
 def test_lines_that_cannot_be_read_are_left_out_and_take_no_other_along(tmp_path: Path, damage: bytes) -> None:
     first = EventFile(tmp_path)
     first.history.add(EventKind.PLAN, "one", {}, 1.0)

@@ -15,6 +15,8 @@ from controller.fabric.drains import Drain
 from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import RegisterJob
+from controller.planning.analysis.requests import Analyse, FailureKind, WhatIf
+from controller.planning.analysis.worker import analyse
 from controller.planning.messages import SetStrategy
 from controller.status import DrainStatus
 from tests.support.fake_fabric import FakeFabric, ring_job
@@ -216,3 +218,68 @@ def test_nothing_is_safe_before_a_restarted_controller_knows_what_runs(fabric: F
             break
     assert states[-1] == "safe"
     assert "safe" not in states[:-1]
+
+
+@pytest.mark.parametrize("name", ["leaf1:spine2", "spine2"])
+def test_what_fails_is_asked_of_what_is_in_use(fabric: FakeFabric, name: str) -> None:
+    drain(fabric, name)
+    fabric.run(2)
+    asked = WhatIf(frozenset(FailureKind), None, 1.0)
+    (command,) = [c for c in fabric.loop.handle([asked], fabric.now) if isinstance(c, Analyse)]
+    analyse(command.request)
+
+
+def test_a_switch_in_the_place_of_a_drained_one_is_another_part(fabric: FakeFabric) -> None:
+    drain(fabric, "spine2")
+    fabric.run(2)
+    spines = {switch.name: switch for switch in fabric.switches.values()}
+    spines["spine3"].name = "spine2"
+    fabric.connect(spines["spine3"].dpid)
+    fabric.run(2)
+    with pytest.raises(InvalidInput, match=r"switches .* are called 'spine2': give the dpid"):
+        drain(fabric, "spine2")
+    here = f"{spines['spine3'].dpid:#x}"
+    drain(fabric, here)
+    assert set(fabric.status.drains) == {"spine2", here}
+    assert state(fabric, here).state != "safe"
+    undrain(fabric, here)
+    assert list(fabric.status.drains) == ["spine2"]
+
+
+def test_a_replaced_switch_of_the_same_name_is_drained_by_itself(fabric: FakeFabric) -> None:
+    """The one that was drained has gone for good."""
+    gone = Drain(Dpid(0x999), "spine2", 1e9)
+    fabric.saved = replace(fabric.saved, drains={"spine2": gone})
+    fabric.start()
+    fabric.run(20)
+    assert "spine2" in visited(fabric)
+    drain(fabric, "spine2")
+    fabric.run(5)
+    assert "spine2" not in visited(fabric)
+    assert [drained.links for _, drained in sorted(fabric.status.drains.items())] == [8, 0]
+
+
+def test_a_cable_that_was_pulled_is_used_again_by_its_port(fabric: FakeFabric) -> None:
+    drain(fabric, "leaf1:spine2")
+    fabric.run(2)
+    fabric.cut(LEAF1, PortNo(2))
+    fabric.run(2)
+    undrain(fabric, "leaf1:2")
+    assert not fabric.status.drains
+
+
+def test_a_failed_commit_of_undrain_leaves_it_drained(fabric: FakeFabric) -> None:
+    drain(fabric, "spine2")
+    fabric.run(2)
+    fabric.disk_error = "the disk is full"
+    with pytest.raises(Exception, match="cannot be saved"):
+        undrain(fabric, "spine2")
+    assert list(fabric.status.drains) == ["spine2"]
+    fabric.run(5)
+    assert "spine2" not in visited(fabric)
+
+
+def test_names_are_limited(fabric: FakeFabric) -> None:
+    for ask in (drain, undrain):
+        with pytest.raises(InvalidInput, match=r"names: at most 1000 \(given: 1001\)"):
+            ask(fabric, *["leaf1:spine2"] * 1001)
