@@ -2,8 +2,8 @@
 
     sudo .venv/bin/python -m benchmarks interrupts [--instants N] [--only demo|lab] [--json]
 
-Each run is in network and mount namespaces of its own, with its own ``/run``, Open vSwitch and temporary directory, and
-under a terminal of its own. So everything that it leaves is seen, and nothing else: processes by a variable in their
+Each run has its own network and mount namespaces, with its own ``/run``, Open vSwitch and temporary directory, and
+under its own terminal. So everything that it leaves is seen, and nothing else: processes by a variable in their
 environment, interfaces, named namespaces, bridges in Open vSwitch's database, sockets, temporary files, records of
 labs; and tracebacks on the terminal. Ends with 1 when something stayed.
 """

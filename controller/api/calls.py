@@ -118,7 +118,7 @@ class Calls(grpc.aio.ServerInterceptor):
     # ---- one call
 
     def _guarded(self, handler: Any, method: str) -> Any:
-        """``method``: with its service; some are for whoever calls them."""
+        """``method``: with its service; some depend on the caller."""
         for_all = method.startswith(OPEN_TO_ALL)
         if handler.request_streaming:
             return self._guarded_stream(handler, for_all)

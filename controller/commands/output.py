@@ -116,7 +116,7 @@ def show(data: object, table: Callable[[], RenderableType], as_json: bool) -> No
 
 def document(data: object, indent: int | None = None) -> str:
     """For programs, in the form that is asked for. Without ``indent`` it is one of several: a line of JSON, or a YAML
-    document that begins with a line of its own."""
+    document that begins with a separate line."""
     if FORM.get() is not Form.YAML:
         return json.dumps(data, indent=indent)
     import yaml  # takes a moment, which no other form needs

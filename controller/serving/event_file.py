@@ -1,4 +1,4 @@
-"""The events that are kept over a restart: a file of JSON lines, which a thread of its own writes.
+"""The events that are kept over a restart: a file of JSON lines, written by a separate thread.
 
 In: events. Out: after a restart those that were written. Losing some costs nothing else: a full disk, or a line that
 cannot be read, is told in the log, and that is all.

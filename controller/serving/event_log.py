@@ -23,7 +23,7 @@ ALARM = "alarm"
 
 
 def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict[str, Any]]]:
-    """(kind, what, details) of each change worth a line. A line has keys of its own, among them ``level``: no detail
+    """(kind, what, details) of each change worth a line. A line has keys already, among them ``level``: no detail
     has."""
     for kind, of_kind in _OF_KIND.items():
         yield from ((kind, what, details) for what, details in of_kind(before, after))

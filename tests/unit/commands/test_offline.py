@@ -7,17 +7,16 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import networkx as nx
 import pytest
 
 from controller.cli import main
 from controller.planning.baselines import SCHEMES
+from tests.support.command_line import Result
 
 LEAVES, SPINES, HOSTS = 4, 4, 4
 FIRST_HOST = LEAVES + SPINES
@@ -48,17 +47,6 @@ JSON_KEYS = (
     "unrouted",
     "job_unrouted",
 )
-
-
-@dataclass(frozen=True)
-class Result:
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 Signalbox = Callable[..., Result]
