@@ -122,6 +122,11 @@ class SharedMap(Mapping[Key, Value]):
     def maybe_other(self, other: SharedMap[Key, Value]) -> Iterable[Key] | None:
         """The keys that changes have been about since both were one mapping, which may have the same values again; None
         when that is not known."""
+        mine, theirs = self._steps[-1:], other._steps[-1:]
+        if mine and mine[0][0] is other._version:
+            return mine[0][1]
+        if mine and theirs and mine[0][0] is theirs[0][0]:
+            return {**dict.fromkeys(mine[0][1]), **dict.fromkeys(theirs[0][1])}
         known = {version: back for back, version in enumerate(self._versions())}
         for back, version in enumerate(other._versions()):
             if version in known:
@@ -136,7 +141,8 @@ class SharedMap(Mapping[Key, Value]):
 
     def part(self, keys: Iterable[Key]) -> dict[Key, Value]:
         """The entries with these keys."""
-        found = ((key, self.get(key)) for key in keys)
+        pieces, last = self._pieces, len(self._pieces) - 1
+        found = [(key, pieces[hash(key) & last].get(key)) for key in keys]
         return {key: value for key, value in found if value is not None}
 
     def become(self, entries: Mapping[Key, Value]) -> SharedMap[Key, Value]:
@@ -144,9 +150,13 @@ class SharedMap(Mapping[Key, Value]):
         return self.updated({key: value for key, _, value in differing(self, entries)})
 
     def like(self, other: Mapping[Key, Value]) -> Mapping[Key, Value]:
-        """The same entries, with the pieces of the other mapping where they are equal, which need not be compared
-        again; the other mapping itself if all are."""
-        if not isinstance(other, SharedMap) or len(other._pieces) != len(self._pieces):
+        """The other mapping itself, if the entries are the same. Else the same entries as in this one, with pieces of
+        the other mapping where it is not known which keys to compare: those need not be compared again."""
+        if not isinstance(other, SharedMap):
+            return other if self == other else self
+        if (keys := self.maybe_other(other)) is not None:
+            return other if all(self.get(key) == other.get(key) for key in keys) else self
+        if len(other._pieces) != len(self._pieces):
             return other if self == other else self
         pieces, theirs = list(self._pieces), other._pieces
         unequal = [*compress(range(len(pieces)), map(is_not, pieces, theirs))]
@@ -181,6 +191,11 @@ def _divided(pieces: tuple[dict[Key, Value], ...], size: int) -> tuple[dict[Key,
     for key, value in chain.from_iterable(piece.items() for piece in pieces):
         divided[hash(key) & (count - 1)][key] = value
     return divided
+
+
+def like(entries: Mapping[Key, Value], other: Mapping[Key, Value]) -> Mapping[Key, Value]:
+    """As ``SharedMap.like``."""
+    return other if entries is other else SharedMap.of(entries).like(other)
 
 
 def updated(entries: Mapping[Key, Value], changes: Mapping[Key, Value | None]) -> Mapping[Key, Value]:

@@ -62,6 +62,7 @@ class ConfirmedRoutes:
         self._rules: dict[Dpid, tuple[_Flows, _Flows]] = {}
         self._name_of: dict[FlowKey, str] = {}
         self._known: dict[str, _Pinned] = {}
+        self._held = 0
         self._found = Confirmed(0, {})
 
     def __call__(
@@ -87,20 +88,24 @@ class ConfirmedRoutes:
                 others.setdefault(self._name_of[key], set()).add(key)
         found: dict[str, Mapping[FlowId, Route] | None] = dict.fromkeys(names - self._known.keys())
         for name, keys in (look_at | others).items():
+            self._held -= self._known[name].held
             confirmed = self._confirmed(self._known[name], keys, routes, wanted, installed)
+            self._held += self._known[name].held
             if confirmed != self._found.routes.get(name, NO_ROUTES):
                 found[name] = confirmed or None
-        self._found = Confirmed(sum(one.held for one in self._known.values()), updated(self._found.routes, found))
+        self._found = Confirmed(self._held, updated(self._found.routes, found))
         return self._found
 
     def _note_pins(self, name: str) -> None:
-        before = self._known.pop(name, None)
+        if before := self._known.pop(name, None):
+            self._held -= before.held
         for key in before.pins if before else ():
             if self._name_of.get(key) == name:
                 del self._name_of[key]
         if name in self._pins:
             pins = {pin.key: pin for pin in self._pins[name] if pin.path and pin.flow.src_ip in self._hosts}
-            self._known[name] = _Pinned(pins)
+            known = self._known[name] = _Pinned(pins)
+            self._held += known.held
             self._name_of.update(dict.fromkeys(pins, name))
 
     def _other_rules(self, wanted: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> set[FlowKey]:

@@ -55,7 +55,7 @@ class PinSet:
         return sum(map(len, self.of.values()))
 
 
-AT_ONCE = 128
+AT_ONCE = 64
 """Flows, or connections of flows, whose pins are derived at one time. What follows from them takes about as long for
 each: the control loop must not be held while a plan for tens of thousands of flows comes into force."""
 

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.subflows import PortClass
-from controller.shared_map import SharedMap, unequal, updated
+from controller.shared_map import like, unequal, updated
 
 COOKIE_MAGIC = 0x5B17
 COOKIE_MASK = 0xFFFF_0000_0000_0000
@@ -208,8 +208,8 @@ class RuleSet:
 
     def like(self, other: RuleSet) -> RuleSet:
         """The same rules, as objects of the other set where they are equal; that set itself if all are."""
-        flows, groups = SharedMap.of(self.flows).like(other.flows), SharedMap.of(self.groups).like(other.groups)
-        meters = SharedMap.of(self.meters).like(other.meters)
+        flows, groups = like(self.flows, other.flows), like(self.groups, other.groups)
+        meters = like(self.meters, other.meters)
         if flows is other.flows and groups is other.groups and meters is other.meters:
             return other
         if flows is self.flows and groups is self.groups and meters is self.meters:

@@ -155,21 +155,26 @@ def _claimed(
 
 class LostLinks:
     """Derives which links routes use that are not there. Looks at routes that have changed, and counts how many
-    subflows use each path, which are few paths."""
+    subflows use each path, and how many of these paths use each link."""
 
     def __init__(self) -> None:
         self._routes: Routes = {}
         self._used: Counter[Path] = Counter()
+        self._links: Counter[LinkId] = Counter()
 
     def __call__(self, routes: Routes, links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
         before, self._routes = self._routes, routes
         for _, was, route in differing(before, routes):
-            self._used.update(path for path, _ in route or ())
+            for path, _ in route or ():
+                if path not in self._used:
+                    self._links.update(path)
+                self._used[path] += 1
             for path, _ in was or ():
                 self._used[path] -= 1
                 if not self._used[path]:
                     del self._used[path]
-        return frozenset(set(chain.from_iterable(self._used)) - links.keys())
+                    self._links.subtract(path)
+        return frozenset(link for link in self._links.keys() - links.keys() if self._links[link])
 
 
 def flows_on(links: frozenset[LinkId], routes: Routes) -> Mapping[LinkId, int]:

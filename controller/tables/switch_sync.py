@@ -1,7 +1,8 @@
 """Keeps every switch at its desired rules: a read-back after each connect, then differences, and audits at intervals.
 
-Owns what each switch is believed to hold and the stages that are under way. There is no queue of stages: after each
-barrier the difference to the newest desired rules is taken again and its first stage sent. A stage that only removes
+Owns what each switch is believed to hold and the stages that are under way. After each barrier the first stage of the
+difference to the newest desired rules is sent: while these are the same, and switches do all that they are told, the
+next one of those found before; else the difference is taken again. A stage that only removes
 next hops does not wait for barriers: a switch that is slow to answer delays no repair on the others. A switch that does
 not answer in time is read back before anything else is sent to it. Audits read one switch after the other; the normal
 difference undoes changes that others made to rules of ours. Pure.
@@ -101,6 +102,13 @@ class SwitchSync:
         self._changes = 0
         self._like = MemoPerKey[Dpid, RuleSet, RuleSet, RuleSet](RuleSet.like)
         self._again: set[RuleId] = set()
+        # The desired rules, and the stages left when those under way are confirmed; None: they have to be found again.
+        self._next: tuple[Mapping[Dpid, RuleSet], list[Stage]] | None = None
+
+    @property
+    def halfway(self) -> bool:
+        """Stages of the last difference are under way or left."""
+        return self.busy or bool(self._next and self._next[1])
 
     @property
     def busy(self) -> bool:
@@ -157,7 +165,7 @@ class SwitchSync:
             return "outdated"
         believed = self.installed.get(dpid)
         ours, switch.others = divided(dpid, message.rules, believed or RuleSet(), fabric)
-        switch.foreign, switch.read_at = message, now
+        switch.foreign, switch.read_at, self._next = message, now, None
         freed = {
             rule
             for rule, why in self.refused.items()
@@ -210,6 +218,7 @@ class SwitchSync:
             self.installed = {**self.installed, **rules}
 
     def _forget(self, dpid: Dpid) -> None:
+        self._next = None
         self.installed = {known: rules for known, rules in self.installed.items() if known != dpid}
 
     @property
@@ -222,19 +231,25 @@ class SwitchSync:
     def next_stage(self, desired: Mapping[Dpid, RuleSet]) -> InstallStage | None:
         """The first stage of what is left to do; while another is under way, only what takes next hops away and is not
         on its way yet. None when there is none."""
+        known, self._next = self._next, None
+        same = known is not None and known[0] is desired and not self._under_way
+        stages = (known[1] if known and same else []) or self._left_to_do(desired)
+        self.unsettled = frozenset(dpid for stage in stages for dpid in stage.mods)
+        self.settled = frozenset(self.installed) - self.unsettled
+        if self._under_way:
+            filtered = (_filtered(s, self._overtakes if s.name == NARROW else self._goes_now) for s in stages)
+            stages = [stage for stage in filtered if stage.mods]
+        elif not self.refused:
+            self._next = desired, stages[1:]
+        return self._send(stages[0]) if stages else None
+
+    def _left_to_do(self, desired: Mapping[Dpid, RuleSet]) -> list[Stage]:
+        """What switches do not hold yet and may be sent."""
         stages = stages_between(*self._unequal(desired))
         left = {rule_id(dpid, mod.rule): mod for stage in stages for dpid, mods in stage.mods.items() for mod in mods}
         held = {rule: Refusal(mod, HELD) for rule, mod in left.items() if self._is_held_by_others(rule[0], mod)}
         self._keep_refused({rule: why for rule, why in self.refused.items() if rule in left} | held)
-        stages = [stage for stage in (_filtered(stage, self._is_possible) for stage in stages) if stage.mods]
-        self.unsettled = frozenset(dpid for stage in stages for dpid in stage.mods)
-        self.settled = frozenset(self.installed) - self.unsettled
-        if self.busy:
-            repairs = (_filtered(s, self._overtakes) for s in stages if s.name == NARROW)
-        else:
-            repairs = (_filtered(s, self._overtakes if s.name == NARROW else self._is_idle) for s in stages)
-        stages = [stage for stage in repairs if stage.mods]
-        return self._send(stages[0]) if stages else None
+        return [stage for stage in (_filtered(stage, self._is_possible) for stage in stages) if stage.mods]
 
     def _unequal(self, desired: Mapping[Dpid, RuleSet]) -> tuple[dict[Dpid, RuleSet], dict[Dpid, RuleSet]]:
         """Desired and installed rules of the switches where they differ."""
@@ -317,8 +332,8 @@ class SwitchSync:
         sent = self._newest.get(rule_id(dpid, mod.rule))
         return sent is None or (sent[1] != mod and sent[1].op != "delete")
 
-    def _is_idle(self, dpid: Dpid, _mod: RuleMod) -> bool:
-        return not self._is_waited_for(dpid)
+    def _goes_now(self, dpid: Dpid, _mod: RuleMod) -> bool:
+        return not self.busy and not self._is_waited_for(dpid)
 
     # ---- what became of it
 
@@ -361,6 +376,7 @@ class SwitchSync:
 
     def _note_refusals(self, switch: _Connected, refusals: dict[RuleId, Refusal], now: float) -> None:
         """Try again later, less and less often; and see whether the switch holds what it was believed to hold."""
+        self._next = None
         self.refused |= refusals
         if switch.retry_at == math.inf:
             switch.retry_at = now + switch.retry_after_s
