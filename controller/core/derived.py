@@ -46,11 +46,12 @@ from controller.shared_map import SharedMap, differing, updated
 from controller.status import DrainStatus, Status
 from controller.tables.control_table import adopting_rules
 from controller.tables.default_table import Gateway
+from controller.tables.flows_by_link import FlowsByLink, flows_on, lost_links
 from controller.tables.pinned_table import Pin, counted
 from controller.tables.pins import Pins, PinSet
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import LostLinks, flows_on, possible_links
+from controller.tables.running_routes import possible_links
 from controller.tables.unknown_hosts import KeepUnknown
 
 Inputs = TypeVarTuple("Inputs")
@@ -114,7 +115,9 @@ class Derived:
         self.drained_parts = Row(   links_of_parts,      lambda: (s.drains.parts, s.fabric.links))
         self.drained = Row(         all_links,          lambda: (self.drained_parts(),))
         self.avoided = Row(         avoided,            lambda: (self.drained(), s.drains.waiting))
-        self.drained_flows = Row(   flows_on,            lambda: (self.drained(), s.routes.routes))
+        by_link = FlowsByLink()
+        self.flows_by_link = Row(   by_link,             lambda: (s.routes.routes,))
+        self.drained_flows = Row(   flows_on,            lambda: (self.drained(), self.flows_by_link()))
         self.usable = Row(          without,             lambda: (s.fabric.links, self.avoided()))
         self.emptied = Row(         emptied,            lambda: (s.fabric.links, self.avoided(), self.drained_flows()))
         self.carrying_links = Row(  without,             lambda: (s.fabric.links, self.emptied()))
@@ -132,7 +135,7 @@ class Derived:
         self.flows = Row(           Flows(),             lambda: (self.ready(), s.fabric.hosts))
         self.snapshot = Row(        _snapshot,           lambda: (s.cycle.generation, self.capacity_bps(), self.paths(),
                                                                   self.flows(), s.routes.routes))
-        pins, counted_links = Pins(), CountedLinks()
+        pins, counted_links = Pins(by_link), CountedLinks()
         self.pins = Row(            pins,                lambda: (self.carrying(), self.with_rules(), s.routes.routes,
                                                                   s.routes.orphans, pins.turn))
         self.pins_due: Callable[[], bool] = lambda: pins.due
@@ -150,7 +153,7 @@ class Derived:
                                                                   self.paths()))
         self.confirmed = Row(       ConfirmedRoutes(),   lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins,
                                                                   s.wanted.rules, s.sync.installed))
-        self.routed_lost_links = Row(LostLinks(), lambda: (s.routes.routes, s.fabric.links))
+        self.routed_lost_links = Row(lost_links,         lambda: (self.flows_by_link(), s.fabric.links))
         self.levels = Row(          _without,            lambda: (s.cycle.levels,
                                                                   s.wanted.pins.fallen | s.cycle.unplanned))
         self.phase_levels = Row(    _without,            lambda: (s.cycle.phase_levels,
@@ -308,35 +311,53 @@ class Uncounted:
 
 
 class CountedLinks:
-    """Derives per rule that counts the links that its packets may use, job by job: of those with other pins only, while
-    hosts and links stay."""
+    """Derives per rule that counts the links that its packets may use, job by job: only of those with other pins, with
+    hosts that have moved, or whose packets may use other links than before."""
 
     def __init__(self) -> None:
-        self._for: tuple[object, ...] = ()
+        self._hosts: Mapping[str, Host] = {}
+        self._links: Mapping[LinkId, Link] = {}
         self._pins: Mapping[str, tuple[Pin, ...]] = {}
         self._uses: UsesOf = {}
 
     def __call__(
         self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], pins: PinSet, paths: CandidatePaths
     ) -> UsesOf:
-        if not self.follows(hosts, links):
-            self._for, self._pins = (hosts, links), {}
         before, self._pins = self._pins, pins.of
+        anew = self._otherwise(hosts, links)
+        other = {name: was for name, was, _ in differing(before, pins.of)} | dict.fromkeys(anew)
         fabric = Fabric(links=links, hosts=hosts)
-        kept = self._uses if before else {}
         changes: dict[str, Uses | None] = {}
-        for name, was, of_name in differing(before, pins.of):
-            known = {id(pin) for pin in was or ()}
-            same = (counted(pin.key) for pin in of_name or () if id(pin) in known)
-            uses = {what: kept[name][what] for what in same if what}
-            uses |= possible_links(fabric, (pin for pin in of_name or () if id(pin) not in known), paths)
+        for name, was in other.items():
+            of_name, known = pins.of.get(name, ()), {id(pin) for pin in was or ()}
+            same = (counted(pin.key) for pin in of_name if id(pin) in known)
+            uses = {what: self._uses[name][what] for what in same if what}
+            uses |= possible_links(fabric, (pin for pin in of_name if id(pin) not in known), paths)
             changes[name] = uses or None
-        self._uses = updated(kept, changes)
+        self._uses = updated(self._uses, changes)
         return self._uses
+
+    def _otherwise(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link]) -> set[str]:
+        """What has rules whose packets may use other links, although the rules are the same: over links that come or
+        go, or of hosts that move; without a path (more than one set of links), over any that comes."""
+        places, self._hosts = differing(self._hosts, hosts), hosts
+        moved = {ip for ip, was, now in places if was and now and was.at != now.at}
+        changed = {link for link, *_ in differing(self._links, links)}
+        self._links = links
+        if not moved and not changed:
+            return set()
+        return {
+            name
+            for name, uses in self._uses.items()
+            if any(
+                len(sets) > 1 or not changed.isdisjoint(sets[0]) or what.src_ip in moved or what.dst_ip in moved
+                for what, sets in uses.items()
+            )
+        }
 
     def follows(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link]) -> bool:
         """Only other pins are looked at with the next call."""
-        return all(a is b for a, b in zip_longest(self._for, (hosts, links)))
+        return hosts is self._hosts and links is self._links
 
 
 class UncountedLinks:

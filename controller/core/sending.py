@@ -74,11 +74,7 @@ class ConfirmedRoutes:
         installed: Mapping[Dpid, RuleSet],
     ) -> Confirmed:
         before, self._pins = self._pins, pins.of
-        if hosts is not self._hosts:
-            self._hosts, before = hosts, {}
-            names = {*self._known, *self._pins}
-        else:
-            names = {name for name, *_ in differing(before, self._pins)}
+        names = {name for name, *_ in differing(before, self._pins)} | self._moved(hosts)
         for name in names:
             self._note_pins(name)
         look_at = {name: self._known[name].pins.keys() for name in names if name in self._known}
@@ -95,6 +91,13 @@ class ConfirmedRoutes:
                 found[name] = confirmed or None
         self._found = Confirmed(self._held, updated(self._found.routes, found))
         return self._found
+
+    def _moved(self, hosts: Mapping[str, Host]) -> set[str]:
+        """What has pins of hosts that have come, gone or moved to another switch."""
+        before, self._hosts = self._hosts, hosts
+        ips = {ip for ip, was, now in differing(before, hosts) if not (was and now and was.at.dpid == now.at.dpid)}
+        pins = self._pins.items() if ips else ()
+        return {name for name, of_name in pins if any(pin.flow.src_ip in ips for pin in of_name)}
 
     def _note_pins(self, name: str) -> None:
         if before := self._known.pop(name, None):

@@ -15,8 +15,8 @@ from functools import cached_property
 
 from controller.fabric.shortest_paths import LinksInto, links_into
 from controller.fabric.topology import Dpid, Link, LinkId, PortNo
-from controller.tables.pipeline import ecmp_group_id, path_group_id
 from controller.tables.rules import GroupRule, RuleSet
+from controller.tables.switch_rules import ecmp_group_id, path_group_id
 
 
 def narrowed(

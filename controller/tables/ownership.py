@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from controller.fabric.topology import Dpid, Fabric, PortNo
-from controller.tables.pipeline import ecmp_group_id, path_group_id
 from controller.tables.rules import RuleSet, ToGroup
+from controller.tables.switch_rules import ecmp_group_id, path_group_id
 
 
 def divided(dpid: Dpid, read: RuleSet, believed: RuleSet, fabric: Fabric) -> tuple[RuleSet, RuleSet]:

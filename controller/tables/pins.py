@@ -10,9 +10,8 @@ that they are broken.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
@@ -25,6 +24,7 @@ from controller.jobs.subflows import Pair
 from controller.memo import Memo
 from controller.planning.problem import Announced, FlowId, Pairs, Route, Routes, flow_ids
 from controller.shared_map import SharedMap, differing, updated
+from controller.tables.flows_by_link import FlowsByLink
 from controller.tables.pinned_table import Announcement, Part, Pin, Way, both_directions, reverse_path
 from controller.tables.rules import job_owner
 
@@ -65,11 +65,12 @@ OTHERS = ""
 
 class Pins:
     """Derives the pins of the announced flows, job by job: only of jobs that have changed, that share pairs with those,
-    or that have other routes than at the last call; of all jobs where links have changed. ``turn``: another number
+    or that have other routes than at the last call, or routes over links that have changed. ``turn``: another number
     whenever a call is due although nothing has changed; who calls counts it."""
 
-    def __init__(self) -> None:
+    def __init__(self, flows_by_link: FlowsByLink | None = None) -> None:
         self._announced = Announcements()
+        self._flows_by_link = flows_by_link or FlowsByLink()
         self._jobs: Mapping[JobId, PinnedJob] = {}
         self._job_of: dict[FlowId, JobId] = {}
         self._hosts: Mapping[str, Host] = {}
@@ -97,34 +98,22 @@ class Pins:
         self, fabric: Fabric, jobs: Mapping[JobId, PinnedJob], routes: Routes, orphans: tuple[Pin, ...], _turn: int = 0
     ) -> PinSet:
         """Both directions of every announced flow, then the orphans, then pairs that are learnt; only flows whose hosts
-        are known. Of ``AT_ONCE`` flows at most in one call, unless links or hosts have changed. The same object while
-        nothing changes."""
+        are known. Of ``AT_ONCE`` flows at most in one call, but of all whose hosts have moved. Until the turn of a flow
+        comes its rules send nothing over links that are lost or lead away: that follows from the links. The same object
+        while nothing changes."""
         touched, gone = self._follow_jobs(jobs)
         self._other_routes(routes, touched)
         of = self._found.of
         pins: dict[str, tuple[Pin, ...] | None] = dict.fromkeys(gone)
-        at_once: float = AT_ONCE
-        if fabric.hosts is not self._hosts:
-            before, self._hosts = self._hosts, fabric.hosts
-            other = {ip for ip in before.keys() | self._hosts.keys() if _place(before, ip) != _place(self._hosts, ip)}
-            if other:
-                for job_id, one in jobs.items():
-                    if pairs := {pair for pair in one.pairs if not other.isdisjoint(pair)}:
-                        touched[job_id] |= pairs
-        if fabric.links is not self._links or fabric.hosts is not self._known_hosts:
-            self._known_hosts, at_once = fabric.hosts, math.inf
-            leaves = dict.fromkeys(host.at.dpid for host in fabric.hosts.values())
-            self._distance = {leaf: to.distance for leaf, to in self._ways.towards(fabric, leaves).items()}
-        if fabric.links is not self._links:
-            for job_id, one in jobs.items():
-                touched[job_id] |= one.pairs
-            self._reverse(fabric, {path for job in jobs.values() for path in _paths(job, routes)})
+        at_once, moved = AT_ONCE, self._follow_hosts(fabric.hosts, jobs)
+        for job_id, pairs in chain(moved.items(), self._follow_links(fabric, jobs, routes)):
+            touched[job_id].update(pairs)
         # Jobs that have pins first: a new one may take some of them over, and no two are to have the same one.
         for job_id in sorted(touched, key=lambda job_id: (job_id not in of, job_id)):
             self._due.setdefault(job_id, set()).update(touched[job_id])
         for job_id in [*self._due]:
-            if at_once <= 0:
-                break
+            if at_once <= 0 and job_id not in moved:
+                continue
             due, job = self._due.pop(job_id), jobs.get(job_id)
             if job is None:
                 continue
@@ -169,6 +158,42 @@ class Pins:
         for job_id, pair in near:
             touched[job_id].add(pair)
         return touched, gone
+
+    def _follow_hosts(self, hosts: Mapping[str, Host], jobs: Mapping[JobId, PinnedJob]) -> dict[JobId, set[Pair]]:
+        """The pairs of hosts that have come, gone or moved, by job."""
+        before, self._hosts = self._hosts, hosts
+        if hosts is before:
+            return {}
+        other = {ip for ip in before.keys() | hosts.keys() if _place(before, ip) != _place(hosts, ip)}
+        if not other:
+            return {}
+        touched = ((job_id, {pair for pair in job.pairs if not other.isdisjoint(pair)}) for job_id, job in jobs.items())
+        return {job_id: pairs for job_id, pairs in touched if pairs}
+
+    def _follow_links(
+        self, fabric: Fabric, jobs: Mapping[JobId, PinnedJob], routes: Routes
+    ) -> Iterator[tuple[JobId, Collection[Pair]]]:
+        """The pairs whose routes may stand now and did not before, or the other way round, or whose answers may take
+        other cables; by job, some more than once."""
+        if fabric.links is self._links and fabric.hosts is self._known_hosts:
+            return
+        leaves = dict.fromkeys(host.at.dpid for host in fabric.hosts.values())
+        before, self._known_hosts = self._distance, fabric.hosts
+        self._distance = {leaf: to.distance for leaf, to in self._ways.towards(fabric, leaves).items()}
+        changed_to = [(leaf, before.get(leaf, {})) for leaf in leaves if before.get(leaf) is not self._distance[leaf]]
+        other = {(a, b) for b, was in changed_to for a in leaves if was.get(a) != self._distance[b].get(a)}
+        if other:
+            at = {ip: host.at.dpid for ip, host in fabric.hosts.items()}
+            for job_id, job in jobs.items():
+                yield job_id, {(src, dst) for src, dst in job.pairs if (at.get(src), at.get(dst)) in other}
+        links, self._links = self._links, fabric.links
+        if changed := {link for link, *_ in differing(links, fabric.links)}:
+            self._reverse(fabric, changed)
+            yield from self._fallen.items()
+            on = self._flows_by_link(routes)
+            for flow in chain.from_iterable(on.get(link, ()) for link in changed):
+                if flow in self._job_of:
+                    yield self._job_of[flow], (flow.pair,)
 
     def _other_routes(self, routes: Routes, touched: defaultdict[JobId, set[Pair]]) -> None:
         """Adds the pairs of flows that have another route than before."""
@@ -240,14 +265,12 @@ class Pins:
             pin for pin in found if pin.flow.pair not in taken and self._announced.holder(pin.flow.pair) is None
         )
 
-    def _reverse(self, fabric: Fabric, paths: Set[Path]) -> None:
+    def _reverse(self, fabric: Fabric, changed: Set[LinkId]) -> None:
         """The same cables the other way, also while one of them is not usable: acknowledgements then fail over at their
         path group, like the flow itself."""
-        before, self._links = self._links, fabric.links
-        changed = {link for link in self._links.keys() | before.keys() if self._links.get(link) is not before.get(link)}
-        kept = {path: back for path, back in self._back.items() if path in paths and changed.isdisjoint(path)}
-        fresh = {path: reverse_path(fabric, path) or self._back.get(path) for path in paths - kept.keys()}
-        self._back = kept | {path: back for path, back in fresh.items() if back}
+        for path in [path for path in self._back if not changed.isdisjoint(path)]:
+            if back := reverse_path(fabric, path):
+                self._back[path] = back
 
 
 def _place(hosts: Mapping[str, Host], ip: str) -> Dpid | None:
@@ -267,12 +290,6 @@ def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...]) -> It
 
 def _flow_ids(job: PinnedJob) -> Iterator[FlowId]:
     return chain.from_iterable(flow_ids(job.dividing, pair) for pair in job.pairs)
-
-
-def _paths(job: PinnedJob, routes: Routes) -> Iterator[Path]:
-    """That the job's flows take, but the empty ones."""
-    for flow in _flow_ids(job):
-        yield from (path for path, _ in routes.get(flow, ()) if path)
 
 
 def parts_of(job: PinnedJob, pair: Pair) -> tuple[tuple[Part, ...], ...]:

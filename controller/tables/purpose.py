@@ -16,7 +16,6 @@ from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.jobs.spec import JobId
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import LEARNING_PRIORITY, counted
-from controller.tables.pipeline import ecmp_group_id, path_group_id
 from controller.tables.rule_text import match_text
 from controller.tables.rules import (
     ETH_ARP,
@@ -32,6 +31,7 @@ from controller.tables.rules import (
     cookie_owner,
     job_owner,
 )
+from controller.tables.switch_rules import ecmp_group_id, path_group_id
 
 
 class Purpose(StrEnum):

@@ -7,13 +7,12 @@ registered again are *orphans* and kept for one lease (docs/explanation/restart-
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, takewhile
 
 from controller.fabric.recent_uses import Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Path
+from controller.fabric.topology import Dpid, Fabric, LinkId, Path
 from controller.jobs.spec import JobId
 from controller.jobs.subflows import Pair
 from controller.memo import Memo
@@ -151,37 +150,6 @@ def _claimed(
     if len(shares) != len(paths):
         shares = (1 / len(paths),) * len(paths)
     yield flows[0], tuple(map(Subflow, paths, shares))
-
-
-class LostLinks:
-    """Derives which links routes use that are not there. Looks at routes that have changed, and counts how many
-    subflows use each path, and how many of these paths use each link."""
-
-    def __init__(self) -> None:
-        self._routes: Routes = {}
-        self._used: Counter[Path] = Counter()
-        self._links: Counter[LinkId] = Counter()
-
-    def __call__(self, routes: Routes, links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
-        before, self._routes = self._routes, routes
-        for _, was, route in differing(before, routes):
-            for path, _ in route or ():
-                if path not in self._used:
-                    self._links.update(path)
-                self._used[path] += 1
-            for path, _ in was or ():
-                self._used[path] -= 1
-                if not self._used[path]:
-                    del self._used[path]
-                    self._links.subtract(path)
-        return frozenset(link for link in self._links.keys() - links.keys() if self._links[link])
-
-
-def flows_on(links: frozenset[LinkId], routes: Routes) -> Mapping[LinkId, int]:
-    """How many subflows use each of these links; those without any are left out."""
-    if not links:
-        return {}
-    return Counter(link for route in routes.values() for path, _ in route for link in path if link in links)
 
 
 def possible_links(fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePaths) -> Uses:

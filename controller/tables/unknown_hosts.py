@@ -28,13 +28,22 @@ class KeepUnknown:
     def __call__(
         self, hosts: Mapping[str, Host], desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]
     ) -> dict[Dpid, RuleSet]:
-        if hosts is not self._hosts:
-            self._hosts = hosts
-            self._installed.clear()
-            self._unknown.clear()
+        self._follow(hosts)
         for gone in self._installed.keys() - desired.keys():
             del self._installed[gone], self._unknown[gone]
         return {dpid: self._with_unknown(dpid, rules, installed.get(dpid, NO_RULES)) for dpid, rules in desired.items()}
+
+    def _follow(self, hosts: Mapping[str, Host]) -> None:
+        """Rules that were unknown may lead to hosts that have come; where hosts have gone, all rules are looked at."""
+        before, self._hosts = self._hosts, hosts
+        if hosts.keys() == before.keys():
+            return
+        if before.keys() - hosts.keys():
+            self._installed.clear()
+            self._unknown.clear()
+        for unknown in self._unknown.values():
+            for key in [key for key in unknown if not self._is_unknown(key)]:
+                del unknown[key]
 
     def _with_unknown(self, dpid: Dpid, desired: RuleSet, installed: RuleSet) -> RuleSet:
         unknown = self._unknown[dpid]

@@ -29,8 +29,8 @@ from controller.scenarios.fabrics import fat_tree, leaf_spine
 from controller.southbound.openflow_encode import mod_message
 from controller.tables.default_table import destination_rules, ecmp_group
 from controller.tables.pinned_table import path_group, pin_key
-from controller.tables.pipeline import ecmp_group_id, path_group_id
 from controller.tables.rules import FlowRule, GroupRule, Prefix, Rule, RuleMod, Table, ToGroup, cookie
+from controller.tables.switch_rules import ecmp_group_id, path_group_id
 
 LINK_BPS = 1e9
 HOST = "10.0.{}.1"

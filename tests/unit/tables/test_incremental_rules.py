@@ -16,11 +16,12 @@ from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
 from controller.planning.problem import FlowId, Flows, Problem, Route, Routed, Routes, capacities, in_order, whole
 from controller.scenarios.fabrics import leaf_spine
+from controller.tables.flows_by_link import FlowsByLink, lost_links
 from controller.tables.pinned_table import Pin
 from controller.tables.pins import Pins
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, mods_between
-from controller.tables.running_routes import LostLinks, RunningRoutes
+from controller.tables.running_routes import RunningRoutes
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job
 
@@ -139,7 +140,7 @@ def test_what_follows_job_by_job_is_what_follows_from_nothing(seed: int) -> None
 
 @pytest.mark.parametrize("seed", range(10))
 def test_what_follows_from_routes_is_what_follows_from_all_of_them(seed: int) -> None:
-    scene, lost, running = Scene(seed), LostLinks(), RunningRoutes()
+    scene, by_link, running = Scene(seed), FlowsByLink(), RunningRoutes()
     flows, routed = Flows(), Routed()
     for _ in range(STEPS):
         scene.step()
@@ -152,7 +153,7 @@ def test_what_follows_from_routes_is_what_follows_from_all_of_them(seed: int) ->
         of_jobs = Flows()(by_id(*ready), hosts)
         assert routed(flows(by_id(*ready), hosts), running.routes) == Routed()(of_jobs, routes)
         used = {link for route in routes.values() for path, _ in route for link in path}
-        assert lost(running.routes, scene.fabric.links) == used - scene.fabric.links.keys()
+        assert lost_links(by_link(running.routes), scene.fabric.links) == used - scene.fabric.links.keys()
         assert running.shares == {
             flow.pair: (0.5, 0.5) for flow, route in routes.items() if len(route) == 2 and not flow.owner
         }

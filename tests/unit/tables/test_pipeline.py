@@ -11,10 +11,11 @@ from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
 from controller.planning.problem import FlowId
 from controller.scenarios.fabrics import leaf_spine
-from controller.tables import pipeline
+from controller.tables import switch_rules
 from controller.tables.pinned_table import Pin, pin_key
-from controller.tables.pipeline import Pipeline, PipelineSettings, ecmp_group_id
+from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import Bucket, FlowRule, GroupRule, Output, Prefix, RuleSet, Table, ToGroup
+from controller.tables.switch_rules import ecmp_group_id
 from controller.tables.unknown_hosts import KeepUnknown
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG
@@ -62,7 +63,7 @@ def test_a_flow_to_a_leaf_that_is_out_of_reach_is_still_counted() -> None:
 
 
 def test_a_pin_whose_group_id_is_taken_by_another_group_counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "path_group_id", lambda _leaf, _port: 99)
+    monkeypatch.setattr(switch_rules, "path_group_id", lambda _leaf, _port: 99)
     rules = rules_at(LEAF, FABRIC, Pin(FLOW, OWNER, path_over(1)), Pin(OTHER_FLOW, OWNER, path_over(2)))
     assert path_group(rules, FLOW).buckets[0].watch_port == 1
     assert rules.flows[pin_key(OTHER_FLOW)].goto == Table.DEFAULT

@@ -17,11 +17,12 @@ from controller.jobs.registry import JobRegistry
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
 from controller.planning.verdict import in_place
 from controller.scenarios.fabrics import leaf_spine
+from controller.tables.flows_by_link import FlowsByLink, lost_links
 from controller.tables.pinned_table import Pin, pin_key
 from controller.tables.pins import Pins, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, job_owner
-from controller.tables.running_routes import LostLinks, RunningRoutes, possible_links
+from controller.tables.running_routes import RunningRoutes, possible_links
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job
 
@@ -210,7 +211,7 @@ def test_subflows_that_stay_keep_their_class() -> None:
 
 def test_links_are_lost_that_routes_use_and_the_fabric_does_not_have() -> None:
     routes = {FLOW: split(FIRST, SECOND)}
-    assert LostLinks()(routes, without(FIRST[0], THIRD[0]).links) == {FIRST[0]}
+    assert lost_links(FlowsByLink()(routes), without(FIRST[0], THIRD[0]).links) == {FIRST[0]}
 
 
 def used(fabric: Fabric, path: Path | None) -> frozenset[LinkId]:

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 from controller.fabric.topology import Dpid, Fabric, Port, PortNo, Switch
 from controller.tables.messages import InstallStage, StageDone, SwitchResult, SwitchRules
-from controller.tables.pipeline import path_group_id
 from controller.tables.rules import (
     NARROW,
     Bucket,
@@ -23,6 +22,7 @@ from controller.tables.rules import (
     ToGroup,
     cookie,
 )
+from controller.tables.switch_rules import path_group_id
 from controller.tables.switch_sync import HELD, MAX_PAUSE_S, REREAD_AFTER_S, RETRY_AFTER_S, SwitchSync
 
 LEAF, SPINE = Dpid(1), Dpid(2)
