@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain, zip_longest
+from itertools import chain
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from controller.alarms import Alarm, AlarmKey
 from controller.config import Config
+from controller.core.counted_links import CountedLinks, UncountedLinks
 from controller.core.missed_parts import (
     NamedHosts,
     excepted,
@@ -32,7 +33,7 @@ from controller.core.unserved import WithoutPath
 from controller.fabric.background import background
 from controller.fabric.drains import all_links, avoided, emptied, links_of_parts, with_links, without
 from controller.fabric.islands import islands_beside_the_largest
-from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
+from controller.fabric.recent_uses import NO_USES
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
 from controller.jobs.collectives import VirtualLinks
@@ -41,17 +42,16 @@ from controller.jobs.job import Job
 from controller.jobs.messages import Registration
 from controller.jobs.spec import JobId
 from controller.memo import Changed, Memo, per_key
-from controller.planning.problem import FlowId, Flows, FlowsOf, Pairs, Routes, Snapshot, capacities, missing_hosts
-from controller.shared_map import SharedMap, differing, updated
+from controller.planning.problem import Flows, FlowsOf, Pairs, Routes, Snapshot, capacities, missing_hosts
+from controller.shared_map import SharedMap, updated
 from controller.status import DrainStatus, Status
 from controller.tables.control_table import adopting_rules
 from controller.tables.default_table import Gateway
 from controller.tables.flows_by_link import FlowsByLink, flows_on, lost_links
-from controller.tables.pinned_table import Pin, counted
-from controller.tables.pins import Pins, PinSet
+from controller.tables.pinned_table import Pin
+from controller.tables.pins import Pins
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import possible_links
 from controller.tables.unknown_hosts import KeepUnknown
 
 Inputs = TypeVarTuple("Inputs")
@@ -308,77 +308,6 @@ class Uncounted:
                 self._of_job[job_id] = left
         unclaimed = {pin.flow.pair for pin in orphans if hosts.keys() >= set(pin.flow.pair)} - self._counted
         return frozenset[tuple[str, str]](unclaimed).union(*self._of_job.values())
-
-
-class CountedLinks:
-    """Derives per rule that counts the links that its packets may use, job by job: only of those with other pins, with
-    hosts that have moved, or whose packets may use other links than before."""
-
-    def __init__(self) -> None:
-        self._hosts: Mapping[str, Host] = {}
-        self._links: Mapping[LinkId, Link] = {}
-        self._pins: Mapping[str, tuple[Pin, ...]] = {}
-        self._uses: UsesOf = {}
-
-    def __call__(
-        self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], pins: PinSet, paths: CandidatePaths
-    ) -> UsesOf:
-        before, self._pins = self._pins, pins.of
-        anew = self._otherwise(hosts, links)
-        other = {name: was for name, was, _ in differing(before, pins.of)} | dict.fromkeys(anew)
-        fabric = Fabric(links=links, hosts=hosts)
-        changes: dict[str, Uses | None] = {}
-        for name, was in other.items():
-            of_name, known = pins.of.get(name, ()), {id(pin) for pin in was or ()}
-            same = (counted(pin.key) for pin in of_name if id(pin) in known)
-            uses = {what: self._uses[name][what] for what in same if what}
-            uses |= possible_links(fabric, (pin for pin in of_name if id(pin) not in known), paths)
-            changes[name] = uses or None
-        self._uses = updated(self._uses, changes)
-        return self._uses
-
-    def _otherwise(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link]) -> set[str]:
-        """What has rules whose packets may use other links, although the rules are the same: over links that come or
-        go, or of hosts that move; without a path (more than one set of links), over any that comes."""
-        places, self._hosts = differing(self._hosts, hosts), hosts
-        moved = {ip for ip, was, now in places if was and now and was.at != now.at}
-        changed = {link for link, *_ in differing(self._links, links)}
-        self._links = links
-        if not moved and not changed:
-            return set()
-        return {
-            name
-            for name, uses in self._uses.items()
-            if any(
-                len(sets) > 1 or not changed.isdisjoint(sets[0]) or what.src_ip in moved or what.dst_ip in moved
-                for what, sets in uses.items()
-            )
-        }
-
-    def follows(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link]) -> bool:
-        """Only other pins are looked at with the next call."""
-        return hosts is self._hosts and links is self._links
-
-
-class UncountedLinks:
-    """Derives all links that each of these flows may use; of a flow that was among them before nothing is worked out
-    again while hosts and links stay."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], Uses] = {}
-        self._of: tuple[object, ...] = ()
-
-    def __call__(
-        self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], uncounted: Pairs, paths: CandidatePaths
-    ) -> Uses:
-        if not all(a is b for a, b in zip_longest(self._of, (hosts, links))):
-            self._of, self._known = (hosts, links), {}
-        fabric, known = Fabric(links=links, hosts=hosts), self._known
-        new = sorted(uncounted - known.keys())
-        found = possible_links(fabric, (Pin(FlowId(*pair), 0, None) for pair in new), paths)
-        self._known = {pair: known[pair] for pair in uncounted & known.keys()}
-        self._known.update(zip(new, ({what: of} for what, of in found.items()), strict=True))
-        return dict(chain.from_iterable(uses.items() for uses in self._known.values()))
 
 
 def _without(of_job: Mapping[JobId, Value], jobs: frozenset[JobId]) -> Mapping[JobId, Value]:

@@ -59,6 +59,7 @@ class ConfirmedRoutes:
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}
         self._pins: Mapping[str, tuple[Pin, ...]] = {}
+        self._astray: Mapping[FlowId, JobId] = {}
         self._rules: dict[Dpid, tuple[_Flows, _Flows]] = {}
         self._name_of: dict[FlowKey, str] = {}
         self._known: dict[str, _Pinned] = {}
@@ -74,6 +75,7 @@ class ConfirmedRoutes:
         installed: Mapping[Dpid, RuleSet],
     ) -> Confirmed:
         before, self._pins = self._pins, pins.of
+        astray, self._astray = self._astray, pins.astray
         names = {name for name, *_ in differing(before, self._pins)} | self._moved(hosts)
         for name in names:
             self._note_pins(name)
@@ -82,6 +84,10 @@ class ConfirmedRoutes:
         for key in self._other_rules(wanted, installed):
             if key in self._name_of and self._name_of[key] not in look_at:
                 others.setdefault(self._name_of[key], set()).add(key)
+        both = {**astray, **self._astray}
+        for name in {both[flow] for flow in astray.keys() ^ self._astray.keys()}:
+            if name in self._known and name not in look_at:
+                others.setdefault(name, set())
         found: dict[str, Mapping[FlowId, Route] | None] = dict.fromkeys(names - self._known.keys())
         for name, keys in (look_at | others).items():
             self._held -= self._known[name].held
@@ -140,6 +146,7 @@ class ConfirmedRoutes:
             else:
                 known.missing.add(key)
         missing = {flow for key in known.missing for flow in known.pins[key].flows}
+        missing |= self._astray.keys() & known.to_path.keys()
         whole = ((flow, routes.get(flow)) for flow in known.to_path if flow not in missing)
         return {flow: route for flow, route in whole if route and known.to_path[flow] >= len(route)}
 

@@ -51,9 +51,12 @@ class _Narrowing:
         return {dpid: replace(self._desired[dpid], groups=groups) for dpid, groups in self._groups.items()}
 
     def _take(self, dpid: Dpid, group: GroupRule, port: PortNo) -> None:
-        left = tuple(bucket for bucket in group.buckets if bucket.watch_port != port)
-        if len(left) == len(group.buckets):
+        for bucket in group.buckets:  # of most groups none leads there
+            if bucket.watch_port == port:
+                break
+        else:
             return
+        left = tuple(bucket for bucket in group.buckets if bucket.watch_port != port)
         if left:
             groups = self._groups.setdefault(dpid, dict(self._desired[dpid].groups.items()))
             groups[group.group_id] = replace(group, buckets=left)

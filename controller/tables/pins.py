@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol
 
@@ -43,10 +43,12 @@ class PinnedJob(Announced, Protocol):
 @dataclass(frozen=True, slots=True)
 class PinSet:
     """All pins. ``of``: by what they were made for, a job or ``OTHERS``; a tuple in it is the same object as long as
-    nothing in it changes. ``fallen``: jobs with routes that do not stand, and so have no pins."""
+    nothing in it changes. ``fallen``: jobs with routes that do not stand, and so have no pins. ``astray``: flows that
+    still have pins to such a route, which send no packet there, with their jobs: it is not their turn yet."""
 
     of: Mapping[str, tuple[Pin, ...]]
     fallen: frozenset[JobId] = frozenset()
+    astray: Mapping[FlowId, JobId] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Pin]:
         return chain.from_iterable(self.of.values())
@@ -84,6 +86,7 @@ class Pins:
         self._of_pair: dict[JobId, dict[Pair, tuple[Pin, ...]]] = {}
         self._fallen: dict[JobId, set[Pair]] = {}
         self._due: dict[JobId, set[Pair]] = {}
+        self._astray: dict[FlowId, JobId] = {}
         self.turn = 0
         self._others = Memo(self._find_others)
         self._found = PinSet(SharedMap())
@@ -106,8 +109,13 @@ class Pins:
         of = self._found.of
         pins: dict[str, tuple[Pin, ...] | None] = dict.fromkeys(gone)
         at_once, moved = AT_ONCE, self._follow_hosts(fabric.hosts, jobs)
-        for job_id, pairs in chain(moved.items(), self._follow_links(fabric, jobs, routes)):
+        for job_id, of_hosts in moved.items():
+            touched[job_id] |= of_hosts
+        for job_id, pairs in self._follow_links(fabric, jobs, routes):
             touched[job_id].update(pairs)
+            flows = chain.from_iterable(flow_ids(jobs[job_id].dividing, pair) for pair in pairs)
+            astray = (flow for flow in flows if flow in routes and not self._stands(fabric, flow, routes[flow]))
+            self._astray |= dict.fromkeys(astray, job_id)
         # Jobs that have pins first: a new one may take some of them over, and no two are to have the same one.
         for job_id in sorted(touched, key=lambda job_id: (job_id not in of, job_id)):
             self._due.setdefault(job_id, set()).update(touched[job_id])
@@ -123,8 +131,9 @@ class Pins:
         others = self._others(orphans, tuple(self._counted.values()), fabric.hosts, self._announced.version)
         if of.get(OTHERS) is not others:
             pins[OTHERS] = others
-        if pins:
-            self._found = PinSet(updated(of, pins), frozenset(self._fallen))
+        if pins or self._astray != self._found.astray:
+            fallen = frozenset((*self._fallen, *self._astray.values()))
+            self._found = PinSet(updated(of, pins), fallen, dict(self._astray))
         return self._found
 
     def _follow_jobs(self, now: Mapping[JobId, PinnedJob]) -> tuple[defaultdict[JobId, set[Pair]], list[JobId]]:
@@ -144,6 +153,7 @@ class Pins:
         for job in known:
             for flow in _flow_ids(job):
                 self._job_of.pop(flow, None)
+                self._astray.pop(flow, None)
         for job_id in gone:
             self._fallen.pop(job_id, None)
             self._announced.remove(before[job_id])
@@ -185,7 +195,8 @@ class Pins:
         if other:
             at = {ip: host.at.dpid for ip, host in fabric.hosts.items()}
             for job_id, job in jobs.items():
-                yield job_id, {(src, dst) for src, dst in job.pairs if (at.get(src), at.get(dst)) in other}
+                if pairs := [(src, dst) for src, dst in job.pairs if (at.get(src), at.get(dst)) in other]:
+                    yield job_id, pairs
         links, self._links = self._links, fabric.links
         if changed := {link for link, *_ in differing(links, fabric.links)}:
             self._reverse(fabric, changed)
@@ -218,6 +229,8 @@ class Pins:
 
     def _pins(self, fabric: Fabric, job: PinnedJob, pair: Pair, routes: Routes) -> Iterator[Pin]:
         if pair[0] not in self._hosts or pair[1] not in self._hosts:
+            for flow in flow_ids(job.dividing, pair):
+                self._astray.pop(flow, None)
             return
         flows = [(flow, self._standing(fabric, job, flow, routes)) for flow in flow_ids(job.dividing, pair)]
         for path in (path for _, route in flows for path, _ in route or ()):
@@ -233,11 +246,15 @@ class Pins:
     def _standing(self, fabric: Fabric, job: PinnedJob, flow: FlowId, routes: Routes) -> Route | None:
         """The flow's route if it stands. If not, that is noted."""
         route = routes.get(flow)
-        src, dst = self._hosts[flow.src_ip].at.dpid, self._hosts[flow.dst_ip].at.dpid
-        if all(self._leads(fabric, path, src, dst) for path, _ in route or ()):
+        self._astray.pop(flow, None)
+        if route is None or self._stands(fabric, flow, route):
             return route
         self._fallen.setdefault(job.id, set()).add(flow.pair)
         return None
+
+    def _stands(self, fabric: Fabric, flow: FlowId, route: Route) -> bool:
+        src, dst = (self._hosts.get(ip) for ip in flow.pair)
+        return bool(src and dst and all(self._leads(fabric, path, src.at.dpid, dst.at.dpid) for path, _ in route))
 
     def _leads(self, fabric: Fabric, path: Path, src: Dpid, dst: Dpid) -> bool:
         """Whether the path is there, and a shortest one."""

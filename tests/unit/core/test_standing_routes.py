@@ -17,6 +17,7 @@ from controller.jobs.spec import JobId
 from controller.planning.messages import Planned
 from controller.planning.problem import FlowId
 from controller.scenarios.topologies import fat_tree
+from controller.tables import pins
 from tests.support.every_way import Watch, lose_carrier, watch_changes
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet
@@ -128,8 +129,12 @@ POD = (0x001, 0x002)
 """Two edge switches, which have a way through other pods when their own aggregation switches have none."""
 
 
+@pytest.mark.parametrize("at_once", [pins.AT_ONCE, 1])
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_links_go_and_come_packets_go_as_told(seed: int) -> None:
+def test_whatever_links_go_and_come_packets_go_as_told(
+    seed: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pins, "AT_ONCE", at_once)
     tree = seed == 3
     empty = FakeFabric(topology=fat_tree(4, FABRIC_BPS, FABRIC_BPS)) if tree else FakeFabric(5, 2, 2)
     leaves = [1, 3, 2, 4, 5] if tree else [1, 3, 5, 2, 4]

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from controller.core.counted_links import CountedLinks
+from controller.core.sending import ConfirmedRoutes
 from controller.errors import Conflict
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric
@@ -48,7 +50,7 @@ class Scene:
 
     def step(self) -> None:
         draw = self.draw
-        match draw.randrange(8):
+        match draw.randrange(9):
             case 0 | 1:
                 self._register(f"job{draw.randrange(6)}")
             case 2 if self.registry.jobs:
@@ -65,6 +67,12 @@ class Scene:
             case 6:
                 src, dst = draw.sample(IPS, 2)
                 self.orphans = (Pin(FlowId(src, dst), 7, None),) if draw.random() < 0.5 else ()
+            case 7:
+                moving, there = draw.sample(IPS, 2)
+                hosts = dict(self.fabric.hosts)
+                if moving in hosts and there in hosts:
+                    hosts[moving] = replace(hosts[moving], at=hosts[there].at)
+                self.fabric = replace(self.fabric, hosts=hosts)
         self._jobs = tuple(
             replace(job, counted=self.counted[job.id]) if job.id in self.counted else job
             for job in self.registry.jobs.values()
@@ -136,6 +144,25 @@ def test_what_follows_job_by_job_is_what_follows_from_nothing(seed: int) -> None
                 repr(mod) for mod in mods_between(_copied(rules), _copied(same))
             }
         before = found[1]
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_links_that_packets_may_use_and_confirmed_routes_follow_job_by_job_too(seed: int) -> None:
+    scene, pins, pipeline, uses, confirmed = Scene(seed), Pins(), Pipeline(SETTINGS), CountedLinks(), ConfirmedRoutes()
+    installed: dict[Dpid, RuleSet] = {}
+    for _ in range(STEPS):
+        scene.step()
+        fabric, routes = scene.fabric, dict(scene.routes)
+        found = pins(fabric, by_id(*scene.jobs), routes, scene.orphans)
+        wanted = pipeline.desired(fabric, found, {})
+        paths = CandidatePaths(fabric, 64)
+        expected = CountedLinks()(fabric.hosts, fabric.links, found, paths)
+        assert dict(uses(fabric.hosts, fabric.links, found, paths)) == dict(expected)
+        some = {dpid: rules for dpid, rules in wanted.items() if scene.draw.random() < 0.7}
+        installed = {**installed, **some}
+        now = confirmed(fabric.hosts, routes, found, wanted, installed)
+        whole_anew = ConfirmedRoutes()(fabric.hosts, routes, found, wanted, installed)
+        assert (now.pins, dict(now.routes)) == (whole_anew.pins, dict(whole_anew.routes))
 
 
 @pytest.mark.parametrize("seed", range(10))

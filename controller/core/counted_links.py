@@ -1,0 +1,92 @@
+"""Which links the packets of announced flows may use: of those that rules count, and of those that none counts yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain, zip_longest
+
+from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
+from controller.fabric.shortest_paths import CandidatePaths
+from controller.fabric.topology import Fabric, Host, Link, LinkId
+from controller.planning.problem import FlowId, Pairs
+from controller.shared_map import differing, updated
+from controller.tables.pinned_table import Pin, counted
+from controller.tables.pins import PinSet
+from controller.tables.running_routes import possible_links
+
+
+class CountedLinks:
+    """Derives per rule that counts the links that its packets may use, job by job: only of those with other pins, with
+    hosts that have moved, or whose packets may use other links than before."""
+
+    def __init__(self) -> None:
+        self._hosts: Mapping[str, Host] = {}
+        self._links: Mapping[LinkId, Link] = {}
+        self._pins: Mapping[str, tuple[Pin, ...]] = {}
+        self._uses: UsesOf = {}
+
+    def __call__(
+        self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], pins: PinSet, paths: CandidatePaths
+    ) -> UsesOf:
+        before, self._pins = self._pins, pins.of
+        again = self._otherwise(hosts, links)
+        other = {name: was or () for name, was, _ in differing(before, pins.of)}
+        fabric = Fabric(links=links, hosts=hosts)
+        changes: dict[str, Uses | None] = {}
+        for name in {**dict.fromkeys(again), **other}:
+            of_name, pairs, uses = pins.of.get(name, ()), again.get(name, set()), dict(self._uses.get(name, NO_USES))
+            if name in other:
+                known = {id(pin) for pin in other[name]}
+                same = [counted(pin.key) for pin in of_name if id(pin) in known]
+                uses = {what: uses[what] for what in same if what}
+                of_name = tuple(pin for pin in of_name if id(pin) not in known or pin.flow.pair in pairs)
+            else:
+                of_name = tuple(pin for pin in of_name if pin.flow.pair in pairs)
+            uses |= possible_links(fabric, of_name, paths)
+            changes[name] = uses or None
+        self._uses = updated(self._uses, changes)
+        return self._uses
+
+    def _otherwise(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link]) -> dict[str, set[tuple[str, str]]]:
+        """The pairs whose packets may use other links, although their rules are the same: links that come or go, or of
+        hosts that move; without a path (more than one set of links), any that comes. By what has these rules."""
+        places, self._hosts = differing(self._hosts, hosts), hosts
+        moved = {ip for ip, was, now in places if was and now and was.at != now.at}
+        changed = {link for link, *_ in differing(self._links, links)}
+        self._links = links
+        if not moved and not changed:
+            return {}
+        found = (
+            (name, {what[:2] for what, sets in uses.items() if len(sets) > 1 or not changed.isdisjoint(sets[0])})
+            for name, uses in self._uses.items()
+        )
+        again = {name: pairs for name, pairs in found if pairs}
+        for name, uses in self._uses.items() if moved else ():
+            if pairs := {what[:2] for what in uses if not moved.isdisjoint(what[:2])}:
+                again[name] = again.get(name, set()) | pairs
+        return again
+
+    def follows(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link]) -> bool:
+        """Only other pins are looked at with the next call."""
+        return hosts is self._hosts and links is self._links
+
+
+class UncountedLinks:
+    """Derives all links that each of these flows may use; of a flow that was among them before nothing is worked out
+    again while hosts and links stay."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Uses] = {}
+        self._of: tuple[object, ...] = ()
+
+    def __call__(
+        self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], uncounted: Pairs, paths: CandidatePaths
+    ) -> Uses:
+        if not all(a is b for a, b in zip_longest(self._of, (hosts, links))):
+            self._of, self._known = (hosts, links), {}
+        fabric, known = Fabric(links=links, hosts=hosts), self._known
+        new = sorted(uncounted - known.keys())
+        found = possible_links(fabric, (Pin(FlowId(*pair), 0, None) for pair in new), paths)
+        self._known = {pair: known[pair] for pair in uncounted & known.keys()}
+        self._known.update(zip(new, ({what: of} for what, of in found.items()), strict=True))
+        return dict(chain.from_iterable(uses.items() for uses in self._known.values()))
