@@ -154,11 +154,20 @@ class ControllerProcess:
         process.kill()
         process.wait(STOP_S)
         ends = time.monotonic() + CHILDREN_S
+        while _lives(process.pid) and time.monotonic() < ends:
+            time.sleep(POLL_S)
         with suppress(ProcessLookupError):
-            while time.monotonic() < ends:
-                os.killpg(process.pid, 0)
-                time.sleep(POLL_S)
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def _lives(group: int) -> bool:
+    """Whether a process of this process group has not ended. Zombies have: process 1 may collect them seconds later."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just gone
+            state, _, its_group = path.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z":
+                return True
+    return False
 
 
 def _toml(value: object) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
@@ -14,7 +16,7 @@ from controller.commands.output import fields
 from controller.config import Strategy
 from controller.errors import NotFound, SignalboxError, WrongLeaseToken
 from controller.jobs.spec import Algorithm
-from mininet_topos.controller_process import START_S, ControllerProcess
+from mininet_topos.controller_process import START_S, ControllerProcess, _lives
 from mininet_topos.lab.record import wait_for
 from mininet_topos.trainer.announcer import announcement
 
@@ -37,6 +39,14 @@ def test_a_killed_controller_starts_again_with_its_state(tmp_path: Path) -> None
         controller.kill()
     with controller.running() as client:
         assert fields(client.get_status())["strategy"] == "shadow"
+
+
+def test_processes_that_have_ended_and_were_not_collected_are_not_waited_for() -> None:
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as leader:
+        assert _lives(leader.pid)
+        leader.kill()
+        os.waitid(os.P_PID, leader.pid, os.WEXITED | os.WNOWAIT)
+        assert not _lives(leader.pid)
 
 
 def test_a_controller_that_does_not_start_is_an_error_with_the_end_of_its_log(tmp_path: Path) -> None:
