@@ -67,22 +67,24 @@ class ShapedIntf(TCIntf):  # type: ignore[misc]
 
     def config(self, bw: float | None = None, **params: Any) -> dict[str, Any]:
         """``bw`` in Mbit/s, None for unshaped. Offloads are off: the userspace datapath forwards neither unfinished
-        checksums nor frames larger than the MTU, and a token bucket has to count real packets."""
+        checksums nor frames larger than the MTU, and a token bucket has to count real packets. A node that says
+        ``shaped_later`` is not shaped here. Raises ``OSError`` when tc fails."""
         ending.check()
         self.bw = bw
         self.cmd(f"sysctl -qw net.ipv6.conf.{self.name}.disable_ipv6=1")
         result: dict[str, Any] = Intf.config(self, **params)
         self.cmd(f"ethtool -K {self.name} " + " ".join(f"{offload} off" for offload in OFFLOADS))
-        self.shape()
+        if self.bw is not None and not getattr(self.node, "shaped_later", False):
+            _, message, status = self.node.pexec(f"tc {self.discipline}")
+            if status:
+                raise OSError(f"cannot shape {self.name}: {message.strip()}")
         return result
 
-    def shape(self) -> None:
-        """Set the egress rate, in place of any existing discipline. Raises ``OSError`` when tc fails."""
-        if self.bw is None:
-            return
-        _, message, status = self.node.pexec(f"tc qdisc replace dev {self.name} root {shaping(self.bw)}")
-        if status:
-            raise OSError(f"cannot shape {self.name}: {message.strip()}")
+    @property
+    def discipline(self) -> str:
+        """The arguments of tc that set the egress rate ``bw``, in place of any existing discipline."""
+        assert self.bw is not None
+        return f"qdisc replace dev {self.name} root {shaping(self.bw)}"
 
 
 class ShapedLink(Link):  # type: ignore[misc]

@@ -21,7 +21,17 @@ from mininet.net import Mininet
 from controller.scenarios.topologies import Cable, Host, Switch
 from mininet_topos import ending
 from mininet_topos.fabric_topo import FabricTopo
-from mininet_topos.lab.record import BRIDGE_MARK, LabError, LabRecord, claim, interface_exists, release, run, wait_for
+from mininet_topos.lab.record import (
+    BRIDGE_MARK,
+    LabError,
+    LabRecord,
+    claim,
+    in_one_process,
+    interface_exists,
+    release,
+    run,
+    wait_for,
+)
 
 Datapath = Literal["kernel", "userspace"]
 
@@ -31,6 +41,9 @@ _TARGET = r"(tcp|ssl|unix):\S+"
 
 class _Bridge(node.Switch):  # type: ignore[misc]
     """Stands for a switch in Mininet; the lab makes the bridge."""
+
+    shaped_later = True
+    """Adding a port to a bridge clears its queueing discipline."""
 
     def start(self, controllers: object) -> None:
         """Does nothing: the lab makes all bridges in one transaction."""
@@ -163,8 +176,8 @@ class Lab:
         self.datapath = available_datapath()
         self._net = Mininet(self.topo, switch=_Bridge, controller=None, build=False)
         self._net.build()
-        for host in self.hosts:
-            run("ip", "netns", "attach", self.namespace(host), str(self._node(host.name).pid))
+        pids = {host: self._node(host.name).pid for host in self.hosts}
+        in_one_process("ip", (f"netns attach {self.namespace(host)} {pid}" for host, pid in pids.items()))
         missing = [name for name in self._record.interfaces if not interface_exists(name)]
         if missing:
             raise LabError(f"Mininet did not make {', '.join(missing)}")
@@ -172,11 +185,12 @@ class Lab:
 
     def _start_bridges(self, switches: Sequence[Switch]) -> None:
         run("ovs-vsctl", *_each(step for switch in switches for step in self._bridge_steps(switch)))
-        for switch in switches:
-            for port, name, _ in self._ports(switch.name):
-                if run("ovs-vsctl", "get", "Interface", name, "ofport").strip() != str(port):
-                    raise LabError(f"Open vSwitch did not take {name} as port {port} of {self.bridge(switch.name)}")
-                self._node(switch.name).intf(name).shape()  # adding the port cleared its queueing discipline
+        ports = [(switch.name, port, name) for switch in switches for port, name, _ in self._ports(switch.name)]
+        taken = run("ovs-vsctl", *_each(["get", "Interface", name, "ofport"] for _, _, name in ports)).split()
+        for (switch_name, port, name), number in zip(ports, taken, strict=True):
+            if number != str(port):
+                raise LabError(f"Open vSwitch did not take {name} as port {port} of {self.bridge(switch_name)}")
+        in_one_process("tc", (self._node(switch_name).intf(name).discipline for switch_name, _, name in ports))
 
     def _bridge_steps(self, switch: Switch) -> Iterator[list[str]]:
         bridge = self.bridge(switch.name)
@@ -204,7 +218,7 @@ class Lab:
             port = cable.b_port if cable.b == switch else cable.a_port
             down = switch in self._stopped or (cable in self._cut and cable.b == switch)
             steps.append(f"link set {self.topo.interface(switch, port)} {'down' if down else 'up'}")
-        run("ip", "-batch", "-", feed="\n".join(steps))  # one process, so that all ports change at once
+        in_one_process("ip", steps)  # so that all ports change at once
 
     def _node(self, name: str) -> Any:
         if self._net is None:

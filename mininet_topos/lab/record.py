@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import structlog
 
@@ -72,6 +72,12 @@ def run(*argv: str, feed: str | None = None, deadline_s: float = DEADLINE_S) -> 
     return result.stdout
 
 
+def in_one_process(program: Literal["ip", "tc"], steps: Iterable[str]) -> str:
+    """The output of all ``steps``: the arguments of a command each. Those after one that fails are done too, before
+    ``LabError`` is raised."""
+    return run(program, "-force", "-batch", "-", feed="\n".join(steps))
+
+
 def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S, poll_s: float = 0.01) -> None:
     """Return once ``condition`` holds; ``LabError`` naming ``what`` if it does not within ``deadline_s``."""
     ends = time.monotonic() + deadline_s
@@ -123,11 +129,9 @@ def remove(record: LabRecord) -> None:
         with suppress(OSError):  # the terminal may be gone
             log.warning("lab_without_open_vswitch", prefix=record.prefix, reason=str(error))
     interfaces = (*record.interfaces, *record.bridges)
-    for interface in filter(interface_exists, interfaces):
-        with suppress(LabError):  # deleted a moment ago with the other end of its pair
-            run("ip", "link", "delete", interface)
-    for name in mine:
-        run("ip", "netns", "delete", name)
+    with suppress(LabError):  # some are deleted with the other end of their pair
+        in_one_process("ip", (f"link delete {interface}" for interface in filter(interface_exists, interfaces)))
+    in_one_process("ip", (f"netns delete {name}" for name in mine))
     wait_for(lambda: not any(map(interface_exists, interfaces)), "interfaces to be deleted")
 
 
@@ -142,7 +146,7 @@ def namespaces() -> set[str]:
 
 def _kill_programs(names: list[str]) -> None:
     def programs() -> list[int]:
-        return [int(pid) for name in names for pid in run("ip", "netns", "pids", name).split()]
+        return [int(pid) for pid in in_one_process("ip", (f"netns pids {name}" for name in names)).split()]
 
     def killed() -> bool:
         living = [pid for pid in programs() if not _is_zombie(pid)]
