@@ -188,15 +188,12 @@ class Prometheus:
 
     def until_it_answers(self, expression: str, deadline_s: float = 60) -> list[dict[str, Any]]:
         deadline = time.monotonic() + deadline_s
-        result: list[dict[str, Any]] = []
-        while not result:
+        while True:
+            with suppress(OSError):  # still starting
+                if result := self.query(expression):
+                    return result
             assert time.monotonic() < deadline, f"no answer to {expression}"
             time.sleep(0.1)
-            try:
-                result = self.query(expression)
-            except OSError:  # still starting
-                continue
-        return result
 
 
 @pytest.fixture
