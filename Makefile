@@ -27,15 +27,19 @@ bench: setup  ## Time planning (WORKLOADS=DIR for published ones too), rules and
 	@$(PY) -m benchmarks counters
 	@$(WITH_OVS) $(PY) -m benchmarks fabric --leaves 16 --spines 8 --quiet-s 10 --idle-s 10 --cuts 20
 
-test: libraries lint proto-check  ## Everything that CI checks: lint, types, import rules, generated code, all tests (root)
-	@$(PY) -m pytest tests/unit tests/wire -n auto
-	@$(WITH_OVS) $(PY) -m pytest tests/lab
+test: libraries lint proto-check  ## Everything that CI checks: lint, types, import rules, generated code, all tests but long ones (root)
+	@$(PY) -m pytest tests/unit tests/wire -m 'not long' -n auto
+	@$(WITH_OVS) $(PY) -m pytest tests/lab -m 'not long'
 
 test-os-ken: libraries  ## Everything that speaks OpenFlow once more, on os-ken instead of Ryu (root)
-	@SIGNALBOX_OPENFLOW=os_ken $(WITH_OVS) $(PY) -m pytest tests/unit/southbound tests/wire tests/lab
+	@SIGNALBOX_OPENFLOW=os_ken $(WITH_OVS) $(PY) -m pytest tests/unit/southbound tests/wire tests/lab -m 'not long'
 
-test-real: setup  ## What takes too long for `make test`: the demo and the lab, ended at 20 instants each (root)
+test-real: libraries  ## What takes too long for `make test`: long tests; the demo and the lab, ended at 20 instants each (root)
+	@$(WITH_OVS) $(PY) -m pytest tests -m long
 	@$(PY) -m benchmarks interrupts
+
+# Each module is compiled once, not again in each of the hundreds of processes that tests start.
+test test-os-ken test-real: export PYTHONDONTWRITEBYTECODE =
 
 lint: setup  ## Formatting, style, types, import rules, and that the API stays compatible
 	.venv/bin/ruff format --check .

@@ -1,6 +1,6 @@
 """The lab and Open vSwitch below it, ended at some instants in every way: nothing stays.
 
-``python -m benchmarks interrupts`` has many instants, and the demo.
+``python -m benchmarks interrupts`` has many instants.
 """
 
 from __future__ import annotations
@@ -18,18 +18,27 @@ UP = b"Ctrl-C ends it"
 DEMO = (*LAB[:-1], "mininet_topos.demo")
 
 
-@pytest.mark.parametrize(("way", "instant_s"), [*zip(WAYS, (0.15, 0.45, 1.2, 0.3, 1.0, 0.8), strict=True)])
+STARTING = dict(zip(WAYS, (0.15, 0.45, 1.2, 0.3, 1.0, 0.8), strict=True))
+LONG = ("SIGTERM", "SIGHUP", "Ctrl-C again and again")
+
+
+@pytest.mark.parametrize(
+    ("way", "instant_s"),
+    [pytest.param(*item, marks=[pytest.mark.long] * (item[0] in LONG)) for item in STARTING.items()],
+)
 def test_a_lab_that_starts_leaves_nothing(way: str, instant_s: float) -> None:
     """The instants are in the start of Open vSwitch, of Python and of the lab, depending on the machine."""
     assert interrupted("lab", LITTLE, way, instant_s).stayed == ()
 
 
-@pytest.mark.parametrize("way", WAYS[3:])
+@pytest.mark.parametrize("way", [WAYS[3], *(pytest.param(way, marks=pytest.mark.long) for way in WAYS[4:])])
 def test_a_lab_that_is_up_leaves_nothing(way: str) -> None:
     assert interrupted("lab", LITTLE, way, 0, UP).stayed == ()
 
 
-@pytest.mark.parametrize(("way", "shown"), [("closed terminal", b""), ("Ctrl-C", b"fabric: ")])
+@pytest.mark.parametrize(
+    ("way", "shown"), [("closed terminal", b""), pytest.param("Ctrl-C", b"fabric: ", marks=pytest.mark.long)]
+)
 def test_a_demo_leaves_nothing(way: str, shown: bytes, tmp_path: Path) -> None:
     """With its controller: while that starts, and when the fabric is up."""
     assert interrupted("demo", (*DEMO, "--out", str(tmp_path)), way, 3.0, shown).stayed == ()

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.lab
 K = 4
 EDGES = range(1, K * K // 2 + 1)
 JOBS = {f"ring{host}": [f"h{edge}_{host}" for edge in EDGES] for host in (1, 2)}
-ECHOES = 100
+ECHOES = 60
 Fabric = tuple[Lab, ControllerProcess, Client]
 Port = tuple[str, int]
 
