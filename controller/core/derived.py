@@ -42,7 +42,17 @@ from controller.jobs.job import Job
 from controller.jobs.messages import Registration
 from controller.jobs.spec import JobId
 from controller.memo import Changed, Memo, per_key
-from controller.planning.problem import Flows, FlowsOf, Pairs, Routes, Snapshot, capacities, missing_hosts
+from controller.planning.problem import (
+    FlowId,
+    Flows,
+    FlowsOf,
+    Pairs,
+    Routes,
+    Snapshot,
+    capacities,
+    flow_ids,
+    missing_hosts,
+)
 from controller.shared_map import SharedMap, updated
 from controller.status import DrainStatus, Status
 from controller.tables.control_table import adopting_rules
@@ -83,7 +93,8 @@ class Derived:
     ``uncounted_links``: with all links that each may use, pinned or not, as its bytes of a moment ago may have.
     ``drained``, and by part ``drained_parts``: links that operators have taken out of use; ``avoided``: those on which
     no flow is planned any more, ``usable``: all but these; ``emptied``: those that no route uses, ``carrying``: the
-    fabric without them, on which rules are derived. ``drained_flows``: on each of the drained links that has any.
+    fabric without them, on which rules are derived. ``waiting``: the flows of jobs that miss hosts. ``drained_flows``:
+    on each of the drained links that has any; without these: they are hashed when no others are left there.
     ``background``: of every link that has any. ``rules``: what every switch should hold; ``rules_and_unknown``: with
     the installed rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted.
     ``pins_due``: some jobs wait for their turn, which comes with ``next_pins``.
@@ -117,7 +128,9 @@ class Derived:
         self.avoided = Row(         avoided,            lambda: (self.drained(), s.drains.waiting))
         by_link = FlowsByLink()
         self.flows_by_link = Row(   by_link,             lambda: (s.routes.routes,))
-        self.drained_flows = Row(   flows_on,            lambda: (self.drained(), self.flows_by_link()))
+        self.waiting = Row(         per_key(_flow_ids),  lambda: (self.missing(), self.jobs()))
+        self.drained_flows = Row(   flows_on,            lambda: (self.drained(), self.flows_by_link(),
+                                                                  self.waiting()))
         self.usable = Row(          without,             lambda: (s.fabric.links, self.avoided()))
         self.emptied = Row(         emptied,            lambda: (s.fabric.links, self.avoided(), self.drained_flows()))
         self.carrying_links = Row(  without,             lambda: (s.fabric.links, self.emptied()))
@@ -250,6 +263,11 @@ class MissingHosts:
 
 def _if_ready(_: JobId, job: Job, missing: tuple[str, ...] | None) -> Job | None:
     return None if missing else job
+
+
+def _flow_ids(_: JobId, __: tuple[str, ...], job: Job | None) -> frozenset[FlowId]:
+    found = (flow_ids(job.dividing, pair) for pair in job.pairs) if job else ()
+    return frozenset(chain.from_iterable(found))
 
 
 class WithRules:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from itertools import chain
 
 from controller.fabric.topology import Link, LinkId
+from controller.jobs.spec import JobId
 from controller.planning.problem import FlowId, Routes
 from controller.shared_map import SharedMap, differing, updated
 
@@ -38,6 +39,13 @@ def lost_links(on: Mapping[LinkId, Collection[FlowId]], links: Mapping[LinkId, L
     return frozenset(link for link in on if link not in links)
 
 
-def flows_on(links: frozenset[LinkId], on: Mapping[LinkId, Collection[FlowId]]) -> Mapping[LinkId, int]:
-    """How many flows use each of these links; those without any are left out."""
-    return {link: len(on[link]) for link in links if link in on}
+def flows_on(
+    links: frozenset[LinkId], on: Mapping[LinkId, frozenset[FlowId]], waiting: Mapping[JobId, frozenset[FlowId]]
+) -> Mapping[LinkId, int]:
+    """How many flows use each of these links; those without any are left out. ``waiting``: the flows of jobs that
+    are not planned until their hosts are found; they do not count, because no plan would move them."""
+    if not links:
+        return {}
+    unplanned = frozenset[FlowId]().union(*waiting.values())
+    left = {link: len(on[link] - unplanned) for link in links if link in on}
+    return {link: flows for link, flows in left.items() if flows}

@@ -12,9 +12,10 @@ import pytest
 from controller.config import Config, Strategy
 from controller.errors import Conflict, InvalidInput, NotKnownYet
 from controller.fabric.drains import Drain
-from controller.fabric.messages import DrainParts, UndrainParts
+from controller.fabric.messages import DrainParts, LinkSeen, UndrainParts
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.messages import RegisterJob
+from controller.jobs.messages import DeregisterJob, RegisterJob
+from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import Analyse, FailureKind, WhatIf
 from controller.planning.analysis.worker import analyse
 from controller.planning.messages import SetStrategy
@@ -158,6 +159,25 @@ def test_flows_move_within_the_moves_allowed() -> None:
     moved = [sum(before.get(flow) != route for flow, route in after.items()) for before, after in pairwise(distinct)]
     assert sum(moved) >= 4
     assert max(moved) <= 2, "one that has to, and one that may"
+
+
+@pytest.mark.parametrize("others_run", [True, False])
+def test_a_job_that_waits_for_a_host_holds_no_drain(fabric: FakeFabric, others_run: bool) -> None:
+    """Its other hosts send over the part, and no plan is made for it: they are hashed over what is left."""
+    if not others_run:
+        fabric.send(DeregisterJob(JobId("job0")))
+    lost = "10.0.1.2"
+    fabric.silent_hosts.add(lost)
+    fabric.send(LinkSeen(fabric.hosts[lost], PortRef(Dpid(0x77), PortNo(1))))
+    del fabric.hosts[lost]
+    fabric.run(1)
+    assert fabric.status.jobs[JobId("job1")].state == "pending"
+    used = {way[1] for way in ways(fabric, 1) if len(way) == 3}
+    for name in sorted(used)[:3]:
+        drain(fabric, name)
+        fabric.run(3)
+        assert state(fabric, name).state == "measuring"
+        assert name not in visited(fabric)
 
 
 @pytest.mark.parametrize("strategy", [Strategy.ECMP, Strategy.SHADOW])
