@@ -72,12 +72,10 @@ class ControlLoop:
         sent += self._derive_rules(now)
         saved = not s.commits.holding
         rules_due = self._rules_due(now) or self.derived.pins_due()
-        if s.phases.adopting:
+        if s.phases.adopting or not s.drains.parts:
             s.draining.forget()
-        elif s.drains.parts:
-            confirmed = not (rules_due or s.sync.busy or s.sync.unsettled or s.sync.refused)
-            parts, flows = self.derived.drained_parts(), self.derived.drained_flows()
-            s.draining.follow(parts, flows, s.drains.waiting, confirmed, now)
+        else:
+            s.draining.follow(self.derived.what_is_drained(), s.fabric, rules_due, now)
         replies = s.sending.due_replies(rules_due, saved, s.cycle.cycles_done, s.losses, now)
         return [*sent, *self._save(now), *taken, *replies]
 

@@ -143,7 +143,7 @@ class DrainStatus:
     away; switches have not confirmed that yet; counters have not been read twice since; they show packets that are no
     probes; nothing is sent over it, so that it can be pulled. ``flows``: subflows whose routes still use it.
     ``rate_bps``: what its busiest link has carried since it was empty, None before that is known. ``links``: how many
-    of it are there."""
+    of it are there. ``waits_for``: what it is that has not confirmed, or has not been counted, in words."""
 
     name: str
     since: float
@@ -151,6 +151,7 @@ class DrainStatus:
     flows: int
     links: int
     rate_bps: float | None = None
+    waits_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,8 +183,8 @@ def status(found: Fields) -> RenderableType:
 
 _DRAIN_STATES = {
     "moving": "{flows} subflows still on it",
-    "confirming": "waiting for the switches",
-    "measuring": "waiting for counters",
+    "confirming": "waiting for {waits_for}",
+    "measuring": "waiting for {waits_for}",
     "carrying": "still carries {rate}",
     "safe": "safe to pull",
 }
@@ -192,7 +192,10 @@ _DRAIN_STATES = {
 
 def drained(found: Fields) -> str:
     """A part that is taken out of use, and how far it is."""
-    state = _DRAIN_STATES[found["state"]].format(flows=found["flows"], rate=rate(found["rate_bps"] or 0.0))
+    waits_for = ", ".join(found["waits_for"]) or "the switches"
+    state = _DRAIN_STATES[found["state"]].format(
+        flows=found["flows"], rate=rate(found["rate_bps"] or 0.0), waits_for=waits_for
+    )
     return f"{found['name']} ({state}{'' if found['links'] else ', not there'})"
 
 

@@ -16,9 +16,11 @@ from typing import Any, Generic, TypeVar, TypeVarTuple
 from controller.alarms import Alarm, AlarmKey
 from controller.config import Config
 from controller.core.counted_links import CountedLinks, UncountedLinks
+from controller.core.draining import Drained
 from controller.core.missed_parts import (
     NamedHosts,
     excepted,
+    if_cable,
     if_down,
     if_switch,
     part_alarm,
@@ -31,7 +33,16 @@ from controller.core.status_and_alarms import JobStatuses, demand_alarm, host_al
 from controller.core.told import Unsaved, told, told_missing
 from controller.core.unserved import WithoutPath
 from controller.fabric.background import background
-from controller.fabric.drains import all_links, avoided, emptied, links_of_parts, with_links, without
+from controller.fabric.drains import (
+    all_links,
+    avoided,
+    emptied,
+    hosts_of_parts,
+    links_of_parts,
+    senders,
+    with_links,
+    without,
+)
 from controller.fabric.islands import islands_beside_the_largest
 from controller.fabric.recent_uses import NO_USES
 from controller.fabric.shortest_paths import CandidatePaths
@@ -95,6 +106,7 @@ class Derived:
     no flow is planned any more, ``usable``: all but these; ``emptied``: those that no route uses, ``carrying``: the
     fabric without them, on which rules are derived. ``waiting``: the flows of jobs that miss hosts. ``drained_flows``:
     on each of the drained links that has any; without these: they are hashed when no others are left there.
+    ``cables``: all that are remembered; ``senders``, ``drained_hosts``: that ``what_is_drained`` has of each part.
     ``background``: of every link that has any. ``rules``: what every switch should hold; ``rules_and_unknown``: with
     the installed rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted.
     ``pins_due``: some jobs wait for their turn, which comes with ``next_pins``.
@@ -131,6 +143,9 @@ class Derived:
         self.waiting = Row(         per_key(_flow_ids),  lambda: (self.missing(), self.jobs()))
         self.drained_flows = Row(   flows_on,            lambda: (self.drained(), self.flows_by_link(),
                                                                   self.waiting()))
+        self.cables = Row(          per_key(if_cable),   lambda: (s.parts.parts,))
+        self.senders = Row(         senders,             lambda: (s.drains.parts, self.cables(), s.fabric))
+        self.drained_hosts = Row(   hosts_of_parts,      lambda: (s.drains.parts, s.fabric))
         self.usable = Row(          without,             lambda: (s.fabric.links, self.avoided()))
         self.emptied = Row(         emptied,            lambda: (s.fabric.links, self.avoided(), self.drained_flows()))
         self.carrying_links = Row(  without,             lambda: (s.fabric.links, self.emptied()))
@@ -209,8 +224,16 @@ class Derived:
             self.part_alarms(),
             self.switch_alarms(),
         )
+        self.what_is_drained: Callable[[], Drained] = lambda: Drained(
+            s.drains.parts,
+            self.drained_parts(),
+            self.senders(),
+            self.drained_hosts(),
+            self.drained_flows(),
+            s.drains.waiting,
+        )
         self.drain_statuses: Callable[[], Mapping[str, DrainStatus]] = lambda: (
-            s.draining.statuses(s.drains.parts, self.drained_parts(), self.drained_flows(), self.down_parts().keys())
+            s.draining.statuses(self.what_is_drained(), s.fabric, s.parts.parts, self.down_parts().keys())
             if s.drains.parts
             else {}
         )

@@ -60,6 +60,10 @@ def if_down(_: PartKey, part: Part) -> Part | None:
     return part if part.down_since is not None else None
 
 
+def if_cable(_: PartKey, part: Part) -> Part | None:
+    return part if part.kind is PartKind.LINK and part.seen else None
+
+
 def if_switch(_: PartKey, part: Part) -> Part | None:
     return part if part.kind is PartKind.SWITCH else None
 

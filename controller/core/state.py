@@ -161,6 +161,7 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
     routes = RunningRoutes(saved.shares)
     load = LinkLoad(config.counters.window_s, config.counters.noise_fraction, now)
     sync, phases = SwitchSync(config.openflow.audit_interval_s), Phases()
+    counters = CounterIntake(load, demand.counters, config.counters.interval_s)
     parts = KnownParts(declared, saved.parts, config.discovery.adoption_patience_s, now)
     is_restart = replace(saved, parts={}) != SavedState()  # of jobs: only they have rules that are to be adopted
     return State(
@@ -169,14 +170,14 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
         commits=Commits(saved),
         topology=topology,
         drains=Drains(saved.drains),
-        draining=Draining(load, config.discovery.probe_interval_s),
+        draining=Draining(load, sync, counters, config.discovery.probe_interval_s),
         parts=parts,
         hosts=HostDiscovery(topology),
         jobs=jobs,
         demand=demand,
         routes=routes,
         load=load,
-        counters=CounterIntake(load, demand.counters, config.counters.interval_s),
+        counters=counters,
         cycle=PlanningCycle(config.planning, routes),
         wanted=Wanted({}, PinSet({}), {}),
         sync=sync,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from controller.errors import Conflict, FieldProblem, InvalidInput, cut
 from controller.fabric.islands import island_of
@@ -47,6 +48,15 @@ class Drain:
         if isinstance(self.part, frozenset):
             return link.src in self.part and link.dst in self.part
         return self.part in (link.src.dpid, link.dst.dpid)
+
+
+class Sender(NamedTuple):
+    """A port that sends to a drained part when it sends at all. ``dst``: where its cable ends. ``name``: of its
+    switch."""
+
+    src: PortRef
+    dst: PortRef
+    name: str
 
 
 class Drains:
@@ -114,7 +124,49 @@ class Drains:
 
 def links_of_parts(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> Mapping[str, frozenset[LinkId]]:
     """Those of these links that each part has."""
-    return {name: frozenset(link.id for link in links.values() if drain.holds(link)) for name, drain in parts.items()}
+    return {name: frozenset(link.id for link in _links_of(drain, links)) for name, drain in parts.items()}
+
+
+def _links_of(drain: Drain, links: Mapping[LinkId, Link]) -> Iterator[Link]:
+    ends = drain.part if isinstance(drain.part, frozenset) else ()
+    near = (links.get(LinkId(*end)) for end in ends) if ends else links.values()
+    return (link for link in near if link and drain.holds(link))
+
+
+def senders(
+    parts: Mapping[str, Drain], cables: Mapping[PartKey, Part], fabric: Fabric
+) -> Mapping[str, tuple[Sender, ...]]:
+    """Of each drained part the ports that could send to it: at the other ends of its cables, of a cable both.
+    ``cables``: all that are remembered: one that is down may only seem so."""
+    found: dict[str, tuple[Sender, ...]] = {}
+    for name, drain in parts.items():
+        of: dict[tuple[PortRef, PortRef], str] = {}
+        near = cables.get(drain.key) if isinstance(drain.part, frozenset) else None
+        for cable in cables.values() if not isinstance(drain.part, frozenset) else [near] if near else ():
+            if drain.covers(cable):
+                a, b = cable.ends
+                of |= {(a.at, b.at): a.switch, (b.at, a.at): b.switch}
+        of |= {(link.src, link.dst): fabric.name(link.src.dpid) for link in _links_of(drain, fabric.links)}
+        ends = (Sender(src, dst, switch) for (src, dst), switch in sorted(of.items()))
+        found[name] = tuple(sender for sender in ends if sender.src.dpid != drain.part)
+    return found
+
+
+def hosts_of_parts(parts: Mapping[str, Drain], fabric: Fabric) -> Mapping[str, tuple[str, ...]]:
+    """The hosts that are plugged into each, of those whose ports are up."""
+    found: Mapping[str, list[str]] = {name: [] for name in parts}
+    names = {drain.part: name for name, drain in parts.items()}
+    for ip, host in fabric.hosts.items() if parts else ():
+        if host.at.dpid in names and is_up(fabric, host.at):
+            found[names[host.at.dpid]].append(ip)
+    return {name: tuple(sorted(ips)) for name, ips in found.items()}
+
+
+def is_up(fabric: Fabric, at: PortRef) -> bool:
+    """Whether the port is there, and up."""
+    switch = fabric.switches.get(at.dpid)
+    port = switch.ports.get(at.port) if switch else None
+    return port is not None and port.up
 
 
 def drained_links(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> frozenset[LinkId]:

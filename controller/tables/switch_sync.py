@@ -17,6 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 from controller.fabric.topology import Dpid, Fabric
@@ -119,6 +120,15 @@ class SwitchSync:
     def under_way(self) -> Set[int]:
         """The changes that some switch has not answered."""
         return self._under_way.keys()
+
+    def changing(self, dpid: Dpid) -> RuleSet:
+        """The rules in changes that the switch has not answered: it may hold them."""
+        mods = chain.from_iterable(stage.mods.get(dpid, ()) for stage in self._under_way.values())
+        rules = [mod.rule for mod in mods]
+        return RuleSet.of(
+            [rule for rule in rules if isinstance(rule, FlowRule)],
+            [rule for rule in rules if isinstance(rule, GroupRule)],
+        )
 
     @property
     def retrying(self) -> bool:

@@ -61,6 +61,7 @@ class FakeSwitch:
     meters: dict[int, MeterRule] = field(default_factory=dict)
     mods: list[RuleMod] = field(default_factory=list)
     refuses: set[FlowKey] = field(default_factory=set)
+    refuses_groups: set[int] = field(default_factory=set)
     _actions: dict[tuple[PortNo, Packet], Action | None] = field(default_factory=dict)
     _possible: dict[tuple[PortNo, Packet], frozenset[PortNo | None]] = field(default_factory=dict)
 
@@ -82,6 +83,8 @@ class FakeSwitch:
                 return f"no group {missing[0]}"
             self._put(self.flows, rule.key, rule, mod.op)
         elif isinstance(rule, GroupRule):
+            if rule.group_id in self.refuses_groups:
+                return "group table full"
             named = {b.action.group_id for b in rule.buckets if isinstance(b.action, ToGroup)}
             if mod.op != "delete" and not named <= self.groups.keys():
                 return "no such group in a bucket"

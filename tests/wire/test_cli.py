@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from controller.api.client import Client
 from controller.config import ApiConfig
 from controller.events import EventKind
 from controller.jobs.spec import JobSpec
+from controller.status import DrainStatus
 from tests.support.command_line import Result, Signalbox, api, signalbox
 from tests.support.wire.certificates import Authority
 from tests.support.wire.control_stand_in import H1, H2, Running, running_api
@@ -357,6 +359,18 @@ def test_parts_are_drained_shown_and_used_again(api: Running, signalbox: Signalb
     (part,) = signalbox("drain", "--json").json["drains"]
     assert (part["name"], part["state"], part["links"], part["rate_bps"]) == ("leaf1:1>spine1", "safe", 2, 12.0)
     assert signalbox("undrain", "leaf1:1>spine1").out == "Nothing is drained.\n"
+
+
+def test_what_a_drained_part_waits_for_is_named(api: Running, signalbox: Signalbox) -> None:
+    waits = DrainStatus("spine2", 1e9, "confirming", 0, 8, None, ("leaf1 (no control connection)", "leaf2 (counters)"))
+    api.control.status = replace(api.control.status, drains={"spine2": waits})
+    published = threading.Event()
+    api.control.put(lambda: None)
+    api.control.put(published.set)
+    assert published.wait(10)
+    assert "waiting for leaf1 (no control connection), leaf2 (counters)" in " ".join(signalbox("status").out.split())
+    (part,) = signalbox("drain", "--json").json["drains"]
+    assert (part["state"], part["waits_for"]) == ("confirming", list(waits.waits_for))
 
 
 def test_what_cannot_be_drained_is_an_error(signalbox: Signalbox) -> None:

@@ -20,6 +20,7 @@ from controller.planning.analysis.requests import Analyse, FailureKind, WhatIf
 from controller.planning.analysis.worker import analyse
 from controller.planning.messages import SetStrategy
 from controller.status import DrainStatus
+from controller.tables.rules import Output, ToGroup
 from tests.support.fake_fabric import FakeFabric, ring_job
 
 SPINES = 4
@@ -172,6 +173,12 @@ def test_a_job_that_waits_for_a_host_holds_no_drain(fabric: FakeFabric, others_r
     del fabric.hosts[lost]
     fabric.run(1)
     assert fabric.status.jobs[JobId("job1")].state == "pending"
+    drain(fabric, "spine1")
+    fabric.run(1)
+    waits = state(fabric, "spine1").waits_for
+    assert "leaf1 (rules still send there)" in waits, "they are kept for hosts that are not found since the start"
+    undrain(fabric, "spine1")
+    fabric.run(60)
     used = {way[1] for way in ways(fabric, 1) if len(way) == 3}
     for name in sorted(used)[:3]:
         drain(fabric, name)
@@ -303,3 +310,116 @@ def test_names_are_limited(fabric: FakeFabric) -> None:
     for ask in (drain, undrain):
         with pytest.raises(InvalidInput, match=r"names: at most 1000 \(given: 1001\)"):
             ask(fabric, *["leaf1:spine2"] * 1001)
+
+
+def counted_again(fabric: FakeFabric) -> None:
+    for _ in range(2):
+        fabric.run(1)
+        fabric.count({}, {})
+
+
+def test_a_refused_rule_holds_only_the_part_that_it_sends_to(fabric: FakeFabric) -> None:
+    """The leaf refuses changes of the groups that send to spine2 first, and of the pins to them."""
+    leaf1, held = fabric.switches[LEAF1], Output(PortNo(2))
+    first = {n: group.buckets[0].action for n, group in leaf1.groups.items() if group.kind == "fast_failover"}
+    groups = {n for n, action in first.items() if action == held}
+    pins = {rule.key for rule in leaf1.flows.values() if any(ToGroup(group) in rule.actions for group in groups)}
+    assert pins
+    leaf1.refuses_groups, leaf1.refuses = set(groups), pins
+    drain(fabric, "spine2", "spine3", "leaf2:spine2")
+    fabric.run(5)
+    counted_again(fabric)
+    assert "spine2" in visited(fabric)
+    refused = len(fabric.loop.state.sync.refused)
+    assert state(fabric, "spine2") == DrainStatus(
+        "spine2", 1e9, "confirming", 0, 8, None, (f"leaf1 ({refused} rules refused)",)
+    )
+    assert state(fabric, "spine3").state == "safe"
+    assert state(fabric, "leaf2:2>spine2").waits_for == ("spine2 (rules still send there)",), "for what still comes in"
+    leaf1.refuses_groups.clear()
+    leaf1.refuses.clear()
+    fabric.run(100)
+    counted_again(fabric)
+    assert {drained.state for drained in fabric.status.drains.values()} == {"safe"}
+
+
+def test_a_leaf_without_control_connection_is_waited_for_by_its_name(fabric: FakeFabric) -> None:
+    """It forwards with the rules that it has, and may send to the drained part."""
+    fabric.lose(LEAF1)
+    fabric.run(10)
+    drain(fabric, "spine2", "leaf2:spine3")
+    counted_again(fabric)
+    waits = state(fabric, "spine2")
+    assert (waits.state, waits.waits_for) == ("confirming", ("leaf1 (no control connection)",))
+    assert state(fabric, "leaf2:3>spine3").state == "safe", "leaf1 has no cable to it"
+    fabric.connect(LEAF1)
+    fabric.run(20)
+    counted_again(fabric)
+    assert (state(fabric, "spine2").state, state(fabric, "spine2").waits_for) == ("safe", ())
+    fabric.lose(LEAF1)
+    fabric.run(10)
+    counted_again(fabric)
+    assert state(fabric, "spine2").state == "safe", "it was confirmed, and the leaf keeps its rules"
+
+
+def test_a_leaf_that_comes_back_with_other_rules_is_looked_at_anew(fabric: FakeFabric) -> None:
+    """An operator restores what it held before the drain."""
+    before = fabric.switches[LEAF1].rules()
+    drain(fabric, "spine2")
+    fabric.run(1)
+    counted_again(fabric)
+    assert state(fabric, "spine2").state == "safe"
+    fabric.lose(LEAF1)
+    fabric.run(10)
+    fabric.switches[LEAF1].flows = dict(before.flows)
+    fabric.switches[LEAF1].groups = dict(before.groups)
+    seen = []
+    fabric.after_each_mod = lambda: seen.append(state(fabric, "spine2"))
+    fabric.connect(LEAF1)
+    assert seen
+    assert {(waits.state, waits.waits_for) for waits in seen} <= {
+        ("confirming", ("leaf1 (its rules are being read)",)),
+        ("confirming", ("leaf1 (rules not confirmed)",)),
+    }
+    fabric.run(20)
+    counted_again(fabric)
+    assert state(fabric, "spine2").state == "safe"
+
+
+def test_what_is_drained_once_more_is_not_safe_by_what_was_measured_then(fabric: FakeFabric) -> None:
+    fabric.send(SetStrategy(Strategy.ECMP))
+    drain(fabric, "spine2")
+    fabric.run(1)
+    counted_again(fabric)
+    assert state(fabric, "spine2").state == "safe"
+    undrain(fabric, "spine2")
+    fabric.run(2)
+    assert "spine2" in visited(fabric)
+    seen = []
+    fabric.after_each_mod = lambda: seen.append(state(fabric, "spine2").state)
+    drain(fabric, "spine2")
+    assert seen
+    assert set(seen) == {"confirming"}
+
+
+def test_the_cables_of_a_spine_can_be_drained_one_by_one(fabric: FakeFabric) -> None:
+    """With the last of them the spine has no way to anywhere: it keeps its groups."""
+    for leaf in range(1, 5):
+        drain(fabric, f"leaf{leaf}:spine2")
+        fabric.run(5)
+    counted_again(fabric)
+    assert {drained.state for drained in fabric.status.drains.values()} == {"safe"}
+
+
+def test_old_counters_say_nothing(fabric: FakeFabric) -> None:
+    drain(fabric, "spine2")
+    fabric.run(1)
+    counted_again(fabric)
+    assert state(fabric, "spine2").state == "safe"
+    for _ in range(25):
+        fabric.run(1)
+        fabric.count_rules({}, {}, of=[dpid for dpid in fabric.switches if dpid != LEAF1])
+    waits = state(fabric, "spine2")
+    assert (waits.state, waits.waits_for) == ("measuring", ("leaf1 (counters)",))
+    counted_again(fabric)
+    assert state(fabric, "spine2").state == "safe"

@@ -1399,20 +1399,22 @@ class UnfeltFailures(_message.Message):
     def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., failures: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DrainedPart(_message.Message):
-    __slots__ = ("name", "drain_time", "state", "flows", "links", "rate_bps")
+    __slots__ = ("name", "drain_time", "state", "flows", "links", "rate_bps", "waits_for")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DRAIN_TIME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     FLOWS_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
     RATE_BPS_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     name: str
     drain_time: _timestamp_pb2.Timestamp
     state: DrainState
     flows: int
     links: int
     rate_bps: float
-    def __init__(self, name: _Optional[str] = ..., drain_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[DrainState, str]] = ..., flows: _Optional[int] = ..., links: _Optional[int] = ..., rate_bps: _Optional[float] = ...) -> None: ...
+    waits_for: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., drain_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[DrainState, str]] = ..., flows: _Optional[int] = ..., links: _Optional[int] = ..., rate_bps: _Optional[float] = ..., waits_for: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ("names",)
