@@ -8,11 +8,47 @@ from itertools import chain, zip_longest
 from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Fabric, Host, Link, LinkId
+from controller.jobs.job import Job
+from controller.jobs.spec import JobId
+from controller.memo import Changed
 from controller.planning.problem import FlowId, Pairs
 from controller.shared_map import differing, updated
 from controller.tables.pinned_table import Pin, counted
 from controller.tables.pins import PinSet
 from controller.tables.running_routes import possible_links
+
+
+class Uncounted:
+    """Derives the announced flows that are not counted yet. A new job is among them from its registration on, before it
+    has rules. Looks at jobs that have changed, and at all when others are counted."""
+
+    def __init__(self) -> None:
+        self._changed = Changed[JobId]()
+        self._counted: Pairs = frozenset()
+        self._of_job: dict[JobId, Pairs] = {}
+
+    def __call__(
+        self,
+        jobs: Mapping[JobId, Job],
+        missing: Mapping[JobId, tuple[str, ...]],
+        orphans: tuple[Pin, ...],
+        hosts: Mapping[str, Host],
+        counted: Pairs,
+    ) -> Pairs:
+        changed, gone = self._changed(jobs, missing)
+        if counted is not self._counted and counted != self._counted:
+            self._counted, self._of_job = counted, {}
+            changed = list(jobs)
+        for job_id in chain(gone, changed):
+            self._of_job.pop(job_id, None)
+        for job_id in changed:
+            left = (jobs[job_id].pairs | jobs[job_id].counted) - self._counted
+            if job_id in missing:
+                left = frozenset((src, dst) for src, dst in left if src in hosts and dst in hosts)
+            if left:
+                self._of_job[job_id] = left
+        unclaimed = {pin.flow.pair for pin in orphans if hosts.keys() >= set(pin.flow.pair)} - self._counted
+        return frozenset[tuple[str, str]](unclaimed).union(*self._of_job.values())
 
 
 class CountedLinks:

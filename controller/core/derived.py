@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from controller.alarms import Alarm, AlarmKey
 from controller.config import Config
-from controller.core.counted_links import CountedLinks, UncountedLinks
+from controller.core.counted_links import CountedLinks, Uncounted, UncountedLinks
 from controller.core.draining import Drained
 from controller.core.missed_parts import (
     NamedHosts,
@@ -57,7 +57,6 @@ from controller.planning.problem import (
     FlowId,
     Flows,
     FlowsOf,
-    Pairs,
     Routes,
     Snapshot,
     capacities,
@@ -69,7 +68,6 @@ from controller.status import DrainStatus, Status
 from controller.tables.control_table import adopting_rules
 from controller.tables.default_table import Gateway
 from controller.tables.flows_by_link import FlowsByLink, flows_on, lost_links
-from controller.tables.pinned_table import Pin
 from controller.tables.pins import Pins
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet
@@ -316,39 +314,6 @@ def _registration(_: JobId, job: Job) -> Registration:
 def _measured(_: JobId, demand: JobDemand) -> VirtualLinks | None:
     """What the job is planned for, if that is not in its spec."""
     return demand.virtual_links if demand.source is DemandSource.MEASURED else None
-
-
-class Uncounted:
-    """Derives the announced flows that are not counted yet. A new job is among them from its registration on, before it
-    has rules. Looks at jobs that have changed, and at all when others are counted."""
-
-    def __init__(self) -> None:
-        self._changed = Changed[JobId]()
-        self._counted: Pairs = frozenset()
-        self._of_job: dict[JobId, Pairs] = {}
-
-    def __call__(
-        self,
-        jobs: Mapping[JobId, Job],
-        missing: Mapping[JobId, tuple[str, ...]],
-        orphans: tuple[Pin, ...],
-        hosts: Mapping[str, Host],
-        counted: Pairs,
-    ) -> Pairs:
-        changed, gone = self._changed(jobs, missing)
-        if counted is not self._counted and counted != self._counted:
-            self._counted, self._of_job = counted, {}
-            changed = list(jobs)
-        for job_id in chain(gone, changed):
-            self._of_job.pop(job_id, None)
-        for job_id in changed:
-            left = (jobs[job_id].pairs | jobs[job_id].counted) - self._counted
-            if job_id in missing:
-                left = frozenset((src, dst) for src, dst in left if src in hosts and dst in hosts)
-            if left:
-                self._of_job[job_id] = left
-        unclaimed = {pin.flow.pair for pin in orphans if hosts.keys() >= set(pin.flow.pair)} - self._counted
-        return frozenset[tuple[str, str]](unclaimed).union(*self._of_job.values())
 
 
 def _without(of_job: Mapping[JobId, Value], jobs: frozenset[JobId]) -> Mapping[JobId, Value]:
