@@ -5,7 +5,7 @@ In: a request. Out: its effects; the reply to what has to be saved is held until
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -18,6 +18,8 @@ from controller.core.state import State
 from controller.errors import InvalidInput, NotKnownYet, SignalboxError
 from controller.fabric.drains import with_links
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
+from controller.fabric.parts import Part, PartKey
+from controller.fabric.topology import Dpid
 from controller.jobs.ends import JobEnd
 from controller.jobs.messages import (
     DeregisterJob,
@@ -227,7 +229,7 @@ class Requests:
         s = self._state
         if s.phases.adopting:
             raise NotKnownYet("the rules of the switches are being read: what uses which link is not known yet")
-        before, waiting, named = s.drains.parts, s.drains.waiting, None
+        before, waiting, named, down = s.drains.parts, s.drains.waiting, None, self._derived.down_parts()
 
         def undo(_: float) -> None:
             s.drains.restore(before, s.fabric.links, waiting)
@@ -235,11 +237,21 @@ class Requests:
             s.cycle.supersede()
 
         if isinstance(message, DrainParts):
-            named = s.drains.drain(message.names, s.fabric, message.at)
+            named = s.drains.drain(message.names, s.fabric, message.at, down.values(), self._places_of_hosts(down))
         else:
-            s.drains.undrain(message.names, s.fabric)
+            s.drains.undrain(message.names, s.fabric, down.values())
         s.commits.hold(message.reply, named, undo)
         return at_once(Work.RULES, Work.PLAN, Work.SAVE)
+
+    def _places_of_hosts(self, down: Mapping[PartKey, Part]) -> Mapping[str, Dpid]:
+        """Where the hosts are, or were last, that jobs or the inventory file name, whether they are up or not."""
+        hosts, found = self._state.fabric.hosts, {}
+        for key in self._derived.named_hosts():
+            if key.id in hosts:
+                found[key.id] = hosts[key.id].at.dpid
+            elif key in down and down[key].seen:
+                found[key.id] = down[key].ends[0].at.dpid
+        return found
 
     def _set_strategy(self, message: SetStrategy, now: float) -> Effects:
         s = self._state

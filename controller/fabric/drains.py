@@ -15,6 +15,11 @@ from controller.fabric.islands import island_of
 from controller.fabric.parts import Part, PartKey, PartKind, cable_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
 
+Places = Mapping[str, Dpid]
+"""The switch that each host is plugged into, by the host's address."""
+
+NO_PLACES: Places = {}
+
 Drainable = frozenset[PortRef] | Dpid
 """A cable by its two ports, or a switch: all its cables."""
 
@@ -67,29 +72,35 @@ class Drains:
         self.parts: Mapping[str, Drain] = saved
         self.waiting: frozenset[LinkId] = frozenset()
 
-    def drain(self, names: Iterable[str], fabric: Fabric, now: float) -> tuple[str, ...]:
-        """Returns the names of the parts that are meant. ``now``: seconds since 1970. Raises ``InvalidInput`` for names
-        of nothing that can be drained, and ``Conflict`` when switches with hosts would be cut off; then nothing has
-        changed."""
-        found = {drain.part: drain for drain in _named(_limited(names), fabric, now)}
+    def drain(
+        self, names: Iterable[str], fabric: Fabric, now: float, down: Collection[Part] = (), hosts: Places = NO_PLACES
+    ) -> tuple[str, ...]:
+        """Returns the names of the parts that are meant. ``down``: parts that are not there, and can be drained before
+        they come back. ``hosts``: that are expected, beside those of the fabric. ``now``: seconds since 1970. Raises
+        ``InvalidInput`` for names of nothing that can be drained, and ``Conflict`` when switches with hosts would be
+        cut off; then nothing has changed."""
+        found = {drain.part: drain for drain in _named(_limited(names), fabric, down, now)}
         name_of = {drain.part: drain.name for drain in self.parts.values()}
         parts = {**self.parts}
         for part, drain in found.items():
             if part not in name_of:  # a switch that was replaced is another part of the same name
                 name_of[part] = drain.key.id if drain.name in parts else drain.name
                 parts[name_of[part]] = replace(drain, name=name_of[part])
-        _refuse_cut_off(fabric, drained_links(self.parts, fabric.links), drained_links(parts, fabric.links))
+        leaves = {*hosts.values(), *(host.at.dpid for host in fabric.hosts.values() if is_up(fabric, host.at))}
+        links = fabric.links
+        _refuse_cut_off(fabric, leaves, found, drained_links(self.parts, links), drained_links(parts, links))
         self.waiting |= drained_links(parts, fabric.links) - drained_links(self.parts, fabric.links)
         self.parts = parts
         return tuple(name_of[part] for part in found)
 
-    def undrain(self, names: Iterable[str], fabric: Fabric) -> None:
-        """Raises ``InvalidInput`` for names of nothing that is drained; then nothing has changed."""
+    def undrain(self, names: Iterable[str], fabric: Fabric, down: Collection[Part] = ()) -> None:
+        """``down``: as for ``drain``. Raises ``InvalidInput`` for names of nothing that is drained; then nothing has
+        changed."""
         gone: set[str] = set()
         problems = []
         by_switch, by_end = _by_switch(fabric), {name.partition(">")[0]: name for name in self.parts}
         for number, name in enumerate(_limited(names)):
-            cables = {drain.part for drain in _cables(name, fabric, by_switch)}
+            cables = {drain.part for drain in (*_cables(name, fabric, by_switch), *_cables_down(name, down))}
             here = {name, by_end.get(name, name)} & self.parts.keys() or {
                 drained for drained, drain in self.parts.items() if drain.part in cables
             }
@@ -200,13 +211,19 @@ def with_links(fabric: Fabric, links: Mapping[LinkId, Link]) -> Fabric:
     return fabric if links is fabric.links else replace(fabric, links=links)
 
 
-def _named(names: Iterable[str], fabric: Fabric, now: float) -> Iterator[Drain]:
+def _named(names: Iterable[str], fabric: Fabric, down: Collection[Part], now: float) -> Iterator[Drain]:
+    """A name means what is there, and of switches that are down only one that no switch there has."""
     problems: list[FieldProblem] = []
     by_name: dict[str, list[Dpid]] = {}
     for dpid, switch in fabric.switches.items():
         by_name.setdefault(switch.name, []).append(dpid)
         by_name.setdefault(f"{dpid:#x}", [dpid])
     by_switch = _by_switch(fabric)
+    for part in (part for part in down if part.kind is PartKind.SWITCH and part.seen):
+        dpid = part.ends[0].at.dpid
+        if not any(known in fabric.switches for known in by_name.get(part.name, ())):
+            by_name.setdefault(part.name, []).append(dpid)
+        by_name.setdefault(part.key.id, [dpid])
     for number, name in enumerate(names):
         called = by_name.get(name, ())
         if len(called) > 1:
@@ -216,10 +233,10 @@ def _named(names: Iterable[str], fabric: Fabric, now: float) -> Iterator[Drain]:
         if called:
             yield Drain(called[0], name, now)
             continue
-        cables = [replace(drain, since=now) for drain in _cables(name, fabric, by_switch)]
-        yield from cables
+        cables = [*_cables(name, fabric, by_switch), *_cables_down(name, down)]
+        yield from (replace(drain, since=now) for drain in cables)
         if not cables:
-            problems.append(FieldProblem(f"names[{number}]", _wrong(name, fabric)))
+            problems.append(FieldProblem(f"names[{number}]", _wrong(name, fabric, down)))
     InvalidInput.refuse(problems)
 
 
@@ -254,7 +271,22 @@ def _cables(name: str, fabric: Fabric, by_switch: Mapping[str, Sequence[Link]]) 
             yield Drain(frozenset((link.src, link.dst)), fabric.link_name(LinkId(*first)), 0.0)
 
 
-def _wrong(name: str, fabric: Fabric) -> str:
+def _cables_down(name: str, down: Iterable[Part]) -> Iterator[Drain]:
+    """The same of cables that are down."""
+    for part in down:
+        if part.kind is PartKind.LINK and part.seen:
+            a, b = part.ends
+            names = {part.name, part.key.id}
+            for end, other in ((a, b), (b, a)):
+                names |= {f"{end.switch}:{end.at.port}", f"{end.switch}:{end.port}", f"{end.switch}:{other.switch}"}
+                names.add(f"{end.switch}:{end.at.port}>{other.switch}")
+            if name in names:
+                yield Drain(frozenset((a.at, b.at)), part.name, 0.0)
+
+
+def _wrong(name: str, fabric: Fabric, down: Iterable[Part]) -> str:
+    if any(part.name == name and not part.seen for part in down):
+        return f"'{cut(name)}' is declared and has never been there: it can be drained once it was"
     here, colon, there = name.partition(":")
     called = [dpid for dpid, switch in fabric.switches.items() if switch.name == here]
     if not colon or not called:
@@ -268,9 +300,19 @@ def _wrong(name: str, fabric: Fabric) -> str:
     return f"'{cut(name)}': {here} has no cable there; signalbox fabric lists those that it has"
 
 
-def _refuse_cut_off(fabric: Fabric, before: Collection[LinkId], after: Collection[LinkId]) -> None:
-    """Raises ``Conflict`` when switches with hosts that reach each other would not any more."""
-    leaves = {host.at.dpid for host in fabric.hosts.values()} & fabric.switches.keys()
+def _refuse_cut_off(
+    fabric: Fabric,
+    leaves: Collection[Dpid],
+    parts: Collection[Drainable],
+    before: Collection[LinkId],
+    after: Collection[LinkId],
+) -> None:
+    """Raises ``Conflict`` when switches with hosts that reach each other would not any more, or one is drained itself:
+    hosts on it reach each other only while it is there. ``leaves``: the switches with hosts. ``parts``: to be
+    drained."""
+    for leaf in sorted(leaf for leaf in leaves if leaf in parts):
+        raise Conflict(f"hosts on {fabric.name(leaf)} would have no path to others: nothing is drained")
+    leaves = fabric.switches.keys() & leaves
     was, would = (island_of(fabric.switches, without(fabric.links, drained)) for drained in (before, after))
     islands: dict[tuple[Dpid, Dpid], list[Dpid]] = {}
     for leaf in sorted(leaves):

@@ -12,7 +12,7 @@ import pytest
 from controller.config import Config, Strategy
 from controller.errors import Conflict, InvalidInput, NotKnownYet
 from controller.fabric.drains import Drain
-from controller.fabric.messages import DrainParts, LinkSeen, UndrainParts
+from controller.fabric.messages import DrainParts, ForgetParts, LinkSeen, PortChanged, UndrainParts
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.jobs.spec import JobId
@@ -423,3 +423,113 @@ def test_old_counters_say_nothing(fabric: FakeFabric) -> None:
     assert (waits.state, waits.waits_for) == ("measuring", ("leaf1 (counters)",))
     counted_again(fabric)
     assert state(fabric, "spine2").state == "safe"
+
+
+def test_a_spine_that_is_dark_can_be_drained_before_it_comes_back(fabric: FakeFabric) -> None:
+    spine = next(dpid for dpid, switch in fabric.switches.items() if switch.name == "spine2")
+    fabric.lose(spine)
+    for leaf in range(1, 5):
+        fabric.cut(Dpid(leaf), PortNo(2))
+    fabric.run(10)
+    drain(fabric, "spine2")
+    fabric.run(1)
+    assert (state(fabric, "spine2").state, state(fabric, "spine2").links) == ("safe", 0)
+    assert not fabric.status.alarms
+    for leaf in range(1, 5):
+        fabric.plug(Dpid(leaf), PortNo(2))
+    fabric.connect(spine)
+    fabric.run(60)
+    assert state(fabric, "spine2").links == 8
+    assert "spine2" not in visited(fabric)
+
+
+def test_a_spine_that_only_the_controller_does_not_reach_is_measured_at_its_leaves(fabric: FakeFabric) -> None:
+    fabric.lose(next(dpid for dpid, switch in fabric.switches.items() if switch.name == "spine2"))
+    fabric.run(10)
+    drain(fabric, "spine2")
+    fabric.run(1)
+    assert state(fabric, "spine2").state == "measuring"
+    counted_again(fabric)
+    assert state(fabric, "spine2").state == "safe"
+    fabric.run(1)
+    fabric.count({PortRef(LEAF1, PortNo(2)): 10**6}, {})
+    assert state(fabric, "spine2").state == "carrying"
+
+
+@pytest.mark.parametrize(
+    "name", ["leaf1:2", "leaf1:leaf1-eth2", "spine2:1", "leaf1:spine2", "spine2:leaf1", "leaf1:2>spine2"]
+)
+def test_a_cable_that_is_down_is_drained_by_any_of_its_names(fabric: FakeFabric, name: str) -> None:
+    fabric.cut(LEAF1, PortNo(2))
+    fabric.run(10)
+    drain(fabric, name)
+    fabric.run(1)
+    (found,) = fabric.status.drains.values()
+    assert (found.name, found.state, found.links) == ("leaf1:2>spine2", "safe", 0)
+    assert not fabric.status.alarms
+    fabric.plug(LEAF1, PortNo(2))
+    fabric.run(60)
+    assert state(fabric, "leaf1:2>spine2").links == 2
+    assert all(way[:2] != ["leaf1", "spine2"] for way in ways(fabric))
+    fabric.cut(LEAF1, PortNo(2))
+    fabric.run(2)
+    undrain(fabric, name)
+    assert not fabric.status.drains
+
+
+def test_what_was_forgotten_says_that_it_is_never_safe(fabric: FakeFabric) -> None:
+    fabric.cut(LEAF1, PortNo(2))
+    fabric.run(10)
+    drain(fabric, "leaf1:2")
+    fabric.send(ForgetParts(("leaf1:2",)))
+    fabric.run(2)
+    waits = state(fabric, "leaf1:2>spine2")
+    assert waits.state == "confirming"
+    assert waits.waits_for == ("leaf1:2>spine2 (no such part is remembered: undrain it)",)
+
+
+def test_hosts_that_jobs_name_are_not_cut_off_though_they_are_down(fabric: FakeFabric) -> None:
+    """The only host of the leaf that a job names has lost its port: it may come back there."""
+    for at in fabric.hosts.values():
+        if at.dpid == LEAF1:
+            port = next(p for p in fabric.switches[LEAF1].ports() if p.number == at.port)
+            fabric.send(PortChanged(LEAF1, replace(port, up=False)))
+    fabric.run(2)
+    with pytest.raises(Conflict, match="hosts on leaf1 would have no path to others"):
+        drain(fabric, "leaf1")
+    for number in range(2):
+        fabric.send(DeregisterJob(JobId(f"job{number}")))
+    fabric.run(2)
+    drain(fabric, "leaf1")
+
+
+def test_the_only_leaf_with_hosts_is_not_drained() -> None:
+    """Its hosts reach each other only over it."""
+    fabric = FakeFabric(leaves=2, spines=2)
+    fabric.silent_hosts = {ip for ip, at in fabric.hosts.items() if at.dpid != LEAF1}
+    fabric.start()
+    fabric.run(3)
+    fabric.send(RegisterJob(ring_job("job", [ip for ip, at in fabric.hosts.items() if at.dpid == LEAF1])))
+    fabric.run(2)
+    assert {host.at.dpid for host in fabric.status.fabric.hosts.values()} == {LEAF1}
+    with pytest.raises(Conflict, match="hosts on leaf1 would have no path to others"):
+        drain(fabric, "leaf1")
+
+
+def test_a_host_that_is_found_on_a_drained_switch_is_waited_for() -> None:
+    """It was nowhere to be seen when the switch was drained."""
+    fabric = FakeFabric(leaves=3, spines=2)
+    fabric.silent_hosts = {ip for ip, at in fabric.hosts.items() if at.dpid == LEAF1}
+    fabric.start()
+    fabric.run(3)
+    ips = [ip for ip in fabric.hosts if ip.endswith(".1")]
+    fabric.send(RegisterJob(ring_job("job", ips)))
+    fabric.run(2)
+    drain(fabric, "leaf1")
+    fabric.run(1)
+    counted_again(fabric)
+    assert state(fabric, "leaf1").state == "safe"
+    fabric.silent_hosts = set()
+    fabric.run(20)
+    waits = state(fabric, "leaf1")
+    assert (waits.state, waits.waits_for) == ("confirming", (f"{ips[0]} (a host on it)",))
