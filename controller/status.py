@@ -176,9 +176,10 @@ class Status:
     switch counts them; ports without are missing. ``dropped_packets``: what each switch has dropped because it is not
     carried, since its rules were made; switches are missing before the first reading. ``links``: their figures are made
     when they are asked for.
-    ``rules``: what each switch that was read holds. ``drains``: by name. ``parts``: every part of the fabric that is
-    remembered; ``down_parts``: those that are down; ``absent_parts``: how many are not there, also before they had the
-    time to come. ``named_hosts``: those that jobs or the inventory file name.
+    ``rules``: what each switch that was read holds. ``drains``: by name. ``drained``: their links that are there, their
+    switches, and their cables that are down. ``parts``: every part of the fabric that is remembered; ``down_parts``:
+    those that are down; ``absent_parts``: how many are not there, also before they had the time to come.
+    ``named_hosts``: those that jobs or the inventory file name.
     ``plan_at``: monotonic seconds when the latest plan came. Seconds, since the start: ``plan_times``, to make each
     plan; ``repair_times``, see ``repair_s``; ``install_times``, from the moment that a stage was sent until all of its
     switches had confirmed it; ``communication_times``, of each iteration that jobs reported."""
@@ -221,6 +222,7 @@ class Status:
     alarms: Mapping[AlarmKey, Alarm] = field(default_factory=dict)
     rules: Mapping[Dpid, RuleSet] = field(default_factory=dict)
     drains: Mapping[str, DrainStatus] = field(default_factory=dict)
+    drained: frozenset[LinkId | PartKey] = frozenset()
     parts: Mapping[PartKey, Part] = field(default_factory=dict)
     down_parts: Mapping[PartKey, Part] = field(default_factory=dict)
     absent_parts: Mapping[PartKind, int] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from controller.core.counted_links import CountedLinks, Uncounted, UncountedLink
 from controller.core.draining import Drained
 from controller.core.missed_parts import (
     NamedHosts,
+    drained_keys,
     excepted,
     if_cable,
     if_down,
@@ -114,8 +115,8 @@ class Derived:
     ``levels``, ``phase_levels``: of the jobs all of whose running routes stand (``tables.pins``), and that have been
     planned. ``islands``: hosts that cannot reach most others. ``without_path``: flows for which that means that they
     have no path, of the jobs that have any. ``named_hosts``: those that jobs or the inventory file name.
-    ``saved_parts``: parts of the fabric that a restart should know; ``excepted``: those that raise no alarm when they
-    are down (``core.missed_parts``).
+    ``saved_parts``: parts of the fabric that a restart should know; ``drained_keys``: those that are drained;
+    ``excepted``: those that raise no alarm when they are down (``core.missed_parts``).
     ``unsaved``: the jobs whose latest change is not on disk; ``told_jobs``, ``told_demands``, ``told_missing``: of
     those as before it (``core.told``).
     ``alarms`` are without their times; ``status`` takes them dated, and whether rules are to be derived anew."""
@@ -206,8 +207,9 @@ class Derived:
         self.saved_parts = Row(     per_key(saved_part), lambda: (s.parts.parts, self.named_hosts()))
         self.down_parts = Row(      per_key(if_down),    lambda: (s.parts.parts,))
         self.down_switches = Row(   per_key(if_switch),  lambda: (self.down_parts(),))
+        self.drained_keys = Row(    drained_keys,        lambda: (s.drains.parts, self.down_parts()))
         self.excepted = Row(        excepted,            lambda: (s.parts.explained, tuple(s.refusals.taken),
-                                                                  s.drains.parts, self.down_parts()))
+                                                                  self.drained_keys()))
         self.part_alarms = Row(     per_key(part_alarm), lambda: (self.down_parts(), self.excepted(),
                                                                   self.named_hosts()))
         self.switch_alarms = Row(   switch_alarms,       lambda: (self.down_switches(), self.excepted(),
@@ -243,6 +245,7 @@ class Derived:
             self.background(),
             alarms,
             self.drain_statuses(),
+            self.drained() | self.drained_keys(),
             self.down_parts(),
             self.named_hosts(),
         )

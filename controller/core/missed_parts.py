@@ -76,18 +76,21 @@ def saved_part(_: PartKey, part: Part, named: bool | None) -> Part | None:
     return part if part.seen or part.down_since is not None else None
 
 
+def drained_keys(drains: Mapping[str, Drain], down: Mapping[PartKey, Part]) -> frozenset[PartKey]:
+    """The drained switches, and the cables that are down and drained. ``drains``: by name."""
+    cables = {drain.key for drain in drains.values() if isinstance(drain.part, frozenset)} & down.keys()
+    switches = [drain for drain in drains.values() if isinstance(drain.part, int)]
+    of_switches = (key for key, part in down.items() if any(drain.covers(part) for drain in switches))
+    return frozenset((*cables, *of_switches, *(drain.key for drain in switches)))
+
+
 def excepted(
-    explained: Mapping[PartKey, bool],
-    taken: tuple[Dpid, ...],
-    drains: Mapping[str, Drain],
-    down: Mapping[PartKey, Part],
+    explained: Mapping[PartKey, bool], taken: tuple[Dpid, ...], drained: frozenset[PartKey]
 ) -> Mapping[PartKey, bool]:
     """The parts that raise no alarm while they are down, each with True. ``explained``: by another part that is down.
-    ``taken``: switches that another controller is the master of, which is another alarm. ``drains``: by name."""
-    found = {switch_key(dpid): True for dpid in taken}
-    if drains:
-        found |= {key: True for key, part in down.items() if any(drain.covers(part) for drain in drains.values())}
-    return updated(explained, found)
+    ``taken``: switches that another controller is the master of, which is another alarm. ``drained``: taken out of
+    use."""
+    return updated(explained, dict.fromkeys((*map(switch_key, taken), *drained), True))
 
 
 def part_alarm(key: PartKey, part: Part, is_excepted: bool | None, named: bool | None) -> Alarm | None:

@@ -48,6 +48,7 @@ def status(
     background_bps: Mapping[LinkId, float],
     alarms: Mapping[AlarmKey, Alarm],
     drains: Mapping[str, DrainStatus],
+    drained: frozenset[LinkId | PartKey],
     down_parts: Mapping[PartKey, Part],
     named_hosts: Mapping[PartKey, bool],
 ) -> Status:
@@ -92,6 +93,7 @@ def status(
         state_failures=s.commits.failures,
         alarms=alarms,
         drains=drains,
+        drained=drained,
         parts=s.parts.parts,
         down_parts=down_parts,
         absent_parts=s.parts.absent,

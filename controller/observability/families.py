@@ -173,6 +173,18 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "signalbox_switch_up", "1 while the switch is connected, 0 while it is down.", samples.switch_up, ("switch",)
     ),
+    Family(
+        "signalbox_switch_drained",
+        "1 for a switch that is taken out of use, there or not; others have no series.",
+        samples.switch_drained,
+        ("switch",),
+    ),
+    Family(
+        "signalbox_link_drained",
+        "1 for a link of a cable or switch that is taken out of use, there or not; others have no series.",
+        samples.link_drained,
+        LinkLabels._fields,
+    ),
     Family("signalbox_link_up", "1 while the link is in use, 0 while it is down.", samples.link_up, LinkLabels._fields),
     Family(
         "signalbox_host_up",

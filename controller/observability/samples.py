@@ -8,7 +8,7 @@ from typing import get_args
 
 from controller.alarms import AlarmKind, severity
 from controller.fabric.messages import RefusalReason
-from controller.fabric.parts import PartKind
+from controller.fabric.parts import PartKey, PartKind, switch_key
 from controller.observability.shapes import (
     Sample,
     Snapshot,
@@ -144,6 +144,28 @@ def link_up(snapshot: Snapshot) -> Iterator[Sample]:
     for part in snapshot.status.down_parts.values():
         if part.kind is PartKind.LINK:
             yield from ((labels, 0) for labels in down_links(part, snapshot.down_names[part.key]))
+
+
+def switch_drained(snapshot: Snapshot) -> Iterator[Sample]:
+    """Named as by ``switch_up``."""
+    status = snapshot.status
+    for switch in status.fabric.switches.values() if status.drained else ():
+        if switch_key(switch.dpid) in status.drained:
+            yield (switch.name,), 1
+    for key in status.drained & status.down_parts.keys():
+        if isinstance(key, PartKey) and key.kind is PartKind.SWITCH:
+            yield (snapshot.down_names[key][0],), 1
+
+
+def link_drained(snapshot: Snapshot) -> Iterator[Sample]:
+    """Named as by ``link_up``."""
+    status = snapshot.status
+    for link_id, (labels, _) in snapshot.links.items() if status.drained else ():
+        if link_id in status.drained:
+            yield labels, 1
+    for key in status.drained & status.down_parts.keys():
+        if isinstance(key, PartKey) and key.kind is PartKind.LINK:
+            yield from ((down, 1) for down in down_links(status.down_parts[key], snapshot.down_names[key]))
 
 
 def host_up(snapshot: Snapshot) -> Iterator[Sample]:

@@ -151,6 +151,7 @@ def status(of: Fabric | None = None) -> Status:
         pins=1,
         moved_flows_total=3,
         drains={"spine2": DrainStatus("spine2", 1e9, "safe", 0, 8, 800.0)},
+        drained=frozenset(part.key for part in down_parts() if part.kind is not PartKind.HOST),
         plans_total=9,
         repair=Repair(flows=2, plan_ms=4.0),
         repair_s=0.05,

@@ -9,7 +9,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.alarms import AlarmKind
-from controller.config import Strategy
+from controller.config import Config, Strategy
+from controller.fabric.messages import DrainParts
 from controller.fabric.parts import UNKNOWN_DPID, End, Part, PartKey, PartKind, switch_key
 from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from controller.histogram import FEW_SECONDS, Histogram
@@ -19,6 +20,7 @@ from controller.observability.families import FAMILIES
 from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.dropped import Dropped
 from tests.support import status_example as example
+from tests.support.fake_fabric import FakeFabric
 
 
 def exposition(status: Status, now: float = 104.0) -> str:
@@ -76,6 +78,33 @@ def test_alarms_are_counted_by_kind_and_severity(scrape: Scrape) -> None:
 
 def test_drained_parts_say_how_far_they_are(scrape: Scrape) -> None:
     assert scrape.value("signalbox_drained", part="spine2", state="safe") == 1
+
+
+def test_what_is_drained_is_named_as_what_is_up_or_down(scrape: Scrape) -> None:
+    """Alerts join them."""
+    down = [labels for labels in scrape.series("signalbox_link_up") if not scrape.value("signalbox_link_up", **labels)]
+    drained = scrape.series("signalbox_link_drained")
+    assert drained == down
+    assert [labels["switch"] for labels in scrape.series("signalbox_switch_drained")] == ["spine2"]
+
+
+@pytest.mark.parametrize("name", ["leaf1:2", "spine2"])
+def test_every_link_of_a_drained_part_is_told_as_drained_whether_it_is_there_or_not(name: str) -> None:
+    fabric = FakeFabric()
+    fabric.start(Config())
+    fabric.run(3)
+    fabric.send(DrainParts((name,), at=1e9))
+    before = Scrape(exposition(fabric.status, fabric.now)).series("signalbox_link_drained")
+    assert len(before) == (2 if name == "leaf1:2" else 8)
+    fabric.cut(Dpid(1), PortNo(2))
+    fabric.run(3)
+    scrape = Scrape(exposition(fabric.status, fabric.now))
+    down = [labels for labels in scrape.series("signalbox_link_up") if not scrape.value("signalbox_link_up", **labels)]
+    assert len(down) == 2
+    drained = scrape.series("signalbox_link_drained")
+    assert sorted(map(str, drained)) == sorted(map(str, before))
+    assert all(labels in drained for labels in down)
+    assert len(scrape.series("signalbox_switch_drained")) == (name == "spine2")
 
 
 def test_links_are_named_like_the_fabric_names_them_and_measured_in_bytes(scrape: Scrape) -> None:
