@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -42,9 +43,13 @@ class Event:
 
 
 class EventHistory:
-    """``kept``: events of before. ``keep``: is given each new event."""
+    """``kept``: events of before. ``keep``: is given each new event. ``begun_at``: seconds since 1970; events from then
+    on have larger numbers than any had before, also those that were not kept, unless the clock was set back.
+    ``last``: no event has a larger number."""
 
-    def __init__(self, kept: Iterable[Event] = (), keep: Callable[[Event], object] = lambda _: None) -> None:
+    def __init__(
+        self, kept: Iterable[Event] = (), keep: Callable[[Event], object] = lambda _: None, begun_at: float = 0.0
+    ) -> None:
         self._keep = keep
         self._lock = threading.Lock()
         self._of: defaultdict[EventKind, deque[Event]] = defaultdict(lambda: deque(maxlen=KEPT))
@@ -52,6 +57,7 @@ class EventHistory:
         for event in sorted(kept, key=attrgetter("number")):
             self._of[event.kind].append(event)
             self.last = event.number
+        self.last = max(self.last, int(begun_at * 1e6))
 
     def add(self, kind: EventKind, what: str, details: Mapping[str, object], at: float) -> None:
         """Numbers are microseconds since 1970, so that they go on where none were kept."""
@@ -61,11 +67,12 @@ class EventHistory:
             self._of[kind].append(event)
         self._keep(event)
 
-    def after(self, number: int, most: int, kinds: Collection[EventKind] = ()) -> list[Event]:
-        """The first ``most`` events with a larger number, in order. ``kinds``: all when empty."""
+    def after(self, number: int, most: int, kinds: Collection[EventKind] = (), since: float = -math.inf) -> list[Event]:
+        """The first ``most`` events with a larger number, in order. ``kinds``: all when empty. ``since``: seconds since
+        1970; numbers say nothing of times, because a clock may be set back."""
         with self._lock:
             if self.last <= number:
                 return []
             of_kinds = [events for kind, events in self._of.items() if not kinds or kind in kinds]
-            newer = ([event for event in events if event.number > number] for events in of_kinds)
+            newer = ([e for e in events if e.number > number and e.at >= since] for events in of_kinds)
             return list(islice(merge(*newer, key=attrgetter("number")), most))

@@ -5,6 +5,7 @@ In: the event history. Out: responses. A page's token and a resume token are the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,11 +22,11 @@ MAX_PAGE = 1000
 
 def listed(request: pb.ListEventsRequest, history: EventHistory) -> pb.ListEventsResponse:
     """Raises ``InvalidInput``."""
-    kinds, after = _wanted(request)
+    kinds, since = _wanted(request)
     if request.page_size < 0:
         raise InvalidInput.of("page_size", f"must be at least 0 (given: {request.page_size})")
     size = min(request.page_size or MAX_PAGE, MAX_PAGE)
-    found = history.after(_number("page_token", request.page_token, after), size + 1, kinds)
+    found = history.after(_number("page_token", request.page_token, 0, history), size + 1, kinds, since)
     token = str(found[size - 1].number) if len(found) > size else ""
     return pb.ListEventsResponse(events=_messages(found[:size]), next_page_token=token)
 
@@ -40,33 +41,43 @@ class EventWatches:
     async def watch(self, request: pb.WatchEventsRequest, write: Write, wait: Wait) -> None:
         """Write events until ``wait`` raises. Raises ``InvalidInput``."""
         history = self._board.history
-        kinds, after = _wanted(request)
-        start = after if request.HasField("after") else history.last
-        number = _number("resume_token", request.resume_token, start)
+        kinds, since = _wanted(request)
+        first = history.last
+        start = 0 if request.HasField("after") else first
+        number = _number("resume_token", request.resume_token, start, history)
+        if request.resume_token:
+            since = -math.inf
         with self._publications.heard(lambda: history.last > number) as published:
             while True:
                 while found := history.after(number, MAX_PAGE, kinds):
                     number = found[-1].number
-                    response = pb.WatchEventsResponse(events=_messages(found), resume_token=str(number))
-                    await write(response.SerializeToString())
+                    wanted = [event for event in found if event.at >= since or event.number > first]
+                    if wanted:
+                        response = pb.WatchEventsResponse(events=_messages(wanted), resume_token=str(number))
+                        await write(response.SerializeToString())
                 await wait(published)
                 published.clear()
 
 
-def _wanted(request: Any) -> tuple[list[EventKind], int]:
-    """The kinds, and the number before the first that is wanted. Raises ``InvalidInput``."""
+def _wanted(request: Any) -> tuple[list[EventKind], float]:
+    """The kinds, and since when events are wanted, in seconds since 1970: a microsecond earlier, because a time that
+    was a floating-point number may be rounded. Raises ``InvalidInput``."""
     words = [word_of(pb.EventKind.DESCRIPTOR, kind) for kind in request.kinds]
     wrong = (f"kinds[{n}]" for n, word in enumerate(words) if word is None)
     InvalidInput.refuse(FieldProblem(path, f"must be one of {', '.join(pb.EventKind.keys()[1:])}") for path in wrong)
-    at = seconds_since_1970(request.after) if request.HasField("after") else 0.0
-    return [EventKind(word) for word in words if word], int(at * 1e6) - 1
+    since = seconds_since_1970(request.after) - 1e-6 if request.HasField("after") else -math.inf
+    return [EventKind(word) for word in words if word], since
 
 
-def _number(field: str, token: str, start: int) -> int:
+def _number(field: str, token: str, start: int, history: EventHistory) -> int:
+    """Raises ``InvalidInput``, also for a position that the history has not reached: nothing would come until then."""
     if not token:
         return start
     if not (token.isascii() and token.isdigit() and len(token) < 20):
         raise InvalidInput.of(field, "is none that was sent; begin without one")
+    if int(token) > history.last:
+        why = "the events before were not kept, and the clock was set back, or it is another controller's"
+        raise InvalidInput.of(field, f"is later than all events: {why}; begin without one")
     return int(token)
 
 

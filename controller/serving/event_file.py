@@ -10,6 +10,7 @@ import json
 import os
 import queue
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,7 +40,7 @@ class EventFile:
         self._thread: threading.Thread | None = None
         kept = list(self._read())
         self._lines = len(kept)
-        self.history = EventHistory(kept, self._events.put if self._path else lambda _: None)
+        self.history = EventHistory(kept, self._events.put if self._path else lambda _: None, time.time())
         if self._path:
             self._thread = threading.Thread(target=self._run, name="event-file", daemon=True)
             self._thread.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,10 @@ def test_without_a_directory_nothing_is_written() -> None:
     file.history.add(EventKind.PLAN, "one", {}, 1.0)
     file.close()
     assert len(file.history.after(0, 10)) == 1
+
+
+def test_numbers_go_on_where_none_were_kept() -> None:
+    """A watch that resumes before the first event after a restart knows a number of before."""
+    before = EventFile(None)
+    before.history.add(EventKind.PLAN, "one", {}, time.time())
+    assert EventFile(None).history.last >= before.history.last

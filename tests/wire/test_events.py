@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -82,3 +83,28 @@ def test_wrong_requests_name_the_field(client: Client, request_: pb.ListEventsRe
 def test_a_wrong_resume_token_is_refused(client: Client) -> None:
     with pytest.raises(InvalidInput, match="resume_token: is none that was sent"):
         next(client.watch_events("1" * 30))
+
+
+@pytest.mark.parametrize("call", ["watch", "list"])
+def test_a_token_that_is_later_than_all_events_is_refused(api: Running, client: Client, call: str) -> None:
+    """Nothing would come, and nothing would say so."""
+    happen(api, "one")
+    later = str(api.control.board.history.last + 1)
+    asked = {
+        "watch": partial(next, client.watch_events(later)),
+        "list": partial(client._call, client._controller.ListEvents, pb.ListEventsRequest(page_token=later)),
+    }[call]
+    with pytest.raises(InvalidInput, match=r"_token: is later than all events: .*; begin without one"):
+        asked()
+
+
+def test_a_clock_that_is_set_back_hides_no_event(api: Running, client: Client) -> None:
+    history, now = api.control.board.history, time.time()
+    history.add(EventKind.PLAN, "ahead", {}, now + 3600)
+    history.add(EventKind.PLAN, "set right", {}, now)
+    assert [event.what for event in client.list_events(now + 60)] == ["ahead"]
+    watch = client.watch_events(after_s=now + 60)
+    assert [event.what for event in next(watch).events] == ["ahead"]
+    happen(api, "follows")
+    assert [event.what for event in next(watch).events] == ["follows"]
+    watch.close()
