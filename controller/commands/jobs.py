@@ -20,7 +20,7 @@ from controller.commands.lease_files import forget, keep, kept, path_of
 from controller.commands.naming import completed, job_names
 from controller.commands.output import Address, AsJson, console, document, fields, file_to_read, show
 from controller.commands.watch import watched
-from controller.errors import InvalidInput, SignalboxError, WrongLeaseToken
+from controller.errors import AlreadyExists, InvalidInput, SignalboxError, WrongLeaseToken
 from controller.jobs.spec import JobSpec
 from controller.standard_input import STANDARD_INPUT, called, read_bytes
 
@@ -63,7 +63,7 @@ def register_job(
     as_json: AsJson = False,
 ) -> None:
     """Announce the job that FILE describes, and keep its lease token. The same file again renews the job's lease."""
-    with _spec_in(file) as spec, connect(address) as client:
+    with _spec_in(file) as spec, connect(address) as client, _take_over_named():
         registered = client.register_job(spec, lease_token=kept(address, spec.job_id), take_over=take_over)
         keep(address, spec.job_id, registered.lease_token)
     found = fields(registered.job)
@@ -118,6 +118,22 @@ def _needs_token(address: str, job_id: str) -> AbstractContextManager[None]:
     """For commands that nothing but the job's lease token helps."""
     where = path_of(address, job_id)
     return _advice(WrongLeaseToken, f"it is looked for in {where}; signalbox jobs register --take-over FILE makes one")
+
+
+@contextmanager
+def _take_over_named() -> Iterator[None]:
+    """What the API calls ``take_over`` and ``request_id`` is an option here."""
+    try:
+        yield
+    except AlreadyExists as error:
+        job = error.about.get("jobId", "")
+        if error.about.get("heldBy") == "caller":
+            text = "is registered with another spec; signalbox jobs update changes it"
+        elif error.about.get("heldBy") == "other":
+            text = "belongs to another registration, whose lease token is not kept here"
+        else:
+            raise
+        raise AlreadyExists(f"job '{job}' {text}; --take-over ends it and begins anew", error.about) from None
 
 
 @contextmanager

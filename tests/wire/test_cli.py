@@ -125,7 +125,8 @@ def test_without_the_token_the_errors_say_what_helps(signalbox: Signalbox, spec_
     assert signalbox("jobs", "renew", "ring") == Result(6, "", missing + look)
     assert signalbox("jobs", "update", spec_file) == Result(6, "", missing + look)
     assert signalbox("jobs", "deregister", "ring") == Result(6, "", missing + "--force does without\n")
-    assert signalbox("jobs", "register", spec_file).err.endswith("or take it over\n")
+    taken = "error: job 'ring' belongs to another registration, whose lease token is not kept here; --take-over ends it"
+    assert signalbox("jobs", "register", spec_file) == Result(8, "", f"{taken} and begins anew\n")
     (leases / "ring.token").touch(0o644)
     (leases / "ring.token").write_text("forged\n")
     open_to_others = f"error: {leases}/ring.token: others than its owner have access to it (mode 0644): chmod 600 "
@@ -138,6 +139,15 @@ def test_without_the_token_the_errors_say_what_helps(signalbox: Signalbox, spec_
     (leases / "ring.token").unlink()
     assert signalbox("jobs", "deregister", "--force", "ring") == Result(0, "", "")
     assert signalbox("jobs", "renew", "ring") == Result(5, "", "error: job 'ring' was deregistered\n")
+
+
+def test_a_name_that_exists_is_answered_with_the_option_that_takes_it(signalbox: Signalbox, spec_file: Path) -> None:
+    signalbox("jobs", "register", spec_file)
+    spec_file.write_text(json.dumps(SPEC | {"lease_s": 61}))
+    refused = signalbox("jobs", "register", spec_file)
+    changes = "job 'ring' is registered with another spec; signalbox jobs update changes it"
+    assert refused == Result(8, "", f"error: {changes}; --take-over ends it and begins anew\n")
+    assert signalbox("jobs", "register", "--take-over", spec_file).status == 0
 
 
 def test_a_job_id_names_a_file_in_the_folder_whatever_it_is(signalbox: Signalbox, leases: Path) -> None:
