@@ -22,7 +22,7 @@ from controller.api.certificates import NO_CREDENTIALS, Credentials
 from controller.api.client_errors import Unreachable as Unreachable
 from controller.api.client_errors import raise_ours
 from controller.api.fabric_work_calls import FabricWorkCalls
-from controller.api.mapping import duration, message_of, number_of, path_in_proto, seconds
+from controller.api.mapping import checked, duration, number_of, path_in_proto, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.config import Strategy
@@ -218,8 +218,17 @@ class Client(FabricWorkCalls):
     def report_iterations(
         self, job_id: str, iterations: Iterable[IterationTime], lease_token: str | None = None
     ) -> int:
-        """Returns how many of them are new: above all indices that were reported before."""
-        messages = [message_of(pb.Iteration, iteration) for iteration in iterations]
+        """Returns how many of them are new: above all indices that were reported before. Raises ``InvalidInput``."""
+        messages = [
+            checked(
+                pb.Iteration,
+                f"iterations[{number}]",
+                index=iteration.index,
+                duration=duration(iteration.duration_s),
+                communication=duration(iteration.communication_s),
+            )
+            for number, iteration in enumerate(iterations)
+        ]
         token = self._token(job_id, lease_token)
         request = pb.ReportIterationsRequest(job_id=job_id, iterations=messages, lease_token=token)
         response: pb.ReportIterationsResponse = self._call(self._jobs.ReportIterations, request)
@@ -230,7 +239,15 @@ class Client(FabricWorkCalls):
     ) -> None:
         """All connections that ``address`` has for the job; they replace those reported before."""
         messages = [
-            pb.Connection(src=c.src_ip, src_port=c.src_port, dst=c.dst_ip, dst_port=c.dst_port) for c in connections
+            checked(
+                pb.Connection,
+                f"connections[{number}]",
+                src=c.src_ip,
+                src_port=c.src_port,
+                dst=c.dst_ip,
+                dst_port=c.dst_port,
+            )
+            for number, c in enumerate(connections)
         ]
         token = self._token(job_id, lease_token)
         request = pb.ReportConnectionsRequest(job_id=job_id, address=address, connections=messages, lease_token=token)

@@ -18,6 +18,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from controller.errors import InvalidInput
+
 MAX_NANOS = 999_999_999
 MAX_DURATION_S = 315_576_000_000
 """10,000 years: what a ``Duration`` may be at most."""
@@ -87,6 +89,30 @@ def is_duration(field: FieldDescriptor) -> bool:
 
 
 # ---- to the wire
+
+
+def checked(kind: type[Wire], path: str, /, **values: Any) -> Wire:
+    """The message with these values, given by a caller. Raises ``InvalidInput`` for one that its field cannot have:
+    protobuf's own errors do not name the field. ``path``: of the message in the request."""
+    try:
+        return kind(**values)
+    except (ValueError, TypeError):
+        for name, value in values.items():
+            try:
+                kind(**{name: value})
+            except (ValueError, TypeError):
+                field = kind.DESCRIPTOR.fields_by_name[name]
+                raise InvalidInput.of(f"{path}.{name}", f"must be {_allowed(field)} (given: {value!r})") from None
+        raise
+
+
+def _allowed(field: Any) -> str:
+    """The values of a field, in words."""
+    bits = _UNSIGNED_BITS.get(field.cpp_type)
+    return f"a whole number from 0 to 2^{bits} - 1" if bits else "of another type"
+
+
+_UNSIGNED_BITS = {FieldDescriptor.CPPTYPE_UINT32: 32, FieldDescriptor.CPPTYPE_UINT64: 64}
 
 
 def message_of(kind: type[Wire], source: object, /, **converted: Any) -> Wire:

@@ -131,6 +131,19 @@ def test_times_that_are_no_times_are_refused(client: Client) -> None:
     ]
 
 
+@pytest.mark.parametrize("index", [-1, 2**64, 1.5])
+def test_an_index_that_is_none_is_refused_by_its_field(client: Client, index: Any) -> None:
+    with pytest.raises(InvalidInput) as error:
+        client.report_iterations("ring", [IterationTime(0, 1.0, 1.0), IterationTime(index, 1.0, 1.0)], "token")
+    given = f"must be a whole number from 0 to 2^64 - 1 (given: {index})"
+    assert str(error.value) == f"iterations[1].index: {given}"
+
+
+def test_a_port_that_is_none_is_refused_by_its_field(client: Client) -> None:
+    with pytest.raises(InvalidInput, match=r"^connections\[0\]\.dst_port: must be a whole number .* \(given: -1\)$"):
+        client.report_connections("ring", H1, [Connected(H1, 1000, H2, -1)], "token")
+
+
 def test_reported_connections_come_back_with_the_routes(api: Running, client: Client) -> None:
     client.register_job(ring(reports_connections=True))
     client.report_connections("ring", H1, [Connected(H1, 40000, H2, 50000)])
