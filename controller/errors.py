@@ -122,7 +122,14 @@ class NotAnnounced(Conflict):
 
 
 class NotKnownYet(Conflict):
-    """What the answer depends on is not known yet."""
+    """What the answer depends on is not known yet. ``retry_s``: when it may be, in seconds; None where it depends on
+    what others do."""
+
+    def __init__(
+        self, message: str, about: Mapping[str, object] = MappingProxyType({}), retry_s: float | None = None
+    ) -> None:
+        super().__init__(message, about)
+        self.retry_s = retry_s
 
 
 class Exhausted(SignalboxError):

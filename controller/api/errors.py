@@ -127,7 +127,7 @@ def _details(error: BaseException, text: str) -> Iterator[Message]:
         )
     if isinstance(error, Exhausted):
         yield error_details_pb2.QuotaFailure(violations=[{"subject": error.subject, "description": text}])
-    if isinstance(error, Exhausted | Unavailable | Stopping) and error.retry_s is not None:
+    if isinstance(error, Exhausted | Unavailable | Stopping | NotKnownYet) and error.retry_s is not None:
         yield error_details_pb2.RetryInfo(retry_delay=duration(error.retry_s))
 
 

@@ -43,6 +43,9 @@ from controller.planning.analysis.requests import (
 from controller.planning.messages import EndSilence, Replan, Request, SetStrategy, SilenceAlarms
 from controller.planning.problem import FlowId, missing_hosts
 
+RETRY_S = 0.5
+"""When what is not known yet may be: rules are read, and routes of jobs confirmed, within tenths of a second."""
+
 
 class Requests:
     """``changed``: the effects of a network or of jobs that have changed. ``now`` is monotonic seconds."""
@@ -106,7 +109,9 @@ class Requests:
         if not s.fabric.switches:
             raise NotKnownYet("no switch is connected: there is nothing to analyse yet")
         if s.phases.adopting:
-            raise NotKnownYet("the rules of the switches are being read: which routes run is not known yet")
+            raise NotKnownYet(
+                "the rules of the switches are being read: which routes run is not known yet", {}, RETRY_S
+            )
         if not every:
             return
         routes, confirmed = s.routes.routes, self._derived.confirmed().routes
@@ -117,7 +122,8 @@ class Requests:
         missing = [flow for flow, route in routes.items() if flow not in held and any(path for path, _ in route)]
         if missing:
             named = f"{missing[0].src_ip} > {missing[0].dst_ip}, {len(missing)} in all"
-            raise NotKnownYet(f"switches do not hold all routes, because they are under way or refused: {named}")
+            text = f"switches do not hold all routes, because they are under way or refused: {named}"
+            raise NotKnownYet(text, {}, RETRY_S)
 
     def refuse(self, message: Request, error: SignalboxError) -> Effects:
         """What may have been refused for a change that is not on disk waits for that: it may be taken back."""
@@ -228,7 +234,9 @@ class Requests:
     def _drain(self, message: DrainParts | UndrainParts) -> Effects:
         s = self._state
         if s.phases.adopting:
-            raise NotKnownYet("the rules of the switches are being read: what uses which link is not known yet")
+            raise NotKnownYet(
+                "the rules of the switches are being read: what uses which link is not known yet", {}, RETRY_S
+            )
         before, waiting, named, down = s.drains.parts, s.drains.waiting, None, self._derived.down_parts()
 
         def undo(_: float) -> None:

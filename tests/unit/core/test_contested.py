@@ -116,3 +116,4 @@ def test_routes_that_switches_refuse_are_not_proven(fabric: FakeFabric) -> None:
     refused = fabric.replies[-1].value
     assert isinstance(refused, NotKnownYet)
     assert "under way or refused: 10.0." in str(refused)
+    assert refused.retry_s, "jobs may come all the time; a moment later none may be under way"
