@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from controller.alarms import OF_JOBS, Alarm, AlarmKey
 from controller.api.identities import Caller, Role
-from controller.errors import no_such_job
+from controller.errors import NotFound, no_such_job
 from controller.jobs.spec import JobId
 from controller.status import JobEnd, Status
 
@@ -101,6 +101,10 @@ def own_alarms(caller: Caller, status: Status) -> Mapping[AlarmKey, Alarm]:
     return {key: alarm for key, alarm in status.alarms.items() if alarm.kind in OF_JOBS and alarm.subject in own}
 
 
+class OtherTenants(NotFound):
+    """Another tenant has the job. The caller is told what it would be told of none; the audit log has a line."""
+
+
 def refuse_other_tenants(caller: Caller, job_id: str, status: Status) -> None:
     """Raises ``NotFound`` when the job is another tenant's, in the words for a job that does not exist; so too for one
     that has ended. A tenant that had a job of this id itself may go on: it learns how that ended."""
@@ -110,4 +114,4 @@ def refuse_other_tenants(caller: Caller, job_id: str, status: Status) -> None:
     if job is not None and job.registration.tenant == caller.tenant:
         return
     if not any(end.job_id == job_id and end.tenant == caller.tenant for end in status.job_ends):
-        raise no_such_job(job_id)
+        raise no_such_job(job_id) if job is None else OtherTenants(str(no_such_job(job_id)), about={"jobId": job_id})

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote
 
-from controller.api.access import CALLER, OPEN_TO_ALL, RULES, Rule, refuse_other_tenants
+from controller.api.access import CALLER, OPEN_TO_ALL, RULES, OtherTenants, Rule, refuse_other_tenants
 from controller.api.audit import AuditLog, noting
 from controller.api.errors import code_of
 from controller.api.guard import Context, Handler
@@ -118,7 +118,7 @@ class Gate:
         async def admitted(request: Any, context: Context) -> Any:
             peer = self.peer(context)
             caller: Caller | None = None
-            code, why, noted = "OK", "", noting()
+            code, why, noted, is_refusal = "OK", "", noting(), False
             try:
                 caller = self._identify(peer, context)
                 self._check(name, rule, caller, request)
@@ -128,10 +128,12 @@ class Gate:
                 return await handler(request, context)
             except BaseException as error:
                 code = code_of(error).name
-                why = str(error) if code in _REFUSALS else ""
+                is_refusal = code in _REFUSALS or isinstance(error, OtherTenants)
+                if is_refusal:
+                    why = "another tenant's job" if isinstance(error, OtherTenants) else str(error)
                 raise
             finally:
-                if rule.audited or code in _REFUSALS:
+                if rule.audited or is_refusal:
                     more = {field: True for field in _WITHOUT_TOKEN if getattr(request, field, False)} | noted
                     if caller is None and peer.names:
                         more["certificate"] = _shown(peer.names)

@@ -429,6 +429,25 @@ def test_changes_and_what_is_not_allowed_are_in_the_audit_log(fresh: Served) -> 
     assert (line["method"], line["code"]) == ("RenewLease", "PERMISSION_DENIED")
 
 
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda client, token: client.renew_lease(JOB, token),
+        lambda client, token: client.report_iterations(JOB, [], token),
+        lambda client, token: client.report_connections(JOB, H1, [], token),
+        lambda client, token: client.deregister_job(JOB, token),
+        lambda client, _: client.get_job(JOB),
+        lambda client, _: next(client.watch_routes(JOB)),
+    ],
+    ids=["renew", "iterations", "connections", "deregister", "get", "watch"],
+)
+def test_what_a_tenant_tries_on_anothers_job_has_a_line(fresh: Served, act: Callable[[Client, str], object]) -> None:
+    (line,) = audited(fresh, "red", lambda client: act(client, fresh.lease_token))
+    assert (line["tenant"], line["job_id"], line["code"]) == ("red", JOB, "NOT_FOUND")
+    assert line["why"] == "another tenant's job"
+    assert audited(fresh, "red", lambda client: client.get_job("none")) == [], "there is no such job"
+
+
 def test_the_audit_log_tells_which_registrations_began_and_ended_and_what_was_done_without_a_token(
     fresh: Served,
 ) -> None:
