@@ -15,6 +15,7 @@ from typing import Any, Literal
 from controller.fabric.parts import Part, PartKind
 from controller.jobs.demand import Difference
 from controller.silence import Silence
+from controller.tables.table_use import TableUse
 
 MAX_MISSING = 4
 """Switches that the sentence of an incomplete fabric names."""
@@ -45,6 +46,7 @@ class AlarmKind(StrEnum):
     LINK_DOWN = "link_down"
     HOST_DOWN = "host_down"
     FABRIC_INCOMPLETE = "fabric_incomplete"
+    TABLE_NEARLY_FULL = "table_nearly_full"
 
 
 CRITICAL = {
@@ -67,9 +69,10 @@ AlarmKey = tuple[AlarmKind, str]
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """``subject``: the name of the switch, port (``leaf1:3``), cable (``leaf1:3>spine2``), host (its address) or job,
-    ``plan``, ``state`` or ``fabric``. ``since``: monotonic seconds when an alarm of this kind and subject was raised.
-    ``silence``: when an operator knows of it. ``facts``: what else is known of it, which may change while it lasts."""
+    """``subject``: the name of the switch, port (``leaf1:3``), flow table (``leaf1:table1``), cable
+    (``leaf1:3>spine2``), host (its address) or job, ``plan``, ``state`` or ``fabric``. ``since``: monotonic seconds
+    when an alarm of this kind and subject was raised. ``silence``: when an operator knows of it. ``facts``: what else
+    is known of it, which may change while it lasts."""
 
     kind: AlarmKind
     subject: str
@@ -117,6 +120,8 @@ def text(alarm: Alarm) -> str:
             more = f" and {len(names) - MAX_MISSING} more" if len(names) > MAX_MISSING else ""
             named = f"missing: {', '.join(names[:MAX_MISSING])}{more}"
             return f"expected {facts['expected']} switches, found {facts['expected'] - len(names)}; {named}"
+        case AlarmKind.TABLE_NEARLY_FULL:
+            return _table_text(facts["switch"], facts["use"], facts["refused"])
         case kind:
             return _TEXTS[kind].format(subject=alarm.subject, **facts)
 
@@ -132,6 +137,16 @@ def _down_text(part: Part) -> str:
     never = ", declared and never seen," if not part.seen else ""
     since = datetime.fromtimestamp(part.down_since or 0.0, UTC)
     return f"{part.kind} {part.name}{where}{never} is down since {since:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _table_text(switch: str, use: TableUse, refused: int) -> str:
+    """Without the limit where the switch does not say it; rules that it refused tell that the table is full."""
+    table, entries, limit = use
+    is_full = refused or (entries is not None and limit is not None and entries >= limit)
+    known = [] if entries is None else [f"{entries} entries" if limit is None else f"{entries} of {limit} entries"]
+    if refused:
+        known.append(f"{'1 rule' if refused == 1 else f'{refused} rules'} refused")
+    return f"table {table:d} of {switch} is {'full' if is_full else 'nearly full'}: {', '.join(known)}"
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:

@@ -33,6 +33,7 @@ from controller.planning.problem import FlowId, Route
 from controller.tables.counters import CountersRead
 from controller.tables.dropped import Dropped
 from controller.tables.rules import RuleSet
+from controller.tables.table_use import TableUse
 
 JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
 
@@ -125,13 +126,14 @@ class JobStatus:
 class SwitchStatus:
     """``foreign_rules``: flows, groups and meters of others. ``healed_rules``: rules of Signalbox that others
     changed and that were restored, since the start. ``is_read``: its rules were read since it connected; else there are
-    0 of each kind."""
+    0 of each kind. ``tables``: how full its flow tables are, as far as it says."""
 
     in_sync: bool
     rules: int
     foreign_rules: int
     healed_rules: int = 0
     is_read: bool = True
+    tables: tuple[TableUse, ...] = ()
 
 
 DrainState = Literal["moving", "confirming", "measuring", "carrying", "safe"]

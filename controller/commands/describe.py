@@ -227,11 +227,18 @@ def _switch(found: Fields) -> RenderableType:
         "in sync": "yes" if switch["in_sync"] else "no",
         "rules": f"{switch['rules']}; signalbox rules {switch['name']} lists them",
         "foreign rules": switch["foreign_rules"],
+        "flow tables": ", ".join(map(_table, switch["tables"])) or "the switch does not say",
         "ports": f"{len(ports)}, {sum(port['up'] for port in ports)} up",
         "hosts": len(found["hosts"]),
     }
     jobs = _jobs(found["jobs"], found["flows_hashed"], "jobs with flows that begin, end or pass here")
     return Group(facts(about), *printing.alarms(found["alarms"]), _ports(found), *jobs)
+
+
+def _table(table: Fields) -> str:
+    """Its number, entries, and how many it has room for, where these are known."""
+    room = "" if table["max_entries"] is None else f" of {table['max_entries']}"
+    return f"{table['table']} has {printing.known(table['entries'], 'd')}{room}"
 
 
 def _ports(found: Fields) -> RenderableType:

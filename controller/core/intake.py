@@ -35,7 +35,7 @@ from controller.jobs.messages import (
 from controller.planning.messages import Compared, Planned, Request
 from controller.planning.verdict import Levels
 from controller.tables.adoption import installed_hosts
-from controller.tables.messages import Counters, StageDone, SwitchRules
+from controller.tables.messages import Counters, StageDone, SwitchRules, TablesRead
 
 JOBS_REST_S, JOBS_LATEST_S = 0.1, 1.0
 """Between rules for jobs that have changed: of thousands of jobs some change all the time, and each change makes
@@ -126,6 +126,7 @@ class Intake:
                 s.refusals.switch_left(message)
                 s.sync.left(dpid)
                 s.counters.switch_left(dpid)
+                s.tables.switch_left(dpid)
                 return self._begin_adoption(now) if s.departures.left(dpid, s.fabric, now) else NOTHING
             case PortChanged(dpid, port, removed):
                 return self._changed(now) if s.topology.port_changed(dpid, port, removed, now) else NOTHING
@@ -142,6 +143,8 @@ class Intake:
                 return at_once(Work.STAGE)
             case Counters():
                 s.counters.take(s.fabric, message)
+            case TablesRead():
+                s.tables.take(message)
             case PacketsRefused():
                 s.refusals.count_packets(message, s.fabric, now)
             case ConnectionRefused():

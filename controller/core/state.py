@@ -40,6 +40,7 @@ from controller.tables.pins import PinSet
 from controller.tables.rules import RuleSet
 from controller.tables.running_routes import RunningRoutes
 from controller.tables.switch_sync import SwitchSync
+from controller.tables.table_use import TableUses
 
 UNKNOWN_PORT_BPS = 10e9
 """Of a port that does not say its speed."""
@@ -71,9 +72,10 @@ class State:
     carries nothing any more. ``hosts``: ARP questions and claims.
     ``jobs``: specs, leases, reported times. ``demand``: what jobs
     really send. ``routes``: the running routes. ``load``: samples of counters, and the measured background.
-    ``counters``: which counter counts what. ``cycle``: the planning cycle and the newest plan. ``wanted``: what
-    switches should hold; ``wanted_at``: when that was derived. ``sync``: what every switch holds, and changes under
-    way. ``sending``: confirmed pins and routes, and replies that wait for confirmation. ``losses``: lost links.
+    ``counters``: which counter counts what. ``tables``: how full flow tables are.
+    ``cycle``: the planning cycle and the newest plan. ``wanted``: what switches should hold; ``wanted_at``: when that
+    was derived. ``sync``: what every switch holds, and changes under way.
+    ``sending``: confirmed pins and routes, and replies that wait for confirmation. ``losses``: lost links.
     ``phases``, ``adoption``, ``departures``: how far what is known of the network can be trusted. ``refusals``: packets
     and connections that were refused. ``silences``: alarms that operators know of."""
 
@@ -90,6 +92,7 @@ class State:
     routes: RunningRoutes
     load: LinkLoad
     counters: CounterIntake
+    tables: TableUses
     cycle: PlanningCycle
     wanted: Wanted
     sync: SwitchSync
@@ -139,6 +142,7 @@ class State:
         """Those that may change while the controller runs (``controller.config.Reloaded``)."""
         self.cycle.take_settings(config.planning, now)
         self.load.noise_fraction = config.counters.noise_fraction
+        self.tables.take_alarm_fraction(config.counters.table_alarm_fraction)
         self.sync.audit_interval_s = config.openflow.audit_interval_s
         self.jobs.max_jobs, self.jobs.max_virtual_links = config.jobs.max_jobs, config.jobs.max_virtual_links
         self.demand.max_learning_rules = config.jobs.max_learning_rules
@@ -178,6 +182,7 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
         routes=routes,
         load=load,
         counters=counters,
+        tables=TableUses(config.counters.table_alarm_fraction),
         cycle=PlanningCycle(config.planning, routes),
         wanted=Wanted({}, PinSet({}), {}),
         sync=sync,

@@ -30,6 +30,7 @@ from controller.shared_map import SharedMap, differing, updated
 from controller.silence import Silence, SilenceKey
 from controller.status import DrainStatus, JobState, JobStatus, Status, SwitchStatus
 from controller.tables.switch_sync import SwitchSync
+from controller.tables.table_use import TableUse
 
 _LLDP_KINDS = {
     "malformed": AlarmKind.LLDP_MALFORMED,
@@ -58,7 +59,7 @@ def status(
         fabric=s.fabric,
         strategy=s.saved_strategy,
         adopting=s.phases.adopting,
-        switches=_switches(s.sync, s.fabric, s.wanted.not_followed(wanted_for)),
+        switches=_switches(s.sync, s.fabric, s.tables.of, s.wanted.not_followed(wanted_for)),
         links=s.load.figures(s.fabric, background_bps),
         rules=s.sync.installed,
         jobs=jobs,
@@ -101,7 +102,9 @@ def status(
     )
 
 
-def _switches(sync: SwitchSync, fabric: Fabric, late: frozenset[Dpid]) -> dict[Dpid, SwitchStatus]:
+def _switches(
+    sync: SwitchSync, fabric: Fabric, tables: Mapping[Dpid, tuple[TableUse, ...]], late: frozenset[Dpid]
+) -> dict[Dpid, SwitchStatus]:
     """``late``: the rules that these should hold are not derived yet."""
     foreign = sync.foreign
     refusing = {dpid for dpid, _ in sync.refused} | late
@@ -112,6 +115,7 @@ def _switches(sync: SwitchSync, fabric: Fabric, late: frozenset[Dpid]) -> dict[D
             foreign_rules=foreign.get(dpid, 0),
             healed_rules=sync.healed[dpid],
             is_read=dpid in sync.installed,
+            tables=tables.get(dpid, ()),
         )
         for dpid in fabric.switches
     }
@@ -291,6 +295,7 @@ def raised_alarms(s: State, without_path: Mapping[JobId, int], now: float) -> It
         yield Alarm(AlarmKind.STATE_NOT_SAVED, "state", {"why": trouble})
     yield from _switch_alarms(s, now)
     yield from _stale_counters(s, now)
+    yield from _full_tables(s)
     yield from _port_alarms(s, now)
 
 
@@ -308,6 +313,15 @@ def _switch_alarms(s: State, now: float) -> Iterator[Alarm]:
     for dpid, count in s.sync.foreign.items():
         if count:
             yield Alarm(AlarmKind.FOREIGN_RULES, s.fabric.name(dpid), {"rules": count})
+
+
+def _full_tables(s: State) -> Iterator[Alarm]:
+    """Of switches that are connected."""
+    for dpid, use, refused in s.tables.nearly_full((rule[0], why) for rule, why in s.sync.refused.items()):
+        if dpid in s.fabric.switches:
+            name = s.fabric.name(dpid)
+            facts = {"switch": name, "use": use, "refused": refused}
+            yield Alarm(AlarmKind.TABLE_NEARLY_FULL, f"{name}:table{use.table:d}", facts)
 
 
 def _stale_counters(s: State, now: float) -> Iterator[Alarm]:

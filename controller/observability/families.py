@@ -118,6 +118,18 @@ FAMILIES: tuple[Family, ...] = (
         ("switch", "kind"),
     ),
     Family(
+        "signalbox_switch_table_entries",
+        "Flow entries in the table, foreign ones too; no series where the switch does not say.",
+        samples.table_entries,
+        ("switch", "table"),
+    ),
+    Family(
+        "signalbox_switch_table_max_entries",
+        "Flow entries that the table has room for; no series where the switch does not say.",
+        samples.table_max_entries,
+        ("switch", "table"),
+    ),
+    Family(
         "signalbox_api_refused_total",
         "Connections and calls of API clients that were refused or ended.",
         lambda snapshot: (((reason,), count) for reason, count in snapshot.board.api_refused.items()),

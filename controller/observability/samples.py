@@ -18,6 +18,7 @@ from controller.observability.shapes import (
 from controller.status import EndReason, JobState, SwitchStatus, Unserved
 from controller.tables.counters import CountersRead
 from controller.tables.dropped import Dropped
+from controller.tables.table_use import TableUse
 
 BITS_PER_BYTE = 8
 
@@ -42,6 +43,22 @@ def dropped_packets(snapshot: Snapshot) -> Iterator[Sample]:
         if dpid in fabric.switches:
             for kind in Dropped:
                 yield (fabric.name(dpid), kind.value), packets.get(kind, 0)
+
+
+def table_entries(snapshot: Snapshot) -> Iterator[Sample]:
+    return _of_tables(snapshot, lambda use: use.entries)
+
+
+def table_max_entries(snapshot: Snapshot) -> Iterator[Sample]:
+    return _of_tables(snapshot, lambda use: use.max_entries)
+
+
+def _of_tables(snapshot: Snapshot, value: Callable[[TableUse], int | None]) -> Iterator[Sample]:
+    """No series for what a switch does not say."""
+    for dpid, switch in snapshot.status.switches.items():
+        for use in switch.tables:
+            if (known := value(use)) is not None:
+                yield (snapshot.status.fabric.name(dpid), f"{use.table:d}"), known
 
 
 def refused_connections(snapshot: Snapshot) -> Iterator[Sample]:

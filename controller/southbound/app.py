@@ -51,6 +51,7 @@ from controller.southbound.multipart import multipart_reply
 from controller.southbound.openflow_framing import Frame
 from controller.southbound.outbox import Outbox
 from controller.southbound.rule_reader import RuleReader
+from controller.southbound.table_poller import TablePoller
 from controller.tables.messages import Counters, FromSwitches, InstallStage, ReadRules, ToSwitches
 from controller.tables.rules import ETH_ARP, ETH_LLDP
 
@@ -83,6 +84,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._reader = RuleReader(config.openflow.barrier_timeout_s, self._send, put)
         self._counted: list[Counters] = []
         self._poller = CounterPoller(config.counters.interval_s, self._send, self._counted.append)
+        self._tables = TablePoller(config.counters.interval_s, self._send, put)
         self._admission = Admission(self._admit)
         self._taken: dict[Dpid, Connection] = {}
         self._ignored: Counter[str] = Counter()
@@ -142,6 +144,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             self._installer.expire(now)
             self._poller.tick(now)
             self._report_counters()
+            self._tables.tick(now)
             for dpid in self._reader.failed(now):
                 log.warning("switch does not answer a read of its rules; disconnecting", dpid=f"{dpid:#x}")
                 self._switches[dpid].connection.close()
@@ -188,6 +191,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._put(SwitchConnected(dpid, switch.name, ports))
         self._discovery.switch_connected(dpid, ports)
         self._poller.switch_connected(dpid, time.monotonic())
+        self._tables.switch_connected(dpid, time.monotonic())
 
     @on(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
     def on_connection_dead(self, connection: Connection) -> None:
@@ -210,6 +214,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._installer.switch_left(dpid)
         self._reader.switch_left(dpid)
         self._poller.switch_left(dpid)
+        self._tables.switch_left(dpid)
 
     def _heard_from(self, connection: Connection) -> Dpid | None:
         """The dpid of an admitted connection, whose switch is thereby alive; None for any other connection."""
@@ -269,7 +274,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             log.warning("another controller is the master now", switch=switch.name, dpid=f"{dpid:#x}")
             self._put(MastershipLost(dpid, switch.name))
         elif not (
-            self._installer.error(dpid, xid, reason) or self._reader.error(dpid, xid) or self._poller.error(dpid, xid)
+            self._installer.error(dpid, xid, reason)
+            or any(reader.error(dpid, xid) for reader in (self._reader, self._poller, self._tables))
         ):
             kind = f"errors {reason}"
             self._ignored[kind if kind in self._ignored or len(self._ignored) < MAX_KINDS else "other errors"] += 1
@@ -297,5 +303,5 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         if dpid is None:
             return
         reply = multipart_reply(message.data)
-        if not self._reader.part(dpid, reply):
-            self._poller.part(dpid, reply, time.monotonic())
+        if not self._reader.part(dpid, reply) and not self._poller.part(dpid, reply, time.monotonic()):
+            self._tables.part(dpid, reply)

@@ -24,6 +24,8 @@ READERS: Mapping[int, Callable[[bytes], Any]] = {
     ofp.OFPMP_METER_CONFIG: decode.meter_configs,
     ofp.OFPMP_METER: decode.meter_stats,
     ofp.OFPMP_PORT_STATS: decode.port_stats,
+    ofp.OFPMP_TABLE: decode.table_stats,
+    ofp.OFPMP_TABLE_FEATURES: decode.table_features,
 }
 
 

@@ -71,6 +71,8 @@ _BAND = struct.Struct("!HHII4x")
 _METER_STATS = struct.Struct("!IH6xIQQII")
 _METER_BAND_STATS = struct.Struct("!QQ")
 _AGGREGATE = struct.Struct("!QQI4x")
+_TABLE_STATS = struct.Struct("!B3xI16x")
+_TABLE_FEATURES = struct.Struct("!HB57xI")
 _PORT_STATS = np.dtype(
     {
         "names": ["port", "rx_bytes", "tx_bytes"],
@@ -302,6 +304,24 @@ def flow_count(body: bytes) -> int:
     """Section 7.3.5.3: how many flow entries there are."""
     _, _, flows = _unpacked(_AGGREGATE, body, "aggregate statistics")
     return int(flows)
+
+
+def table_stats(body: bytes) -> dict[Table, int]:
+    """Entries in each table that Signalbox uses (section 7.3.5.4)."""
+    if len(body) % _TABLE_STATS.size:
+        raise Malformed(f"table statistics of {len(body)} bytes")
+    return {_TABLES[table]: entries for table, entries in _TABLE_STATS.iter_unpack(body) if table in _TABLES}
+
+
+def table_features(body: bytes) -> dict[Table, int]:
+    """How many entries each table that Signalbox uses has room for (section 7.3.5.5.1). The table's properties are not
+    read."""
+    limits = {}
+    for at, _ in structures(body, 0, len(body), "features of a table", _TABLE_FEATURES.size):
+        _, table, max_entries = _TABLE_FEATURES.unpack_from(body, at)
+        if table in _TABLES:
+            limits[_TABLES[table]] = max_entries
+    return limits
 
 
 def port_stats(body: bytes) -> dict[PortNo, PortCount]:

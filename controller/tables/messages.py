@@ -21,7 +21,7 @@ from controller.fabric.messages import (
     SwitchLeft,
 )
 from controller.fabric.topology import Dpid, PortNo
-from controller.tables.rules import FlowKey, RuleMod, RuleSet, Stage
+from controller.tables.rules import FlowKey, RuleMod, RuleSet, Stage, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,16 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class TablesRead:
+    """The flow tables of one switch that Signalbox uses: ``entries``, also foreign ones; ``limits``: how many fit in.
+    None where they were not asked for, or the switch refused."""
+
+    dpid: Dpid
+    entries: Mapping[Table, int] | None
+    limits: Mapping[Table, int] | None
+
+
+@dataclass(frozen=True, slots=True)
 class ReadRules:
     """Read back flows, groups and meters of a switch; answered by ``SwitchRules`` (nothing when it leaves)."""
 
@@ -107,6 +117,7 @@ FromSwitches = (
     | SwitchRules
     | StageDone
     | Counters
+    | TablesRead
     | ConnectionRefused
     | PacketsRefused
 )

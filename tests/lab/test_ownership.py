@@ -175,6 +175,7 @@ def test_a_full_table_costs_pins_and_no_packet_until_there_is_room(fabric: Fabri
             run("ovs-vsctl", "--", *full, "--", "set", "bridge", leaf, "flow_tables:1=@t")
             client.register_job(pair(lab, "third", 3))
             wait_for(lambda: "OFPFMFC_TABLE_FULL" in alarms(client), "the full table is told of", 20)
+            assert f"table 1 of {leaf} is full" in alarms(client)
             assert crossing(client, "third") < 2
             assert crossing(client, "first") == crossing(client, "second") == 2
             assert_pings(lab, "h1_3", "h2_3")
@@ -186,6 +187,24 @@ def test_a_full_table_costs_pins_and_no_packet_until_there_is_room(fabric: Fabri
         wait_for(lambda: crossing(client, "first") == 2, "tried again without a deletion", 30)
         client.deregister_job("third")
         client.deregister_job("first")
+
+
+def test_a_table_with_little_room_is_named_before_it_is_full(fabric: Fabric) -> None:
+    lab, _, client = fabric
+    leaf = bridge(lab, "leaf1")
+    with registered(client, all_hosts(lab, "all")):
+        wait_for(lambda: all_pinned(client), "all pins", 20)
+        used = len(ofctl(lab, "leaf1", "dump-flows", "--no-stats", "table=1").splitlines())
+        limit = int(used / 0.9)
+        assert used < limit
+        nearly = ("--id=@t", "create", "Flow_Table", f"flow_limit={limit}", "overflow_policy=refuse")
+        run("ovs-vsctl", "--", *nearly, "--", "set", "bridge", leaf, "flow_tables:1=@t")
+        named = f"table 1 of {leaf} is nearly full: {used} of {limit} entries"
+        wait_for(lambda: named in alarms(client), "the limit is read", 70)
+        run("ovs-vsctl", "clear", "bridge", leaf, "flow_tables")
+        run("ovs-appctl", "bridge/reconnect", leaf)
+        wait_for(lambda: f"table 1 of {leaf}" not in alarms(client), "it has room", 20)
+        wait_for(lambda: all_pinned(client), "the pins again", 20)
 
 
 def test_a_second_bridge_with_a_known_dpid_is_refused_and_changes_nothing(fabric: Fabric, tmp_path: Path) -> None:

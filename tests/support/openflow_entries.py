@@ -49,5 +49,16 @@ def meter_count(meter_id: int, *drops: int) -> bytes:
     return head + b"".join(struct.pack("!QQ", drop, 0) for drop in drops)
 
 
+def table_entry(number: int, entries: int) -> bytes:
+    return struct.pack(ofp.OFP_TABLE_STATS_PACK_STR, number, entries, 9, 9)
+
+
+def table_limit(number: int, max_entries: int) -> bytes:
+    """With one property: instructions."""
+    instructions = struct.pack("!HHHH", ofp.OFPTFPT_INSTRUCTIONS, 8, ofp.OFPIT_METER, 4)
+    head = ofp.OFP_TABLE_FEATURES_PACK_STR
+    return struct.pack(head, 72, number, b"a table", 0, 0, 0, max_entries) + instructions
+
+
 def port_entry(number: int, tx: int, rx: int) -> bytes:
     return struct.pack(ofp.OFP_PORT_STATS_PACK_STR, number, 0, 0, rx, tx, *[0] * 10)

@@ -22,6 +22,8 @@ from controller.silence import Silence
 from controller.status import DrainStatus, EndReason, JobEnd, JobStatus, LinkStatus, Repair, Status, SwitchStatus
 from controller.tables.counters import CountersRead
 from controller.tables.dropped import Dropped
+from controller.tables.rules import Table
+from controller.tables.table_use import TableUse
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(101)
 UP1 = LinkId(LEAF1, PortNo(2))
@@ -135,7 +137,7 @@ def status(of: Fabric | None = None) -> Status:
         fabric=of or fabric(),
         strategy=Strategy.PLANNED,
         switches={
-            LEAF1: SwitchStatus(True, 30, 0),
+            LEAF1: SwitchStatus(True, 30, 0, tables=(TableUse(Table.PINNED, 190, 200),)),
             LEAF2: SwitchStatus(False, 28, 2),
             SPINE: SwitchStatus(True, 12, 0),
         },

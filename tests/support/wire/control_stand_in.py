@@ -39,7 +39,8 @@ from controller.silence import Silence, SilenceKey
 from controller.status import DrainStatus, JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.counters import CountersRead
 from controller.tables.pinned_table import miss_rule
-from controller.tables.rules import RuleSet
+from controller.tables.rules import RuleSet, Table
+from controller.tables.table_use import TableUse
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(11)
 H1, H2 = "10.0.1.1", "10.0.2.1"
@@ -100,7 +101,11 @@ class ControlStandIn:
     status: Status = field(
         default_factory=lambda: Status(
             fabric=two_leaves_and_a_spine(),
-            switches={LEAF1: SwitchStatus(True, 12, 1)},
+            switches={
+                LEAF1: SwitchStatus(
+                    True, 12, 1, tables=(TableUse(Table.PINNED, 9, 200), TableUse(Table.DEFAULT, 3, None))
+                )
+            },
             links={VIA_SPINE[0]: LinkStatus(1000, 4e6, 1e6)},
             counters_read={LEAF1: CountersRead(time.monotonic(), time.monotonic())},
             rules={LEAF1: RuleSet.of([miss_rule()])},

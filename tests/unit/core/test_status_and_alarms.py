@@ -15,8 +15,10 @@ from controller.jobs.spec import JobId
 from controller.planning.messages import Planned
 from controller.planning.plan import EcmpLevel, Plan
 from controller.planning.problem import FlowId
-from controller.tables.messages import Counters, PortCount
+from controller.tables.messages import Counters, PortCount, TablesRead
 from controller.tables.pinned_table import pin_key
+from controller.tables.rules import Table
+from controller.tables.table_use import TableUse
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG, RINGS, register
 
@@ -194,3 +196,16 @@ def test_a_link_has_its_own_capacity_else_that_of_all_else_what_its_port_says(
     register(fabric, 0)
     fabric.run(1)
     assert fabric.status.fabric.hosts[RINGS[0][0]].nic_bps == 2e9
+
+
+def test_a_table_with_little_room_is_an_alarm_with_the_name_of_the_switch_until_there_is_room() -> None:
+    fabric = started(FakeFabric(2, 1, 1))
+    limits = {Table.PINNED: 200}
+    for entries, raised in ((179, {}), (180, {AlarmKind.TABLE_NEARLY_FULL: "leaf1:table1"}), (20, {})):
+        fabric.send(TablesRead(LEAF, {Table.PINNED: entries}, limits))
+        assert alarms(fabric) == raised
+        assert fabric.status.switches[LEAF].tables == (TableUse(Table.PINNED, entries, 200),)
+    fabric.send(TablesRead(LEAF, {Table.PINNED: 200}, None))
+    assert alarms(fabric)
+    fabric.lose(LEAF)
+    assert AlarmKind.TABLE_NEARLY_FULL not in alarms(fabric)

@@ -22,6 +22,8 @@ FOREIGN = {
     *(value.name.removeprefix("ERROR_REASON_") for value in pb.ErrorReason.DESCRIPTOR.values),
     # Open vSwitch, OpenFlow
     "fail_mode=secure",
+    "flow_limit",
+    "Flow_Table",
     "max_backoff",
     "max_backoff=1000",
     "ovs-vswitchd.log",
@@ -70,8 +72,8 @@ FOREIGN_PROGRAMS = {
     *("docker", "grpcurl", "ip", "openssl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl", "pip", "ss", "systemctl"),
 }
 
-NODE = re.compile(r"(leaf|spine|gpu)\d+(-eth\d+)?")
-"""Switches, hosts and ports of examples."""
+NODE = re.compile(r"(leaf|spine|gpu)\d+(-eth\d+)?|table\d")
+"""Switches, hosts, ports and flow tables of examples."""
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 

@@ -40,6 +40,8 @@ from tests.support.openflow_entries import (
     meter_count,
     meter_entry,
     port_entry,
+    table_entry,
+    table_limit,
 )
 from tests.support.rule_strategies import flow_rules, group_rules, meter_rules, ryu_message
 
@@ -126,6 +128,13 @@ def test_the_largest_values_stay_exact() -> None:
     largest = UNSUPPORTED - 1
     assert decode.flow_stats(flow_entry(PIN, largest))[0].bytes == largest
     assert decode.port_stats(port_entry(1, largest, largest)) == {1: PortCount(largest, largest)}
+
+
+def test_of_tables_those_that_signalbox_uses_are_read_with_their_entries_and_limits() -> None:
+    body = b"".join(table_entry(*table) for table in ((7, 1), (2, 30), (0, 0), (1, 200)))
+    assert decode.table_stats(body) == {Table.DEFAULT: 30, Table.CONTROL: 0, Table.PINNED: 200}
+    body = b"".join(table_limit(*table) for table in ((7, 1), (2, 1_000_000), (0, 2**32 - 1)))
+    assert decode.table_features(body) == {Table.DEFAULT: 1_000_000, Table.CONTROL: 2**32 - 1}
 
 
 def test_drops_are_those_of_all_bands() -> None:
@@ -257,6 +266,8 @@ READERS: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
     "drops": (decode.meter_stats, meter_count(1, 2) + meter_count(2, 3, 4)),
     "count": (decode.flow_count, struct.pack("!QQI4x", 1, 2, 3)),
     "ports": (decode.port_stats, port_entry(1, 2, 3) * 2),
+    "tables": (decode.table_stats, table_entry(0, 2) + table_entry(1, 3)),
+    "limits of tables": (decode.table_features, table_limit(0, 2) + table_limit(1, 3)),
     "packet-in": (decode.packet_in, packet_in_bytes(ofp_parser.OFPMatch(in_port=7, metadata=5), b"frame")),
     "packet-in, plain": (decode.packet_in, packet_in_bytes(ofp_parser.OFPMatch(in_port=7), b"frame")),
     "part": (multipart_reply, struct.pack("!BBHIHH4x", 4, ofp.OFPT_MULTIPART_REPLY, 16, 9, 1, 0)),

@@ -158,6 +158,7 @@ class AlarmKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ALARM_KIND_LINK_DOWN: _ClassVar[AlarmKind]
     ALARM_KIND_HOST_DOWN: _ClassVar[AlarmKind]
     ALARM_KIND_FABRIC_INCOMPLETE: _ClassVar[AlarmKind]
+    ALARM_KIND_TABLE_NEARLY_FULL: _ClassVar[AlarmKind]
 
 class Severity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -350,6 +351,7 @@ ALARM_KIND_SWITCH_DOWN: AlarmKind
 ALARM_KIND_LINK_DOWN: AlarmKind
 ALARM_KIND_HOST_DOWN: AlarmKind
 ALARM_KIND_FABRIC_INCOMPLETE: AlarmKind
+ALARM_KIND_TABLE_NEARLY_FULL: AlarmKind
 SEVERITY_UNSPECIFIED: Severity
 SEVERITY_WARNING: Severity
 SEVERITY_CRITICAL: Severity
@@ -801,20 +803,32 @@ class PortRef(_message.Message):
     def __init__(self, dpid: _Optional[int] = ..., port: _Optional[int] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ("dpid", "name", "ports", "in_sync", "rules", "foreign_rules")
+    __slots__ = ("dpid", "name", "ports", "in_sync", "rules", "foreign_rules", "tables")
     DPID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
     IN_SYNC_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
     FOREIGN_RULES_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
     dpid: int
     name: str
     ports: _containers.RepeatedCompositeFieldContainer[Port]
     in_sync: bool
     rules: int
     foreign_rules: int
-    def __init__(self, dpid: _Optional[int] = ..., name: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ..., in_sync: _Optional[bool] = ..., rules: _Optional[int] = ..., foreign_rules: _Optional[int] = ...) -> None: ...
+    tables: _containers.RepeatedCompositeFieldContainer[FlowTable]
+    def __init__(self, dpid: _Optional[int] = ..., name: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ..., in_sync: _Optional[bool] = ..., rules: _Optional[int] = ..., foreign_rules: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[FlowTable, _Mapping]]] = ...) -> None: ...
+
+class FlowTable(_message.Message):
+    __slots__ = ("table", "entries", "max_entries")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    table: int
+    entries: int
+    max_entries: int
+    def __init__(self, table: _Optional[int] = ..., entries: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
 
 class Link(_message.Message):
     __slots__ = ("src", "dst", "name", "capacity_bps", "rate_bps", "background_bps")
@@ -951,7 +965,7 @@ class PlannedJob(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., level: _Optional[float] = ..., demand_source: _Optional[_Union[DemandSource, str]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "max_level", "bound", "gap", "certificate", "levels_proven", "solver", "moves", "ecmp_level", "plan_time", "jobs", "routes", "unrouted", "installed", "subflows", "schemes", "cut_short", "moves_left", "blocked_flows", "levels_proven_listed", "candidates_listed")
+    __slots__ = ("generation", "max_level", "bound", "gap", "certificate", "levels_proven", "solver", "moves", "ecmp_level", "plan_time", "jobs", "routes", "unrouted", "installed", "subflows", "schemes", "cut_short", "moves_left", "blocked_flows", "levels_proven_listed", "candidates_listed", "target")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MAX_LEVEL_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
@@ -973,6 +987,7 @@ class Plan(_message.Message):
     BLOCKED_FLOWS_FIELD_NUMBER: _ClassVar[int]
     LEVELS_PROVEN_LISTED_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_LISTED_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
     generation: int
     max_level: float
     bound: float
@@ -994,7 +1009,24 @@ class Plan(_message.Message):
     blocked_flows: int
     levels_proven_listed: int
     candidates_listed: int
-    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[RoutingSchemeLevel, _Mapping]]] = ..., cut_short: _Optional[bool] = ..., moves_left: _Optional[int] = ..., blocked_flows: _Optional[int] = ..., levels_proven_listed: _Optional[int] = ..., candidates_listed: _Optional[int] = ...) -> None: ...
+    target: PlanTarget
+    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[RoutingSchemeLevel, _Mapping]]] = ..., cut_short: _Optional[bool] = ..., moves_left: _Optional[int] = ..., blocked_flows: _Optional[int] = ..., levels_proven_listed: _Optional[int] = ..., candidates_listed: _Optional[int] = ..., target: _Optional[_Union[PlanTarget, _Mapping]] = ...) -> None: ...
+
+class PlanTarget(_message.Message):
+    __slots__ = ("max_level", "jobs")
+    MAX_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    max_level: float
+    jobs: _containers.RepeatedCompositeFieldContainer[TargetJob]
+    def __init__(self, max_level: _Optional[float] = ..., jobs: _Optional[_Iterable[_Union[TargetJob, _Mapping]]] = ...) -> None: ...
+
+class TargetJob(_message.Message):
+    __slots__ = ("job_id", "level")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    level: float
+    def __init__(self, job_id: _Optional[str] = ..., level: _Optional[float] = ...) -> None: ...
 
 class PlannedRoute(_message.Message):
     __slots__ = ("job_id", "route")

@@ -1,0 +1,115 @@
+"""Polls how many entries the flow tables of each switch hold, and how many fit in, as far as the switch says.
+
+In: the time, parts of replies. Out: requests through ``send``, ``TablesRead`` messages. What a switch refuses is not
+asked for again while it is connected. ``now`` is monotonic seconds.
+
+The limits are among the table features, which are 1.2 MB of an Open vSwitch. So one switch after the other is asked for
+them, and not together with counters, whose time would be that of the whole answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from controller.fabric.topology import Dpid
+from controller.southbound import openflow_encode as encode
+from controller.southbound.discovery import phase
+from controller.southbound.framework import ofp
+from controller.southbound.multipart import Gathered, Reply
+from controller.tables.messages import TablesRead
+from controller.tables.rules import Table
+
+EVERY = 2
+"""Intervals of counters after which entries are counted again."""
+LIMITS_EVERY_S = 60.0
+"""Limits are configured, and hardly ever change."""
+LIMITS_APART_S = 0.5
+"""Between two switches whose limits are read."""
+PATIENCE_S = 30.0
+"""After which a poll that is not answered is given up."""
+
+ENTRIES, LIMITS = ofp.OFPMP_TABLE, ofp.OFPMP_TABLE_FEATURES
+
+
+@dataclass(slots=True)
+class _Polled:
+    """``next_at``, ``limits_at``: when entries and limits are to be read. ``asked``: the open poll, which is given up
+    at ``until``. ``refused``: kinds of requests."""
+
+    next_at: float
+    limits_at: float
+    asked: Gathered | None = None
+    until: float = 0.0
+    refused: set[int] = field(default_factory=set)
+
+
+class TablePoller:
+    """``interval_s``: of counters."""
+
+    def __init__(self, interval_s: float, send: encode.Send, put: Callable[[TablesRead], None]) -> None:
+        self._every_s = EVERY * interval_s
+        self._send = send
+        self._put = put
+        self._switches: dict[Dpid, _Polled] = {}
+        self._limits_at = 0.0
+
+    def switch_connected(self, dpid: Dpid, now: float) -> None:
+        self._switches[dpid] = _Polled(now + self._every_s * phase(dpid), now)
+
+    def switch_left(self, dpid: Dpid) -> None:
+        self._switches.pop(dpid, None)
+
+    def tick(self, now: float) -> None:
+        """Sends the polls that are due."""
+        for dpid, polled in self._switches.items():
+            if polled.next_at > now:
+                continue
+            polled.next_at += self._every_s * (1 + (now - polled.next_at) // self._every_s)
+            if polled.asked is None or now >= polled.until:
+                self._ask(dpid, polled, now)
+
+    def _ask(self, dpid: Dpid, polled: _Polled, now: float) -> None:
+        kinds = [ENTRIES]
+        if now >= max(polled.limits_at, self._limits_at) and LIMITS not in polled.refused:
+            kinds.append(LIMITS)
+            polled.limits_at, self._limits_at = now + LIMITS_EVERY_S, now + LIMITS_APART_S
+        kinds = [kind for kind in kinds if kind not in polled.refused]
+        if kinds:
+            xids = self._send(dpid, *map(encode.all_request, kinds))
+            polled.asked, polled.until = Gathered(dict(zip(xids, kinds, strict=True))), now + PATIENCE_S
+
+    def part(self, dpid: Dpid, reply: Reply) -> bool:
+        """One part of a reply; False when it belongs to no poll. Raises ``Malformed``."""
+        polled = self._switches.get(dpid)
+        if polled is None or polled.asked is None or not polled.asked.part(reply):
+            return False
+        self._report(dpid, polled)
+        return True
+
+    def error(self, dpid: Dpid, xid: int) -> bool:
+        """The switch refused a request; False when it belongs to no poll."""
+        polled = self._switches.get(dpid)
+        refused = polled.asked.refused(xid) if polled and polled.asked else None
+        if polled is None or refused is None:
+            return False
+        polled.refused.add(refused)
+        self._report(dpid, polled)
+        return True
+
+    def _report(self, dpid: Dpid, polled: _Polled) -> None:
+        """When the poll is complete."""
+        asked = polled.asked
+        if asked is None or not asked.complete:
+            return
+        polled.asked = None
+        entries, limits = (_by_table(asked, kind) for kind in (ENTRIES, LIMITS))
+        if entries is not None or limits is not None:
+            self._put(TablesRead(dpid, entries, limits))
+
+
+def _by_table(asked: Gathered, kind: int) -> dict[Table, int] | None:
+    """None when it was not asked for, or refused."""
+    if not asked.answered(kind):
+        return None
+    return {table: number for part in asked.of(kind) for table, number in part.items()}

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import struct
+from itertools import count, pairwise
+
+import pytest
+
+from controller.fabric.topology import Dpid
+from controller.southbound.framework import ofp
+from controller.southbound.multipart import Reply
+from controller.southbound.openflow_framing import Malformed
+from controller.southbound.table_poller import LIMITS_APART_S, LIMITS_EVERY_S, PATIENCE_S, TablePoller
+from controller.tables.messages import TablesRead
+from controller.tables.rules import Table
+from tests.support.openflow_entries import table_entry, table_limit
+
+A = Dpid(1)
+EVERY_S = 4.0
+ENTRIES, LIMITS = ofp.OFPMP_TABLE, ofp.OFPMP_TABLE_FEATURES
+
+
+class Wire:
+    """``asked``: when, whom and for what; ``open``: the newest request of each kind."""
+
+    def __init__(self, switches: int = 1) -> None:
+        self.asked: list[tuple[float, Dpid, int]] = []
+        self.open: dict[tuple[Dpid, int], int] = {}
+        self.read: list[TablesRead] = []
+        self.now = 0.0
+        self._xids = count(1)
+        self.poller = TablePoller(EVERY_S / 2, self._send, self.read.append)
+        for dpid in range(1, switches + 1):
+            self.poller.switch_connected(Dpid(dpid), 0.0)
+
+    def _send(self, dpid: Dpid, /, *messages: bytes) -> list[int]:
+        sent = []
+        for message in messages:
+            (kind,) = struct.unpack_from("!H", message, 8)
+            self.asked.append((self.now, dpid, kind))
+            self.open[dpid, kind] = next(self._xids)
+            sent.append(self.open[dpid, kind])
+        return sent
+
+    def run(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.now += 0.1
+            self.poller.tick(self.now)
+
+    def answer(self, kind: int, body: bytes = b"", more: bool = False) -> bool:
+        return self.poller.part(A, Reply(self.open[A, kind], kind, more, body))
+
+    def kinds(self) -> list[int]:
+        return [kind for _, _, kind in self.asked]
+
+
+def test_entries_and_limits_are_reported_together_when_both_are_complete() -> None:
+    wire = Wire()
+    wire.run(EVERY_S)
+    assert wire.kinds() == [ENTRIES, LIMITS]
+    assert wire.answer(LIMITS, table_limit(0, 50) + table_limit(1, 200), more=True)
+    assert wire.answer(ENTRIES, table_entry(0, 7) + table_entry(1, 190) + table_entry(9, 1))
+    assert not wire.read
+    assert wire.answer(LIMITS, table_limit(2, 1000))
+    limits = {Table.CONTROL: 50, Table.PINNED: 200, Table.DEFAULT: 1000}
+    assert wire.read == [TablesRead(A, {Table.CONTROL: 7, Table.PINNED: 190}, limits)]
+
+
+def test_limits_are_read_again_after_a_minute_and_entries_with_every_poll() -> None:
+    wire = Wire()
+    for _ in range(int(2 * LIMITS_EVERY_S / EVERY_S)):
+        wire.run(EVERY_S)
+        for kind in (ENTRIES, LIMITS):
+            if (A, kind) in wire.open:
+                wire.answer(kind)
+                del wire.open[A, kind]
+    assert wire.kinds().count(ENTRIES) == 30
+    assert wire.kinds().count(LIMITS) == 2
+    assert [read.limits is None for read in wire.read].count(False) == 2
+
+
+def test_limits_are_read_of_one_switch_after_the_other() -> None:
+    wire = Wire(switches=10)
+    wire.run(LIMITS_EVERY_S)
+    asked = [(at, dpid) for at, dpid, kind in wire.asked if kind == LIMITS]
+    assert sorted(dpid for _, dpid in asked) == list(range(1, 11)), "each once"
+    times = [at for at, _ in asked]
+    assert min(b - a for a, b in pairwise(times)) >= LIMITS_APART_S - 1e-9
+
+
+@pytest.mark.parametrize("refused", [ENTRIES, LIMITS])
+def test_what_a_switch_refuses_is_not_asked_for_again_until_it_is_back(refused: int) -> None:
+    wire = Wire()
+    wire.run(EVERY_S)
+    assert wire.poller.error(A, wire.open[A, refused])
+    other = LIMITS if refused == ENTRIES else ENTRIES
+    wire.answer(other, table_limit(1, 9) if other == LIMITS else table_entry(1, 9))
+    (read,) = wire.read
+    assert (read.entries, read.limits) == ((None, {1: 9}) if refused == ENTRIES else ({1: 9}, None))
+    wire.run(2 * LIMITS_EVERY_S)
+    assert wire.kinds().count(refused) == 1
+    wire.poller.switch_left(A)
+    wire.poller.switch_connected(A, wire.now)
+    wire.run(EVERY_S)
+    assert wire.kinds().count(refused) == 2
+
+
+def test_a_switch_that_refuses_both_says_nothing_and_is_not_asked_again() -> None:
+    wire = Wire()
+    wire.run(EVERY_S)
+    for kind in (ENTRIES, LIMITS):
+        assert wire.poller.error(A, wire.open[A, kind])
+    wire.run(2 * LIMITS_EVERY_S)
+    assert (wire.read, len(wire.asked)) == ([], 2)
+
+
+def test_a_switch_that_does_not_answer_is_asked_again_when_the_poll_is_given_up() -> None:
+    wire = Wire()
+    wire.run(PATIENCE_S)
+    assert wire.kinds() == [ENTRIES, LIMITS]
+    wire.run(2 * EVERY_S)
+    assert wire.kinds() == [ENTRIES, LIMITS, ENTRIES]
+    assert wire.answer(ENTRIES, table_entry(1, 3))
+    assert wire.read == [TablesRead(A, {Table.PINNED: 3}, None)]
+
+
+def test_replies_to_others_and_of_switches_that_left_belong_to_no_poll() -> None:
+    wire = Wire()
+    wire.run(EVERY_S)
+    assert not wire.poller.part(A, Reply(999, ENTRIES, False, b""))
+    assert not wire.poller.error(A, 999)
+    wire.poller.switch_left(A)
+    assert not wire.answer(ENTRIES)
+
+
+def test_a_malformed_reply_raises_malformed() -> None:
+    wire = Wire()
+    wire.run(EVERY_S)
+    with pytest.raises(Malformed):
+        wire.answer(ENTRIES, table_entry(1, 3)[:-1])

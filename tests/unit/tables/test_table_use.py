@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller.alarms import Alarm, AlarmKind, text
+from controller.fabric.topology import Dpid
+from controller.tables.messages import TablesRead
+from controller.tables.rules import FlowKey, FlowRule, GroupRule, Match, RuleMod, Table, cookie
+from controller.tables.switch_sync import Refusal
+from controller.tables.table_use import FullTable, TableUse, TableUses
+
+A, B = Dpid(1), Dpid(2)
+FULL = "OFPET_FLOW_MOD_FAILED(5): OFPFMFC_TABLE_FULL(1)"
+
+
+def told(
+    uses: TableUses, entries: Mapping[int, int] | None, limits: Mapping[int, int] | None = None, dpid: Dpid = A
+) -> None:
+    parts = (None if part is None else {Table(t): n for t, n in part.items()} for part in (entries, limits))
+    uses.take(TablesRead(dpid, *parts))
+
+
+def found(uses: TableUses) -> list[tuple[int, int]]:
+    return [(full.dpid, int(full.use.table)) for full in uses.nearly_full(())]
+
+
+def refusal(reason: str, number: int = 1, table: Table = Table.PINNED) -> list[tuple[Dpid, Refusal]]:
+    rules = (FlowRule(FlowKey(table, priority, Match()), cookie(table)) for priority in range(1, number + 1))
+    return [(A, Refusal(RuleMod("add", rule), reason)) for rule in rules]
+
+
+def test_a_table_is_nearly_full_from_a_fraction_of_its_limit_on_until_it_is_below() -> None:
+    uses = TableUses(0.9)
+    told(uses, {0: 7, 1: 179, 2: 40}, {0: 1_000_000, 1: 200, 2: 1_000_000})
+    assert not found(uses)
+    told(uses, {0: 7, 1: 180, 2: 40})
+    assert found(uses) == [(A, 1)]
+    told(uses, None, {1: 400})
+    assert not found(uses), "its limit was raised"
+
+
+def test_what_a_switch_does_not_say_is_unknown_and_raises_nothing() -> None:
+    uses = TableUses(0.9)
+    told(uses, {1: 190}, {1: 0})
+    told(uses, None, {1: 5}, dpid=B)
+    assert uses.of[A] == (TableUse(Table.PINNED, 190, None),), "no switch has room for nothing"
+    assert uses.of[B] == (TableUse(Table.PINNED, None, 5),)
+    assert not found(uses)
+
+
+def test_a_switch_that_leaves_is_forgotten() -> None:
+    uses = TableUses(0.9)
+    told(uses, {1: 190}, {1: 200})
+    uses.switch_left(A)
+    assert (found(uses), A in uses.of) == ([], False)
+    told(uses, {1: 190})
+    assert uses.of[A] == (TableUse(Table.PINNED, 190, None),), "another limit may be set meanwhile"
+
+
+def test_another_fraction_counts_at_once() -> None:
+    uses = TableUses(0.9)
+    told(uses, {1: 100}, {1: 200})
+    uses.take_alarm_fraction(0.5)
+    assert found(uses) == [(A, 1)]
+    uses.take_alarm_fraction(0.51)
+    assert not found(uses)
+
+
+def test_the_same_again_is_no_change() -> None:
+    uses = TableUses(0.9)
+    told(uses, {1: 190}, {1: 200})
+    before = uses.of
+    told(uses, {1: 190})
+    assert uses.of is before
+
+
+def test_a_table_that_refuses_rules_for_lack_of_room_is_full_whatever_the_switch_says() -> None:
+    uses = TableUses(0.9)
+    told(uses, {1: 5}, {1: 200})
+    refused = [*refusal(FULL, 2), *refusal(FULL, 1, Table.DEFAULT), *refusal("OFPET_BAD_MATCH(4): OFPBMC_BAD_FIELD(6)")]
+    assert list(uses.nearly_full(refused)) == [
+        FullTable(A, TableUse(Table.PINNED, 5, 200), 2),
+        FullTable(A, TableUse(Table.DEFAULT, None, None), 1),
+    ]
+    group = Refusal(RuleMod("add", GroupRule(1, "select", ())), FULL)
+    assert not list(uses.nearly_full([(A, group)]))
+
+
+def test_the_alarm_names_switch_and_table_with_what_is_known() -> None:
+    def said(entries: int | None, limit: int | None, refused: int) -> str:
+        facts = {"switch": "leaf1", "use": TableUse(Table.PINNED, entries, limit), "refused": refused}
+        return text(Alarm(AlarmKind.TABLE_NEARLY_FULL, "leaf1:table1", facts))
+
+    assert said(190, 200, 0) == "table 1 of leaf1 is nearly full: 190 of 200 entries"
+    assert said(200, 200, 1) == "table 1 of leaf1 is full: 200 of 200 entries, 1 rule refused"
+    assert said(None, None, 3) == "table 1 of leaf1 is full: 3 rules refused"
