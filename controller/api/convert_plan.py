@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from google.protobuf.message import Message
@@ -21,7 +21,7 @@ from controller.jobs.demand import DemandSource
 from controller.jobs.spec import MAX_SUBFLOWS, JobId
 from controller.jobs.subflows import Dividing, PortClass, Ports
 from controller.planning.messages import ReplanOutcome
-from controller.planning.plan import Plan
+from controller.planning.plan import Plan, TargetLeft
 from controller.planning.problem import FlowId, Route, Subflow, route_of, whole
 from controller.status import JobStatus, Status
 
@@ -49,6 +49,26 @@ def plan_bytes(answer: Message, plan: Plan | None, status: Status, installed: bo
                 _fill_route(message.route, flow, route, dividing, status.fabric)
             parts.append(part.SerializeToString())
     return b"".join(parts)
+
+
+OF_STATUS = attrgetter("plan", "plan_installed", "baseline_levels", "plan_demand_source", "target", "jobs", "fabric")
+"""What of a status ``get_plan_bytes`` takes."""
+
+
+def get_plan_bytes(
+    plan: Plan | None,
+    installed: bool,
+    levels: Mapping[str, float],
+    sources: Mapping[JobId, DemandSource],
+    target: TargetLeft | None,
+    jobs: Mapping[JobId, JobStatus],
+    fabric: Fabric,
+) -> bytes:
+    """A ``GetPlanResponse``, serialized."""
+    status = Status(
+        fabric=fabric, jobs=jobs, plan=plan, plan_demand_source=sources, baseline_levels=levels, target=target
+    )
+    return plan_bytes(pb.GetPlanResponse(), plan, status, installed)
 
 
 def _planned_routes(plan: Plan, status: Status) -> Iterator[tuple[FlowId, JobId, Route | None, Dividing]]:
@@ -82,7 +102,13 @@ def _plan_without_routes(plan: Plan, status: Status, installed: bool) -> pb.Plan
         schemes=_schemes(status.baseline_levels if newest else {}),
         moves_left=status.moves_left if newest else 0,
         blocked_flows=status.blocked_flows if newest else 0,
+        target=_target(status.target) if newest and status.target else None,
     )
+
+
+def _target(target: TargetLeft) -> pb.PlanTarget:
+    jobs = [pb.TargetJob(job_id=job_id, level=level) for job_id, level in sorted(target.job_level.items())]
+    return pb.PlanTarget(max_level=target.max_level, jobs=jobs)
 
 
 def _demand_source(source: DemandSource | None) -> pb.DemandSource | None:

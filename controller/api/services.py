@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
-from operator import attrgetter
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -36,9 +35,8 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.waking import Bursts
 from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.errors import Gone, InvalidInput, NotFound, NotKnownYet, WrongLeaseToken
-from controller.fabric.topology import Dpid, Fabric
+from controller.fabric.topology import Dpid
 from controller.jobs.collectives import VirtualLinks, link_count, virtual_links
-from controller.jobs.demand import DemandSource
 from controller.jobs.ends import EndReason, not_found
 from controller.jobs.messages import (
     DeregisterJob,
@@ -59,15 +57,10 @@ from controller.planning.messages import (
     SetStrategy,
     StrategySet,
 )
-from controller.planning.plan import Plan
 from controller.status import JobStatus, Status, StatusBoard
 from controller.tables.purpose import ordered
 
 VERSION = version("signalbox")
-
-_PLAN_OF = attrgetter("plan", "plan_installed", "baseline_levels", "plan_demand_source", "jobs", "fabric")
-"""What of a status the answer of ``GetPlan`` is made from."""
-
 
 LINKS_OF_CALL, CONNECTIONS_OF_CALL = 64, 8
 """Virtual links, and reported connections, that cost the control loop as much as a call, about."""
@@ -105,7 +98,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         self._watches = Watches(board, self._uid_of, self._ended, self._long_work)
         self._publications = Publications(board, ROUTES_SPACING_S)
         self._events = EventWatches(board)
-        self._plan = Memo(_plan)
+        self._plan = Memo(convert_plan.get_plan_bytes)
         self._fabric = Memo(_fabric)
         self._ordered = Memo(ordered)
 
@@ -335,7 +328,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return await self._long_work.run(lambda: self._fabric(self._status))
 
     async def GetPlan(self, _request: pb.GetPlanRequest, _: Context) -> bytes:  # noqa: N802
-        return await self._long_work.run(lambda: self._plan(*_PLAN_OF(self._status)))
+        return await self._long_work.run(lambda: self._plan(*convert_plan.OF_STATUS(self._status)))
 
     async def GetStatus(self, _request: pb.GetStatusRequest, _: Context) -> pb.GetStatusResponse:  # noqa: N802
         caller = CALLER.get()
@@ -371,19 +364,6 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def GetPlanProof(self, _request: pb.GetPlanProofRequest, _: Context) -> pb.GetPlanProofResponse:  # noqa: N802
         found: PlanProof = await self._ask(GetPlanProof())
         return pb.GetPlanProofResponse(document=found.document, generation=found.generation)
-
-
-def _plan(
-    plan: Plan | None,
-    installed: bool,
-    levels: Mapping[str, float],
-    sources: Mapping[JobId, DemandSource],
-    jobs: Mapping[JobId, JobStatus],
-    fabric: Fabric,
-) -> bytes:
-    """The answer of ``GetPlan``."""
-    status = Status(fabric=fabric, jobs=jobs, plan=plan, plan_demand_source=sources, baseline_levels=levels)
-    return convert_plan.plan_bytes(pb.GetPlanResponse(), plan, status, installed)
 
 
 def _fabric(status: Status) -> bytes:

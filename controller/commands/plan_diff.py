@@ -31,11 +31,14 @@ def plan_diff(client: Client) -> dict[str, Any] | None:
     moved = Counter(route["job_id"] for route in changes if route["held"])
     pinned = Counter(route["job_id"] for route in changes if not route["held"])
     now = {job.spec.job_id: job.level if job.HasField("level") else None for job in client.list_jobs()}
+    target = plan["target"]
+    levels = {job["job_id"]: job["level"] for job in target["jobs"]} if target else {}
     jobs = [
         {
             "job_id": job["job_id"],
             "level": now.get(job["job_id"]),
             "level_planned": job["level"],
+            "level_target": levels.get(job["job_id"]),
             "moved": moved[job["job_id"]],
             "pinned": pinned[job["job_id"]],
         }
@@ -46,6 +49,7 @@ def plan_diff(client: Client) -> dict[str, Any] | None:
         "installed": plan["installed"],
         "max_level": max((level for level in now.values() if level is not None), default=None),
         "max_level_planned": plan["max_level"],
+        "max_level_target": target["max_level"] if target else None,
         "bound": plan["bound"],
         "moved": moved.total(),
         "pinned": pinned.total(),
@@ -58,30 +62,33 @@ def plan_diff(client: Client) -> dict[str, Any] | None:
 
 def diff_table(found: Fields) -> RenderableType:
     now, planned = printing.known(found["max_level"], ".3f"), f"{found['max_level_planned']:.3f}"
-    about = {
+    about: dict[str, object] = {
         "plan": f"{found['generation']}, {'installed' if found['installed'] else 'not installed'}",
         "worst level": f"{now} now, {planned} with the plan (bound {found['bound']:.3f})",
-        "flows": f"{found['moved']} would move{printing.target(found)}, {found['pinned']} would be pinned",
+        "target": printing.target(found, found["max_level_target"]),
+        "flows": f"{found['moved']} would move now, {found['pinned']} would be pinned",
     }
+    changed = [job for job in found["jobs"] if job["moved"] or job["pinned"] or _changes_later(job)]
+    jobs = [_jobs(changed, found["max_level_target"] is not None)] if changed else []
     if not found["routes"]:
-        return Group(facts(about), "The switches hold the routes of the plan.")
-    changed = [job for job in found["jobs"] if job["moved"] or job["pinned"]]
-    return Group(facts(about), _jobs(changed), _routes(found["routes"]))
+        return Group(facts(about), *jobs, "The switches hold the routes of the plan.")
+    return Group(facts(about), *jobs, _routes(found["routes"]))
 
 
-def _jobs(jobs: Sequence[Fields]) -> RenderableType:
-    columns = (Column("job"), *(Column(name, number=True) for name in ("level", "planned", "moved", "pinned")))
-    rows = (
-        (
-            job["job_id"],
-            printing.known(job["level"], ".3f"),
-            f"{job['level_planned']:.3f}",
-            job["moved"],
-            job["pinned"],
-        )
-        for job in jobs
-    )
-    return Fitted(columns, rows, title="jobs that change")
+def _changes_later(job: Fields) -> bool:
+    return job["level_target"] not in (None, job["level_planned"])
+
+
+def _jobs(jobs: Sequence[Fields], has_target: bool) -> RenderableType:
+    levels = ("level", "planned", *(["target"] if has_target else []))
+    columns = (Column("job"), *(Column(name, number=True) for name in (*levels, "moved", "pinned")))
+
+    def row(job: Fields) -> Sequence[object]:
+        of_target = [printing.known(job["level_target"], ".3f")] if has_target else []
+        now, planned = printing.known(job["level"], ".3f"), f"{job['level_planned']:.3f}"
+        return (job["job_id"], now, planned, *of_target, job["moved"], job["pinned"])
+
+    return Fitted(columns, map(row, jobs), title="jobs that change")
 
 
 def _routes(routes: Sequence[Fields]) -> RenderableType:

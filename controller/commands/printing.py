@@ -127,10 +127,14 @@ def hosts(found: Sequence[Fields], title: str = "") -> RenderableType:
     return Fitted(columns, rows, title=title or counted(len(found), "host"))
 
 
-def target(found: Fields) -> str:
+def target(found: Fields, max_level: float | None) -> str:
+    """What the plan leads to. ``max_level``: the target's; None without one."""
+    if max_level is None:
+        return "none"
+    level = f"worst level {max_level:.3f}"
     if found["blocked_flows"]:
-        return f", and of the moves to its target {found['blocked_flows']} would have to be made together"
-    return f", and {found['moves_left']} more to its target in the next cycles" if found["moves_left"] else ""
+        return f"{level}; of the moves to it {found['blocked_flows']} would have to be made together"
+    return f"{level}, by {found['moves_left']} more moves in the next cycles"
 
 
 def plan(found: Fields) -> RenderableType:
@@ -144,7 +148,8 @@ def plan(found: Fields) -> RenderableType:
         "ecmp instead": _ecmp(found["ecmp_level"]),
         "others instead": _others(found["schemes"]),
         "flows": f"{len(found['routes'])}, in {found['subflows']} subflows",
-        "moves": f"{found['moves']}{target(found)}",
+        "moves": found["moves"],
+        **({"target": target(found, found["target"]["max_level"])} if found["target"] else {}),
         "cannot be routed": ", ".join(f"{pair['src']}>{pair['dst']}" for pair in found["unrouted"]) or "none",
     }
     levels = Fitted(

@@ -238,16 +238,21 @@ class Target:
 
     @property
     def left(self) -> TargetLeft:
-        return TargetLeft(self.problem.generation, self.moves, len(self.blocked))
+        return TargetLeft(self.problem.generation, self.moves, len(self.blocked), self.plan.job_level)
 
 
 class TargetLeft(NamedTuple):
     """What the control loop knows of a target; the rest of it stays where plans are made. ``generation``: of the
-    cycle that left it. ``blocked``: how many flows would have to move together."""
+    cycle that left it. ``blocked``: how many flows would have to move together. ``job_level``: with its routes."""
 
     generation: int
     moves: int
     blocked: int
+    job_level: Mapping[JobId, float]
+
+    @property
+    def max_level(self) -> float:
+        return max(self.job_level.values())
 
 
 # ---- whether a plan is worth its moves

@@ -349,11 +349,14 @@ def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
 
 def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_target_is() -> None:
     plan = replace(a_plan({FLOW: whole((UP, DOWN))}), cut_short=True)
-    status = Status(fabric=FABRIC, plan=plan, target=TargetLeft(1, moves=7, blocked=1))
+    status = Status(fabric=FABRIC, plan=plan, target=TargetLeft(1, 7, 1, {JobId("b"): 1.5, JobId("a"): 1.25}))
     message = plan_message(plan, status, installed=True)
     assert (message.cut_short, message.moves_left, message.blocked_flows) == (True, 7, 1)
+    assert message.target.max_level == 1.5
+    assert [(job.job_id, job.level) for job in message.target.jobs] == [("a", 1.25), ("b", 1.5)]
     older = plan_message(replace(plan, cut_short=False), status, installed=False)
     assert (older.cut_short, older.moves_left, older.blocked_flows) == (False, 0, 0)
+    assert not older.HasField("target")
 
 
 def test_the_answer_of_replan_has_the_plan_that_it_made() -> None:

@@ -10,6 +10,7 @@ from controller.api.client import Client
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.fabric.topology import LinkId, PortNo
 from controller.jobs.spec import JobId
+from controller.planning.plan import TargetLeft
 from controller.planning.problem import FlowId, whole
 from controller.status import Status
 from tests.support.command_line import Result, Signalbox, api, signalbox
@@ -51,7 +52,7 @@ def test_a_plan_that_the_switches_hold_changes_nothing(fabric: FakeFabric, signa
     assert signalbox("plan", "diff", "--json").json["routes"] == []
     shown = signalbox("plan", "diff")
     assert "The switches hold the routes of the plan." in shown.out
-    assert ["flows", "0", "would", "move,", "0", "would", "be", "pinned"] in shown.rows
+    assert ["flows", "0", "would", "move", "now,", "0", "would", "be", "pinned"] in shown.rows
     assert fabric.status.plan_installed
 
 
@@ -68,6 +69,32 @@ def test_a_flow_that_would_move_is_shown_from_path_to_path(
     shown = signalbox("plan", "diff")
     assert ["job0", *flow.pair, *" > ".join(held).split(), *" > ".join(planned).split()] in shown.rows
     assert "job1" not in shown.out
+
+
+def test_the_target_is_shown_with_what_it_means_for_each_job(
+    api: Running, fabric: FakeFabric, signalbox: Signalbox
+) -> None:
+    assert "target none flows" in flat(signalbox("plan", "diff"))
+    target = TargetLeft(1, 512, 0, {JobId("job0"): 1.0, JobId("job1"): 0.75})
+    plan = fabric.status.plan
+    assert plan
+    api.control.board.publish(replace(fabric.status, plan=replace(plan, generation=8), target=target))
+    found = signalbox("plan", "diff", "--json").json
+    assert (found["max_level_target"], found["moves_left"]) == (1.0, 512)
+    assert [job["level_target"] for job in found["jobs"]] == [1.0, 0.75]
+    shown = signalbox("plan", "diff")
+    assert "target worst level 1.000, by 512 more moves in the next cycles" in flat(shown)
+    assert ["job1", "1.000", "1.000", "0.750", "0", "0"] in shown.rows
+    assert "job0" not in shown.out, "its level stays"
+    assert "The switches hold the routes of the plan." in shown.out
+    assert "target worst level 1.000, by 512 more moves" in flat(signalbox("plan"))
+    blocked = target._replace(blocked=300)
+    api.control.board.publish(replace(fabric.status, plan=replace(plan, generation=9), target=blocked))
+    assert "of the moves to it 300 would have to be made together" in flat(signalbox("plan", "diff"))
+
+
+def flat(shown: Result) -> str:
+    return " ".join(shown.out.split())
 
 
 def test_in_shadow_all_flows_would_be_pinned(api: Running, fabric: FakeFabric, signalbox: Signalbox) -> None:
