@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from controller.fabric.parts import Part, PartKind
+from controller.fabric.parts import Part, PartKind, SwitchRole
 from controller.jobs.demand import Difference
 from controller.silence import Silence
 from controller.tables.table_use import TableUse
 
 MAX_MISSING = 4
-"""Switches that the sentence of an incomplete fabric names."""
+"""Switches of a role that the sentence of an incomplete fabric names."""
 
 Severity = Literal["warning", "critical"]
 
@@ -65,6 +65,13 @@ OF_JOBS = frozenset({AlarmKind.HOSTS_MISSING, AlarmKind.DEMAND_DIFFERS})
 
 AlarmKey = tuple[AlarmKind, str]
 """What makes two alarms the same one: the kind and the subject."""
+
+
+class Missed(NamedTuple):
+    """Switches of one role: how many there should be, and the names of those that are missing."""
+
+    expected: int
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +123,21 @@ def text(alarm: Alarm) -> str:
         case AlarmKind.SWITCH_DOWN | AlarmKind.LINK_DOWN | AlarmKind.HOST_DOWN:
             return _down_text(facts["part"])
         case AlarmKind.FABRIC_INCOMPLETE:
-            names = sorted(facts["missing"], key=_by_number)
-            more = f" and {len(names) - MAX_MISSING} more" if len(names) > MAX_MISSING else ""
-            named = f"missing: {', '.join(names[:MAX_MISSING])}{more}"
-            return f"expected {facts['expected']} switches, found {facts['expected'] - len(names)}; {named}"
+            return "; ".join(_missed_text(role, *missed) for role, missed in facts["of_role"].items())
         case AlarmKind.TABLE_NEARLY_FULL:
             return _table_text(facts["switch"], facts["use"], facts["refused"])
         case kind:
             return _TEXTS[kind].format(subject=alarm.subject, **facts)
+
+
+def _missed_text(role: SwitchRole | None, expected: int, missing: tuple[str, ...]) -> str:
+    """``role``: None for switches without one."""
+    names = sorted(missing, key=_by_number)
+    more = f" and {len(names) - MAX_MISSING} more" if len(names) > MAX_MISSING else ""
+    what = _NOUNS[role][expected != 1]
+    return (
+        f"expected {expected} {what}, found {expected - len(names)} (missing: {', '.join(names[:MAX_MISSING])}{more})"
+    )
 
 
 def _down_text(part: Part) -> str:
@@ -173,6 +187,8 @@ def difference_text(difference: Difference) -> str:
 def _and_more(count: int) -> str:
     return f" (and {count} more pairs)" if count > 1 else " (and 1 more pair)" if count else ""
 
+
+_NOUNS = {SwitchRole.LEAF: ("leaf", "leaves"), SwitchRole.SPINE: ("spine", "spines"), None: ("switch", "switches")}
 
 _TEXTS: Mapping[AlarmKind, str] = {
     AlarmKind.PLAN_WORSE_THAN_ECMP: "the plan's worst level {level:.2f} is worse than ECMP's mean {ecmp:.2f}",

@@ -213,7 +213,7 @@ class Derived:
         self.part_alarms = Row(     per_key(part_alarm), lambda: (self.down_parts(), self.excepted(),
                                                                   self.named_hosts()))
         self.switch_alarms = Row(   switch_alarms,       lambda: (self.down_switches(), self.excepted(),
-                                                                  s.known_switches))
+                                                                  s.known_switches, s.parts.roles))
         # fmt: on
         self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(s.fabric.hosts, s.fabric.links)
         # Not kept: what they follow from changes all the time.

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from controller.alarms import Alarm, AlarmKey, AlarmKind
+from controller.alarms import Alarm, AlarmKey, AlarmKind, Missed
 from controller.fabric.drains import Drain
-from controller.fabric.parts import Part, PartKey, PartKind, host_key, switch_key
+from controller.fabric.parts import Part, PartKey, PartKind, SwitchRole, host_key, switch_key
 from controller.fabric.topology import Dpid
 from controller.jobs.job import Job
 from controller.jobs.spec import JobId
@@ -19,8 +19,8 @@ from controller.shared_map import updated
 
 MANY_AT_LEAST = 5
 MANY_FRACTION = 0.25
-"""When so many switches, and more than this part of all, are down, they are one alarm: the fabric is another one than
-is known, or the control network is cut."""
+"""When so many switches, and more than this part of all or of those of a role, are down, they are one alarm: the fabric
+is another one than is known, or the control network is cut."""
 
 
 class NamedHosts:
@@ -102,13 +102,32 @@ def part_alarm(key: PartKey, part: Part, is_excepted: bool | None, named: bool |
 
 
 def switch_alarms(
-    down: Mapping[PartKey, Part], excepted: Mapping[PartKey, bool], known: int
+    down: Mapping[PartKey, Part],
+    excepted: Mapping[PartKey, bool],
+    known: int,
+    roles: Mapping[Dpid | str, SwitchRole],
 ) -> Mapping[AlarmKey, Alarm]:
-    """One for each switch that is down, or one for all. ``known``: switches that there are or should be."""
+    """One for each switch that is down, or one for all. ``known``: switches that there are or should be. ``roles``:
+    see ``Declared.role_of``."""
     missing = [part for key, part in down.items() if key not in excepted]
-    if len(missing) >= MANY_AT_LEAST and len(missing) > MANY_FRACTION * known:
-        facts = {"expected": known, "missing": tuple(part.name for part in missing)}
-        alarms = [Alarm(AlarmKind.FABRIC_INCOMPLETE, "fabric", facts)]
+    expected = Counter[SwitchRole | None](roles.values())
+    expected[None] = known - expected.total()
+    of_role: dict[SwitchRole | None, Missed] = {}
+    for role in (*SwitchRole, None):
+        names = tuple(part.name for part in missing if _role(part, roles) is role)
+        if names:
+            of_role[role] = Missed(expected[role], names)
+    of_all = Missed(known, tuple(part.name for part in missing))
+    if any(map(_are_many, (of_all, *of_role.values()))):
+        alarms = [Alarm(AlarmKind.FABRIC_INCOMPLETE, "fabric", {"of_role": of_role})]
     else:
         alarms = [Alarm(AlarmKind.SWITCH_DOWN, part.name, {"part": part}) for part in missing]
     return {alarm.key: alarm for alarm in alarms}
+
+
+def _role(part: Part, roles: Mapping[Dpid | str, SwitchRole]) -> SwitchRole | None:
+    return roles.get(part.ends[0].at.dpid) or roles.get(part.ends[0].switch)
+
+
+def _are_many(missed: Missed) -> bool:
+    return len(missed.names) >= MANY_AT_LEAST and len(missed.names) > MANY_FRACTION * missed.expected

@@ -16,6 +16,7 @@ class DeclaredParts:
     that they have when they come; they are known from the start."""
 
     def __init__(self, declared: Declared) -> None:
+        self.roles = declared.role_of
         self._dpids = declared.dpid_of
         self._hosts = {host.ip: host for host in declared.hosts}
         self._cables = {frozenset((cable.a, cable.b)): cable for cable in declared.cables}

@@ -16,7 +16,18 @@ from dataclasses import replace
 
 from controller.errors import Conflict, FieldProblem, InvalidInput, cut
 from controller.fabric.declared_parts import DeclaredParts
-from controller.fabric.parts import DECLARED, Declared, End, Part, PartKey, PartKind, cable_key, host_key, switch_key
+from controller.fabric.parts import (
+    DECLARED,
+    Declared,
+    End,
+    Part,
+    PartKey,
+    PartKind,
+    SwitchRole,
+    cable_key,
+    host_key,
+    switch_key,
+)
 from controller.fabric.topology import Dpid, Fabric, Host, Link, PortNo, PortRef, Switch
 from controller.shared_map import SharedMap, differing
 
@@ -75,6 +86,11 @@ class KnownParts:
         for key, part in saved.items():
             if not part.seen and key in self._known and not self._known[key].seen:
                 self._set(key, replace(self._known[key], down_since=part.down_since))
+
+    @property
+    def roles(self) -> Mapping[Dpid | str, SwitchRole]:
+        """As declared: of switches by their dpid, or by their name."""
+        return self._declared.roles
 
     @property
     def declared_hosts(self) -> Iterable[PartKey]:

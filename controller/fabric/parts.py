@@ -98,12 +98,20 @@ PortName = tuple[str, str]
 """The names of a switch and of its port."""
 
 
+class SwitchRole(StrEnum):
+    """What a switch is for in the fabric, as the inventory file says."""
+
+    LEAF = "leaf"
+    SPINE = "spine"
+
+
 @dataclass(frozen=True, slots=True)
 class DeclaredSwitch:
-    """``dpid``: None where any switch of this name is meant."""
+    """``dpid``: None where any switch of this name is meant. ``role``: None where it is not declared."""
 
     name: str
     dpid: Dpid | None = None
+    role: SwitchRole | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +147,8 @@ class Declared:
         of_bundles = (name for bundle in self.bundles for name in (bundle.a, bundle.b))
         implied = (*of_links, *of_bundles, *(host.switch for host in self.hosts))
         return {**dict.fromkeys(implied), **{switch.name: switch.dpid for switch in self.switches}}
+
+    @property
+    def role_of(self) -> dict[Dpid | str, SwitchRole]:
+        """Of each switch with a role: by its dpid, or by its name where it is declared without."""
+        return {switch.dpid or switch.name: switch.role for switch in self.switches if switch.role}

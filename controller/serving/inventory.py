@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from controller.config import read_toml
 from controller.errors import FieldProblem, InvalidInput
-from controller.fabric.parts import Declared, DeclaredBundle, DeclaredCable, DeclaredSwitch
+from controller.fabric.parts import Declared, DeclaredBundle, DeclaredCable, DeclaredSwitch, SwitchRole
 from controller.fabric.topology import Dpid
 from controller.fabric.topology_state import DeclaredHost
 
@@ -38,6 +38,7 @@ class _Host(_Table):
 class _Switch(_Table):
     name: Name
     dpid: int | None = Field(default=None, ge=1, lt=1 << 64)
+    role: SwitchRole | None = None
 
 
 class _Link(_Table):
@@ -72,10 +73,14 @@ def load(path: Path | None) -> Declared:
         raise error.within(path) from None
     return Declared(
         tuple(DeclaredHost(str(host.ip), host.mac, host.switch, host.port) for host in found.host),
-        tuple(DeclaredSwitch(one.name, None if one.dpid is None else Dpid(one.dpid)) for one in found.switch),
+        tuple(_switch(one) for one in found.switch),
         tuple(DeclaredCable(*link.names) for link in found.link if link.has_ports),
         tuple(_bundle(link) for link in found.link if not link.has_ports),
     )
+
+
+def _switch(switch: _Switch) -> DeclaredSwitch:
+    return DeclaredSwitch(switch.name, None if switch.dpid is None else Dpid(switch.dpid), switch.role)
 
 
 def _bundle(link: _Link) -> DeclaredBundle:

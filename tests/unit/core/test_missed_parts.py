@@ -12,7 +12,17 @@ from controller.core.messages import Tick
 from controller.core.missed_parts import NamedHosts, part_alarm, saved_part, switch_alarms
 from controller.errors import Conflict, Unavailable
 from controller.fabric.messages import DrainParts, ForgetParts, MastershipLost, PortChanged, UndrainParts
-from controller.fabric.parts import Declared, DeclaredSwitch, End, Part, PartKey, PartKind, host_key, switch_key
+from controller.fabric.parts import (
+    Declared,
+    DeclaredSwitch,
+    End,
+    Part,
+    PartKey,
+    PartKind,
+    SwitchRole,
+    host_key,
+    switch_key,
+)
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, SavedState
 from controller.jobs.spec import JobId
@@ -155,9 +165,32 @@ def test_a_wrong_fabric_is_one_message() -> None:
     assert fabric.alarms == {}
     fabric.run(PATIENCE_S)
     assert fabric.texts == [
-        "expected 66 switches, found 4; missing: leaf3, leaf4, leaf5, leaf6 and 58 more",
+        "expected 66 switches, found 4 (missing: leaf3, leaf4, leaf5, leaf6 and 58 more)",
     ]
     assert fabric.alarms == {AlarmKind.FABRIC_INCOMPLETE: ["fabric"]}
+
+
+def test_declared_roles_are_counted_apart() -> None:
+    fabric = Clocked(leaves=2, spines=2)
+    leaves = (DeclaredSwitch(f"leaf{n}", Dpid(n), SwitchRole.LEAF) for n in range(1, 65))
+    spines = (DeclaredSwitch(f"spine{n}", role=SwitchRole.SPINE) for n in range(1, 4))
+    fabric.declared = Declared(switches=(*leaves, *spines, DeclaredSwitch("router")))
+    fabric.start(CONFIG)
+    fabric.run(2 * PATIENCE_S)
+    assert fabric.texts == [
+        "expected 64 leaves, found 2 (missing: leaf3, leaf4, leaf5, leaf6 and 58 more); "
+        "expected 3 spines, found 2 (missing: spine3); expected 1 switch, found 0 (missing: router)",
+    ]
+    assert fabric.alarms == {AlarmKind.FABRIC_INCOMPLETE: ["fabric"]}
+
+
+def test_many_missing_switches_of_one_role_are_one_alarm_though_they_are_few_of_all() -> None:
+    roles: dict[Dpid | str, SwitchRole] = {Dpid(n): SwitchRole.LEAF for n in range(1, 65)}
+    roles |= {f"spine{n}": SwitchRole.SPINE for n in range(1, 21)}
+    missing = {part.key: part for part in (down(f"spine{n}", 100 + n) for n in range(1, 7))}
+    (alarm,) = switch_alarms(missing, {}, 84, roles).values()
+    assert text(alarm) == "expected 20 spines, found 14 (missing: spine1, spine2, spine3, spine4 and 2 more)"
+    assert len(switch_alarms(missing, {}, 84, {})) == 6
 
 
 def down(name: str, number: int = 1) -> Part:
@@ -167,10 +200,10 @@ def down(name: str, number: int = 1) -> Part:
 @pytest.mark.parametrize(("missing", "known", "one"), [(4, 4, False), (5, 20, False), (5, 19, True), (90, 96, True)])
 def test_many_missing_switches_are_one_alarm(missing: int, known: int, one: bool) -> None:
     parts = {part.key: part for part in (down(f"leaf{n}", n) for n in range(1, missing + 1))}
-    raised = switch_alarms(parts, {}, known)
+    raised = switch_alarms(parts, {}, known, {})
     assert (len(raised) == 1) is one
     first = {switch_key(Dpid(1)): True}
-    assert all(alarm.subject != "leaf1" for alarm in switch_alarms(parts, first, known).values())
+    assert all(alarm.subject != "leaf1" for alarm in switch_alarms(parts, first, known, {}).values())
 
 
 def test_a_part_that_is_excepted_raises_no_alarm() -> None:

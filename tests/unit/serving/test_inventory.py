@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.errors import InvalidInput
-from controller.fabric.parts import Declared, DeclaredBundle, DeclaredCable, DeclaredSwitch
+from controller.fabric.parts import Declared, DeclaredBundle, DeclaredCable, DeclaredSwitch, SwitchRole
 from controller.fabric.topology import Dpid
 from controller.fabric.topology_state import DeclaredHost
 from controller.serving import inventory
@@ -44,6 +44,7 @@ def test_a_file_declares_switches_and_cables_by_their_ports_or_counted(tmp_path:
 [[switch]]
 name = "leaf1"
 dpid = 0x101
+role = "leaf"
 
 [[link]]
 ends = ["leaf1:leaf1-eth5", "spine2:spine2-eth1"]
@@ -57,7 +58,7 @@ ends = ["leaf1", "spine1"]
 """
     found = inventory.load(written(tmp_path, text))
     assert found == Declared(
-        switches=(DeclaredSwitch("leaf1", Dpid(0x101)),),
+        switches=(DeclaredSwitch("leaf1", Dpid(0x101), SwitchRole.LEAF),),
         cables=(DeclaredCable(("leaf1", "leaf1-eth5"), ("spine2", "spine2-eth1")),),
         bundles=(DeclaredBundle("leaf2", "spine2", 2), DeclaredBundle("leaf1", "spine1", 1)),
     )
@@ -70,6 +71,7 @@ ends = ["leaf1", "spine1"]
         ('[[link]]\nends = ["a:1", "b"]', r"link\[0\].ends: name the ports of both ends"),
         ('[[link]]\nends = ["a:1", "b:1"]\ncables = 2', r"link\[0\].cables: is for links without ports"),
         ('[[link]]\nends = ["a", "a"]', r"link\[0\].ends: both ends are a"),
+        ('[[switch]]\nname = "a"\nrole = "core"', r"switch\[0\].role: must be 'leaf' or 'spine'"),
         ('[[link]]\nends = ["a"]', r"link\[0\].ends"),
         ('[[link]]\nends = ["a", ":b"]', r"link\[0\].ends\[1\]: must match"),
         ('[[link]]\nends = ["a", "b"]\ncables = 0', r"link\[0\].cables: must be at least 1"),
