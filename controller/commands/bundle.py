@@ -191,6 +191,9 @@ def _write(file: Path, packed: bytes) -> None:
         sys.stdout.buffer.write(packed)
         return
     made = file.with_name(f"{file.name}.{os.getpid()}")
-    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
-        opened.write(packed)
-    made.replace(file)
+    try:
+        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+            opened.write(packed)
+        made.replace(file)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from None

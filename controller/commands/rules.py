@@ -47,7 +47,7 @@ def _table(found: Sequence[Fields]) -> RenderableType:
     columns = (
         Column("table"),
         Column("priority", 3, number=True),
-        Column("for"),
+        Column("for", wraps=True),
         Column("job", 1),
         Column("match", 2, wraps=True),
         Column("actions", 4, wraps=True),

@@ -144,6 +144,13 @@ def test_of_a_log_the_end_is_taken(signalbox: Signalbox, tmp_path: Path) -> None
     assert (len(text), text[-4:]) == (LOG_BYTES, "end\n")
 
 
+def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(signalbox: Signalbox, tmp_path: Path) -> None:
+    file = tmp_path / "none" / "ticket.tar.gz"
+    away = ("--address", f"unix:{tmp_path}/none.sock", "--metrics", "http://127.0.0.1:1/metrics")
+    result = signalbox("support-bundle", file, *away)
+    assert (result.status, result.err.splitlines()[-1]) == (1, f"error: {file}: No such file or directory")
+
+
 def test_one_part_that_fails_leaves_the_others() -> None:
     def fails() -> str:
         raise SignalboxError("because")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from controller.api import pages
 from controller.api.client import Client
+from controller.commands import output
 from controller.errors import NotKnownYet
 from controller.fabric.topology import Dpid
 from controller.tables.rules import is_ours
@@ -51,6 +54,17 @@ def test_a_pin_names_its_job_and_flow(fabric: FakeFabric, signalbox: Signalbox) 
     assert "acknowledgements" in shown.out
     assert not any("lldp" in row for row in shown.rows)
     assert "lldp" in signalbox("rules", "leaf1").out
+
+
+@pytest.mark.usefixtures("fabric")
+def test_on_a_narrow_terminal_each_rule_has_its_match(signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(output, "console", lambda: Console(file=shown, width=80))
+    assert signalbox("rules", "leaf1").status == 0
+    lines = shown.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["table", "priority", "for", "job", "match"]
+    assert "-o wide also shows: actions, cookie" in lines
 
 
 def test_foreign_rules_are_counted_but_not_listed(api: Running, fabric: FakeFabric, signalbox: Signalbox) -> None:
