@@ -39,7 +39,8 @@ class Purpose(StrEnum):
     table is for goes on. ``PIN``: a flow on its planned path. ``COUNTING``: bytes of a flow that is hashed.
     ``LEARNING``: bytes of a pair that no job has announced. ``HOST``: to a host's port. ``ECMP``: to another switch,
     hashed. ``PUNT_LIMIT``: what a port may hand to the controller. ``ORPHAN``: of a job that this controller does not
-    know. ``FOUND``: it was found on the switch, and follows from nothing that is known."""
+    know. ``DROP``: what is not carried, counted by its kind. ``FOUND``: it was found on the switch, and follows from
+    nothing that is known."""
 
     LLDP = "lldp"
     ARP = "arp"
@@ -51,6 +52,7 @@ class Purpose(StrEnum):
     ECMP = "ecmp"
     PUNT_LIMIT = "punt_limit"
     ORPHAN = "orphan"
+    DROP = "drop"
     FOUND = "found"
 
 
@@ -139,6 +141,8 @@ class Purposes:
         return self._pairs[job_id]
 
     def _by_destination(self, rule: FlowRule) -> Use:
+        if not rule.actions:
+            return Use(Purpose.DROP)
         if any(isinstance(action, Output) for action in rule.actions):
             return Use(Purpose.HOST)
         return Use(Purpose.ECMP, towards=self._towards(rule))

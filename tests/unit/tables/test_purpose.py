@@ -31,6 +31,7 @@ from controller.tables.rules import (
     Table,
     ToController,
     ToGroup,
+    dropped_cookie,
 )
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG, register
@@ -59,6 +60,14 @@ def uses(fabric: FakeFabric, dpid: Dpid = LEAF1) -> Iterator[tuple[Rule, Use]]:
 def test_every_rule_of_every_switch_has_a_purpose(fabric: FakeFabric) -> None:
     found = [use.purpose for dpid in fabric.switches for _, use in uses(fabric, dpid)]
     assert {*found} == {*Purpose} - {Purpose.COUNTING, Purpose.LEARNING, Purpose.ORPHAN, Purpose.FOUND}
+
+
+def test_what_is_not_carried_is_dropped_and_all_that_is_hashed_leads_somewhere(fabric: FakeFabric) -> None:
+    found = [(rule, use) for rule, use in uses(fabric) if isinstance(rule, FlowRule)]
+    assert [rule for rule, use in found if use.purpose is Purpose.DROP] == [
+        rule for rule, _ in found if rule.cookie == dropped_cookie()
+    ]
+    assert all(use.towards is not None for _, use in found if use.purpose is Purpose.ECMP)
 
 
 def test_each_pinned_flow_has_a_pin_of_its_job_at_its_leaf_and_on_the_way_back(fabric: FakeFabric) -> None:

@@ -246,6 +246,7 @@ class RulePurpose(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RULE_PURPOSE_PUNT_LIMIT: _ClassVar[RulePurpose]
     RULE_PURPOSE_ORPHAN: _ClassVar[RulePurpose]
     RULE_PURPOSE_FOUND: _ClassVar[RulePurpose]
+    RULE_PURPOSE_DROP: _ClassVar[RulePurpose]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_NO_SUCH_JOB: ErrorReason
@@ -409,6 +410,7 @@ RULE_PURPOSE_ECMP: RulePurpose
 RULE_PURPOSE_PUNT_LIMIT: RulePurpose
 RULE_PURPOSE_ORPHAN: RulePurpose
 RULE_PURPOSE_FOUND: RulePurpose
+RULE_PURPOSE_DROP: RulePurpose
 
 class JobSpec(_message.Message):
     __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "dealing", "rails", "reports_connections")
