@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from enum import StrEnum
 from pathlib import Path
@@ -12,12 +13,14 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 
-from controller.api.client import DEFAULT_ADDRESS, Client
+from controller.api.client import DEFAULT_ADDRESS, Client, Unreachable
 from controller.commands import printing
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.output import Address, AsJson, console, document, escape, fields, show, waiting
 from controller.commands.plan_diff import diff_table, plan_diff
+from controller.commands.watch import tell_lost
 from controller.config import Strategy
+from controller.errors import Unavailable
 
 commands = typer.Typer()
 
@@ -101,13 +104,29 @@ def status(
 def _watch_status(client: Client, as_json: bool) -> None:
     live = Live(console=console(), auto_refresh=False) if sys.stdout.isatty() and not as_json else None
     with live or nullcontext():
-        while True:
-            found = fields(client.get_status())
+        for found in _statuses(client):
             if live:
                 live.update(printing.status(found), refresh=True)
             else:
                 typer.echo(document(found) if as_json else printing.status_line(found))
             time.sleep(1)
+
+
+def _statuses(client: Client) -> Iterator[Mapping[str, Any]]:
+    """One after the other; stderr says once when the controller cannot be reached any more."""
+    yield fields(client.get_status())
+    away = False
+    while True:
+        try:
+            found = fields(client.get_status())
+        except (Unreachable, Unavailable) as error:
+            if not away:
+                tell_lost(error)
+            away = True
+            time.sleep(1)
+        else:
+            away = False
+            yield found
 
 
 def _strategy(name: str) -> Strategy:

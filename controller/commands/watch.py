@@ -56,12 +56,13 @@ def plan(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
 
 def watched(watch: Callable[[str], Generator[Any, None, None]]) -> Iterator[Any]:
     """The messages of a watch, until Ctrl-C; stderr says when the controller cannot be reached."""
-
-    def lost(error: SignalboxError) -> None:
-        typer.echo(f"{error}; trying again", err=True)
-
     with suppress(KeyboardInterrupt):
-        yield from resuming(watch, lost)
+        yield from resuming(watch, tell_lost)
+
+
+def tell_lost(error: SignalboxError) -> None:
+    """That a watch waits for the controller."""
+    typer.echo(f"{error}; trying again", err=True)
 
 
 def _print(watch: Callable[[str], Generator[Message, None, None]], lines: Lines, as_json: bool) -> None:

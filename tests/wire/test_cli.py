@@ -485,6 +485,25 @@ def test_a_watch_goes_on_when_the_controller_is_back(tmp_path: Path, spec_file: 
             assert jobs.stdout.readline()[10:].startswith("job ring: ")
 
 
+def test_watching_the_status_goes_on_when_the_controller_is_back(tmp_path: Path, spec_file: Path) -> None:
+    address = f"unix:{tmp_path}/api.sock"
+    command = [sys.executable, "-m", "controller", "status", "--watch", "--json", "--address", address]
+    with (
+        running_api(address) as first,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching,
+    ):
+        assert watching.stdout is not None
+        assert watching.stderr is not None
+        assert json.loads(watching.stdout.readline())["jobs"] == 0
+        first.server.stop(grace_s=0.2)
+        assert watching.stderr.readline().endswith("; trying again\n")
+        with running_api(address), Client(address) as client:
+            client.register_job(JobSpec.parse(json.loads(spec_file.read_text())))
+            assert any(json.loads(line)["jobs"] == 1 for line in watching.stdout)
+            watching.kill()
+            assert watching.stderr.read() == "", "said once"
+
+
 def test_the_version_is_printed(signalbox: Signalbox) -> None:
     assert signalbox("--version").out.startswith("signalbox ")
 
