@@ -64,9 +64,7 @@ def parts_down(parts: Iterable[Fields]) -> RenderableType:
 
 
 def down_since(part: Fields) -> str:
-    """To the second, in UTC."""
-    time = datetime.fromisoformat(part["down_time"])
-    return f"{time:%Y-%m-%d %H:%M:%S} UTC"
+    return when(part["down_time"])
 
 
 def _of_known(there: int, known: int) -> str:
@@ -205,7 +203,7 @@ def drained(found: Fields) -> str:
 
 
 def drains(found: Sequence[Fields]) -> RenderableType:
-    rows = ((part["name"], part["drain_time"], drained(part).partition(" (")[2][:-1]) for part in found)
+    rows = ((part["name"], when(part["drain_time"]), drained(part).partition(" (")[2][:-1]) for part in found)
     return (
         Fitted([Column("part"), Column("drained since", 1), Column("state")], rows) if found else "Nothing is drained."
     )
@@ -243,7 +241,7 @@ def alarms(found: Sequence[Fields]) -> Iterator[str]:
 
 def silence(found: Fields) -> str:
     """That operators know of an alarm."""
-    end = f"silenced until {found['end_time'][:19]}Z" if found["end_time"] else "acknowledged"
+    end = f"silenced until {when(found['end_time'])}" if found["end_time"] else "acknowledged"
     by = f" by {found['by']}" if found["by"] else ""
     return f" ({end}{by}{': ' if found['comment'] else ''}{found['comment']})"
 
@@ -306,8 +304,8 @@ def known(value: float | None, form: str) -> str:
 
 
 def when(time: str | None) -> str:
-    """Of RFC 3339, in UTC, to the second."""
-    return (time or "-").partition(".")[0].replace("T", " ").removesuffix("Z")
+    """Of RFC 3339, to the second."""
+    return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M:%S} UTC" if time else "-"
 
 
 def seconds(value: float) -> str:
