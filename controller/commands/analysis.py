@@ -24,6 +24,7 @@ from controller.commands.exit_status import ExitStatus
 from controller.commands.naming import completed, job_names
 from controller.commands.output import Address, AsJson, escape, fields, show, waiting
 from controller.commands.scenario import OptionalFabricCommand, scheme_named
+from controller.commands.tables import Column, Fitted, facts
 from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, FailureKind, Network
 from controller.scenarios.fabric_options import FabricOptions
@@ -216,33 +217,31 @@ def _range(fewest: int, most: int) -> str:
 
 
 def _job(found: Mapping[str, Any]) -> RenderableType:
-    facts = Table.grid(padding=(0, 2))
-    for name, value in _facts(found).items():
-        facts.add_row(name, escape(value))
-    links = Table("fullest links of the job")
-    links.add_column("load", justify="right")
-    links.add_column("flows and load of each job")
-    for link in found["fullest_links"]:
-        shares = [f"{share['job_id']} {share['flows']} ({share['load']:.2f})" for share in link["jobs"]]
-        more = [f"{len(shares) - MOST_NAMES} more jobs"] if len(shares) > MOST_NAMES else []
-        name = f"{link['link']} (NIC)" if link["nic"] else link["link"]
-        links.add_row(escape(name), f"{link['load']:.2f}", escape(", ".join([*shares[:MOST_NAMES], *more])))
-    return Group("\n".join(map(escape, found["answer"])), "", facts, links)
+    columns = Column("link"), Column("load", number=True), Column("flows and load of each job", wraps=True)
+    links = Fitted(columns, map(_full_link, found["fullest_links"]), title="fullest links of the job")
+    return Group("\n".join(map(escape, found["answer"])), "", facts(_facts(found)), links)
+
+
+def _full_link(link: Mapping[str, Any]) -> tuple[str, str, str]:
+    shares = [f"{share['job_id']} {share['flows']} ({share['load']:.2f})" for share in link["jobs"]]
+    more = [f"{len(shares) - MOST_NAMES} more jobs"] if len(shares) > MOST_NAMES else []
+    name = f"{link['link']} (NIC)" if link["nic"] else link["link"]
+    return name, f"{link['load']:.2f}", ", ".join([*shares[:MOST_NAMES], *more])
 
 
 def _facts(found: Mapping[str, Any]) -> dict[str, str]:
     flows = [f"{found['flows']:,}"]
     for count, what in (("inside_a_leaf", "inside a leaf"), ("hashed", "hashed"), ("without_a_path", "without a path")):
         flows += [f"{found[f'flows_{count}']:,} {what}"] * (found[f"flows_{count}"] > 0)
-    facts = {
+    known = {
         "flows": ", ".join(flows),
         "level now": f"{found['level']:.4g}; its NICs alone {found['nic_level']:.4g}; "
         f"lowest possible {found['least_level']:.4g}",
     }
     for name, what in (("best", "planned"), ("split", "planned with split flows")):
         if option := found[name]:
-            facts[what] = (
+            known[what] = (
                 f"{option['level']:.4g}; worst job {option['worst_level']:.4g}, bound {option['worst_bound']:.4g} "
                 f"({option['certificate']})"
             )
-    return facts
+    return known
