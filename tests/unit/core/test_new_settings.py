@@ -6,11 +6,15 @@ from collections.abc import Mapping
 
 import pytest
 
+from controller.alarms import AlarmKind
 from controller.config import Config, reloaded_settings, with_settings
 from controller.core.messages import NewSettings
 from controller.errors import Exhausted
+from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
 from controller.planning.messages import SolvePlan
+from controller.tables.messages import TablesRead
+from controller.tables.rules import Table
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, register
 
@@ -72,7 +76,7 @@ def test_every_setting_that_is_marked_reaches_its_owner(fabric: FakeFabric) -> N
     wanted = other(
         planning={"time_limit_s": 9.0, "interval_s": 8.0, "debounce_s": 7.0, "min_gain": 0.6, "max_moves": 5}
         | {"ecmp_draws": 4},
-        counters={"noise_fraction": 0.3},
+        counters={"noise_fraction": 0.3, "table_alarm_fraction": 0.4},
         openflow={"audit_interval_s": 33.0},
         jobs={"max_jobs": 3000, "max_virtual_links": 300_000, "max_learning_rules": 5000},
     )
@@ -91,3 +95,13 @@ def test_every_setting_that_is_marked_reaches_its_owner(fabric: FakeFabric) -> N
     register(fabric, 1)
     assert plans(fabric, 6.5) == []
     assert len(plans(fabric, 1.0)) == 1, "the changed debounce_s"
+
+
+def test_another_share_of_entries_raises_and_ends_the_alarm_of_a_table_at_once(fabric: FakeFabric) -> None:
+    fabric.send(TablesRead(Dpid(1), {Table.PINNED: 120}, {Table.PINNED: 200}))
+    kinds = []
+    for fraction in (0.9, 0.5, 0.7):
+        counters = {**CONFIG.counters.model_dump(), "table_alarm_fraction": fraction}
+        fabric.send(NewSettings(other(counters=counters)))
+        kinds.append([alarm.kind for alarm in fabric.status.alarms.values()])
+    assert kinds == [[], [AlarmKind.TABLE_NEARLY_FULL], []]
