@@ -40,6 +40,8 @@ _DECODERS = {
     "group_descs": "group desc",
     "meter_configs": "meter config",
     "meter_stats": "meter stats",
+    "table_stats": "table stats",
+    "table_features": "table features",
     "packet_in": "packet-in",
     "error": "error",
     "port_status": "port status",

@@ -24,6 +24,8 @@ MULTIPART = {
     "group desc": ofp.OFPMP_GROUP_DESC,
     "meter config": ofp.OFPMP_METER_CONFIG,
     "meter stats": ofp.OFPMP_METER,
+    "table stats": ofp.OFPMP_TABLE,
+    "table features": ofp.OFPMP_TABLE_FEATURES,
 }
 """The multipart bodies that the controller requests from a connected switch."""
 
@@ -253,6 +255,22 @@ def _port_stats(rng: Random) -> bytes:
     return b"".join(struct.pack("!I4x", rng.randrange(5)) + rng.randbytes(104) for _ in range(rng.randrange(4)))
 
 
+def _table_stats(rng: Random) -> bytes:
+    return b"".join(
+        struct.pack("!B3xIQQ", rng.randrange(5), rng.getrandbits(20), 3, 2) for _ in range(rng.randrange(5))
+    )
+
+
+def _table_features(rng: Random) -> bytes:
+    """Each with some properties, which are not read."""
+    tables = b""
+    for _ in range(rng.randrange(5)):
+        more = rng.randbytes(8 * rng.randrange(9))
+        head = 64 + len(more), rng.randrange(5), b"table", 0, 0, 0, rng.getrandbits(20)
+        tables += struct.pack("!HB5x32sQQII", *head) + more
+    return tables
+
+
 def _packet_in(rng: Random) -> bytes:
     arp = bytes.fromhex("ffffffffffff02000000000a08060001080006040001") + rng.randbytes(20)
     lldp = bytes.fromhex("0180c200000e02000000000a88cc") + rng.randbytes(60)
@@ -288,6 +306,8 @@ _MESSAGES: Mapping[str, tuple[int, Callable[[Random], bytes]]] = {
     "group desc": (ofp.OFPT_MULTIPART_REPLY, _group_desc),
     "meter config": (ofp.OFPT_MULTIPART_REPLY, _meter_config),
     "meter stats": (ofp.OFPT_MULTIPART_REPLY, _meter_stats),
+    "table stats": (ofp.OFPT_MULTIPART_REPLY, _table_stats),
+    "table features": (ofp.OFPT_MULTIPART_REPLY, _table_features),
     "packet-in": (ofp.OFPT_PACKET_IN, _packet_in),
     "port status": (ofp.OFPT_PORT_STATUS, lambda rng: struct.pack("!B7x", rng.randrange(3)) + _port(rng)),
     "error": (ofp.OFPT_ERROR, _error),
