@@ -60,13 +60,20 @@ class ControlLoop:
         return self.state.phases.urgent
 
     def handle(self, messages: Iterable[Message], now: float) -> list[Command]:
-        """Take in what has happened since the last call, in order, and return what follows from all of it together.
+        """Take in what has happened since the last call, in order, and return what follows from all of it together."""
+        return [*self.take(messages, now), *self.work(now)]
+
+    def take(self, messages: Iterable[Message], now: float) -> list[Command]:
+        """Take in what has happened, and return what waits for no plan and no rules: most replies, what is to be saved.
         Errors of a request become its reply; anything else that raises is a bug."""
-        s = self.state
         if self.unfinished:  # the next pins: those before are with the switches, or the last stages would wait for good
             self.derived.next_pins()
             self._pending |= at_once(Work.RULES)
-        taken = self._take(messages, now)
+        return [*self._take(messages, now), *self._save(now)]
+
+    def work(self, now: float) -> list[Command]:
+        """Do what has become due, and return the rest of what follows."""
+        s = self.state
         sent = self._answer_losses(now)
         sent += self._plan(now)
         sent += self._derive_rules(now)
@@ -77,7 +84,7 @@ class ControlLoop:
         else:
             s.draining.follow(self.derived.what_is_drained(), s.fabric, rules_due, now)
         replies = s.sending.due_replies(rules_due, saved, s.cycle.cycles_done, s.losses, now)
-        return [*sent, *self._save(now), *taken, *replies]
+        return [*sent, *replies]
 
     def status(self, now: float) -> Status:
         """Everything that others may see."""

@@ -74,24 +74,29 @@ class Measured(TypedDict):
 
 
 class Clock:
-    """Around ``ControlLoop.handle``, in the control loop's thread."""
+    """Around both halves of ``ControlLoop.handle``, in the control loop's thread. Their times are added."""
 
     def __init__(self) -> None:
         self._ms, self._cpu_ms = array("d"), array("d")
         self._longest: list[tuple[float, int, Call]] = []
         self._start_cpu_s: dict[str, float] = {}
         self._order = count()
-        handle = ControlLoop.handle
+        take, work = ControlLoop.take, ControlLoop.work
+        taken: list[Message] = []
+        given: list[Command] = []
+        ms = [0.0, 0.0]
 
-        def clocked(loop: ControlLoop, messages: Iterable[Message], now: float) -> list[Command]:
-            taken = list(messages)
-            began, cpu_began = time.perf_counter(), time.thread_time()
-            commands = handle(loop, taken, now)
-            cpu_ms = 1000 * (time.thread_time() - cpu_began)
-            self._took(1000 * (time.perf_counter() - began), cpu_ms, taken, commands)
+        def clocked_take(loop: ControlLoop, messages: Iterable[Message], now: float) -> list[Command]:
+            taken[:] = messages
+            given[:], ms[:] = _clocked(partial(take, loop, taken, now))
+            return [*given]
+
+        def clocked_work(loop: ControlLoop, now: float) -> list[Command]:
+            commands, more = _clocked(partial(work, loop, now))
+            self._took(ms[0] + more[0], ms[1] + more[1], taken, [*given, *commands])
             return commands
 
-        ControlLoop.handle = clocked  # type: ignore
+        ControlLoop.take, ControlLoop.work = clocked_take, clocked_work  # type: ignore
 
     def begin(self) -> None:
         """Forget what was measured so far."""
@@ -128,6 +133,14 @@ class Clock:
             return result
 
         setattr(owner, name, marked)
+
+
+def _clocked(call: Callable[[], list[Command]]) -> tuple[list[Command], tuple[float, float]]:
+    """What it gives, and how long it took: milliseconds, and those of its thread's CPU."""
+    began, cpu_began = time.perf_counter(), time.thread_time()
+    commands = call()
+    cpu_ms = 1000 * (time.thread_time() - cpu_began)
+    return commands, (1000 * (time.perf_counter() - began), cpu_ms)
 
 
 def _spread(ms: Sequence[float]) -> dict[str, float] | None:

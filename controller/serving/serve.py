@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -190,6 +190,7 @@ class _Driver:
     def __post_init__(self) -> None:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="control-loop", daemon=True)
+        self._published_at, self._quiet = 0.0, True
 
     def start(self) -> None:
         self._thread.start()
@@ -200,8 +201,7 @@ class _Driver:
 
     def _run(self) -> None:
         try:
-            tick_at = published_at = 0.0
-            quiet = True
+            tick_at = 0.0
             garbage = Garbage()
             while not self._stopping.is_set():
                 messages = self._waiting(0.0 if self.loop.unfinished else tick_at - time.monotonic())
@@ -209,17 +209,15 @@ class _Driver:
                 if now >= tick_at:
                     tick_at = now + TICK_S
                     messages.append(Tick())
-                commands = self.loop.handle(messages, now)
-                replies = [command for command in commands if isinstance(command, Reply)]
-                shown = [reply for reply in replies if reply.after_status]
-                self._carry_out(commands)
-                quiet = quiet and len(commands) == len(replies) - len(shown) and not any(map(_is_news, messages))
-                publish_at = published_at + (PUBLISH_COUNTERS_S if quiet else PUBLISH_S)
-                if shown or (now >= publish_at and not self.loop.urgent):
-                    published_at, quiet = now, True
+                taken = self.loop.take(messages, now)
+                self._give(taken, now)  # before the work that follows, which may take long
+                done = self.loop.work(now)
+                self._give(done, now)
+                commands = [*taken, *done]
+                self._quiet = self._quiet and all(map(_is_quiet, commands)) and not any(map(_is_news, messages))
+                publish_at = self._published_at + (PUBLISH_COUNTERS_S if self._quiet else PUBLISH_S)
+                if now >= publish_at and not self.loop.urgent:
                     self._publish(now)
-                for reply in replies:
-                    resolve(reply.future, reply.value)
                 if not commands and all(isinstance(message, Tick) for message in messages):
                     garbage.quiet(now)
         except Exception as error:
@@ -237,7 +235,20 @@ class _Driver:
             pass
         return messages
 
+    def _give(self, commands: Sequence[Command], now: float) -> None:
+        """Hands commands on. Replies come after the status that shows what they are about."""
+        self._carry_out(commands)
+        replies = [command for command in commands if isinstance(command, Reply)]
+        for reply in replies:
+            if not reply.after_status:
+                resolve(reply.future, reply.value)
+        if shown := [reply for reply in replies if reply.after_status]:
+            self._publish(now)
+            for reply in shown:
+                resolve(reply.future, reply.value)
+
     def _publish(self, now: float) -> None:
+        self._published_at, self._quiet = now, True
         status = self.loop.status(now)
         for kind, event, details in events(self.board.status, status):
             (limited_log.warning if event == ALARM else limited_log.info)(event, **details)
@@ -256,7 +267,7 @@ class _Driver:
                 case SaveState(_, changes):
                     self.store.commit(changes, self._saved)
                 case Reply():
-                    pass  # after the status that shows what the request did
+                    pass  # resolved by ``_give``
                 case _:
                     southbound.append(command)
         self.outbox.send(southbound)
@@ -268,6 +279,11 @@ class _Driver:
         else:
             limited_log.error("the state cannot be saved", why=str(found))
             self.inbox.put(StateNotSaved(str(found)))
+
+
+def _is_quiet(command: Command) -> bool:
+    """A status shows nothing of it."""
+    return isinstance(command, Reply) and not command.after_status
 
 
 def _is_news(message: Message) -> bool:
