@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
-import subprocess
-import time
-import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
@@ -17,14 +13,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from benchmarks.monitoring import Prometheus, dashboard_expressions, get, prometheus
 from controller.config import MetricsConfig
 from controller.errors import InvalidInput
 from controller.observability.metrics import MetricsServer
 from controller.status import Status, StatusBoard
-from mininet_topos.controller_process import free_port
 from mininet_topos.lab.record import wait_for
 from tests.support import status_example as example
-from tests.support.dashboard import dashboard_expressions
 from tests.support.wire.certificates import Authority, Certificate
 
 ANY_PORT = MetricsConfig(port=0)
@@ -43,12 +38,6 @@ def target(board: StatusBoard) -> Iterator[str]:
     port = server.start()
     yield f"127.0.0.1:{port}"
     server.stop()
-
-
-def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        text: str = answer.read().decode()
-        return text
 
 
 def test_each_scrape_shows_the_newest_status(target: str, board: StatusBoard) -> None:
@@ -177,53 +166,20 @@ def test_a_client_that_does_not_shake_hands_keeps_no_other_out(board: StatusBoar
         assert "signalbox_pins 1\n" in get_over_tls(port, authority)
 
 
-class Prometheus:
-    def __init__(self, address: str) -> None:
-        self.address = address
-
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        answer = get(f"http://{self.address}/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
-        result: list[dict[str, Any]] = json.loads(answer)["data"]["result"]
-        return result
-
-    def until_it_answers(self, expression: str, deadline_s: float = 60) -> list[dict[str, Any]]:
-        deadline = time.monotonic() + deadline_s
-        while True:
-            with suppress(OSError):  # still starting
-                if result := self.query(expression):
-                    return result
-            assert time.monotonic() < deadline, f"no answer to {expression}"
-            time.sleep(0.1)
-
-
 @pytest.fixture
-def prometheus(target: str, tmp_path: Path) -> Iterator[Prometheus]:
-    deployed = (Path(__file__).parents[2] / "deploy/prometheus/prometheus.yml").read_text()
-    assert '"127.0.0.1:9464"' in deployed
-    config = tmp_path / "prometheus.yml"
-    config.write_text(deployed.replace("127.0.0.1:9464", target).replace("5s", "200ms"))
-    for rules in ("alerts.yml", "rules.yml"):
-        (tmp_path / rules).write_text((Path(__file__).parents[2] / "deploy/prometheus" / rules).read_text())
-    address = f"127.0.0.1:{free_port()}"
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            ["prometheus", f"--config.file={config}", f"--web.listen-address={address}",
-             f"--storage.tsdb.path={tmp_path / 'data'}"],
-            stdout=log, stderr=log,
-        )  # fmt: skip
-    yield Prometheus(address)
-    process.terminate()
-    process.wait(timeout=20)
+def scraping(target: str, tmp_path: Path) -> Iterator[Prometheus]:
+    with prometheus(tmp_path, target, "200ms") as running:
+        yield running
 
 
-def test_a_real_prometheus_scrapes_and_answers_every_panel_of_the_dashboard(prometheus: Prometheus) -> None:
-    assert prometheus.until_it_answers('up{job="signalbox"} == 1')
-    (bytes_total,) = prometheus.until_it_answers('signalbox_link_bytes_total{link="leaf1:2>spine1"}')
+def test_a_real_prometheus_scrapes_and_answers_every_panel_of_the_dashboard(scraping: Prometheus) -> None:
+    assert scraping.until_it_answers('up{job="signalbox"} == 1')
+    (bytes_total,) = scraping.until_it_answers('signalbox_link_bytes_total{link="leaf1:2>spine1"}')
     assert bytes_total["value"][1] == "1000000"
-    (worst,) = prometheus.query("bottomk(1, signalbox_job_efficiency_measured_ratio)")
+    (worst,) = scraping.query("bottomk(1, signalbox_job_efficiency_measured_ratio)")
     assert worst["metric"]["job_id"] == "llama"
     for expression in dashboard_expressions():
-        assert prometheus.until_it_answers(expression), expression
+        assert scraping.until_it_answers(expression), expression
 
 
 def test_a_scrape_gets_through_whoever_holds_the_connections(board: StatusBoard) -> None:

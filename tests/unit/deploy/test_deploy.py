@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmarks.monitoring import DASHBOARD, dashboard_expressions, panels, rules
 from controller.config import Config, load
 from controller.observability.families import FAMILIES
-from tests.support.dashboard import DASHBOARD, dashboard_expressions, panels
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
 PARTS = {"histogram": ("_bucket", "_count", "_sum")}
 METRICS = {family.name + part for family in FAMILIES for part in PARTS.get(family.kind, ("",))}
-RULES = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())["groups"][0]["rules"]
+RULES = rules("rules.yml")
 RECORDED = {rule["record"] for rule in RULES}
 
 
@@ -44,10 +44,9 @@ def test_alerts_come_when_they_should_and_only_then() -> None:
 
 
 def test_every_alert_has_a_case_in_which_it_comes_and_goes() -> None:
-    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]
     cases = yaml.safe_load((DEPLOY / "prometheus" / "alerts_test.yml").read_text())["tests"]
     lasting = set()
-    for rule in rules:
+    for rule in rules("alerts.yml"):
         came_and_went = False
         for case in cases:
             looks = [look for look in case.get("alert_rule_test", ()) if look["alertname"] == rule["alert"]]
@@ -82,8 +81,7 @@ def test_the_receivers_of_the_alertmanager_example_exist_and_so_do_the_alerts_th
     routes = [config["route"], *config["route"]["routes"]]
     assert {route["receiver"] for route in routes} == {receiver["name"] for receiver in config["receivers"]}
     named = set(re.findall(r'alertname!?="(\w+)"', text))
-    alerts = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]
-    assert named <= {rule["alert"] for rule in alerts}
+    assert named <= {rule["alert"] for rule in rules("alerts.yml")}
 
 
 @pytest.mark.skipif(shutil.which("amtool") is None, reason="amtool is not installed")

@@ -1,0 +1,193 @@
+"""A real Prometheus and Alertmanager with what ``deploy`` has, for benchmarks and tests.
+
+In: where metrics are, how often they are scraped. Out: answers to queries, alerts as Prometheus has them, and what a
+receiver is told by Alertmanager. Both programs end with the ``with`` block, or with the thread that started them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controller.errors import SignalboxError
+from mininet_topos.controller_process import free_port
+from mininet_topos.lab.record import wait_for
+
+DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
+DASHBOARD = DEPLOY / "grafana" / "dashboards" / "signalbox.json"
+ALERTMANAGER = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
+START_S = 60.0
+STOP_S = 20.0
+WAITS = {"group_wait: 10s": "group_wait: 1s", "group_interval: 1m": "group_interval: 1s"}
+"""Of the example of an Alertmanager, and what they are here."""
+
+
+def get(url: str) -> str:
+    """Raises ``OSError``."""
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+@contextmanager
+def running(log: Path, *argv: str) -> Iterator[None]:
+    """Raises ``SignalboxError`` when it is not installed."""
+    if shutil.which(argv[0]) is None:
+        raise SignalboxError(f"{argv[0]} is not installed; run scripts/bootstrap.sh")
+    with log.open("wb") as output:
+        words = ["setpriv", "--pdeathsig", "KILL", *argv]
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=STOP_S)
+
+
+# ---- Prometheus
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """``address``: of its API."""
+
+    address: str
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The series that there are now, each with ``metric`` and ``value``. Raises ``OSError``."""
+        found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
+        return found
+
+    def until_it_answers(self, expression: str, deadline_s: float = START_S) -> list[dict[str, Any]]:
+        """The first answer that is not empty. Raises ``LabError``."""
+        result: list[dict[str, Any]] = []
+
+        def answers() -> bool:
+            try:
+                result[:] = self.query(expression)
+            except OSError:  # still starting
+                return False
+            return bool(result)
+
+        wait_for(answers, f"an answer to {expression}", deadline_s, 0.1)
+        return result
+
+    def alerts(self) -> list[dict[str, Any]]:
+        """Pending and firing ones, each with ``labels`` and ``state``. Raises ``OSError``."""
+        found: list[dict[str, Any]] = self._get("alerts")["alerts"]
+        return found
+
+    def _get(self, what: str, **parameters: str) -> Any:
+        return json.loads(get(f"http://{self.address}/api/v1/{what}?{urllib.parse.urlencode(parameters)}"))["data"]
+
+
+@contextmanager
+def prometheus(folder: Path, target: str, interval: str, alertmanager: str | None = None) -> Iterator[Prometheus]:
+    """With the configuration and the rules of ``deploy``. ``target``: what is scraped. ``interval``: of scrapes and
+    evaluations. ``alertmanager``: its address."""
+    deployed = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
+    assert '"127.0.0.1:9464"' in deployed
+    config = yaml.safe_load(deployed.replace("127.0.0.1:9464", target).replace("5s", interval))
+    if alertmanager:
+        config["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
+    file = folder / "prometheus.yml"
+    file.write_text(yaml.safe_dump(config))
+    for rules in config["rule_files"]:
+        shutil.copy(DEPLOY / "prometheus" / rules, folder)
+    address = f"127.0.0.1:{free_port()}"
+    options = (f"--config.file={file}", f"--web.listen-address={address}")
+    with running(folder / "prometheus.log", "prometheus", *options, f"--storage.tsdb.path={folder / 'prometheus'}"):
+        yield Prometheus(address)
+
+
+# ---- Alertmanager
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a receiver was told of an alert. ``at``: monotonic seconds. ``status``: firing or resolved."""
+
+    at: float
+    receiver: str
+    labels: Mapping[str, str]
+    status: str
+
+    @property
+    def alert(self) -> str:
+        return self.labels["alertname"]
+
+
+@contextmanager
+def receiver() -> Iterator[tuple[str, Sequence[Told]]]:
+    """Its address, and what it has been told so far."""
+    seen: list[Told] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            now = time.monotonic()
+            seen.extend(Told(now, message["receiver"], a["labels"], a["status"]) for a in message["alerts"])
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Quiet."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}", seen
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def alertmanager(folder: Path, receivers: str) -> Iterator[str]:
+    """The address of one with the example of ``deploy``, with shorter waits. ``receivers``: their address."""
+    text = (DEPLOY / "alertmanager" / "alertmanager.yml").read_text().replace("127.0.0.1:9095", receivers)
+    for slow, quick in WAITS.items():
+        assert slow in text
+        text = text.replace(slow, quick)
+    config = folder / "alertmanager.yml"
+    config.write_text(text)
+    address = f"127.0.0.1:{free_port()}"
+    options = (f"--config.file={config}", f"--web.listen-address={address}", "--cluster.listen-address=")
+    storage = f"--storage.path={folder / 'alertmanager'}"
+    with running(folder / "alertmanager.log", ALERTMANAGER or "alertmanager", *options, storage):
+        yield address
+
+
+# ---- what is asked
+
+
+def panels() -> list[dict[str, Any]]:
+    """Of the generated dashboard, without its rows."""
+    return [panel for panel in json.loads(DASHBOARD.read_text())["panels"] if panel["type"] != "row"]
+
+
+def dashboard_expressions() -> Iterator[str]:
+    for panel in panels():
+        for target in panel["targets"]:
+            yield target["expr"]
+
+
+def rules(file: str) -> list[dict[str, Any]]:
+    """Of ``alerts.yml`` or ``rules.yml``."""
+    groups = yaml.safe_load((DEPLOY / "prometheus" / file).read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
