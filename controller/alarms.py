@@ -42,6 +42,7 @@ class AlarmKind(StrEnum):
     DEMAND_DIFFERS = "demand_differs"
     STATE_NOT_SAVED = "state_not_saved"
     COUNTERS_STALE = "counters_stale"
+    CONNECTIONS_REFUSED = "connections_refused"
     SWITCH_DOWN = "switch_down"
     LINK_DOWN = "link_down"
     HOST_DOWN = "host_down"
@@ -77,9 +78,9 @@ class Missed(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Alarm:
     """``subject``: the name of the switch, port (``leaf1:3``), flow table (``leaf1:table1``), cable
-    (``leaf1:3>spine2``), host (its address) or job, ``plan``, ``state`` or ``fabric``. ``since``: monotonic seconds
-    when an alarm of this kind and subject was raised. ``silence``: when an operator knows of it. ``facts``: what else
-    is known of it, which may change while it lasts."""
+    (``leaf1:3>spine2``), host (its address) or job, ``plan``, ``state`` or ``fabric``, or why connections are refused.
+    ``since``: monotonic seconds when an alarm of this kind and subject was raised. ``silence``: when an operator knows
+    of it. ``facts``: what else is known of it, which may change while it lasts."""
 
     kind: AlarmKind
     subject: str
@@ -206,6 +207,8 @@ _TEXTS: Mapping[AlarmKind, str] = {
     AlarmKind.PUNT_LIMIT_EXCEEDED: "{port_kind} {subject} sends more to the controller than its limit: {packets} "
     "packets dropped in the last {seconds:.0f} s",
     AlarmKind.STATE_NOT_SAVED: "changes of jobs cannot be saved and are refused: {why}",
+    AlarmKind.CONNECTIONS_REFUSED: "connections to the OpenFlow port are refused ({subject}), the first of them from "
+    "{peer}; the log names the others",
     AlarmKind.COUNTERS_STALE: "{subject} does not answer requests for counters of {what}; plans rest on old loads",
     AlarmKind.ADDRESSES_CLAIMED: "{subject} claims addresses of hosts at other ports; the claims are refused",
 }

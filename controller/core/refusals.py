@@ -20,6 +20,7 @@ from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 
 PACKETS_RECENT_S = 60.0
 DUPLICATES_RECENT_S = 30.0
+CONNECTIONS_RECENT_S = 60.0
 """A switch that is refused connects again every few seconds."""
 NO_PORT = PortNo(0)
 
@@ -27,11 +28,13 @@ NO_PORT = PortNo(0)
 class Refusals:
     """``connections`` and ``packets``: since the start. ``last_packets``: when each was refused last. ``taken``: the
     names of switches that have another master. ``duplicates``: the address of a second switch with a known dpid, and
-    when it tried last. ``now`` is monotonic seconds."""
+    when it tried last. ``last_connections``: of each other reason, the address of the first that was refused since a
+    time without any, and when the last was. ``now`` is monotonic seconds."""
 
     def __init__(self) -> None:
         self.connections: Counter[RefusalReason] = Counter()
         self.packets: Counter[RefusedPacket] = Counter()
+        self.last_connections: dict[RefusalReason, tuple[str, float]] = {}
         self.last_packets: dict[RefusedPacket, float] = {}
         self.taken: dict[Dpid, str] = {}
         self.duplicates: dict[Dpid, tuple[str, float]] = {}
@@ -47,8 +50,12 @@ class Refusals:
 
     def count_connection(self, message: ConnectionRefused, now: float) -> None:
         self.connections[message.reason] += 1
+        peer = message.peer.rpartition(":")[0]
         if message.reason == "duplicate_dpid" and message.dpid is not None:
-            self.duplicates[message.dpid] = message.peer.rpartition(":")[0], now
+            self.duplicates[message.dpid] = peer, now
+        else:
+            first, last_at = self.last_connections.get(message.reason, (peer, now))
+            self.last_connections[message.reason] = first if now < last_at + CONNECTIONS_RECENT_S else peer, now
 
     def switch_left(self, message: SwitchLeft | MastershipLost) -> None:
         """Its connection ended, or another controller took it."""

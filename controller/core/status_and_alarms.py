@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from controller.alarms import Alarm, AlarmKey, AlarmKind
-from controller.core.refusals import DUPLICATES_RECENT_S, PACKETS_RECENT_S
+from controller.core.refusals import CONNECTIONS_RECENT_S, DUPLICATES_RECENT_S, PACKETS_RECENT_S
 from controller.core.sending import NO_ROUTES
 from controller.core.state import State
 from controller.fabric.parts import Part, PartKey
@@ -294,6 +294,7 @@ def raised_alarms(s: State, without_path: Mapping[JobId, int], now: float) -> It
     if trouble := s.commits.trouble(now):
         yield Alarm(AlarmKind.STATE_NOT_SAVED, "state", {"why": trouble})
     yield from _switch_alarms(s, now)
+    yield from _refused_connections(s, now)
     yield from _stale_counters(s, now)
     yield from _full_tables(s)
     yield from _port_alarms(s, now)
@@ -322,6 +323,13 @@ def _full_tables(s: State) -> Iterator[Alarm]:
             name = s.fabric.name(dpid)
             facts = {"switch": name, "use": use, "refused": refused}
             yield Alarm(AlarmKind.TABLE_NEARLY_FULL, f"{name}:table{use.table:d}", facts)
+
+
+def _refused_connections(s: State, now: float) -> Iterator[Alarm]:
+    """By why."""
+    for reason, (peer, last_at) in s.refusals.last_connections.items():
+        if now < last_at + CONNECTIONS_RECENT_S:
+            yield Alarm(AlarmKind.CONNECTIONS_REFUSED, reason, {"peer": peer})
 
 
 def _stale_counters(s: State, now: float) -> Iterator[Alarm]:

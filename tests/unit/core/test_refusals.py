@@ -6,7 +6,7 @@ import pytest
 
 from controller.alarms import AlarmKind, text
 from controller.core.messages import Command, Message
-from controller.core.refusals import PACKETS_RECENT_S
+from controller.core.refusals import CONNECTIONS_RECENT_S, PACKETS_RECENT_S
 from controller.fabric.messages import ArpSeen, ConnectionRefused, PacketsRefused, ProbePorts, RefusedPacket
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.serving.event_log import events
@@ -43,6 +43,10 @@ def fabric() -> Fabric:
 
 def alarms(fabric: Fabric) -> str:
     return "\n".join(map(text, fabric.status.alarms.values()))
+
+
+def refused_reasons(fabric: Fabric) -> set[str]:
+    return {subject for kind, subject in fabric.status.alarms if kind is AlarmKind.CONNECTIONS_REFUSED}
 
 
 def test_a_claim_is_refused_seen_and_moves_nothing(fabric: Fabric) -> None:
@@ -91,6 +95,25 @@ def test_refused_packets_are_added_up_by_port_and_an_alarm_while_recent(fabric: 
     assert not fabric.status.alarms.values()
 
 
+def test_refused_connections_are_one_alarm_per_reason_that_names_the_first_peer_until_a_minute_after_the_last(
+    fabric: Fabric,
+) -> None:
+    refused = [("192.0.2.5:40000", "malformed"), ("192.0.2.6:40000", "malformed"), ("192.0.2.7:40000", "tls")]
+    for peer, reason in refused:
+        fabric.send(ConnectionRefused(peer, None, reason))  # type: ignore[arg-type]
+    told = "connections to the OpenFlow port are refused (malformed), the first of them from 192.0.2."
+    assert f"{told}5;" in alarms(fabric)
+    assert refused_reasons(fabric) == {"malformed", "tls"}
+    fabric.run(CONNECTIONS_RECENT_S - 5, step=1)
+    fabric.send(ConnectionRefused("192.0.2.6:40001", None, "malformed"))
+    fabric.run(10, step=1)
+    assert refused_reasons(fabric) == {"malformed"}, "not yet a minute after its last"
+    fabric.run(CONNECTIONS_RECENT_S, step=1)
+    assert refused_reasons(fabric) == set()
+    fabric.send(ConnectionRefused("192.0.2.6:40001", None, "malformed"))
+    assert f"{told}6;" in alarms(fabric)
+
+
 def test_what_everyday_life_brings_is_counted_and_no_alarm(fabric: Fabric) -> None:
     here = PortRef(LEAF, HOST_PORT)
     for reason in ("foreign", "not_a_port", "malformed_arp"):
@@ -103,7 +126,7 @@ def test_connections_that_end_for_other_reasons_are_counted_and_no_second_switch
     for dpid in (None, LEAF):
         fabric.send(ConnectionRefused("192.0.2.5:40000", dpid, "not_reading"))
     assert fabric.status.refused_connections == {"not_reading": 2}
-    assert not alarms(fabric)
+    assert "second switch" not in alarms(fabric)
 
 
 def test_ports_and_switches_that_nobody_described_take_no_memory(fabric: Fabric) -> None:

@@ -154,6 +154,7 @@ class AlarmKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ALARM_KIND_DEMAND_DIFFERS: _ClassVar[AlarmKind]
     ALARM_KIND_STATE_NOT_SAVED: _ClassVar[AlarmKind]
     ALARM_KIND_COUNTERS_STALE: _ClassVar[AlarmKind]
+    ALARM_KIND_CONNECTIONS_REFUSED: _ClassVar[AlarmKind]
     ALARM_KIND_SWITCH_DOWN: _ClassVar[AlarmKind]
     ALARM_KIND_LINK_DOWN: _ClassVar[AlarmKind]
     ALARM_KIND_HOST_DOWN: _ClassVar[AlarmKind]
@@ -348,6 +349,7 @@ ALARM_KIND_HOSTS_MISSING: AlarmKind
 ALARM_KIND_DEMAND_DIFFERS: AlarmKind
 ALARM_KIND_STATE_NOT_SAVED: AlarmKind
 ALARM_KIND_COUNTERS_STALE: AlarmKind
+ALARM_KIND_CONNECTIONS_REFUSED: AlarmKind
 ALARM_KIND_SWITCH_DOWN: AlarmKind
 ALARM_KIND_LINK_DOWN: AlarmKind
 ALARM_KIND_HOST_DOWN: AlarmKind
