@@ -25,6 +25,7 @@ MODULES = {
     "scrapes": "benchmarks.scrapes",
     "failures": "benchmarks.live.failures",
     "drains": "benchmarks.live.drains",
+    "faults": "benchmarks.live.faults",
     "moves": "benchmarks.live.moves",
     "target": "benchmarks.live.target",
     "flow-cache": "benchmarks.live.flow_cache",

@@ -131,10 +131,12 @@ def place() -> Iterator[Place]:
         if not holder.stdout.readline():
             raise OSError("cannot make namespaces; this needs root")
         made = Place(folder, holder.pid)
-        yield made
-        for pid in made.processes():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        try:
+            yield made
+        finally:
+            for pid in made.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 class Terminal:

@@ -29,6 +29,7 @@ POLL_S = 0.1
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
 JOB_LEASE_S = 15.0
+STALL_S = 60.0
 
 
 class DemoError(Exception):
@@ -73,7 +74,8 @@ class TrainingJob:
 
 @dataclass
 class Training:
-    """All jobs of the demo, one process per rank. ``raw``: directory of the ranks' files."""
+    """All jobs of the demo, one process per rank. ``raw``: directory of the ranks' files. ``stall_s``: how long a rank
+    may hear nothing before it ends."""
 
     lab: Lab
     jobs: Sequence[TrainingJob]
@@ -81,6 +83,7 @@ class Training:
     api: str
     rendezvous: Path
     raw: Path
+    stall_s: float = STALL_S
     _ranks: dict[str, list[_Rank]] = field(default_factory=dict)
 
     def start(self) -> None:
@@ -100,6 +103,7 @@ class Training:
             "--lease-s": JOB_LEASE_S,
             "--max-subflows": job.max_subflows,
             "--dealing": job.dealing,
+            "--stall-timeout-s": self.stall_s,
             "--rendezvous": self.rendezvous / job.job_id,
             "--out": log,
         }

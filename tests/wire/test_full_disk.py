@@ -6,11 +6,11 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from benchmarks.full_disk import fill, small_disk
 from controller.api.client import Client
 from controller.config import Strategy
 from controller.errors import Unavailable
@@ -23,22 +23,10 @@ REFUSED = 3
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder whose ``state`` is a file system of 128 kB."""
-    state = tmp_path / "state"
-    state.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k,mode=700", "tmpfs", str(state)], check=True)
-    try:
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Whose ``state`` is a file system of 128 kB."""
+    with small_disk(tmp_path, "128k"):
         yield tmp_path
-    finally:
-        subprocess.run(["umount", "--lazy", str(state)], check=True)
-
-
-def fill(file: Path) -> None:
-    """Take what is left for less than a job."""
-    with suppress(OSError), file.open("wb", buffering=0) as filler:
-        while True:
-            filler.write(bytes(512))
 
 
 def job(number: int, **more: float) -> JobSpec:
@@ -77,12 +65,12 @@ def alarms(client: Client) -> str:
     return " ".join(alarm.text for alarm in client.get_status().alarms)
 
 
-def test_what_a_full_disk_does_not_take_is_not_acknowledged(small_disk: Path) -> None:
-    controller = ControllerProcess(small_disk)
+def test_what_a_full_disk_does_not_take_is_not_acknowledged(folder: Path) -> None:
+    controller = ControllerProcess(folder)
     with controller.running() as client:
         acknowledged = register(client, range(JOBS))
         assert 0 < len(acknowledged) < JOBS
-        fill(small_disk / "state" / "other")
+        fill(folder / "state" / "other")
         with pytest.raises(Unavailable, match=r"cannot be saved .*full.* so it was not made") as refused:
             change_strategy(client, 20)
         assert refused.value.retry_s > 0
@@ -91,7 +79,7 @@ def test_what_a_full_disk_does_not_take_is_not_acknowledged(small_disk: Path) ->
         controller.kill()
     with controller.running() as client:
         assert sorted(known(client)) == sorted(acknowledged), "in the first answer"
-        subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk / "state")], check=True)
+        subprocess.run(["mount", "-o", "remount,size=8m", str(folder / "state")], check=True)
         more = register(client, range(JOBS, JOBS + 3))
         assert len(more) == 3
         wait_for(lambda: "cannot be saved" not in alarms(client), "the alarm's end", 2)

@@ -1,0 +1,211 @@
+"""Faults made while jobs train, under a real Prometheus and Alertmanager: which are named, how soon, and until when.
+
+    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks faults [--only FAULT,...] [--out DIR] [--json]
+
+The demo's fabric and its three rings, and a fifth spine of a second Open vSwitch in namespaces. Each fault is made and
+repaired; the API, ``signalbox status`` and the metrics are looked at meanwhile, and what Alertmanager tells a
+receiver. Scrapes and evaluations are a second apart; every ``for:`` is as it is shipped. Out: a table, and
+``faults.json``; ``--json`` prints that instead. Ends with 1 when a fault was not named by its name, too late or too
+long, or when an expression of the dashboard or the rules had no data and nothing says why.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group
+from rich.table import Table
+
+from benchmarks.full_disk import small_disk
+from benchmarks.live.faults_asked import EMPTY, had_data
+from benchmarks.live.faults_made import ROUNDS, SECOND_LEAVES, Fault, Site
+from benchmarks.live.faults_seen import AlertLog, Operator, Seen
+from benchmarks.measures import report
+from benchmarks.monitoring import START_S, alertmanager, prometheus, receiver
+from benchmarks.openflow_relay import relay
+from benchmarks.second_vswitchd import second_spine
+from controller.commands.output import AsJson
+from mininet_topos.controller_process import free_port
+from mininet_topos.demo.parts import Training
+from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
+from mininet_topos.lab.record import run, wait_for
+from mininet_topos.lab.running_fabric import explained, fabric_links, running_fabric, settled
+from mininet_topos.leaf_spine import LeafSpine
+
+INTERVAL = "1s"
+STATE_SIZE = "2m"
+ORDER_S = 60.0
+STALL_S = 900.0
+"""Ranks wait as long as a fault lasts, and then for TCP to try again."""
+FAULTS = tuple(name for of_round in ROUNDS for name in of_round)
+
+console = Console(stderr=True)
+
+
+def say(text: str) -> None:
+    console.print(f"{time.strftime('%H:%M:%S')} {text}", highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def scene(folder: Path) -> Iterator[Operator]:
+    """Jobs that train, and everything that looks at the controller."""
+    mbps = RATE_BPS / 1e6
+    topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="fa")
+    metrics = free_port()
+    with ExitStack() as stack:
+        state = stack.enter_context(small_disk(folder, STATE_SIZE))
+        settings = {"metrics": {"port": metrics}}
+        lab, controller, client = stack.enter_context(running_fabric(topo, folder, mbps, settings))
+        between = stack.enter_context(relay(controller.openflow_port))
+        leaf = lab.bridge("leaf2")
+        run("ovs-vsctl", "set-controller", leaf, f"tcp:127.0.0.1:{between.port}")
+        second = stack.enter_context(second_spine(lab, controller.openflow_port, SECOND_LEAVES))
+        links = fabric_links(lab) + 2 * len(SECOND_LEAVES)
+        with explained(controller, client):
+            wait_for(lambda: settled(client, links), f"{links} directed links", START_S)
+        lab.reconnect_soon()
+        (folder / "raw").mkdir()
+        training = Training(
+            lab, ring_jobs(lab), ELEMENTS, controller.address, folder / "ports", folder / "raw", STALL_S
+        )
+        receivers, told = stack.enter_context(receiver())
+        manager = stack.enter_context(alertmanager(folder, receivers))
+        target = f"127.0.0.1:{metrics}"
+        asked = stack.enter_context(prometheus(folder, target, INTERVAL, manager))
+        training.start()
+        asked.until_it_answers('up{job="signalbox"} == 1')
+        log = AlertLog(asked)
+        stack.enter_context(log.following())
+        site = Site(lab, controller, client, between, second, state, folder)
+        operator = Operator(site, target, log, told)
+        wait_for(lambda: all_well(operator, links), "a plan, and no alarm", ORDER_S)
+        yield operator
+
+
+def all_well(operator: Operator, links: int) -> bool:
+    client = operator.site.client
+    return settled(client, links) and client.get_plan() is not None and not operator.alarms()
+
+
+def round_of(operator: Operator, faults: Sequence[Fault]) -> Iterator[Seen]:
+    """Makes all, one after the other, waits for their alerts, and repairs all. Then yields what was seen, and what
+    still comes is waited for by the caller."""
+    made: list[tuple[Fault, Seen, float, float]] = []
+    for fault in faults:
+        say(f"{fault.name}: made")
+        began = time.monotonic()
+        seen = operator.make(fault)
+        say(f"  detected after {seen.detected}, API {seen.api}, CLI {seen.cli}, metrics {seen.metrics} {seen.findings}")
+        made.append((fault, seen, began, began + (seen.detected or 0)))
+    for fault, seen, began, named_at in made:
+        operator.await_firing(fault, seen, began, named_at)
+        say(f"  {fault.name}: {seen.alerts}")
+    for text in operator.unexpected(faults):
+        made[0][1].findings.append(text)
+    repaired = []
+    for fault, seen, began, _ in made:
+        gone_at = operator.repair(fault, seen)
+        say(f"{fault.name}: gone from API {seen.gone_api}, CLI {seen.gone_cli}, metrics {seen.gone_metrics}")
+        repaired.append((fault, seen, began, gone_at))
+    for fault, seen, began, gone_at in repaired:
+        operator.await_resolved(fault, seen, began, gone_at, lasting=False)
+    yield from (seen for _, seen, _, _ in repaired)
+    for fault, seen, began, gone_at in repaired:
+        operator.await_resolved(fault, seen, began, gone_at, lasting=True)
+
+
+def measured(operator: Operator, names: Sequence[str], links: int) -> Any:
+    """``faults.json``."""
+    began = time.monotonic()
+    rows: list[Seen] = []
+    waiting: list[Iterator[Seen]] = []
+    for of_round in ROUNDS:
+        faults = [getattr(operator.site, name)() for name in of_round if name in names]
+        if not faults:
+            continue
+        seen = round_of(operator, faults)
+        rows += [next(seen) for _ in faults]
+        waiting.append(seen)
+        wait_for(lambda: all_well(operator, links), "everything to be well", ORDER_S)
+    for seen in waiting:
+        rows += seen
+    return {
+        "faults": [asdict(row) for row in rows],
+        "seconds": round(time.monotonic() - began),
+        "other_alerts": other_alerts(operator, names),
+    }
+
+
+def other_alerts(operator: Operator, names: Sequence[str]) -> list[str]:
+    """That fired and belong to no fault."""
+    expected = {alert.name for name in names for alert in getattr(operator.site, name)().alerts}
+    fired = {episode.labels["alertname"] for episode in operator.alerts.episodes if episode.firing}
+    return sorted(fired - expected)
+
+
+def failed(found: Mapping[str, Any]) -> bool:
+    """See the head of this file."""
+    return any(row["findings"] for row in found["faults"]) or bool(found.get("without_data"))
+
+
+def table_of(found: Mapping[str, Any]) -> Group:
+    table = Table(
+        "fault", "named", "detected s", "API", "CLI", "metrics", "alert: for, told after s", "gone: API", "CLI",
+        "metrics", "alert",
+    )  # fmt: skip
+    for row in found["faults"]:
+        alerts = "\n".join(
+            f"{a['alert'].removeprefix('Signalbox')} {' '.join(a['labels'].values())}: "
+            f"{a['for']:g}, {_text(a.get('told'))}"
+            for a in row["alerts"]
+        )
+        resolved = "\n".join(_text(alert.get("resolved")) for alert in row["alerts"])
+        first = [_text(row[column]) for column in ("detected", "api", "cli", "metrics")]
+        last = [_text(row[column]) for column in ("gone_api", "gone_cli", "gone_metrics")]
+        table.add_row(row["fault"], "\n".join(row["named"]), *first, alerts, *last, resolved)
+    wrong = [f"{row['fault']}: {text}" for row in found["faults"] for text in row["findings"]]
+    wrong += [f"no data: {name}" for name in found.get("without_data", ())]
+    return Group(table, *wrong, f"other alerts that fired: {', '.join(found['other_alerts']) or 'none'}")
+
+
+def _text(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds:.1f}"
+
+
+def main(
+    only: Annotated[str, typer.Option(help=f"some of: {', '.join(FAULTS)}")] = ",".join(FAULTS),
+    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/faults"),
+    as_json: AsJson = False,
+) -> None:
+    """Make faults under training, and look at the API, the command line, the metrics and alerts."""
+    names = only.split(",")
+    if unknown := set(names) - set(FAULTS):
+        raise typer.BadParameter(f"no such fault: {', '.join(sorted(unknown))}")
+    out.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-faults-")))
+        for log in ("controller.log", "prometheus.log", "alertmanager.log"):
+            stack.callback(_keep, folder / log, out)
+        began = time.monotonic()
+        operator = stack.enter_context(scene(folder))
+        links = fabric_links(operator.site.lab) + 2 * len(SECOND_LEAVES)
+        found = measured(operator, names, links)
+        data = had_data(operator.alerts.prometheus, time.monotonic() - began)
+        found["empty"] = {name: EMPTY.get(name, "") for name, there in data.items() if not there}
+        found["without_data"] = [name for name, why in found["empty"].items() if not why]
+    report(found, out / "faults.json", lambda: table_of(found), as_json)
+    if failed(found) and (found["without_data"] == [] or names == list(FAULTS)):
+        raise typer.Exit(1)
+
+
+def _keep(file: Path, out: Path) -> None:
+    if file.exists():
+        shutil.copy(file, out)

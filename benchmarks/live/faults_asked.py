@@ -1,0 +1,44 @@
+"""Whether every expression of the dashboard, the recording rules and the alerts had data, or why rightly not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from benchmarks.monitoring import Prometheus, panels, rules
+
+STEP = "1s"
+NO_FAULT = "no such fault was made"
+NO_TLS = "no listener has TLS here"
+EMPTY: Mapping[str, str] = {
+    "alert SignalboxAbsent": NO_FAULT,
+    "alert SignalboxPlanWorseThanEcmp": NO_FAULT,
+    "alert SignalboxApiRefusesTls": NO_TLS,
+    "alert SignalboxPlanningProcessEnds": NO_FAULT,
+    "alert SignalboxReloadRefused": NO_FAULT,
+    "alert SignalboxStandbyGone": "no controller has stood by",
+    "alert SignalboxCertificateEnds": NO_TLS,
+    "alert SignalboxCertificateEndsSoon": NO_TLS,
+    "alert SignalboxPlanOld": NO_FAULT,
+    "alert SignalboxGapGrows": "it compares with a quarter of an hour before",
+    "alert SignalboxJobSlow": NO_FAULT,
+}
+"""What may be without data, and why."""
+
+
+def asked() -> Iterator[tuple[str, str]]:
+    """Each name with its expression."""
+    for panel in panels():
+        for target in panel["targets"]:
+            yield f"panel {panel['title']}, {target['refId']}", target["expr"]
+    for rule in rules("rules.yml"):
+        yield f"record {rule['record']}", rule["expr"]
+    for rule in rules("alerts.yml"):
+        yield f"alert {rule['alert']}", rule["expr"]
+
+
+def had_data(prometheus: Prometheus, seconds: float) -> dict[str, bool]:
+    """Within the last ``seconds``, by name."""
+    return {
+        name: bool(prometheus.query(f"last_over_time(({expression})[{round(seconds)}s:{STEP}])"))
+        for name, expression in asked()
+    }

@@ -1,0 +1,401 @@
+"""The faults of ``benchmarks faults``: how each is made and repaired, and by which names operators should see it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.full_disk import fill
+from benchmarks.openflow_relay import Relay
+from benchmarks.second_vswitchd import SecondSpine
+from controller.alarms import AlarmKind, severity
+from controller.api.client import Client
+from controller.errors import Unavailable
+from controller.jobs.spec import JobSpec
+from mininet_topos.controller_process import ControllerProcess
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import LabError, run
+
+OUT_OF_SYNC_S = 60.0
+"""How long a switch must be out of sync before ``SignalboxSwitchOutOfSync`` begins to count its time."""
+UNKNOWN_HOST = "10.0.1.99"
+GARBAGE = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+HOSTILE_EVERY_S = 0.5
+SECOND_LEAVES = ("leaf1", "leaf2")
+PAIR_ELEMENTS = 40_000
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An alarm. ``says``: also in its sentence, so that people see with what."""
+
+    kind: AlarmKind
+    subject: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One whose name and labels begin so has a value between these."""
+
+    begin: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """``after_s``: how much later than the alarm its condition holds. ``holds_s``: how long it looks back."""
+
+    name: str
+    labels: Mapping[str, str]
+    after_s: float = 0.0
+    holds_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``within_s``: until the controller should know. ``also``: alarms that may follow. ``tidy``: after the repair."""
+
+    name: str
+    within_s: float
+    make: Callable[[], object]
+    repair: Callable[[], object]
+    alarms: tuple[Named, ...]
+    series: tuple[Series, ...]
+    own_alerts: tuple[Alert, ...]
+    also: frozenset[AlarmKind] = frozenset()
+    tidy: Callable[[], object] = lambda: None
+
+    @property
+    def alerts(self) -> tuple[Alert, ...]:
+        """With those that every alarm raises."""
+        kinds = dict.fromkeys(named.kind for named in self.alarms)
+        return (*self.own_alerts, *(of_kind(kind) for kind in kinds))
+
+
+def of_kind(kind: AlarmKind) -> Alert:
+    name = "SignalboxCriticalAlarm" if severity(kind) == "critical" else "SignalboxAlarm"
+    return Alert(name, {"kind": kind})
+
+
+@dataclass
+class Site:
+    """What faults are made in. ``relay``: between leaf2 and the controller. ``state``: the file system of the
+    controller's state."""
+
+    lab: Lab
+    controller: ControllerProcess
+    client: Client
+    relay: Relay
+    second: SecondSpine
+    state: Path
+    folder: Path
+    _programs: list[subprocess.Popen[Any]] = field(default_factory=list)
+    _hostile: threading.Event = field(default_factory=threading.Event)
+
+    def ip(self, host: str) -> str:
+        return next(one.ip for one in self.lab.hosts if one.name == host)
+
+    def ofctl(self, switch: str, command: str, *arguments: str) -> str:
+        return run("ovs-ofctl", "-O", "OpenFlow13", command, self.lab.bridge(switch), *arguments)
+
+    # ---- parts of the fabric
+
+    def spine(self) -> Fault:
+        name = self.lab.bridge("spine4")
+        return Fault(
+            "spine deleted",
+            2.0,
+            lambda: self.lab.stop_switch("spine4"),
+            lambda: self.lab.start_switch("spine4"),
+            (Named(AlarmKind.SWITCH_DOWN, name, name),),
+            (Series(f'signalbox_switch_up{{switch="{name}"', 0, 0),),
+            (Alert("SignalboxSwitchDown", {"switch": name}),),
+        )
+
+    def cable(self) -> Fault:
+        leaf, spine, subject = self._cable("leaf1", "spine1")
+        return Fault(
+            "leaf–spine cable",
+            3.0,
+            lambda: self.lab.cut("leaf1", "spine1"),
+            lambda: self.lab.plug("leaf1", "spine1"),
+            (Named(AlarmKind.LINK_DOWN, subject, subject),),
+            (Series(f'signalbox_link_up{{link="{subject}"', 0, 0),),
+            tuple(Alert("SignalboxLinkDown", {"src": a, "dst": b}) for a, b in ((leaf, spine), (spine, leaf))),
+        )
+
+    def _cable(self, leaf: str, spine: str) -> tuple[str, str, str]:
+        """The switches' names, and the cable's."""
+        port = next(cable.a_port for cable in self.lab.links if (cable.a, cable.b) == (leaf, spine))
+        a, b = self.lab.bridge(leaf), self.lab.bridge(spine)
+        return a, b, f"{a}:{port}>{b}"
+
+    def host_cable(self) -> Fault:
+        ip = self.ip("h1_1")
+        return Fault(
+            "host cable",
+            3.0,
+            lambda: self.lab.cut("h1_1", "leaf1"),
+            lambda: self.lab.plug("h1_1", "leaf1"),
+            (Named(AlarmKind.HOST_DOWN, ip, ip), Named(AlarmKind.FLOWS_WITHOUT_PATH, "plan", ip)),
+            (Series(f'signalbox_host_up{{host="{ip}"', 0, 0), Series("signalbox_network_efficiency_ratio", 0, 0)),
+            (Alert("SignalboxHostDown", {"host": ip}), Alert("SignalboxJobsNotServed", {"reason": "no_path"})),
+        )
+
+    def leaf(self) -> Fault:
+        name = self.lab.bridge("leaf4")
+        return Fault(
+            "leaf's bridge deleted",
+            3.0,
+            lambda: self.lab.stop_switch("leaf4"),
+            lambda: self.lab.start_switch("leaf4"),
+            (Named(AlarmKind.SWITCH_DOWN, name, name), Named(AlarmKind.FLOWS_WITHOUT_PATH, "plan", "10.0.4.")),
+            (Series(f'signalbox_switch_up{{switch="{name}"', 0, 0), Series("signalbox_network_efficiency_ratio", 0, 0)),
+            (Alert("SignalboxSwitchDown", {"switch": name}), Alert("SignalboxJobsNotServed", {"reason": "no_path"})),
+        )
+
+    def frozen(self) -> Fault:
+        """Its cables pass no probe after five seconds, and its connection answers no echo request."""
+        name = self.second.name
+        return Fault(
+            "second vswitchd frozen",
+            22.0,
+            self.second.freeze,
+            self.second.thaw,
+            (Named(AlarmKind.SWITCH_DOWN, name, name),),
+            (Series(f'signalbox_switch_up{{switch="{name}"', 0, 0),),
+            (Alert("SignalboxSwitchDown", {"switch": name}),),
+            frozenset({AlarmKind.LINK_DOWN, AlarmKind.COUNTERS_STALE}),
+        )
+
+    def no_path(self) -> Fault:
+        """A leaf without any spine."""
+        spines = [cable.b for cable in self.lab.links if cable.a == "leaf3" and cable.b.startswith("spine")]
+
+        def each(act: Callable[[str, str], None]) -> None:
+            for spine in spines:
+                act("leaf3", spine)
+
+        names = [self._cable("leaf3", spine)[2] for spine in spines]
+        return Fault(
+            "flows without a path",
+            3.0,
+            lambda: each(self.lab.cut),
+            lambda: each(self.lab.plug),
+            (Named(AlarmKind.FLOWS_WITHOUT_PATH, "plan", "10.0.3."),),
+            (
+                Series("signalbox_network_efficiency_ratio", 0, 0),
+                *(Series(f'signalbox_link_up{{link="{name}"', 0, 0) for name in names),
+            ),
+            (Alert("SignalboxJobsNotServed", {"reason": "no_path"}),),
+            frozenset({AlarmKind.LINK_DOWN}),
+        )
+
+    # ---- what switches answer and hold
+
+    def ports(self) -> Fault:
+        name = self.lab.bridge("leaf2")
+        return Fault(
+            "port statistics dropped",
+            25.0,
+            lambda: setattr(self.relay, "drops_ports", True),
+            lambda: setattr(self.relay, "drops_ports", False),
+            (Named(AlarmKind.COUNTERS_STALE, name, "ports"),),
+            (Series(f'signalbox_switch_counters_age_seconds{{switch="{name}",kind="ports"', 20, 3600),),
+            (Alert("SignalboxCountersStale", {"switch": name, "kind": "ports"}),),
+        )
+
+    def foreign(self) -> Fault:
+        """Pins are removed by hand as well: they are restored."""
+        name = self.lab.bridge("leaf3")
+        theirs = "table=1,priority=5,udp,tp_dst=9"
+
+        def make() -> None:
+            self.ofctl("leaf3", "add-flow", f"{theirs},cookie=0x77,actions=drop")
+            self.ofctl("leaf3", "del-flows", "table=1,priority=100,ip")
+
+        return Fault(
+            "foreign rule",
+            65.0,
+            make,
+            lambda: self.ofctl("leaf3", "del-flows", "--strict", theirs),
+            (Named(AlarmKind.FOREIGN_RULES, name, name),),
+            (
+                Series(f'signalbox_switch_foreign_rules{{switch="{name}"', 1, 1),
+                Series(f'signalbox_healed_rules_total{{switch="{name}"', 1, 1e6),
+            ),
+            (Alert("SignalboxRulesRepaired", {"switch": name}, holds_s=600),),
+        )
+
+    def full_table(self) -> Fault:
+        name = self.lab.bridge("leaf4")
+
+        def make() -> None:
+            used = len(self.ofctl("leaf4", "dump-flows", "--no-stats", "table=1").splitlines())
+            full = ("--id=@t", "create", "Flow_Table", f"flow_limit={used}", "overflow_policy=refuse")
+            run("ovs-vsctl", "--", *full, "--", "set", "bridge", name, "flow_tables:1=@t")
+            self.client.register_job(pipeline("one-more", [self.ip("h4_4"), self.ip("h3_4")]))
+
+        return Fault(
+            "full table",
+            10.0,
+            make,
+            lambda: run("ovs-vsctl", "clear", "bridge", name, "flow_tables"),
+            (Named(AlarmKind.RULES_REFUSED, name, "TABLE_FULL"),),
+            (Series(f'signalbox_switch_in_sync{{switch="{name}"', 0, 0),),
+            (Alert("SignalboxSwitchOutOfSync", {"switch": name}, after_s=OUT_OF_SYNC_S),),
+            tidy=lambda: self.client.deregister_job("one-more"),
+        )
+
+    # ---- others
+
+    def hostile(self) -> Fault:
+        """Something that speaks HTTP to the port for switches, again and again."""
+
+        def attack() -> None:
+            while not self._hostile.wait(HOSTILE_EVERY_S):
+                with suppress(OSError), socket.create_connection(("127.0.0.1", self.controller.openflow_port)) as peer:
+                    peer.sendall(GARBAGE)
+                    peer.recv(1)
+
+        thread = threading.Thread(target=attack, daemon=True)
+        return Fault(
+            "hostile connections",
+            2.0,
+            thread.start,
+            self._hostile.set,
+            (Named(AlarmKind.CONNECTIONS_REFUSED, "malformed", "127.0.0.1"),),
+            (Series('signalbox_refused_connections_total{reason="malformed"', 1, 1e6),),
+            (Alert("SignalboxConnectionsRefused", {"reason": "malformed"}, holds_s=300),),
+        )
+
+    def twin(self) -> Fault:
+        """A second switch with the dpid of leaf1."""
+        name, leaf = f"{self.lab.topo.prefix}twin", self.lab.bridge("leaf1")
+        dpid = next(switch.dpid for switch in self.lab.switches if switch.name == "leaf1")
+        made = ["datapath_type=netdev", "protocols=OpenFlow13", "fail_mode=secure"]
+        made += [f"other_config:datapath-id={dpid:016x}", "other_config:disable-in-band=true"]
+        target = ("--", "set-controller", name, self.controller.target)
+        return Fault(
+            "dpid of another switch",
+            5.0,
+            lambda: run("ovs-vsctl", "add-br", name, "--", "set", "bridge", name, *made, *target),
+            lambda: run("ovs-vsctl", "--if-exists", "del-br", name),
+            (Named(AlarmKind.DUPLICATE_DPID, leaf, leaf),),
+            (Series('signalbox_refused_connections_total{reason="duplicate_dpid"', 1, 1e6),),
+            (Alert("SignalboxConnectionsRefused", {"reason": "duplicate_dpid"}, holds_s=300),),
+        )
+
+    def disk(self) -> Fault:
+        filler = self.state / "other"
+
+        def make() -> None:
+            fill(filler)
+            with suppress(Unavailable):
+                for number in range(100):  # what was reserved may take the first of them
+                    self.client.register_job(pipeline(f"unsaved{number}", [self.ip("h3_4"), self.ip("h2_4")]))
+                    self.client.deregister_job(f"unsaved{number}")
+                raise LabError("a full disk took everything")
+
+        return Fault(
+            "full disk",
+            2.0,
+            make,
+            filler.unlink,
+            (Named(AlarmKind.STATE_NOT_SAVED, "state", "full"),),
+            (Series("signalbox_state_failed_commits_total", 1, 1e6),),
+            (Alert("SignalboxCommitsFail", {}, holds_s=600),),
+        )
+
+    # ---- jobs
+
+    def unknown_host(self) -> Fault:
+        """Repaired when the address answers."""
+        device = ("dev", self.lab.topo.interface("h1_4", 0))
+
+        def address(act: str) -> None:
+            if self.lab.popen("h1_4", ["ip", "address", act, f"{UNKNOWN_HOST}/16", *device]).wait():
+                raise LabError(f"cannot {act} an address")
+
+        def tidy() -> None:
+            self.client.deregister_job("waiting")
+            address("delete")
+
+        return Fault(
+            "unknown host",
+            3.0,
+            lambda: self.client.register_job(pipeline("waiting", [UNKNOWN_HOST, self.ip("h4_4")])),
+            lambda: address("add"),
+            (Named(AlarmKind.HOSTS_MISSING, "waiting", UNKNOWN_HOST),),
+            (Series('signalbox_job_missing_hosts{job_id="waiting"', 1, 1),),
+            (Alert("SignalboxJobWaitsForHosts", {"job_id": "waiting"}),),
+            tidy=tidy,
+        )
+
+    def differs(self) -> Fault:
+        """Two ranks that train without a controller, announced the wrong way round."""
+        ips = [self.ip("h1_4"), self.ip("h2_4")]
+
+        def tidy() -> None:
+            self.client.deregister_job("backwards")
+            for program in self._programs:
+                program.kill()
+
+        def make() -> None:
+            self._train("backwards", ips)
+            self.client.register_job(pipeline("backwards", ips[::-1]))
+
+        return Fault(
+            "declared ≠ sent",
+            60.0,
+            make,
+            lambda: self.client.update_job(pipeline("backwards", ips)),
+            (Named(AlarmKind.DEMAND_DIFFERS, "backwards", "other direction"),),
+            (Series('signalbox_job_demand_differs{job_id="backwards"', 1, 1),),
+            (Alert("SignalboxDemandDiffers", {"job_id": "backwards"}),),
+            tidy=tidy,
+        )
+
+    def _train(self, job: str, ips: list[str]) -> None:
+        names = {host.ip: host.name for host in self.lab.hosts}
+        meets = self.folder / f"{job}-meets"
+        for rank, ip in enumerate(ips):
+            words = ["--job", job, "--rank", rank, "--peers", ",".join(ips), "--algorithm", "pipeline_send"]
+            words += ["--elements", PAIR_ELEMENTS, "--rendezvous", meets, "--out", self.folder / f"{job}-{rank}.jsonl"]
+            argv = [sys.executable, "-m", "mininet_topos.trainer", *map(str, words)]
+            self._programs.append(self.lab.popen(names[ip], argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+
+def pipeline(job: str, ips: list[str]) -> JobSpec:
+    """The first sends to the second."""
+    return JobSpec.parse(
+        {
+            "job_id": job,
+            "endpoints": ips,
+            "groups": [{"name": "all", "ranks": [0, 1]}],
+            "collectives": [
+                {"algorithm": "pipeline_send", "groups": ["all"], "bytes_per_iteration": 4 * PAIR_ELEMENTS}
+            ],
+            "lease_s": 3600,
+        }
+    )
+
+
+ROUNDS: tuple[tuple[str, ...], ...] = (
+    ("disk",),
+    ("hostile", "twin", "foreign", "unknown_host", "differs", "full_table"),
+    ("spine", "cable", "ports"),
+    ("host_cable", "frozen"),
+    ("no_path",),
+    ("leaf",),
+)
+"""Faults of a round are there at the same time; no two of them raise the same alert."""

@@ -1,0 +1,289 @@
+"""What operators see of a fault: in the API, on the command line, in the metrics, and as alerts.
+
+In: a fault, a running controller, Prometheus and the receiver of an Alertmanager. Out: seconds until each shows it by
+its name, and until each does not any more.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.live.faults_made import Alert, Fault, Series, Site
+from benchmarks.monitoring import Prometheus, Told, get, rules
+from controller.alarms import AlarmKind
+from controller.api.mapping import word_in
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+
+NAMED_S = 5.0
+"""Within which the API, the command line and the metrics must show what the controller has found."""
+GONE_S = 60.0
+"""Within which a repaired fault must be gone: a cable may be held down, and a host asked for again."""
+ALERT_SLACK_S = 8.0
+"""For a scrape, evaluations and Alertmanager's waits, each a second here, on a busy machine."""
+PATIENCE_S = 30.0
+"""How long a late one is waited for, to be reported."""
+POLL_S = 0.1
+
+
+@dataclass
+class Seen:
+    """Of one fault, in seconds; None: not in time. ``detected``: from the fault until the controller's alarm. ``api``,
+    ``cli``, ``metrics``: from then on. ``gone_api``, ``gone_cli``, ``gone_metrics``: from the repair on. ``alerts``:
+    by name and labels. ``findings``: what is not as it should be."""
+
+    fault: str
+    named: list[str]
+    detected: float | None = None
+    api: float | None = None
+    cli: float | None = None
+    metrics: float | None = None
+    gone_api: float | None = None
+    gone_cli: float | None = None
+    gone_metrics: float | None = None
+    alerts: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Episode:
+    """One alert from pending to its end, in monotonic seconds."""
+
+    labels: Mapping[str, str]
+    pending: float
+    firing: float | None = None
+    gone: float | None = None
+
+
+class AlertLog:
+    """Follows the alerts in Prometheus while it is entered. ``episodes``: all so far."""
+
+    def __init__(self, prometheus: Prometheus) -> None:
+        self.episodes: list[Episode] = []
+        self.prometheus = prometheus
+        self._ends = threading.Event()
+        self._open: dict[tuple[tuple[str, str], ...], Episode] = {}
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._follow)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ends.set()
+            thread.join()
+
+    def _follow(self) -> None:
+        while not self._ends.wait(2 * POLL_S):
+            with suppress(OSError):
+                self._take(self.prometheus.alerts(), time.monotonic())
+
+    def _take(self, alerts: Sequence[Mapping[str, Any]], now: float) -> None:
+        there = {tuple(sorted(alert["labels"].items())): alert["state"] for alert in alerts}
+        for key, state in there.items():
+            if key not in self._open:
+                self._open[key] = Episode(dict(key), now)
+                self.episodes.append(self._open[key])
+            if state == "firing" and self._open[key].firing is None:
+                self._open[key].firing = now
+        for key in self._open.keys() - there.keys():
+            self._open.pop(key).gone = now
+
+
+class Operator:
+    """Looks at a controller."""
+
+    def __init__(self, site: Site, metrics: str, alerts: AlertLog, told: Sequence[Told]) -> None:
+        self.site = site
+        self.alerts = alerts
+        self.told = told
+        self._metrics = metrics
+        self._for_s = {rule["alert"]: _seconds(rule.get("for", "0s")) for rule in rules("alerts.yml")}
+
+    # ---- the three surfaces
+
+    def alarms(self) -> list[pb.Alarm]:
+        return list(self.site.client.get_status().alarms)
+
+    def in_api(self, fault: Fault) -> bool:
+        found = {(word_in(alarm, "kind"), alarm.subject): alarm.text for alarm in self.alarms()}
+        return all(named.says in found.get((named.kind, named.subject), "") for named in fault.alarms)
+
+    def not_in_api(self, fault: Fault) -> bool:
+        found = {(word_in(alarm, "kind"), alarm.subject) for alarm in self.alarms()}
+        return all((named.kind, named.subject) not in found for named in fault.alarms)
+
+    def status(self) -> list[str]:
+        words = [sys.executable, "-m", "controller", "status", "--address", self.site.controller.address]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    def in_cli(self, fault: Fault) -> bool:
+        """A process takes a second of CPU time, so it is only started when there is something to see."""
+        lines = self.status() if self.in_api(fault) else []
+        return all(any(f" {named.kind}" in line and named.says in line for line in lines) for named in fault.alarms)
+
+    def not_in_cli(self, fault: Fault) -> bool:
+        lines = self.status() if self.not_in_api(fault) else [""]
+        return any(lines) and not any(
+            f" {named.kind}" in line and named.says in line for named in fault.alarms for line in lines
+        )
+
+    def scrape(self) -> str:
+        return get(f"http://{self._metrics}/metrics")
+
+    def in_metrics(self, fault: Fault) -> bool:
+        text = self.scrape()
+        return all(_alarms(text, named.kind) for named in fault.alarms) and all(_holds(text, s) for s in fault.series)
+
+    def not_in_metrics(self, fault: Fault) -> bool:
+        """Its alarms; and what is no total is as before."""
+        text = self.scrape()
+        lasting = [series for series in fault.series if "_total" not in series.begin]
+        return not any(_alarms(text, n.kind) for n in fault.alarms) and not any(_holds(text, s) for s in lasting)
+
+    # ---- a fault comes and goes
+
+    def make(self, fault: Fault) -> Seen:
+        seen = Seen(fault.name, [f"{named.kind} {named.subject}" for named in fault.alarms])
+        wall, began = time.time(), time.monotonic()
+        fault.make()
+        limit = began + fault.within_s + NAMED_S + PATIENCE_S
+        api, cli, metrics = _first(
+            limit, lambda: self.in_api(fault), lambda: self.in_cli(fault), lambda: self.in_metrics(fault)
+        )
+        wanted = {(named.kind, named.subject) for named in fault.alarms}
+        raised = [
+            alarm.raise_time.seconds + alarm.raise_time.nanos / 1e9
+            for alarm in self.alarms()
+            if (word_in(alarm, "kind"), alarm.subject) in wanted
+        ]
+        if len(raised) < len(wanted):
+            seen.findings.append(f"not named: {[(word_in(a, 'kind'), a.subject, a.text) for a in self.alarms()]}")
+        if not raised:
+            return seen
+        seen.detected = max(raised) - wall
+        known = began + seen.detected
+        if seen.detected > fault.within_s:
+            seen.findings.append(f"detected after {seen.detected:.1f} s, not {fault.within_s:g}")
+        for where, at in (("api", api), ("cli", cli), ("metrics", metrics)):
+            if at is not None:
+                setattr(seen, where, max(0.0, at - known))
+            if at is None or at - known > NAMED_S:
+                seen.findings.append(f"{where}: {'never' if at is None else f'{at - known:.1f} s'}")
+        return seen
+
+    def repair(self, fault: Fault, seen: Seen) -> float:
+        """Returns when the API did not show it any more, in monotonic seconds."""
+        fault.repair()
+        began = time.monotonic()
+        gone = _first(
+            began + GONE_S + PATIENCE_S,
+            lambda: self.not_in_api(fault),
+            lambda: self.not_in_cli(fault),
+            lambda: self.not_in_metrics(fault),
+        )
+        for where, at in zip(("gone_api", "gone_cli", "gone_metrics"), gone, strict=True):
+            setattr(seen, where, None if at is None else at - began)
+            if at is None or at - began > GONE_S:
+                seen.findings.append(f"{where}: {'never' if at is None else f'{at - began:.1f} s'}")
+        fault.tidy()
+        return gone[0] or time.monotonic()
+
+    def unexpected(self, faults: Sequence[Fault]) -> list[str]:
+        expected = {(named.kind, named.subject) for fault in faults for named in fault.alarms}
+        kinds = frozenset[AlarmKind]().union(*(fault.also for fault in faults))
+        return [
+            f"also {word_in(alarm, 'kind')}: {alarm.text}"
+            for alarm in self.alarms()
+            if (word_in(alarm, "kind"), alarm.subject) not in expected
+            and AlarmKind(word_in(alarm, "kind")) not in kinds
+        ]
+
+    # ---- alerts
+
+    def await_firing(self, fault: Fault, seen: Seen, since: float, named_at: float) -> None:
+        """``since``, ``named_at``: when the fault was made, and named."""
+        for alert in fault.alerts:
+            for_s = self._for_s[alert.name]
+            limit_s = for_s + alert.after_s + ALERT_SLACK_S
+            _first(named_at + limit_s + PATIENCE_S, lambda: self._fired(alert, since))  # noqa: B023
+            row: dict[str, Any] = {"alert": alert.name, "labels": dict(alert.labels), "for": for_s}
+            seen.alerts.append(row)
+            episode, told = self._episode(alert, since), self._told(alert, "firing", since)
+            if episode is None or episode.firing is None or told is None:
+                what = "never pending" if episode is None else "never fired" if episode.firing is None else "not told"
+                seen.findings.append(f"{alert.name} {dict(alert.labels)}: {what}")
+                continue
+            row["pending"] = episode.pending - named_at
+            row["fired"] = episode.firing - named_at
+            row["told"] = told - named_at
+            if told - named_at > limit_s:
+                seen.findings.append(f"{alert.name}: told after {told - named_at:.1f} s, not {limit_s:g}")
+            if episode.firing - episode.pending < for_s - 1:
+                seen.findings.append(f"{alert.name}: fired before its time")
+
+    def await_resolved(self, fault: Fault, seen: Seen, since: float, gone_at: float, lasting: bool) -> None:
+        """``lasting``: those alerts that look back for minutes; else the others."""
+        for alert, row in zip(fault.alerts, seen.alerts, strict=True):
+            if "told" not in row or bool(alert.holds_s) is not lasting:
+                continue
+            limit_s = alert.holds_s + ALERT_SLACK_S
+            _first(gone_at + limit_s + PATIENCE_S, lambda: self._told(alert, "resolved", since) is not None)  # noqa: B023
+            resolved = self._told(alert, "resolved", since)
+            row["resolved"] = None if resolved is None else resolved - gone_at
+            if resolved is None or resolved - gone_at > limit_s:
+                how = "never" if resolved is None else f"after {resolved - gone_at:.1f} s, not {limit_s:g}"
+                seen.findings.append(f"{alert.name}: resolved {how}")
+
+    def _fired(self, alert: Alert, since: float) -> bool:
+        return self._told(alert, "firing", since) is not None
+
+    def _episode(self, alert: Alert, since: float) -> Episode | None:
+        found = (e for e in self.alerts.episodes if e.pending >= since and _is(alert, e.labels))
+        return next(found, None)
+
+    def _told(self, alert: Alert, status: str, since: float) -> float | None:
+        told = (one for one in tuple(self.told) if one.at >= since and one.status == status)
+        return next((one.at for one in told if _is(alert, one.labels)), None)
+
+
+def _is(alert: Alert, labels: Mapping[str, str]) -> bool:
+    return {"alertname": alert.name, **alert.labels}.items() <= labels.items()
+
+
+def _first(limit: float, *conditions: Callable[[], bool]) -> list[float | None]:
+    """When each held first, all looked at side by side; None: not before ``limit``."""
+
+    def until(condition: Callable[[], bool]) -> float | None:
+        while time.monotonic() < limit:
+            if condition():
+                return time.monotonic()
+            time.sleep(POLL_S)
+        return None
+
+    with ThreadPoolExecutor(len(conditions)) as pool:
+        return list(pool.map(until, conditions))
+
+
+def _alarms(exposition: str, kind: AlarmKind) -> bool:
+    return _holds(exposition, Series(f'signalbox_alarms{{kind="{kind}"', 1, 1e6))
+
+
+def _holds(exposition: str, series: Series) -> bool:
+    found = re.findall(rf"^{re.escape(series.begin)}[^ ]* (\S+)$", exposition, re.MULTILINE)
+    return any(series.low <= float(value) <= series.high for value in found)
+
+
+def _seconds(duration: str) -> float:
+    """Of Prometheus: ``1m30s``."""
+    units = {"s": 1, "m": 60, "h": 3600}
+    return float(sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([smh])", duration)))

@@ -1,0 +1,86 @@
+"""A second Open vSwitch in namespaces that nothing else uses, with one switch that can be frozen.
+
+In: a running lab, the controller's port. Out: a spine of it more, with a cable to some of its leaves, whose daemon can
+be stopped and continued.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.interrupts import SCRIPT, Place, place
+from benchmarks.openflow_relay import relay
+from controller.errors import SignalboxError
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import run
+
+DPID = 0x1F0
+FIRST_PORT = 90
+"""Of the leaves, beyond those that they have."""
+DAEMON = "ovs-vswitchd"
+
+
+class SecondSpine:
+    """``name``: of the switch. ``leaves``: that it has cables to."""
+
+    def __init__(self, lab: Lab, inside: Place, leaves: Sequence[str]) -> None:
+        self.name = f"{lab.topo.prefix}second"
+        self.leaves = leaves
+        self._inside = inside
+        self._lab = lab
+
+    @property
+    def socket(self) -> str:
+        """The only Unix socket that Open vSwitch takes as the bridge's controller, by its own name for the place."""
+        return f"openvswitch/{self.name}.controller"
+
+    def build(self) -> None:
+        made = ["add-br", self.name, "--", "set", "bridge", self.name, "datapath_type=netdev", "protocols=OpenFlow13"]
+        made += [f"other_config:datapath-id={DPID:016x}", "fail_mode=secure", "other_config:disable-in-band=true"]
+        for number, leaf in enumerate(self.leaves, 1):
+            outer, inner = f"{self._lab.bridge(leaf)}-x{number}", f"{self.name}-eth{number}"
+            words = ["link", "add", outer, "type", "veth", "peer", "name", inner]
+            run("ip", *words, "netns", str(self._inside.holder))
+            run("ip", "link", "set", outer, "up")
+            self._run("ip", "link", "set", inner, "up")
+            port = ["add-port", self._lab.bridge(leaf), outer, "--", "set", "interface", outer]
+            run("ovs-vsctl", *port, f"ofport_request={FIRST_PORT + number}")
+            made += ["--", "add-port", self.name, inner, "--", "set", "interface", inner, f"ofport_request={number}"]
+        self._run("ovs-vsctl", *made, "--", "set-controller", self.name, f"unix:/var/run/{self.socket}")
+
+    def _run(self, *argv: str) -> None:
+        words = self._inside.enter(*argv)
+        done = subprocess.run(words, env=self._inside.environment(), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SignalboxError(f"{' '.join(argv)}: {done.stderr.strip()}")
+
+    def start(self) -> None:
+        self._run(SCRIPT, "start")
+
+    def freeze(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Also to the daemon's monitor."""
+        for pid, words in self._inside.processes().items():
+            if DAEMON in words:
+                os.kill(pid, number)
+
+
+@contextmanager
+def second_spine(lab: Lab, controller_port: int, leaves: Sequence[str]) -> Iterator[SecondSpine]:
+    """Its cables go with the namespaces; the lab's bridges keep ports of them until these are deleted."""
+    with place() as inside:
+        made = SecondSpine(lab, inside, leaves)
+        made.start()
+        with relay(controller_port, Path(f"/proc/{inside.holder}/root/run/{made.socket}")):
+            made.build()
+            yield made
