@@ -4,7 +4,7 @@
 
 The demo's fabric and its three rings, and a fifth spine of a second Open vSwitch in namespaces. Each fault is made and
 repaired; the API, ``signalbox status`` and the metrics are looked at meanwhile, and what Alertmanager tells a
-receiver. Scrapes and evaluations are a second apart; every ``for:`` is as it is shipped. Out: a table, and
+receiver. Scrapes and evaluations are two seconds apart; every ``for:`` is as it is shipped. Out: a table, and
 ``faults.json``; ``--json`` prints that instead. Ends with 1 when a fault was not named by its name, too late or too
 long, or when an expression of the dashboard or the rules had no data and nothing says why.
 """
@@ -29,7 +29,7 @@ from benchmarks.live.faults_asked import EMPTY, had_data
 from benchmarks.live.faults_made import ROUNDS, SECOND_LEAVES, Fault, Site
 from benchmarks.live.faults_seen import AlertLog, Operator, Seen
 from benchmarks.measures import report
-from benchmarks.monitoring import START_S, alertmanager, prometheus, receiver
+from benchmarks.monitoring import START_S, Prometheus, alertmanager, prometheus, receiver
 from benchmarks.openflow_relay import relay
 from benchmarks.second_vswitchd import second_spine
 from controller.commands.output import AsJson
@@ -40,7 +40,7 @@ from mininet_topos.lab.record import run, wait_for
 from mininet_topos.lab.running_fabric import explained, fabric_links, running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
 
-INTERVAL = "1s"
+INTERVAL = "2s"
 STATE_SIZE = "2m"
 ORDER_S = 60.0
 STALL_S = 900.0
@@ -107,7 +107,7 @@ def round_of(operator: Operator, faults: Sequence[Fault]) -> Iterator[Seen]:
         made.append((fault, seen, began, began + (seen.detected or 0)))
     for fault, seen, began, named_at in made:
         operator.await_firing(fault, seen, began, named_at)
-        say(f"  {fault.name}: {seen.alerts}")
+        say(f"  {fault.name}: {seen.alerts} {seen.findings}")
     for text in operator.unexpected(faults):
         made[0][1].findings.append(text)
     repaired = []
@@ -151,6 +151,12 @@ def other_alerts(operator: Operator, names: Sequence[str]) -> list[str]:
     return sorted(fired - expected)
 
 
+def failed_scrapes(prometheus: Prometheus, seconds: float) -> int:
+    """Each makes every series stale, and alerts begin to count their time anew."""
+    (total,) = prometheus.query(f'sum_over_time((1 - up{{job="signalbox"}})[{round(seconds)}s:{INTERVAL}])')
+    return int(float(total["value"][1]))
+
+
 def failed(found: Mapping[str, Any]) -> bool:
     """See the head of this file."""
     return any(row["findings"] for row in found["faults"]) or bool(found.get("without_data"))
@@ -173,7 +179,8 @@ def table_of(found: Mapping[str, Any]) -> Group:
         table.add_row(row["fault"], "\n".join(row["named"]), *first, alerts, *last, resolved)
     wrong = [f"{row['fault']}: {text}" for row in found["faults"] for text in row["findings"]]
     wrong += [f"no data: {name}" for name in found.get("without_data", ())]
-    return Group(table, *wrong, f"other alerts that fired: {', '.join(found['other_alerts']) or 'none'}")
+    others = f"other alerts that fired: {', '.join(found['other_alerts']) or 'none'}"
+    return Group(table, *wrong, f"{others}; scrapes that failed: {found['failed_scrapes']}; {found['seconds']} s")
 
 
 def _text(seconds: float | None) -> str:
@@ -198,7 +205,9 @@ def main(
         operator = stack.enter_context(scene(folder))
         links = fabric_links(operator.site.lab) + 2 * len(SECOND_LEAVES)
         found = measured(operator, names, links)
-        data = had_data(operator.alerts.prometheus, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        found["failed_scrapes"] = failed_scrapes(operator.alerts.prometheus, seconds)
+        data = had_data(operator.alerts.prometheus, seconds)
         found["empty"] = {name: EMPTY.get(name, "") for name, there in data.items() if not there}
         found["without_data"] = [name for name, why in found["empty"].items() if not why]
     report(found, out / "faults.json", lambda: table_of(found), as_json)

@@ -146,7 +146,7 @@ class Site:
             3.0,
             lambda: self.lab.cut("h1_1", "leaf1"),
             lambda: self.lab.plug("h1_1", "leaf1"),
-            (Named(AlarmKind.HOST_DOWN, ip, ip), Named(AlarmKind.FLOWS_WITHOUT_PATH, "plan", ip)),
+            (Named(AlarmKind.HOST_DOWN, ip, ip), Named(AlarmKind.FLOWS_WITHOUT_PATH, "plan", "ring1")),
             (Series(f'signalbox_host_up{{host="{ip}"', 0, 0), Series("signalbox_network_efficiency_ratio", 0, 0)),
             (Alert("SignalboxHostDown", {"host": ip}), Alert("SignalboxJobsNotServed", {"reason": "no_path"})),
         )
@@ -158,7 +158,7 @@ class Site:
             3.0,
             lambda: self.lab.stop_switch("leaf4"),
             lambda: self.lab.start_switch("leaf4"),
-            (Named(AlarmKind.SWITCH_DOWN, name, name), Named(AlarmKind.FLOWS_WITHOUT_PATH, "plan", "10.0.4.")),
+            (Named(AlarmKind.SWITCH_DOWN, name, name), Named(AlarmKind.FLOWS_WITHOUT_PATH, "plan", "ring1")),
             (Series(f'signalbox_switch_up{{switch="{name}"', 0, 0), Series("signalbox_network_efficiency_ratio", 0, 0)),
             (Alert("SignalboxSwitchDown", {"switch": name}), Alert("SignalboxJobsNotServed", {"reason": "no_path"})),
         )
@@ -191,7 +191,7 @@ class Site:
             3.0,
             lambda: each(self.lab.cut),
             lambda: each(self.lab.plug),
-            (Named(AlarmKind.FLOWS_WITHOUT_PATH, "plan", "10.0.3."),),
+            (Named(AlarmKind.FLOWS_WITHOUT_PATH, "plan", "ring1"),),
             (
                 Series("signalbox_network_efficiency_ratio", 0, 0),
                 *(Series(f'signalbox_link_up{{link="{name}"', 0, 0) for name in names),

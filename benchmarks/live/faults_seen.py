@@ -27,8 +27,8 @@ NAMED_S = 5.0
 """Within which the API, the command line and the metrics must show what the controller has found."""
 GONE_S = 60.0
 """Within which a repaired fault must be gone: a cable may be held down, and a host asked for again."""
-ALERT_SLACK_S = 8.0
-"""For a scrape, evaluations and Alertmanager's waits, each a second here, on a busy machine."""
+ALERT_SLACK_S = 12.0
+"""For two scrapes, two evaluations and Alertmanager's waits, on a busy machine."""
 PATIENCE_S = 30.0
 """How long a late one is waited for, to be reported."""
 POLL_S = 0.1
