@@ -221,7 +221,7 @@ class Site:
 
         def make() -> None:
             self.ofctl("leaf3", "add-flow", f"{theirs},cookie=0x77,actions=drop")
-            self.ofctl("leaf3", "del-flows", "table=1,priority=100,ip")
+            self.ofctl("leaf3", "del-flows", "table=1,ip")
 
         return Fault(
             "foreign rule",

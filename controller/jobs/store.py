@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple
 
 import structlog
@@ -60,6 +61,9 @@ FileNumber = tuple[int, int]
 """Of a file, whatever its name: device and inode."""
 
 
+ROOM_BYTES = 1 << 16
+"""That must be free after a commit has failed, before the next is tried: more than most of them take."""
+
 LOOKS = 5
 LOOK_AGAIN_S = 0.1
 
@@ -79,6 +83,7 @@ class StateStore:
         self._commits: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._revision = 0
+        self._has_failed = False
         self._loaded = SavedState(), FORMAT
         self._database: FileNumber | None = None
 
@@ -229,10 +234,24 @@ class StateStore:
     def _write(self, database: sqlite3.Connection, commits: Iterable[_Commit]) -> int | OSError:
         try:
             self._refuse_elsewhere()
+            if self._has_failed:
+                self._find_room()
             self._revision = write(database, [commit.changes for commit in commits])
         except (sqlite3.Error, OSError) as error:
+            self._has_failed = True
             return OSError(str(error))
+        self._has_failed = False
         return self._revision
+
+    def _find_room(self) -> None:
+        """Raises ``OSError`` when the file system is full: a small commit may fit into pages that the database has
+        already, and would say that all is well."""
+        assert self._path is not None
+        try:
+            with TemporaryFile(dir=self._path.parent) as file:
+                os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
+        except OSError as error:
+            raise OSError(f"the disk is full or cannot be written: {error.strerror}") from None
 
     def _refuse_elsewhere(self) -> None:
         """Raises ``OSError`` when the database or the lock is not the file any more that has its name: what is written

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,13 @@ from benchmarks.full_disk import fill, small_disk
 from controller.api.client import Client
 from controller.config import Strategy
 from controller.errors import Unavailable
+from controller.jobs.messages import Registration, SavedState
+from controller.jobs.records import changes
 from controller.jobs.spec import JobSpec
+from controller.jobs.store import StateStore
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.record import wait_for
+from tests.support.by_id import registered
 
 JOBS = 200
 REFUSED = 3
@@ -142,3 +147,29 @@ def test_without_descriptors_changes_are_still_saved_or_refused(tmp_path: Path) 
         controller.kill()
     with controller.running() as client:
         assert sorted(known(client)) == sorted(acknowledged[1:])
+
+
+def test_a_full_disk_is_not_well_again_because_an_empty_commit_fits(tmp_path: Path) -> None:
+    """SQLite writes that into pages that it has already."""
+    with small_disk(tmp_path, "1m") as state:
+        store = StateStore(state)
+        before = store.load()
+        store.begin()
+        jobs = [Registration(job(n), f"{n}", registered_at=1e9) for n in range(JOBS)]
+        one, all_ = SavedState(registered(jobs[0])), SavedState(registered(*jobs))
+        assert isinstance(commit(store, before, one), int)
+        filler = state / "other"
+        fill(filler)
+        assert isinstance(commit(store, one, all_), OSError)
+        assert isinstance(commit(store, one, one), OSError), "still full"
+        filler.unlink()
+        assert isinstance(commit(store, one, one), int)
+        assert isinstance(commit(store, one, all_), int)
+        store.close()
+
+
+def commit(store: StateStore, before: SavedState, after: SavedState) -> int | OSError:
+    """The revision that it has then, or why it has none."""
+    done: Future[int | OSError] = Future()
+    store.commit(changes(before, after), done.set_result)
+    return done.result(10)
