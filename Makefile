@@ -34,9 +34,10 @@ test: libraries lint proto-check  ## Everything that CI checks: lint, types, imp
 test-os-ken: libraries  ## Everything that speaks OpenFlow once more, on os-ken instead of Ryu (root)
 	@SIGNALBOX_OPENFLOW=os_ken $(WITH_OVS) $(PY) -m pytest tests/unit/southbound tests/wire tests/lab -m 'not long'
 
-test-real: libraries  ## What takes too long for `make test`: long tests; the demo and the lab, ended at 20 instants each (root)
+test-real: libraries  ## What takes too long for `make test`: long tests, every fault, the demo and the lab ended at 20 instants (root)
 	@$(WITH_OVS) $(PY) -m pytest tests -m long
 	@$(PY) -m benchmarks interrupts
+	@$(WITH_OVS) $(PY) -m benchmarks faults
 
 # Each module is compiled once, not again in each of the hundreds of processes that tests start.
 test test-os-ken test-real: export PYTHONDONTWRITEBYTECODE =

@@ -229,7 +229,9 @@ class Intake:
         if now >= s.load.measured_at + self._config.counters.interval_s:
             s.load.forget(self._derived.ports())
             s.load.update(now, self._derived.nominal_bps(), self._derived.uncounted_links)
-            effects |= self._judge_demand(now, partial(s.demand.update, self._suspicious()))
+            without_path = self._derived.without_path()
+            update = partial(s.demand.update, self._suspicious(), without_path=without_path)
+            effects |= self._judge_demand(now, update)
         elif s.demand.waiting:
             effects |= self._judge_demand(now, s.demand.go_on)
         effects |= self._follow_parts(now, at)

@@ -111,8 +111,10 @@ class MeasuredDemand:
         """The job has reported how long iterations took."""
         self._jobs[job_id].reported([iteration.duration_s for iteration in iterations], now)
 
-    def update(self, suspicious: frozenset[str], now: float) -> None:
-        """Judge what was counted so far. ``suspicious``: addresses that send more than is announced for them."""
+    def update(self, suspicious: frozenset[str], now: float, without_path: Iterable[JobId] = ()) -> None:
+        """Judge what was counted so far. ``suspicious``: addresses that send more than is announced for them.
+        ``without_path``: jobs with flows that the fabric does not connect. They stop within an iteration, or send in
+        vain: that says nothing about what they would send."""
         if not self.counters.running:
             return
         self._suspicious = suspicious
@@ -120,6 +122,9 @@ class MeasuredDemand:
         for watched in self._jobs.values() if interrupted else ():
             if not interrupted.isdisjoint(watched.pairs):
                 watched.interrupted()
+        for job_id in without_path:
+            if stopped := self._jobs.get(job_id):
+                stopped.interrupted()
         if now >= self._forget_at:
             self._forget_at = math.inf
             self.counters.keep(set(chain.from_iterable(watched.pairs for watched in self._jobs.values())))

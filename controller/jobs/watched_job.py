@@ -187,7 +187,8 @@ class WatchedJob:
         self._windows.reported(durations_s, now)
 
     def interrupted(self) -> None:
-        """Some of its pairs were not counted for a time: what they sent is not compared with what others did."""
+        """Some of its pairs were not counted for a time, or had no path: what they sent is not compared with what
+        others did."""
         self._windows.clear()
 
     def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:

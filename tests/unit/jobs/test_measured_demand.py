@@ -61,6 +61,7 @@ class Cluster:
         self.bursts = bursts
         self.suspicious: frozenset[str] = frozenset()
         self.away: set[str] = set()
+        self.without_path: set[JobId] = set()
         self.lag_s = lag_s
         self.sent: dict[Pair, list[float]] = {}
         self.known: dict[Pair, tuple[float, ...]] = {}
@@ -134,7 +135,7 @@ class Cluster:
             what = tuple(reading[0] for reading in counted.get(ip, ()))
             counts = np.array([reading[1:] for reading in counted.get(ip, ())], np.float64).reshape(-1, 2)
             self.demand.counters.count(Dpid(ADDRESSES.index(ip) + 1), self.now, what, counts)
-        self.demand.update(self.suspicious | self._uncounted(), self.now)
+        self.demand.update(self.suspicious | self._uncounted(), self.now, self.without_path)
         wanted: set[Pair] = set()
         for one in self.demand.demands.values():
             wanted |= one.pairs | {(dst, src) for src, dst in one.pairs} | one.counted
@@ -461,6 +462,20 @@ def test_a_leaf_that_is_away_for_a_time_raises_no_doubt(
     for _ in range(20):
         assert cluster.train(INTERVAL_S, RIGHT).difference is None
     assert cluster.of_job.source is DemandSource.CONFIRMED
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_job_with_flows_without_a_path_is_not_doubted(reports: bool) -> None:
+    """What the others still send until they wait for it is less than was announced."""
+    cluster = Cluster(spec(FOUR), reports=reports)
+    cluster.train(30, RIGHT)
+    cluster.without_path = {cluster.job}
+    stopping = {pair: size / 3 * (number + 1) for number, (pair, size) in enumerate(RIGHT.items())}
+    assert cluster.train(30, stopping).difference is None
+    assert cluster.train(60, {}, pause=True).difference is None
+    cluster.without_path = set()
+    assert cluster.train(30, RIGHT).difference is None
+    assert cluster.train(30, stopping).difference is not None, "with paths it is judged"
 
 
 def test_a_leaf_that_stays_away_does_not_keep_its_jobs_from_being_judged() -> None:
