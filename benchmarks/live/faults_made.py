@@ -220,8 +220,8 @@ class Site:
         theirs = "table=1,priority=5,udp,tp_dst=9"
 
         def make() -> None:
-            self.ofctl("leaf3", "add-flow", f"{theirs},cookie=0x77,actions=drop")
             self.ofctl("leaf3", "del-flows", "table=1,ip")
+            self.ofctl("leaf3", "add-flow", f"{theirs},cookie=0x77,actions=drop")
 
         return Fault(
             "foreign rule",

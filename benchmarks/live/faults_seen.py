@@ -262,16 +262,19 @@ def _is(alert: Alert, labels: Mapping[str, str]) -> bool:
 
 def _first(limit: float, *conditions: Callable[[], bool]) -> list[float | None]:
     """When each held first, all looked at side by side; None: not before ``limit``."""
+    interrupted = threading.Event()
 
     def until(condition: Callable[[], bool]) -> float | None:
-        while time.monotonic() < limit:
+        while time.monotonic() < limit and not interrupted.wait(POLL_S):
             if condition():
                 return time.monotonic()
-            time.sleep(POLL_S)
         return None
 
     with ThreadPoolExecutor(len(conditions)) as pool:
-        return list(pool.map(until, conditions))
+        try:
+            return list(pool.map(until, conditions))
+        finally:
+            interrupted.set()
 
 
 def _alarms(exposition: str, kind: AlarmKind) -> bool:
