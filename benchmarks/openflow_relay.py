@@ -10,7 +10,7 @@ import asyncio
 import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from queue import Queue
 
@@ -34,13 +34,17 @@ class Relay:
     async def run(self, path: Path | None, listens: Callable[[Callable[[], object]], object]) -> None:
         """``listens`` is called with what ends it, from any thread."""
         if path:
-            await asyncio.start_unix_server(self._accept, path)
+            server: asyncio.Server = await asyncio.start_unix_server(self._accept, path)
         else:
             server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
             self.port = server.sockets[0].getsockname()[1]
         loop, ends = asyncio.get_running_loop(), asyncio.Event()
-        listens(lambda: loop.call_soon_threadsafe(ends.set))
-        await ends.wait()
+        async with server:
+            listens(lambda: loop.call_soon_threadsafe(ends.set))
+            await ends.wait()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._pass(reader, writer))
@@ -49,16 +53,17 @@ class Relay:
 
     async def _pass(self, from_switch: asyncio.StreamReader, to_switch: asyncio.StreamWriter) -> None:
         """Until one of them ends the connection."""
-        with suppress(OSError, asyncio.IncompleteReadError):
+        with closing(to_switch), suppress(OSError):
             from_controller, to_controller = await asyncio.open_connection("127.0.0.1", self._controller_port)
-            both = [self._up(from_switch, to_controller), self._down(from_controller, to_switch)]
-            tasks = [asyncio.create_task(one) for one in both]
-            _, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in left:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            to_controller.close()
-        to_switch.close()
+            with closing(to_controller):
+                both = [self._up(from_switch, to_controller), self._down(from_controller, to_switch)]
+                tasks = [asyncio.create_task(one) for one in both]
+                try:
+                    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:

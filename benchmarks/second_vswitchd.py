@@ -10,14 +10,14 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchmarks.interrupts import SCRIPT, Place, place
 from benchmarks.openflow_relay import relay
 from controller.errors import SignalboxError
 from mininet_topos.lab.lab import Lab
-from mininet_topos.lab.record import run
+from mininet_topos.lab.record import LabError, run
 
 DPID = 0x1F0
 FIRST_PORT = 90
@@ -44,6 +44,8 @@ class SecondSpine:
         made += [f"other_config:datapath-id={DPID:016x}", "fail_mode=secure", "other_config:disable-in-band=true"]
         for number, leaf in enumerate(self.leaves, 1):
             outer, inner = f"{self._lab.bridge(leaf)}-x{number}", f"{self.name}-eth{number}"
+            with suppress(LabError):  # of a run that was killed
+                run("ip", "link", "delete", outer)
             words = ["link", "add", outer, "type", "veth", "peer", "name", inner]
             run("ip", *words, "netns", str(self._inside.holder))
             run("ip", "link", "set", outer, "up")

@@ -85,9 +85,10 @@ class AlertLog:
     def _follow(self) -> None:
         while not self._ends.wait(2 * POLL_S):
             with suppress(OSError):
-                self._take(self.prometheus.alerts(), time.monotonic())
+                self.take(self.prometheus.alerts(), time.monotonic())
 
-    def _take(self, alerts: Sequence[Mapping[str, Any]], now: float) -> None:
+    def take(self, alerts: Sequence[Mapping[str, Any]], now: float) -> None:
+        """These are pending or firing now."""
         there = {tuple(sorted(alert["labels"].items())): alert["state"] for alert in alerts}
         for key, state in there.items():
             if key not in self._open:
@@ -142,13 +143,13 @@ class Operator:
 
     def in_metrics(self, fault: Fault) -> bool:
         text = self.scrape()
-        return all(_alarms(text, named.kind) for named in fault.alarms) and all(_holds(text, s) for s in fault.series)
+        return all(_alarms(text, named.kind) for named in fault.alarms) and all(holds(text, s) for s in fault.series)
 
     def not_in_metrics(self, fault: Fault) -> bool:
         """Its alarms; and what is no total is as before."""
         text = self.scrape()
         lasting = [series for series in fault.series if "_total" not in series.begin]
-        return not any(_alarms(text, n.kind) for n in fault.alarms) and not any(_holds(text, s) for s in lasting)
+        return not any(_alarms(text, n.kind) for n in fault.alarms) and not any(holds(text, s) for s in lasting)
 
     # ---- a fault comes and goes
 
@@ -157,7 +158,7 @@ class Operator:
         wall, began = time.time(), time.monotonic()
         fault.make()
         limit = began + fault.within_s + NAMED_S + PATIENCE_S
-        api, cli, metrics = _first(
+        api, cli, metrics = first_times(
             limit, lambda: self.in_api(fault), lambda: self.in_cli(fault), lambda: self.in_metrics(fault)
         )
         wanted = {(named.kind, named.subject) for named in fault.alarms}
@@ -185,7 +186,7 @@ class Operator:
         """Returns when the API did not show it any more, in monotonic seconds."""
         fault.repair()
         began = time.monotonic()
-        gone = _first(
+        gone = first_times(
             began + GONE_S + PATIENCE_S,
             lambda: self.not_in_api(fault),
             lambda: self.not_in_cli(fault),
@@ -215,7 +216,7 @@ class Operator:
         for alert in fault.alerts:
             for_s = self._for_s[alert.name]
             limit_s = for_s + alert.after_s + ALERT_SLACK_S
-            _first(named_at + limit_s + PATIENCE_S, lambda: self._fired(alert, since))  # noqa: B023
+            first_times(named_at + limit_s + PATIENCE_S, lambda: self._fired(alert, since))  # noqa: B023
             row: dict[str, Any] = {"alert": alert.name, "labels": dict(alert.labels), "for": for_s}
             seen.alerts.append(row)
             episode, told = self._episode(alert, since), self._told(alert, "firing", since)
@@ -237,7 +238,7 @@ class Operator:
             if "told" not in row or bool(alert.holds_s) is not lasting:
                 continue
             limit_s = alert.holds_s + ALERT_SLACK_S
-            _first(gone_at + limit_s + PATIENCE_S, lambda: self._told(alert, "resolved", since) is not None)  # noqa: B023
+            first_times(gone_at + limit_s + PATIENCE_S, lambda: self._told(alert, "resolved", since) is not None)  # noqa: B023
             resolved = self._told(alert, "resolved", since)
             row["resolved"] = None if resolved is None else resolved - gone_at
             if resolved is None or resolved - gone_at > limit_s:
@@ -260,7 +261,7 @@ def _is(alert: Alert, labels: Mapping[str, str]) -> bool:
     return {"alertname": alert.name, **alert.labels}.items() <= labels.items()
 
 
-def _first(limit: float, *conditions: Callable[[], bool]) -> list[float | None]:
+def first_times(limit: float, *conditions: Callable[[], bool]) -> list[float | None]:
     """When each held first, all looked at side by side; None: not before ``limit``."""
     interrupted = threading.Event()
 
@@ -278,10 +279,11 @@ def _first(limit: float, *conditions: Callable[[], bool]) -> list[float | None]:
 
 
 def _alarms(exposition: str, kind: AlarmKind) -> bool:
-    return _holds(exposition, Series(f'signalbox_alarms{{kind="{kind}"', 1, 1e6))
+    return holds(exposition, Series(f'signalbox_alarms{{kind="{kind}"', 1, 1e6))
 
 
-def _holds(exposition: str, series: Series) -> bool:
+def holds(exposition: str, series: Series) -> bool:
+    """Whether the metrics have such a series."""
     found = re.findall(rf"^{re.escape(series.begin)}[^ ]* (\S+)$", exposition, re.MULTILINE)
     return any(series.low <= float(value) <= series.high for value in found)
 

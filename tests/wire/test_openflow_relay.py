@@ -1,0 +1,32 @@
+"""The relay of ``benchmarks faults``: all passes but, when it is told so, answers with port counters."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from pathlib import Path
+
+from benchmarks.openflow_bytes import Multipart, Type, message
+from benchmarks.openflow_relay import relay
+
+
+def answer(kind: Multipart) -> bytes:
+    return message(Type.MULTIPART_REPLY, 1, struct.pack("!HH4x", kind, 0))
+
+
+def test_only_answers_with_port_counters_are_dropped_and_only_when_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(socket.AF_UNIX) as switch:
+        listener.settimeout(10)
+        with relay(listener.getsockname()[1], tmp_path / "socket") as between:
+            switch.connect(str(tmp_path / "socket"))
+            controller, _ = listener.accept()
+            with controller, controller.makefile("rb") as heard:
+                controller.settimeout(10)
+                sent = [answer(Multipart.PORT_STATS), answer(Multipart.FLOW), message(Type.HELLO, 2)]
+                for drops, passed in ((False, sent), (True, sent[1:]), (False, sent)):
+                    between.drops_ports = drops
+                    switch.sendall(b"".join(sent))
+                    assert heard.read(sum(map(len, passed))) == b"".join(passed)
+                controller.sendall(message(Type.PORT_STATUS, 3))
+                switch.settimeout(10)
+                assert switch.recv(100) == message(Type.PORT_STATUS, 3)
