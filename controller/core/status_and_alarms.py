@@ -287,10 +287,10 @@ def raised_alarms(s: State, without_path: Mapping[JobId, int], now: float) -> It
     plan = s.cycle.plan
     if s.plan_installed and plan and plan.ecmp and plan.max_level > plan.ecmp.mean * (1 + LEVEL_TOLERANCE):
         yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"level": plan.max_level, "ecmp": plan.ecmp.mean})
-    if plan and plan.unrouted:
-        yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": plan.unrouted})
-    elif without_path:
+    if without_path:
         yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": (), "of_jobs": dict(without_path)})
+    elif plan and plan.unrouted:
+        yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": plan.unrouted})
     if trouble := s.commits.trouble(now):
         yield Alarm(AlarmKind.STATE_NOT_SAVED, "state", {"why": trouble})
     yield from _switch_alarms(s, now)

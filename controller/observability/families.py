@@ -202,7 +202,7 @@ FAMILIES: tuple[Family, ...] = (
         "signalbox_host_up",
         "1 while the port of the host is up, 0 while it is down; of hosts that a job or the inventory file names.",
         samples.host_up,
-        ("host",),
+        ("host", "switch"),
     ),
     # jobs
     Family("signalbox_jobs", "Jobs by state.", samples.jobs, ("state",)),

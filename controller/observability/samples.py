@@ -186,10 +186,10 @@ def link_drained(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def host_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """Of hosts that are named, as far as they were seen or are declared."""
+    """Of hosts that are named, as far as they were seen or are declared; with the switch that they are plugged into."""
     status = snapshot.status
     for key in status.named_hosts:
-        if key in status.down_parts:
-            yield (key.id,), 0
-        elif key.id in status.fabric.hosts:
-            yield (key.id,), 1
+        if part := status.down_parts.get(key):
+            yield (key.id, part.ends[0].switch), 0
+        elif host := status.fabric.hosts.get(key.id):
+            yield (key.id, status.fabric.name(host.at.dpid)), 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import Future
 
 import pytest
 
+from controller.alarms import AlarmKind, text
 from controller.config import Strategy
 from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
@@ -126,6 +128,8 @@ def test_flows_without_any_path_left_do_not_hold_up_the_others(fabric: SlowSolve
     pinned = [flow for job in status.jobs.values() for flow, route in job.routes.items() if route]
     assert len(pinned) == 12 - len(status.plan.unrouted)
     assert status.repair_s is not None
+    (alarm,) = (one for one in status.alarms.values() if one.kind is AlarmKind.FLOWS_WITHOUT_PATH)
+    assert re.fullmatch(r"\d flows have no path: \d of job \w+.*", text(alarm)), "by its jobs, before and after a plan"
 
 
 def test_split_routes_are_repaired_too() -> None:

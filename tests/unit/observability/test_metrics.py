@@ -278,6 +278,7 @@ def test_what_is_down_keeps_a_series_with_0(scrape: Scrape) -> None:
         labels["host"]: scrape.value("signalbox_host_up", **labels) for labels in scrape.series("signalbox_host_up")
     }
     assert hosts == {"10.0.1.1": 1, "10.0.1.3": 0}, "only those that are named and were seen"
+    assert {labels["switch"] for labels in scrape.series("signalbox_host_up")} == {"leaf1"}
 
 
 def test_a_declared_cable_that_was_never_seen_has_one_series() -> None:
