@@ -141,6 +141,7 @@ def measured(operator: Operator, names: Sequence[str], links: int) -> Any:
         "faults": [asdict(row) for row in rows],
         "seconds": round(time.monotonic() - began),
         "other_alerts": other_alerts(operator, names),
+        "alerts": [asdict(episode) for episode in operator.alerts.episodes],
     }
 
 

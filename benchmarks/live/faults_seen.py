@@ -109,6 +109,7 @@ class Operator:
         self.told = told
         self._metrics = metrics
         self._for_s = {rule["alert"]: _seconds(rule.get("for", "0s")) for rule in rules("alerts.yml")}
+        self._keep_s = {rule["alert"]: _seconds(rule.get("keep_firing_for", "0s")) for rule in rules("alerts.yml")}
 
     # ---- the three surfaces
 
@@ -237,7 +238,7 @@ class Operator:
         for alert, row in zip(fault.alerts, seen.alerts, strict=True):
             if "told" not in row or bool(alert.holds_s) is not lasting:
                 continue
-            limit_s = alert.holds_s + ALERT_SLACK_S
+            limit_s = alert.holds_s + self._keep_s[alert.name] + ALERT_SLACK_S
             first_times(gone_at + limit_s + PATIENCE_S, lambda: self._told(alert, "resolved", since) is not None)  # noqa: B023
             resolved = self._told(alert, "resolved", since)
             row["resolved"] = None if resolved is None else resolved - gone_at
