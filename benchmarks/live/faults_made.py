@@ -388,14 +388,3 @@ def pipeline(job: str, ips: list[str]) -> JobSpec:
             "lease_s": 3600,
         }
     )
-
-
-ROUNDS: tuple[tuple[str, ...], ...] = (
-    ("disk",),
-    ("hostile", "twin", "foreign", "unknown_host", "differs", "full_table"),
-    ("spine", "cable", "ports"),
-    ("host_cable", "frozen"),
-    ("no_path",),
-    ("leaf",),
-)
-"""Faults of a round are there at the same time; no two of them raise the same alert."""

@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from benchmarks.live.faults import ROUNDS
 from benchmarks.live.faults_asked import EMPTY, asked
-from benchmarks.live.faults_made import ROUNDS, Series, Site
+from benchmarks.live.faults_made import Series, Site
 from benchmarks.live.faults_seen import AlertLog, first_times, holds
 from benchmarks.monitoring import Prometheus
 
