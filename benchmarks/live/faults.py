@@ -166,7 +166,7 @@ def other_alerts(operator: Operator, names: Sequence[str]) -> list[str]:
     return sorted(fired - expected)
 
 
-def failed_scrapes(prometheus: Prometheus, seconds: float) -> int:
+def count_failed_scrapes(prometheus: Prometheus, seconds: float) -> int:
     """Each makes every series stale, and alerts begin to count their time anew."""
     (total,) = prometheus.query(f'sum_over_time((1 - up{{job="signalbox"}})[{round(seconds)}s:{INTERVAL}])')
     return int(float(total["value"][1]))
@@ -224,7 +224,7 @@ def main(
         links = fabric_links(operator.site.lab) + 2 * len(SECOND_LEAVES)
         found = measured(operator, names, links)
         seconds = time.monotonic() - began
-        found["failed_scrapes"] = failed_scrapes(operator.alerts.prometheus, seconds)
+        found["failed_scrapes"] = count_failed_scrapes(operator.alerts.prometheus, seconds)
         data = had_data(operator.alerts.prometheus, seconds)
         found["empty"] = {name: EMPTY.get(name, "") for name, there in data.items() if not there}
         found["without_data"] = [name for name, why in found["empty"].items() if not why and set(names) == set(FAULTS)]
