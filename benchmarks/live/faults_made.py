@@ -62,7 +62,8 @@ class Alert:
 
 @dataclass(frozen=True)
 class Fault:
-    """``within_s``: until the controller should know. ``also``: alarms that may follow. ``tidy``: after the repair."""
+    """``within_s``: until the controller should know. ``also``: alarms that may follow. ``tidy``: after the repair.
+    ``lasts_s``: how long the alarm stays after it, or until the repair is looked for."""
 
     name: str
     within_s: float
@@ -73,6 +74,7 @@ class Fault:
     own_alerts: tuple[Alert, ...]
     also: frozenset[AlarmKind] = frozenset()
     tidy: Callable[[], object] = lambda: None
+    lasts_s: float = 0.0
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
@@ -234,6 +236,7 @@ class Site:
                 Series(f'signalbox_healed_rules_total{{switch="{name}"', 1, 1e6),
             ),
             (Alert("SignalboxRulesRepaired", {"switch": name}, holds_s=600),),
+            lasts_s=60,
         )
 
     def full_table(self) -> Fault:
@@ -276,6 +279,7 @@ class Site:
             (Named(AlarmKind.CONNECTIONS_REFUSED, "malformed", "127.0.0.1"),),
             (Series('signalbox_refused_connections_total{reason="malformed"', 1, 1e6),),
             (Alert("SignalboxConnectionsRefused", {"reason": "malformed"}, holds_s=300),),
+            lasts_s=60,
         )
 
     def twin(self) -> Fault:
@@ -293,6 +297,7 @@ class Site:
             (Named(AlarmKind.DUPLICATE_DPID, leaf, leaf),),
             (Series('signalbox_refused_connections_total{reason="duplicate_dpid"', 1, 1e6),),
             (Alert("SignalboxConnectionsRefused", {"reason": "duplicate_dpid"}, holds_s=300),),
+            lasts_s=30,
         )
 
     def disk(self) -> Fault:

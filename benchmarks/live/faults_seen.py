@@ -25,7 +25,7 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 
 NAMED_S = 5.0
 """Within which the API, the command line and the metrics must show what the controller has found."""
-GONE_S = 60.0
+GONE_S = 15.0
 """Within which a repaired fault must be gone: a cable may be held down, and a host asked for again."""
 ALERT_SLACK_S = 12.0
 """For two scrapes, two evaluations and Alertmanager's waits, on a busy machine."""
@@ -188,14 +188,14 @@ class Operator:
         fault.repair()
         began = time.monotonic()
         gone = first_times(
-            began + GONE_S + PATIENCE_S,
+            began + fault.lasts_s + GONE_S + PATIENCE_S,
             lambda: self.not_in_api(fault),
             lambda: self.not_in_cli(fault),
             lambda: self.not_in_metrics(fault),
         )
         for where, at in zip(("gone_api", "gone_cli", "gone_metrics"), gone, strict=True):
             setattr(seen, where, None if at is None else at - began)
-            if at is None or at - began > GONE_S:
+            if at is None or at - began > fault.lasts_s + GONE_S:
                 seen.findings.append(f"{where}: {'never' if at is None else f'{at - began:.1f} s'}")
         fault.tidy()
         return gone[0] or time.monotonic()
