@@ -21,7 +21,7 @@ from controller.errors import Unavailable
 from controller.jobs.spec import JobSpec
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.lab import Lab
-from mininet_topos.lab.record import LabError, run
+from mininet_topos.lab.record import BRIDGE_MARK, LabError, run
 
 OUT_OF_SYNC_S = 60.0
 """How long a switch must be out of sync before ``SignalboxSwitchOutOfSync`` begins to count its time."""
@@ -283,11 +283,12 @@ class Site:
         )
 
     def twin(self) -> Fault:
-        """A second switch with the dpid of leaf1."""
+        """A second switch with the dpid of leaf1; the lab removes it if this does not."""
         name, leaf = f"{self.lab.topo.prefix}twin", self.lab.bridge("leaf1")
         dpid = next(switch.dpid for switch in self.lab.switches if switch.name == "leaf1")
         made = ["datapath_type=netdev", "protocols=OpenFlow13", "fail_mode=secure"]
         made += [f"other_config:datapath-id={dpid:016x}", "other_config:disable-in-band=true"]
+        made += [f"external_ids:{BRIDGE_MARK}={self.lab.topo.prefix}"]
         target = ("--", "set-controller", name, self.controller.target)
         return Fault(
             "dpid of another switch",
