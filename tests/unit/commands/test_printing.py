@@ -153,14 +153,14 @@ def test_names_of_jobs_give_a_terminal_no_orders() -> None:
 def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_target_is() -> None:
     message = pb.Plan(solver="lp", certificate=pb.PLAN_CERTIFICATE_GAP, moves=8, plan_time=Duration())
     assert "moves 8" in text(printing.plan(fields(message)))
-    message.MergeFrom(pb.Plan(cut_short=True, moves_left=20))
+    message.MergeFrom(pb.Plan(cut_short=True, moves_left=20, target=pb.PlanTarget(max_level=1.25)))
     lines = text(printing.plan(fields(message)))
     assert "planned by lp, in 0 ms, cut short by the time limit" in lines
-    assert "moves 8, and 20 more to its target in the next cycles" in lines
+    assert "moves 8" in lines
+    assert "target worst level 1.250, by 20 more moves in the next cycles" in lines
     message.blocked_flows = 300
-    assert "moves 8, and of the moves to its target 300 would have to be made together" in text(
-        printing.plan(fields(message))
-    )
+    together = "target worst level 1.250; of the moves to it 300 would have to be made together"
+    assert together in text(printing.plan(fields(message)))
 
 
 def test_a_fabric_shows_what_was_dropped_if_anything_was() -> None:
