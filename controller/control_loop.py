@@ -189,11 +189,11 @@ class ControlLoop:
         return list(s.commits.begin(state, KnownJobs(self.derived.jobs(), s.demand.demands), now))
 
     def _rules_due(self, now: float) -> bool:
-        return self._pending.has_due(Work.RULES, now, waits=self.state.sync.halfway)
+        return self._pending.has_due(Work.RULES, now)
 
     def _is_due(self, work: Work, now: float) -> bool:
         """Whether this work is to be done now; it counts as done then."""
-        due = self._rules_due(now) if work is Work.RULES else self._pending.has_due(work, now)
+        due = self._pending.has_due(work, now)
         if due:
             self._pending = self._pending.without(work)
         return due

@@ -21,7 +21,6 @@ from benchmarks.live.faults_made import Alert, Fault, Series, Site
 from benchmarks.monitoring import Prometheus, Told, get, rules
 from controller.alarms import AlarmKind
 from controller.api.mapping import word_in
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 
 NAMED_S = 5.0
 """Within which the API, the command line and the metrics must show what the controller has found."""
@@ -113,7 +112,7 @@ class Operator:
 
     # ---- the three surfaces
 
-    def alarms(self) -> list[pb.Alarm]:
+    def alarms(self) -> list[Any]:
         return list(self.site.client.get_status().alarms)
 
     def in_api(self, fault: Fault) -> bool:

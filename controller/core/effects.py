@@ -5,7 +5,6 @@ Effects of many messages merge with ``|``; work of one kind is done once for all
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -51,10 +50,10 @@ class Effects:
         both = {work: self.due[work] | due if work in self.due else due for work, due in other.due.items()}
         return Effects({**self.due, **both}, self.commands + other.commands)
 
-    def has_due(self, work: Work, now: float, waits: bool = False) -> bool:
-        """Whether this work is to be done by now. ``waits``: it had better wait until ``latest_at``."""
+    def has_due(self, work: Work, now: float) -> bool:
+        """Whether this work is to be done by now."""
         due = self.due.get(work)
-        return due is not None and now >= (due.latest_at if waits else min(due.quiet_at, due.latest_at))
+        return due is not None and now >= min(due.quiet_at, due.latest_at)
 
     def without(self, work: Work) -> Effects:
         """The same after this work was done."""
@@ -69,9 +68,9 @@ def at_once(*works: Work) -> Effects:
     return Effects(dict.fromkeys(works, Due(float("-inf"), float("-inf"))))
 
 
-def not_before(work: Work, at: float, latest_at: float = -math.inf) -> Effects:
-    """Work that waits for nothing but that time, or until the later one if it had better wait."""
-    return Effects({work: Due(at, max(at, latest_at))})
+def not_before(work: Work, at: float) -> Effects:
+    """Work that waits for nothing but that time."""
+    return Effects({work: Due(at, at)})
 
 
 def when_quiet(work: Work, now: float, quiet_s: float) -> Effects:

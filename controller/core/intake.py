@@ -37,10 +37,9 @@ from controller.planning.verdict import Levels
 from controller.tables.adoption import installed_hosts
 from controller.tables.messages import Counters, StageDone, SwitchRules, TablesRead
 
-JOBS_REST_S, JOBS_LATEST_S = 0.1, 1.0
+JOBS_REST_S = 0.1
 """Between rules for jobs that have changed: of thousands of jobs some change all the time, and each change makes
-several stages of rules. They wait for the last stage of those before, but not longer than the second time: what is
-deleted is deleted last."""
+several stages of rules."""
 
 PARTS_QUIET_S = 1.0
 """Parts of the fabric come and go by hundreds, or one again and again: they are saved together."""
@@ -111,8 +110,7 @@ class Intake:
 
     def _jobs_changed(self, now: float) -> Effects:
         """Rules follow at once, if none have just been made, the plan when it is quiet."""
-        before = self._state.wanted_at
-        rules = not_before(Work.RULES, before + JOBS_REST_S, before + JOBS_LATEST_S)
+        rules = not_before(Work.RULES, self._state.wanted_at + JOBS_REST_S)
         return rules | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
     # ---- the network

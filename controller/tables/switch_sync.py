@@ -107,11 +107,6 @@ class SwitchSync:
         self._next: tuple[Mapping[Dpid, RuleSet], list[Stage]] | None = None
 
     @property
-    def halfway(self) -> bool:
-        """Stages of the last difference are under way or left."""
-        return self.busy or bool(self._next and self._next[1])
-
-    @property
     def busy(self) -> bool:
         """A stage is on its way that the next one waits for."""
         return self._under_way.keys() > self._late

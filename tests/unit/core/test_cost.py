@@ -14,7 +14,14 @@ from controller.core.derived import Row
 from controller.core.messages import Reply, Tick
 from controller.fabric.host_discovery import MAX_QUESTIONS
 from controller.fabric.messages import SendArpRequest
-from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, RenewLease, ReportIterations
+from controller.jobs.messages import (
+    DeregisterJob,
+    IterationTime,
+    RegisterJob,
+    RenewLease,
+    ReportIterations,
+    SaveState,
+)
 from controller.jobs.spec import JobId
 from controller.jobs.watched_job import WatchedJob
 from controller.planning.messages import SetStrategy
@@ -183,6 +190,16 @@ def test_replies_to_changes_follow_the_status_that_shows_them() -> None:
     (reply,) = fabric.replies
     assert isinstance(reply, Reply)
     assert reply.after_status
+
+
+def test_most_replies_wait_for_no_rules() -> None:
+    fabric = pending()
+    fabric.send(RegisterJob(ring_job("new", ["10.0.1.1", "10.0.2.1"])))
+    job = fabric.loop.state.jobs.jobs[JobId("job0")]
+    taken = fabric.loop.take([RenewLease(job.id, owner=job.uid)], fabric.now)
+    assert [type(command) for command in taken] == [Reply]
+    leaving = fabric.loop.take([DeregisterJob(job.id, owner=job.uid)], fabric.now)
+    assert [type(command) for command in leaving] == [SaveState], "which its reply waits for"
 
 
 def _count(monkeypatch: pytest.MonkeyPatch, counts: Counter[str], owner: Any, name: str) -> None:

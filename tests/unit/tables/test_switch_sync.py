@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
+
+import pytest
 
 from controller.fabric.topology import Dpid, Fabric, Port, PortNo, Switch
-from controller.tables.messages import InstallStage, StageDone, SwitchResult, SwitchRules
+from controller.tables import switch_sync
+from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import (
     NARROW,
     Bucket,
@@ -18,9 +22,11 @@ from controller.tables.rules import (
     Output,
     RuleMod,
     RuleSet,
+    Stage,
     Table,
     ToGroup,
     cookie,
+    stages_between,
 )
 from controller.tables.switch_rules import path_group_id
 from controller.tables.switch_sync import HELD, MAX_PAUSE_S, REREAD_AFTER_S, RETRY_AFTER_S, SwitchSync
@@ -77,6 +83,36 @@ def test_one_stage_at_a_time_until_nothing_differs() -> None:
     sync.stage_done(done(second), 0)
     assert sync.next_stage(desired) is None
     assert sync.settled == {LEAF, SPINE}
+    assert sync.installed == desired
+
+
+def test_the_stages_of_one_difference_are_found_once_unless_something_else_happens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[int] = []
+
+    def counted(*arguments: Any) -> list[Stage]:
+        found.append(1)
+        return stages_between(*arguments)
+
+    monkeypatch.setattr(switch_sync, "stages_between", counted)
+    sync = SwitchSync(audit_interval_s=0.0)
+    synced(sync, leaf=RuleSet.of([flow(5, in_port=4)]), spine=RuleSet())
+    desired = {LEAF: RuleSet.of([flow(1, distance=2)]), SPINE: RuleSet.of([flow(1, distance=1)])}
+    for name in ("install 1", "install 2"):
+        stage = sync.next_stage(desired)
+        assert stage
+        assert stage.stage.name == name
+        sync.stage_done(done(stage), 0)
+    assert sync.unsettled == {LEAF}, "its old rule is left"
+    assert len(found) == 1
+    assert sync.tick(0) == [ReadRules(LEAF)], "an audit"
+    sync.rules_read(SwitchRules(LEAF, RuleSet(), 0), NO_FABRIC, 0)
+    stage = sync.next_stage(desired)
+    assert stage
+    assert [mod.op for mod in stage.stage.mods[LEAF]] == ["add"], "an audit has found that both rules are gone"
+    sync.stage_done(done(stage), 0)
+    assert sync.next_stage(desired) is None
     assert sync.installed == desired
 
 
