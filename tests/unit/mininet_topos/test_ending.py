@@ -28,6 +28,7 @@ def ended(program: str, *wrapper: str, **options: object) -> tuple[int, str, str
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_is_raised_at_the_next_check_and_only_once(number: signal.Signals) -> None:
     program = f"""
+signal.signal({number}, signal.SIG_DFL)  # the tests may run under nohup
 ending.note_signals()
 def main():
     try:
