@@ -135,6 +135,7 @@ class TopologyState:
         self._up_since: dict[PortRef, float] = {}
         self._heard: dict[PortRef, PortRef] = {}
         self._arriving: defaultdict[PortRef, set[PortRef]] = defaultdict(set)
+        self._last_heard: dict[PortRef, Dpid] = {}
         self._hold_downs = HoldDowns(*settings.hold_down_s)
         self._links: dict[LinkId, Link] = {}
         self._hosts: dict[str, Host] = {}
@@ -181,6 +182,7 @@ class TopologyState:
         switch = Switch(dpid, name, MappingProxyType({p.number: p for p in ports}))
         self._switches[dpid] = switch
         self._up_since |= {PortRef(dpid, p.number): now for p in switch.ports.values() if p.up}
+        self._up_since |= {at: now for at, other in self._last_heard.items() if other == dpid and at in self._up_since}
         self._changed = True
         self._place_declared(switch, switch.ports.values())
 
@@ -223,6 +225,7 @@ class TopologyState:
 
     def _forget(self, at: PortRef, now: float) -> None:
         self._up_since.pop(at, None)
+        self._last_heard.pop(at, None)
         for src in (at, *self._arriving.get(at, ())):
             if src in self._heard:
                 self._unhear(src, now)
@@ -258,9 +261,10 @@ class TopologyState:
         self._arriving[dst].discard(src)
         if not self._arriving[dst]:
             del self._arriving[dst]
-        for at in (src, dst):
+        for at, other in ((src, dst), (dst, src)):
             if at in self._up_since:
                 self._up_since[at] = now  # no edge port before discovery had its chance again
+                self._last_heard[at] = other.dpid
         ids = (LinkId(src.dpid, src.port), LinkId(dst.dpid, dst.port))
         usable = [self._links.pop(link) for link in ids if link in self._links]
         if usable:
@@ -310,7 +314,11 @@ class TopologyState:
         return since is not None and since <= now - self._settings.edge_after_s and not self.is_fabric_port(at)
 
     def is_fabric_port(self, at: PortRef) -> bool:
-        return at in self._heard or at in self._arriving
+        """Probes pass there, or have passed since the port came up, to a switch that is not connected now: what comes
+        in there comes from hosts of that switch, or through it."""
+        if at in self._heard or at in self._arriving:
+            return True
+        return at in self._last_heard and self._last_heard[at] not in self._switches
 
     def is_up(self, at: PortRef) -> bool:
         return at in self._up_since

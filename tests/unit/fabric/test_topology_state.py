@@ -298,6 +298,23 @@ def test_a_port_that_loses_its_link_is_no_edge_port_at_once(state: TopologyState
     assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", A, 13) == "new", "a host was plugged in instead"
 
 
+def test_hosts_of_a_switch_that_only_the_controller_does_not_reach_are_not_at_its_neighbours_port(
+    state: TopologyState,
+) -> None:
+    see(state, 1)
+    state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 5)
+    state.switch_left(Dpid(1), 10)
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", B, 60) == "ignored", "its packets go on"
+    assert state.fabric.hosts["10.0.0.1"].at == EDGE
+    assert B not in state.edge_ports(60), "no host is asked for there"
+    state.switch_connected(Dpid(1), "s1", [port(1), port(2)], 61)
+    assert B not in state.edge_ports(62), "discovery has its chance again"
+    state.switch_left(Dpid(1), 63)
+    state.port_changed(B.dpid, port(B.port, up=False), False, 70)
+    state.port_changed(B.dpid, port(B.port), False, 71)
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", B, 76) == "moved", "it was plugged in there"
+
+
 def test_a_host_is_not_at_a_port_that_turns_out_to_be_a_link(state: TopologyState) -> None:
     state.host_seen("10.0.0.1", "02:00:00:00:00:aa", A, 5)
     see(state, 6)
