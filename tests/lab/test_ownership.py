@@ -199,6 +199,7 @@ def test_a_table_with_little_room_is_named_before_it_is_full(fabric: Fabric) -> 
         assert used < limit
         nearly = ("--id=@t", "create", "Flow_Table", f"flow_limit={limit}", "overflow_policy=refuse")
         run("ovs-vsctl", "--", *nearly, "--", "set", "bridge", leaf, "flow_tables:1=@t")
+        run("ovs-appctl", "bridge/reconnect", leaf)  # limits are read at once then, else once a minute
         named = f"table 1 of {leaf} is nearly full: {used} of {limit} entries"
         wait_for(lambda: named in alarms(client), "the limit is read", 70)
         run("ovs-vsctl", "clear", "bridge", leaf, "flow_tables")
