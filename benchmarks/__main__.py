@@ -21,6 +21,7 @@ MODULES = {
     "fabric": "benchmarks.fabric.command",
     "fat-trees": "benchmarks.fat_trees",
     "rules": "benchmarks.rules",
+    "handling": "benchmarks.handling",
     "counters": "benchmarks.counters",
     "scrapes": "benchmarks.scrapes",
     "failures": "benchmarks.live.failures",
