@@ -162,9 +162,7 @@ def measured(size: str, jobs: int, changes: int, seed: int) -> tuple[int, list[R
     vars(target)["plan"], vars(answers)["baseline_levels"] = dealt_plan, lambda *_: {}
     site = Site(fabric_of(size))
     if len(site.fabric.hosts) < MOST_HOSTS:
-        raise SignalboxError(
-            f"--size: a fabric of at least {MOST_HOSTS} hosts, as jobs have up to so many (given: {size})"
-        )
+        raise SignalboxError(f"--size: jobs have up to {MOST_HOSTS} hosts, a fabric needs as many (given: {size})")
     specs, draw = placed_jobs(seed, list(site.fabric.hosts)), random.Random(seed)
     names: list[JobId] = []
     while len(names) < jobs:
@@ -188,6 +186,7 @@ def measured(size: str, jobs: int, changes: int, seed: int) -> tuple[int, list[R
                 spec = specs()
                 site.put(RegisterJob(spec))
                 names.append(JobId(spec.job_id))
+        site.run(5)
 
     cable = next(link for link in site.fabric.links.values() if link.src.dpid < link.dst.dpid)
     steps: dict[str, Callable[[], None]] = {
