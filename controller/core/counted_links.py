@@ -58,6 +58,7 @@ class CountedLinks:
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}
         self._links: Mapping[LinkId, Link] = {}
+        self._usable: Mapping[LinkId, Link] = {}
         self._pins: Mapping[str, tuple[Pin, ...]] = {}
         self._uses: UsesOf = {}
 
@@ -65,7 +66,7 @@ class CountedLinks:
         self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], pins: PinSet, paths: CandidatePaths
     ) -> UsesOf:
         before, self._pins = self._pins, pins.of
-        again = self._otherwise(hosts, links)
+        again = self._otherwise(hosts, links, paths.links)
         other = {name: was or () for name, was, _ in differing(before, pins.of)}
         fabric = Fabric(links=links, hosts=hosts)
         changes: dict[str, Uses | None] = {}
@@ -83,13 +84,16 @@ class CountedLinks:
         self._uses = updated(self._uses, changes)
         return self._uses
 
-    def _otherwise(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link]) -> dict[str, set[tuple[str, str]]]:
-        """The pairs whose packets may use other links, although their rules are the same: links that come or go, or of
-        hosts that move; without a path (more than one set of links), any that comes. By what has these rules."""
+    def _otherwise(
+        self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], usable: Mapping[LinkId, Link]
+    ) -> dict[str, set[tuple[str, str]]]:
+        """The pairs whose packets may use other links, although their rules are the same: links that come or go, are
+        drained or used again, or of hosts that move; without a path (more than one set of links), any that comes. By
+        what has these rules."""
         places, self._hosts = differing(self._hosts, hosts), hosts
         moved = {ip for ip, was, now in places if was and now and was.at != now.at}
-        changed = {link for link, *_ in differing(self._links, links)}
-        self._links = links
+        changed = {link for link, *_ in chain(differing(self._links, links), differing(self._usable, usable))}
+        self._links, self._usable = links, usable
         if not moved and not changed:
             return {}
         found = (
@@ -102,14 +106,14 @@ class CountedLinks:
                 again[name] = again.get(name, set()) | pairs
         return again
 
-    def follows(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link]) -> bool:
+    def follows(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], usable: Mapping[LinkId, Link]) -> bool:
         """Only other pins are looked at with the next call."""
-        return hosts is self._hosts and links is self._links
+        return hosts is self._hosts and links is self._links and usable is self._usable
 
 
 class UncountedLinks:
     """Derives all links that each of these flows may use; of a flow that was among them before nothing is worked out
-    again while hosts and links stay."""
+    again while hosts and paths stay."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Uses] = {}
@@ -118,8 +122,8 @@ class UncountedLinks:
     def __call__(
         self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], uncounted: Pairs, paths: CandidatePaths
     ) -> Uses:
-        if not all(a is b for a, b in zip_longest(self._of, (hosts, links))):
-            self._of, self._known = (hosts, links), {}
+        if not all(a is b for a, b in zip_longest(self._of, (hosts, links, paths))):
+            self._of, self._known = (hosts, links, paths), {}
         fabric, known = Fabric(links=links, hosts=hosts), self._known
         new = sorted(uncounted - known.keys())
         found = possible_links(fabric, (Pin(FlowId(*pair), 0, None) for pair in new), paths)

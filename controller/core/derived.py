@@ -215,7 +215,9 @@ class Derived:
         self.switch_alarms = Row(   switch_alarms,       lambda: (self.down_switches(), self.excepted(),
                                                                   s.known_switches, s.parts.roles))
         # fmt: on
-        self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(s.fabric.hosts, s.fabric.links)
+        self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(
+            s.fabric.hosts, s.fabric.links, self.usable()
+        )
         # Not kept: what they follow from changes all the time.
         self.alarms: Callable[[float], Sequence[Mapping[Any, Alarm]]] = lambda now: (
             {alarm.key: alarm for alarm in raised_alarms(s, self.without_path(), now)},

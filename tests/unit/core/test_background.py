@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from controller.config import Config, CountersConfig, FabricConfig
+from controller.config import Config, CountersConfig, FabricConfig, Strategy
+from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import LinkId, PortRef
 from controller.jobs.messages import RegisterJob
+from controller.planning.messages import SetStrategy
+from tests.support.busy_fabric import BusyFabric, Ring
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
 SRC, DST = "10.0.1.1", "10.0.2.1"
@@ -54,3 +57,25 @@ def test_the_bytes_on_a_path_that_was_left_before_counters_were_evaluated_are_no
     assert len({path[0] for path in (first, second, fabric.path())}) == 3
     links = fabric.status.links
     assert {link: links[link].background_bps for link in (first[1], second[1])} == {first[1]: 0, second[1]: 0}
+
+
+def test_hashed_bytes_on_links_that_are_used_again_after_a_drain_are_no_background() -> None:
+    """The job has come while they were drained."""
+    fabric = BusyFabric(4, 2, 3, seed=1)
+    fabric.start(Config(fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS)))
+    fabric.run(3)
+    fabric.all_speak()
+    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.send(DrainParts(("spine2",)))
+    fabric.run(2)
+    ring = [f"10.0.{leaf}.1" for leaf in (1, 3, 2, 4)]
+    fabric.send(RegisterJob(ring_job("ring", ring, lease_s=600)))
+    fabric.run(2)
+    fabric.rings = [Ring(ring)]
+    fabric.carry(3)
+    fabric.send(UndrainParts(("spine2",)))
+    fabric.run(1)
+    used = {fabric.switches[at.dpid].name for flow in fabric.rings[0].flows for at in fabric.ports_on(flow)}
+    assert "spine2" in used
+    fabric.carry(20)
+    assert fabric.background_bps() == {}
