@@ -209,7 +209,7 @@ class Derived:
         self.down_switches = Row(   per_key(if_switch),  lambda: (self.down_parts(),))
         self.drained_keys = Row(    drained_keys,        lambda: (s.drains.parts, self.down_parts()))
         self.excepted = Row(        excepted,            lambda: (s.parts.explained, tuple(s.refusals.taken),
-                                                                  self.drained_keys()))
+                                                                  self.drained_keys(), self.down_parts()))
         self.part_alarms = Row(     per_key(part_alarm), lambda: (self.down_parts(), self.excepted(),
                                                                   self.named_hosts()))
         self.switch_alarms = Row(   switch_alarms,       lambda: (self.down_switches(), self.excepted(),

@@ -85,12 +85,18 @@ def drained_keys(drains: Mapping[str, Drain], down: Mapping[PartKey, Part]) -> f
 
 
 def excepted(
-    explained: Mapping[PartKey, bool], taken: tuple[Dpid, ...], drained: frozenset[PartKey]
+    explained: Mapping[PartKey, bool],
+    taken: tuple[Dpid, ...],
+    drained: frozenset[PartKey],
+    down: Mapping[PartKey, Part],
 ) -> Mapping[PartKey, bool]:
-    """The parts that raise no alarm while they are down, each with True. ``explained``: by another part that is down.
-    ``taken``: switches that another controller is the master of, which is another alarm. ``drained``: taken out of
-    use."""
-    return updated(explained, dict.fromkeys((*map(switch_key, taken), *drained), True))
+    """The parts of those that are ``down`` that raise no alarm, each with True. ``explained``: by another part that is
+    down. ``taken``: switches that another controller is the master of, which is another alarm. ``drained``: taken out
+    of use, which explains no host: such a switch raises no alarm, and should have none."""
+    silent = {down[key].name for key in drained & down.keys() if key.kind is PartKind.SWITCH}
+    hosts = (key for key in explained if key.kind is PartKind.HOST) if silent else ()
+    changes: dict[PartKey, bool | None] = {key: None for key in hosts if down[key].ends[0].switch in silent}
+    return updated(explained, {**changes, **dict.fromkeys((*map(switch_key, taken), *drained), True)})
 
 
 def part_alarm(key: PartKey, part: Part, is_excepted: bool | None, named: bool | None) -> Alarm | None:

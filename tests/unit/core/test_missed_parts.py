@@ -326,6 +326,29 @@ def test_what_is_drained_raises_no_alarm_when_it_is_pulled(fabric: Clocked) -> N
     assert fabric.alarms == {AlarmKind.SWITCH_DOWN: ["spine2"]}
 
 
+def test_a_host_on_a_drained_switch_that_is_pulled_is_an_alarm(fabric: Clocked) -> None:
+    """It was plugged in there after the drain, and the switch raises no alarm that would explain it."""
+    fabric.send(DeregisterJob(JobId("job0")))
+    on_leaf1 = [ip for ip, at in fabric.hosts.items() if at.dpid == LEAF1]
+    for ip in on_leaf1:
+        fabric.unplug(ip)
+    fabric.send(DrainParts(("leaf1",)))
+    fabric.run(2)
+    assert list(fabric.status.drains) == ["leaf1"]
+    for ip in on_leaf1:
+        fabric.unplug(ip, up=True)
+    register(fabric, 0)
+    fabric.run(2)
+    fabric.lose(LEAF1)
+    fabric.run(2)
+    (named,) = set(on_leaf1) & set(RINGS[0])
+    assert fabric.alarms[AlarmKind.HOST_DOWN] == [named]
+    assert AlarmKind.SWITCH_DOWN not in fabric.alarms
+    fabric.connect(LEAF1)
+    fabric.run(2)
+    assert AlarmKind.HOST_DOWN not in fabric.alarms
+
+
 def test_a_dead_host_cable_is_an_alarm_of_its_flows_too(fabric: Clocked) -> None:
     fabric.unplug("10.0.1.1")
     fabric.run(2)

@@ -57,6 +57,12 @@ def test_every_alert_has_a_case_in_which_it_comes_and_goes() -> None:
     assert not lasting
 
 
+def test_one_scrape_that_fails_ends_no_alert_that_lasts_for_a_time() -> None:
+    """But the one of the failed scrape itself."""
+    ending = [rule["alert"] for rule in rules("alerts.yml") if "for" in rule and "keep_firing_for" not in rule]
+    assert ending == ["SignalboxAbsent"]
+
+
 def _seconds(duration: str) -> int:
     units = {"s": 1, "m": 60, "h": 3600}
     return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([smh])", duration))
