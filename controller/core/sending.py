@@ -61,7 +61,8 @@ class ConfirmedRoutes:
         self._pins: Mapping[str, tuple[Pin, ...]] = {}
         self._astray: Mapping[FlowId, JobId] = {}
         self._rules: dict[Dpid, tuple[_Flows, _Flows]] = {}
-        self._name_of: dict[FlowKey, str] = {}
+        self._names_of: dict[FlowKey, tuple[str, ...]] = {}
+        """More than one while a job that others take a pair over from waits for its turn (``tables.pins``)."""
         self._known: dict[str, _Pinned] = {}
         self._held = 0
         self._found = Confirmed(0, {})
@@ -82,8 +83,9 @@ class ConfirmedRoutes:
         look_at = {name: self._known[name].pins.keys() for name in names if name in self._known}
         others: dict[str, set[FlowKey]] = {}
         for key in self._other_rules(wanted, installed):
-            if key in self._name_of and self._name_of[key] not in look_at:
-                others.setdefault(self._name_of[key], set()).add(key)
+            for name in self._names_of.get(key, ()):
+                if name not in look_at:
+                    others.setdefault(name, set()).add(key)
         both = {**astray, **self._astray}
         for name in {both[flow] for flow in astray.keys() ^ self._astray.keys()}:
             if name in self._known and name not in look_at:
@@ -109,13 +111,14 @@ class ConfirmedRoutes:
         if before := self._known.pop(name, None):
             self._held -= before.held
         for key in before.pins if before else ():
-            if self._name_of.get(key) == name:
-                del self._name_of[key]
+            if len(names := self._names_of.pop(key)) > 1:
+                self._names_of[key] = tuple(other for other in names if other != name)
         if name in self._pins:
             pins = {pin.key: pin for pin in self._pins[name] if pin.path and pin.flow.src_ip in self._hosts}
             known = self._known[name] = _Pinned(pins)
             self._held += known.held
-            self._name_of.update(dict.fromkeys(pins, name))
+            shared = {key: (*self._names_of[key], name) for key in pins.keys() & self._names_of.keys()}
+            self._names_of.update(dict.fromkeys(pins, (name,)) | shared)
 
     def _other_rules(self, wanted: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> set[FlowKey]:
         """Keys of rules that are wanted otherwise, or held otherwise, than at the last call."""
