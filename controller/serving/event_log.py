@@ -68,9 +68,10 @@ def _drain_events(before: Status, after: Status) -> Iterator[Event]:
     for name, was, drain in differing(before.drains, after.drains):
         if drain is None:
             yield "undrained", {"part": name}
-        elif was is None:
+            continue
+        if was is None:
             yield "drained", {"part": name, "flows": drain.flows}
-        elif drain.state != was.state and drain.state in ("safe", "carrying"):
+        if drain.state in ("safe", "carrying") and (was is None or drain.state != was.state):
             told = "safe to pull" if drain.state == "safe" else "drained, but carries packets"
             yield told, {"part": name}
 

@@ -49,6 +49,7 @@ def test_a_life_in_lines() -> None:
     assert "safe to pull" in told(drained, safe := fabric.status)
     fabric.send(UndrainParts(("spine4",)))
     assert told(safe, fabric.status) == ["undrained"]
+    assert told(planned, safe)[:2] == ["drained", "safe to pull"], "as of a part that is down already"
     fabric.cut(Dpid(1), PortNo(1))
     fabric.run(0.1)
     cut = fabric.status
