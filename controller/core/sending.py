@@ -6,7 +6,6 @@ become ready, replies. Jobs whose confirmed routes change are measured anew. Pur
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from controller.core.messages import Command, Reply
 from controller.core.phases import Input, LinkLosses, Phases
 from controller.errors import SignalboxError, Superseded
 from controller.fabric.messages import ProbePorts, SendArpReply
-from controller.fabric.topology import Dpid, Host
+from controller.fabric.topology import Dpid, Host, Path
 from controller.fabric.topology_state import TopologyState
 from controller.histogram import Histogram
 from controller.jobs.job import Job
@@ -149,24 +148,32 @@ class ConfirmedRoutes:
             else:
                 known.missing.add(key)
         missing = {flow for key in known.missing for flow in known.pins[key].flows}
-        missing |= self._astray.keys() & known.to_path.keys()
-        whole = ((flow, routes.get(flow)) for flow in known.to_path if flow not in missing)
-        return {flow: route for flow, route in whole if route and known.to_path[flow] >= len(route)}
+        missing |= self._astray.keys() & known.paths.keys()
+        whole = ((flow, paths, routes.get(flow)) for flow, paths in known.paths.items() if flow not in missing)
+        return {flow: route for flow, paths, route in whole if route and _are_of(paths, route)}
 
 
 class _Pinned:
-    """The pins of one job to paths, by their keys; ``to_path``: how many of each flow; ``missing``: those that are not
-    confirmed."""
+    """The pins of one job to paths, by their keys; ``paths``: of each flow, one for each pin; ``missing``: those that
+    are not confirmed."""
 
     def __init__(self, pins: Mapping[FlowKey, Pin]) -> None:
         self.pins = pins
-        self.to_path = Counter(flow for pin in pins.values() for flow in pin.flows)
+        self.paths: dict[FlowId, list[Path | None]] = {}
+        for pin in pins.values():
+            for flow in pin.flows:
+                self.paths.setdefault(flow, []).append(pin.path)
         self.missing: set[FlowKey] = set()
 
     @property
     def held(self) -> int:
         """How many are confirmed."""
         return len(self.pins) - len(self.missing)
+
+
+def _are_of(paths: list[Path | None], route: Route) -> bool:
+    """Whether pins to these paths are all of the route's, not those of one before: pins follow routes in turns."""
+    return len(paths) >= len(route) and all(path in paths for path, _ in route)
 
 
 def is_confirmed(key: FlowKey, wanted: _Flows, installed: _Flows) -> bool:

@@ -89,6 +89,14 @@ def test_a_route_is_confirmed_when_all_of_its_subflows_are() -> None:
         assert (found.pins, found.routes) == (count, {"job": {FLOW: SPLIT}} if count == 2 else {})
 
 
+def test_a_new_route_is_not_confirmed_by_pins_of_the_one_before() -> None:
+    """Its job waits for its turn, and an audit reads the rules."""
+    pins = PinSet({"job": (Pin(FLOW, 7, FIRST),)})
+    wanted, derive = rules_of(*pins), ConfirmedRoutes()
+    assert derive(HOSTS, {FLOW: whole(FIRST)}, pins, wanted, rules_of(*pins)).routes == {"job": {FLOW: whole(FIRST)}}
+    assert derive(HOSTS, {FLOW: whole(SECOND)}, pins, wanted, rules_of(*pins)).routes == {}
+
+
 def test_a_pin_that_could_not_stand_and_counts_only_is_not_confirmed() -> None:
     pin = Pin(FLOW, 7, FIRST)
     rules = {Dpid(1): RuleSet.of([counting_rule(pin, 2)])}
