@@ -189,7 +189,7 @@ def host_up(snapshot: Snapshot) -> Iterator[Sample]:
     """Of hosts that are named, as far as they were seen or are declared; with the switch that they are plugged into."""
     status = snapshot.status
     for key in status.named_hosts:
-        if part := status.down_parts.get(key):
-            yield (key.id, part.ends[0].switch), 0
+        if key in status.down_parts:
+            yield (key.id, snapshot.down_names[key][0]), 0
         elif host := status.fabric.hosts.get(key.id):
             yield (key.id, status.fabric.name(host.at.dpid)), 1

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from controller.alarms import AlarmKind
 from controller.config import Config, Strategy
 from controller.fabric.messages import DrainParts
-from controller.fabric.parts import UNKNOWN_DPID, End, Part, PartKey, PartKind, switch_key
+from controller.fabric.parts import UNKNOWN_DPID, End, Part, PartKey, PartKind, host_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from controller.histogram import FEW_SECONDS, Histogram
 from controller.jobs.spec import JobId
@@ -292,7 +292,10 @@ def test_switches_of_one_name_have_series_each_whether_they_are_there_or_not() -
     """Bridges on many machines have one name."""
     fabric = example.fabric(second_leaf_name="leaf1")
     lost = [Part(switch_key(Dpid(n)), (End(PortRef(Dpid(n), PortNo(0)), "spine1"),), 1e9) for n in (7, 8)]
-    scrape = Scrape(exposition(replace(example.status(fabric), down_parts={part.key: part for part in lost})))
+    host = Part(host_key("10.0.2.1"), (End(PortRef(Dpid(2), PortNo(1)), "leaf1"),), 1e9)
+    status = replace(example.status(fabric), named_hosts={host.key: True})
+    scrape = Scrape(exposition(replace(status, down_parts={part.key: part for part in (*lost, host)})))
+    assert scrape.value("signalbox_host_up", host="10.0.2.1", switch="leaf1(0x2)") == 0, "as signalbox_switch_up has it"
     up = {
         labels["switch"]: scrape.value("signalbox_switch_up", **labels)
         for labels in scrape.series("signalbox_switch_up")
