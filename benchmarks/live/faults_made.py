@@ -25,6 +25,8 @@ from mininet_topos.lab.record import BRIDGE_MARK, LabError, run
 
 OUT_OF_SYNC_S = 60.0
 """How long a switch must be out of sync before ``SignalboxSwitchOutOfSync`` begins to count its time."""
+LIMITS_READ_S = 60.0
+"""How often the controller asks a switch for the limits of its tables."""
 UNKNOWN_HOST = "10.0.1.99"
 GARBAGE = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 HOSTILE_EVERY_S = 0.5
@@ -253,9 +255,16 @@ class Site:
             10.0,
             make,
             lambda: run("ovs-vsctl", "clear", "bridge", name, "flow_tables"),
-            (Named(AlarmKind.RULES_REFUSED, name, "TABLE_FULL"),),
+            (
+                Named(AlarmKind.RULES_REFUSED, name, "TABLE_FULL"),
+                Named(AlarmKind.TABLE_NEARLY_FULL, f"{name}:table1", "is full"),
+            ),
             (Series(f'signalbox_switch_in_sync{{switch="{name}"', 0, 0),),
-            (Alert("SignalboxSwitchOutOfSync", {"switch": name}, after_s=OUT_OF_SYNC_S),),
+            (
+                Alert("SignalboxSwitchOutOfSync", {"switch": name}, after_s=OUT_OF_SYNC_S),
+                Alert("SignalboxTableNearlyFull", {"switch": name}, after_s=LIMITS_READ_S),
+            ),
+            lasts_s=60,  # limits are read once a minute, and what was refused is tried again after pauses up to that
             tidy=lambda: self.client.deregister_job("one-more"),
         )
 
