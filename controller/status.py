@@ -6,6 +6,7 @@ and metrics take it from ``StatusBoard`` and never see the loop's own state.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -172,12 +173,12 @@ class Status:
     plan is the best. ``baseline_levels``: of other strategies on the
     plan's problem. ``repair``: the latest. ``repair_s``: from the moment that the controller knew of the loss until the
     switches had confirmed the repaired routes, None until then. ``counters_read``: when the counters
-    of each connected switch were read. ``refused_connections``: since the start, by reason; a reason
-    without one is missing. ``refused_packets`` and ``refused_claims`` (of addresses that live at another port): since
-    the start, by port. ``punt_drops``: packets that a port wanted to hand to the controller beyond its limit, as its
-    switch counts them; ports without are missing. ``dropped_packets``: what each switch has dropped because it is not
-    carried, since its rules were made; switches are missing before the first reading. ``links``: their figures are made
-    when they are asked for.
+    of each connected switch were read; ``counters_late_after_s``: an age of some that are not up to date.
+    ``refused_connections``: since the start, by reason; a reason without one is missing. ``refused_packets`` and
+    ``refused_claims`` (of addresses that live at another port): since the start, by port. ``punt_drops``: packets
+    that a port wanted to hand to the controller beyond its limit, as its switch counts them; ports without are
+    missing. ``dropped_packets``: what each switch has dropped because it is not carried, since its rules were made;
+    switches are missing before the first reading. ``links``: their figures are made when they are asked for.
     ``rules``: what each switch that was read holds. ``drains``: by name. ``drained``: their links that are there, their
     switches, and their cables that are down. ``parts``: every part of the fabric that is remembered; ``down_parts``:
     those that are down; ``absent_parts``: how many are not there, also before they had the time to come.
@@ -209,6 +210,7 @@ class Status:
     repairs_total: int = 0
     repaired_flows_total: int = 0
     counters_read: Mapping[Dpid, CountersRead] = field(default_factory=dict)
+    counters_late_after_s: float = math.inf
     refused_connections: Mapping[RefusalReason, int] = field(default_factory=dict)
     refused_packets: Mapping[RefusedPacket, int] = field(default_factory=dict)
     refused_claims: Mapping[PortRef, int] = field(default_factory=dict)

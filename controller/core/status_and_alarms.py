@@ -80,6 +80,7 @@ def status(
         repairs_total=s.cycle.repairs_total,
         repaired_flows_total=s.cycle.repaired_flows_total,
         counters_read=s.counters.read,
+        counters_late_after_s=s.counters.late_after_s,
         punt_drops={at: drops.total for at, drops in s.counters.drops.items() if drops.total and _exists(s.fabric, at)},
         dropped_packets=dict(s.counters.dropped),
         refused_connections=dict(s.refusals.connections),

@@ -20,7 +20,6 @@ from controller.observability.shapes import (
     one,
     per_demand,
     per_job,
-    per_link,
     per_port,
     per_switch,
 )
@@ -172,15 +171,17 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "signalbox_link_capacity_bytes_per_second", "Capacity of the link.", samples.link_capacity, LinkLabels._fields
     ),
-    per_link(
+    Family(
         "signalbox_link_bytes_total",
-        "Bytes sent over the link, as the port of its switch counts them.",
-        lambda link: link.bytes_total,
+        "Bytes sent over the link, as the port of its switch counts them; no series while they are not up to date.",
+        samples.link_bytes,
+        LinkLabels._fields,
     ),
-    per_link(
+    Family(
         "signalbox_link_background_bytes_per_second",
         "Measured traffic on the link that no job announced; no series without any.",
-        lambda link: link.background_bps / samples.BITS_PER_BYTE if link.background_bps else None,
+        samples.link_background,
+        LinkLabels._fields,
     ),
     Family(
         "signalbox_switch_up", "1 while the switch is connected, 0 while it is down.", samples.switch_up, ("switch",)

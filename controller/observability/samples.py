@@ -28,6 +28,23 @@ def link_capacity(snapshot: Snapshot) -> Iterator[Sample]:
         yield labels, capacity_bps / BITS_PER_BYTE
 
 
+def link_bytes(snapshot: Snapshot) -> Iterator[Sample]:
+    """No series while the counters are not up to date: one that stands still and then catches up looks like a link that
+    is idle and then fuller than it can be."""
+    status = snapshot.status
+    since = snapshot.now - status.counters_late_after_s
+    late = {dpid for dpid, read in status.counters_read.items() if read.ports < since}
+    for link_id, link in status.links.items():
+        if link_id in snapshot.links and link_id.dpid not in late:
+            yield snapshot.links[link_id][0], link.bytes_total
+
+
+def link_background(snapshot: Snapshot) -> Iterator[Sample]:
+    for link_id, link in snapshot.status.links.items():
+        if link_id in snapshot.links and link.background_bps:
+            yield snapshot.links[link_id][0], link.background_bps / BITS_PER_BYTE
+
+
 def refused_packets(snapshot: Snapshot) -> Iterator[Sample]:
     """Of switches that are connected."""
     fabric = snapshot.status.fabric

@@ -14,7 +14,7 @@ from controller.fabric.topology import LinkId, PortRef
 from controller.histogram import Histogram
 from controller.jobs.demand import JobDemand
 from controller.planning.plan import Plan
-from controller.status import JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
+from controller.status import JobStatus, Status, StatusBoard, SwitchStatus
 
 
 class LinkLabels(NamedTuple):
@@ -149,14 +149,3 @@ def per_port(name: str, text: str, counts: Callable[[Status], Mapping[PortRef, i
                 yield (fabric.name(at.dpid), str(at.port)), count
 
     return Family(name, text, samples, ("switch", "port"))
-
-
-def per_link(name: str, text: str, value: Callable[[LinkStatus], float | None]) -> Family:
-    """No series for links without a value."""
-
-    def samples(snapshot: Snapshot) -> Iterator[Sample]:
-        for link_id, link in snapshot.status.links.items():
-            if link_id in snapshot.links and (known := value(link)) is not None:
-                yield snapshot.links[link_id][0], known
-
-    return Family(name, text, samples, LinkLabels._fields)

@@ -49,6 +49,9 @@ class PuntDrops(NamedTuple):
     seconds: float
 
 
+LATE_INTERVALS = 2
+"""After which the latest counters do not say any more what a switch has carried until now."""
+
 STALE_INTERVALS = 10
 """After which counters are old: a poll that is not answered takes three (``southbound.counter_poller``)."""
 
@@ -68,10 +71,12 @@ class CountersRead(NamedTuple):
 
 class CounterIntake:
     """``read``: of each connected switch, when its counters were read; another mapping when that changes.
-    ``stale_after_s``: an age that says that a switch does not answer. ``drops``: of ports of connected switches that
-    have dropped any. ``dropped``: of each connected switch that has told, what its rules have dropped."""
+    ``late_after_s``: an age of counters that are not up to date; ``stale_after_s``: one that says that a switch
+    does not answer. ``drops``: of ports of connected switches that have dropped any. ``dropped``: of each connected
+    switch that has told, what its rules have dropped."""
 
     def __init__(self, load: LinkLoad, pairs: PairCounters, interval_s: float) -> None:
+        self.late_after_s = LATE_INTERVALS * interval_s
         self.stale_after_s = STALE_INTERVALS * interval_s
         self.read: Mapping[Dpid, CountersRead] = {}
         self.drops: dict[PortRef, PuntDrops] = {}

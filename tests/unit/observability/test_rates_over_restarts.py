@@ -1,4 +1,4 @@
-"""What Prometheus' own rate() says of a link's bytes while the controller, or a switch, starts again."""
+"""What Prometheus' own rate() says of a link's bytes while the controller or a switch starts again, or is not heard."""
 
 from __future__ import annotations
 
@@ -20,20 +20,23 @@ LINK = 'link="leaf1:1>spine1"'
 CAPACITY = f"signalbox_link_capacity_bytes_per_second{{{LINK}}}"
 MOST = f"max_over_time((rate(signalbox_link_bytes_total{{{LINK}}}[1m]) / on(link) {CAPACITY})[10m:1s])"
 
+LEAST = MOST.replace("max_over_time", "min_over_time")
+
 
 class Scraped(FakeFabric):
-    """A link that is always full, while time passes. ``zero_at``: when its port began to count."""
+    """A link that is always full, while time passes. ``zero_at``: when its port began to count. ``is_heard``: whether
+    its switch answers."""
 
     def __init__(self) -> None:
         super().__init__()
         self.recorded = Recorded(SCRAPE_S, "signalbox_link_bytes_total", "signalbox_link_capacity_bytes_per_second")
         self.zero_at = self.now - 1e6
-        self.is_up = True
+        self.is_up = self.is_heard = True
 
     def pass_time(self, seconds: int) -> None:
         for second in range(1, seconds + 1):
             self.run(1)
-            if self.is_up and second % POLL_S == 0:
+            if self.is_up and self.is_heard and second % POLL_S == 0:
                 self.count({UPLINK: int((self.now - self.zero_at) * FABRIC_BPS / 8)}, {})
             if second % SCRAPE_S == 0:
                 self.recorded.scrape(self._exposition() if self.is_up else None)
@@ -78,6 +81,31 @@ def test_a_switch_that_counts_anew_is_a_reset_and_no_jump(fabric: Scraped, tmp_p
     fabric.pass_time(120)
     fabric.recorded.assert_holds(tmp_path, f"resets(signalbox_link_bytes_total{{{LINK}}}[10m]) == bool 1")
     fabric.recorded.assert_holds(tmp_path, f"{MOST} <= bool 1.1")
+
+
+@pytest.mark.parametrize("silent_s", [6, 50, 150])
+def test_counters_that_are_not_answered_are_unknown_and_then_no_jump(
+    fabric: Scraped, tmp_path: Path, silent_s: int
+) -> None:
+    fabric.is_heard = False
+    fabric.pass_time(silent_s)
+    fabric.is_heard = True
+    fabric.pass_time(120)
+    fabric.recorded.assert_holds(tmp_path, f"{MOST} <= bool 1.1")
+    fabric.recorded.assert_holds(tmp_path, f"{LEAST} > bool 0")
+
+
+@pytest.mark.parametrize("away_s", [6, 50, 150])
+def test_a_switch_that_goes_on_without_its_connection_is_no_jump(fabric: Scraped, tmp_path: Path, away_s: int) -> None:
+    fabric.is_heard = False
+    fabric.lose(UPLINK.dpid)
+    fabric.pass_time(away_s)
+    fabric.connect(UPLINK.dpid)
+    fabric.pass_time(5)
+    fabric.is_heard = True
+    fabric.pass_time(120)
+    fabric.recorded.assert_holds(tmp_path, f"{MOST} <= bool 1.1")
+    fabric.recorded.assert_holds(tmp_path, f"resets(signalbox_link_bytes_total{{{LINK}}}[10m]) == bool 0")
 
 
 def test_the_check_finds_a_zero_before_the_first_sample(fabric: Scraped, tmp_path: Path) -> None:
