@@ -96,18 +96,25 @@ class PayloadWindows:
         self._steady_since = float("-inf")
         self._durations: deque[tuple[float, float]] = deque(maxlen=REPORTS)
         self._snapshots: list[_Snapshot] = []
+        self._interrupted_at = float("-inf")
+        self._latest_at = float("-inf")
 
     def reported(self, durations_s: Iterable[float], now: float) -> None:
-        """The job has reported iterations, oldest first; times that cannot be are left out."""
+        """The job has reported iterations, oldest first; times that cannot be are left out. One that has been
+        interrupted sends most of its bytes in a small part of its time: windows begin after it."""
         least, most = PLAUSIBLE_S
         durations = [duration for duration in durations_s if least <= duration <= most]
         ends_at = now - sum(durations)
         for duration in durations:
+            if ends_at < self._interrupted_at:
+                self.start_anew()
+            else:
+                self._durations.append((ends_at + duration, duration))
             ends_at += duration
-            self._durations.append((ends_at, duration))
 
     def add(self, totals: Totals, now: float) -> None:
         """What is counted so far."""
+        self._latest_at = now
         self._snapshots.append(_Snapshot.taken(now, totals))
         if len(self._snapshots) > SNAPSHOTS:
             del self._snapshots[1 : SNAPSHOTS // 2 : 2]
@@ -121,8 +128,10 @@ class PayloadWindows:
         """From now on other pairs are added. ``rows``: their places among those before, -1 for new ones."""
         self._snapshots = [snapshot.of(rows) for snapshot in self._snapshots]
 
-    def clear(self) -> None:
-        """Nothing that was counted so far is looked at any more."""
+    def interrupted(self) -> None:
+        """Nothing that was counted so far is looked at any more, nor what is counted until the iteration that has begun
+        is reported."""
+        self._interrupted_at = self._latest_at
         self._snapshots.clear()
 
     def start_anew(self) -> None:

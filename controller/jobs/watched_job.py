@@ -189,7 +189,7 @@ class WatchedJob:
     def interrupted(self) -> None:
         """Some of its pairs were not counted for a time, or had no path: what they sent is not compared with what
         others did."""
-        self._windows.clear()
+        self._windows.interrupted()
 
     def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:
         """``totals``: of its pairs until now. ``suspicious``: addresses that send more than is announced for them."""

@@ -478,6 +478,24 @@ def test_a_job_with_flows_without_a_path_is_not_doubted(reports: bool) -> None:
     assert cluster.train(30, stopping).difference is not None, "with paths it is judged"
 
 
+def test_an_iteration_that_a_fault_has_held_up_is_not_doubted() -> None:
+    cluster, traffic = Cluster(spec(FOUR)), ring(FOUR)
+    cluster.train(60, traffic)
+    cluster.iteration_s = 3.5  # with fewer links
+    cluster.without_path = {cluster.job}
+    began = cluster.now
+    cluster.train(40, traffic, pause=True)
+    cluster.without_path = set()
+    cluster.train(20, traffic, pause=True)  # TCP tries again later and later
+    cluster.reports = False
+    cluster.train(cluster.iteration_s, traffic)
+    cluster.reports = True
+    took_s = cluster.now - began
+    cluster.demand.reported(cluster.job, [IterationTime(cluster.done, took_s, took_s)], cluster.now)
+    assert not any(cluster.train(INTERVAL_S, traffic).difference for _ in range(30))
+    assert cluster.of_job.source is DemandSource.CONFIRMED
+
+
 def test_a_leaf_that_stays_away_does_not_keep_its_jobs_from_being_judged() -> None:
     cluster = Cluster(spec(FOUR))
     cluster.train(30, RIGHT)
