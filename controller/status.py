@@ -144,7 +144,7 @@ DrainState = Literal["moving", "confirming", "measuring", "carrying", "safe"]
 class DrainStatus:
     """A part of the fabric that is taken out of use. ``since``: seconds since 1970. ``state``: flows are being moved
     away; switches have not confirmed that yet; counters have not been read twice since; they show packets that are no
-    probes; nothing is sent over it, so that it can be pulled. ``flows``: subflows whose routes still use it.
+    probes; nothing is sent over it, so that it can be pulled. ``flows``: those whose routes still use it.
     ``rate_bps``: what its busiest link has carried since it was empty, None before that is known. ``links``: how many
     of it are there. ``waits_for``: what it is that has not confirmed, or has not been counted, in words."""
 

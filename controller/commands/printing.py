@@ -185,7 +185,7 @@ def status(found: Fields) -> RenderableType:
 
 
 _DRAIN_STATES = {
-    "moving": "{flows} subflows still on it",
+    "moving": "{flows} flows still on it",
     "confirming": "waiting for {waits_for}",
     "measuring": "waiting for {waits_for}",
     "carrying": "still carries {rate}",

@@ -18,9 +18,11 @@ from controller.fabric.link_load import LinkLoad
 from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.memo import MemoPerKey
+from controller.planning.problem import FlowId
 from controller.status import DrainState, DrainStatus
 from controller.tables.adoption import installed_fabric_ports
 from controller.tables.counters import CounterIntake
+from controller.tables.flows_by_link import NO_FLOWS
 from controller.tables.rules import RuleSet
 from controller.tables.switch_sync import SwitchSync
 
@@ -40,7 +42,7 @@ class Drained(NamedTuple):
     links: Mapping[str, Collection[LinkId]]
     senders: Mapping[str, Sequence[Sender]]
     hosts: Mapping[str, Sequence[str]]
-    flows: Mapping[LinkId, int]
+    flows: Mapping[LinkId, frozenset[FlowId]]
     waiting: frozenset[LinkId]
 
 
@@ -163,7 +165,8 @@ class Draining:
         down: Collection[PartKey],
     ) -> DrainStatus:
         drain, links, of = drained.parts[name], drained.links[name], self._emptying.get(name)
-        left = sum(drained.flows.get(link, 0) for link in links)
+        # Through a switch a flow uses two of its links.
+        left = len(frozenset[FlowId]().union(*(drained.flows.get(link, NO_FLOWS) for link in links)))
         state: DrainState = "moving" if left else "confirming"
         found = DrainStatus(name, drain.since, state, left, len(links))
         if left or of is None or of.empty_at is None:

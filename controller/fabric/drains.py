@@ -118,7 +118,7 @@ class Drains:
         self.parts = parts
         self.waiting = (self.waiting | waiting) & drained_links(parts, links)
 
-    def go_on(self, links: Mapping[LinkId, Link], flows: Mapping[LinkId, int], most: float) -> None:
+    def go_on(self, links: Mapping[LinkId, Link], flows: Mapping[LinkId, Collection[object]], most: float) -> None:
         """Avoid more of what is drained: cables until ``most`` flows are on them, at least one. ``flows``: that use
         each link."""
         room = most
@@ -126,7 +126,7 @@ class Drains:
             if link not in self.waiting:
                 continue  # the other direction of one before
             cable = {link, LinkId(*links[link].dst)} if link in links else {link}
-            on_it = sum(flows.get(one, 0) for one in cable)
+            on_it = sum(len(flows.get(one, ())) for one in cable)
             if room < most and on_it > room:
                 return
             room -= on_it
@@ -200,9 +200,9 @@ def avoided(drained: frozenset[LinkId], waiting: frozenset[LinkId]) -> frozenset
     return drained - waiting
 
 
-def emptied(links: Mapping[LinkId, Link], avoided: frozenset[LinkId], flows: Mapping[LinkId, int]) -> frozenset[LinkId]:
-    """Those that no route uses. Of a cable both directions or none: acknowledgements travel on the cables of their
-    flow."""
+def emptied(links: Mapping[LinkId, Link], avoided: frozenset[LinkId], flows: Collection[LinkId]) -> frozenset[LinkId]:
+    """Those that no route uses. ``flows``: links that some do. Of a cable both directions or none: acknowledgements
+    travel on the cables of their flow."""
     return frozenset(link for link in avoided if link not in flows and LinkId(*links[link].dst) not in flows)
 
 

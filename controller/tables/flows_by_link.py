@@ -41,11 +41,11 @@ def lost_links(on: Mapping[LinkId, Collection[FlowId]], links: Mapping[LinkId, L
 
 def flows_on(
     links: frozenset[LinkId], on: Mapping[LinkId, frozenset[FlowId]], waiting: Mapping[JobId, frozenset[FlowId]]
-) -> Mapping[LinkId, int]:
-    """How many flows use each of these links; those without any are left out. ``waiting``: the flows of jobs that
+) -> Mapping[LinkId, frozenset[FlowId]]:
+    """The flows that use each of these links; those without any are left out. ``waiting``: the flows of jobs that
     are not planned until their hosts are found; they do not count, because no plan would move them."""
     if not links:
         return {}
     unplanned = frozenset[FlowId]().union(*waiting.values())
-    left = {link: len(on[link] - unplanned) for link in links if link in on}
+    left = {link: on[link] - unplanned for link in links if link in on}
     return {link: flows for link, flows in left.items() if flows}

@@ -94,6 +94,17 @@ def test_no_packet_goes_over_a_drained_spine_and_none_is_lost_on_the_way(fabric:
     assert visited(fabric) == before
 
 
+def test_a_flow_through_a_drained_spine_is_one_though_it_uses_two_of_its_links(
+    fabric: FakeFabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flows = {pair for job in fabric.status.jobs.values() for pair in job.routes}
+    through = sum("spine2" in (fabric.trace(*flow.pair) or ()) for flow in flows)
+    monkeypatch.setattr(fabric.planner, "answers", lambda _: [])  # it still thinks
+    drain(fabric, "spine2")
+    assert (state(fabric, "spine2").state, state(fabric, "spine2").flows) == ("moving", through)
+    assert through
+
+
 def test_flows_stay_pinned_and_are_no_repair(fabric: FakeFabric) -> None:
     drain(fabric, "spine2")
     fabric.run(1)
