@@ -95,7 +95,7 @@ class Requests:
                 intact = s.topology.intact
                 usable = with_links(s.fabric, self._derived.usable())
                 network = Network(self._derived.snapshot(), usable, intact, s.cycle.limits, FabricNames(intact))
-                request = analysis_request(message, network, self._derived.jobs())
+                request = analysis_request(message, network, self._derived.jobs(), self._derived.without_path())
                 self._refuse_unknown_routes(every=isinstance(message, GetPlanProof))
                 return commands(Analyse(request, message.reply))
             case ForgetParts(names):

@@ -50,7 +50,7 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
     slowed = level > 1 + LEVEL_TOLERANCE
     best = _found_routes(problem, job_id, limits) if slowed else None
     whole = any(flow.max_subflows == 1 for flow in problem.flows)
-    lost = sum(not problem.reachable(flow) for flow in own)
+    lost = max(sum(not problem.reachable(flow) for flow in own), request.without_path)
     links = _busy_links(network, {**nics_only, **running}, job_id)
     return JobAnalysis(
         job_id=job_id,

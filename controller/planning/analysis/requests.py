@@ -116,11 +116,13 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class AnalyseJob:
-    """``efficiency_measured``: None without measured times."""
+    """``efficiency_measured``: None without measured times. ``without_path``: flows of the job between hosts that the
+    fabric does not connect, the ports of hosts included, of which the problem knows nothing."""
 
     network: Network
     job_id: JobId
     efficiency_measured: float | None
+    without_path: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,11 @@ class Analyse:
     reply: Future[Any] = field(compare=False)
 
 
-def analysis_request(message: Question, network: Network, jobs: Mapping[JobId, Job]) -> AnalysisRequest:
-    """Raises ``NotFound`` for an unknown job, ``NotKnownYet`` for a job with hosts that are not known yet."""
+def analysis_request(
+    message: Question, network: Network, jobs: Mapping[JobId, Job], without_path: Mapping[JobId, int]
+) -> AnalysisRequest:
+    """``without_path``: as in ``AnalyseJob``, of jobs that have any. Raises ``NotFound`` for an unknown job,
+    ``NotKnownYet`` for a job with hosts that are not known yet."""
     if isinstance(message, WhatIf):
         return AnalyseFailures(network, message.kinds, message.top, message.within_s)
     if isinstance(message, GetPlanProof):
@@ -168,7 +173,7 @@ def analysis_request(message: Question, network: Network, jobs: Mapping[JobId, J
         raise NotKnownYet(text, {"jobId": job.id, "missingHosts": ",".join(named)})
     if not job.pairs:
         raise NotKnownYet(f"job '{job.id}' is being learnt: what it sends is not known yet", {"jobId": job.id})
-    return AnalyseJob(network, job.id, _efficiency_measured(network.fabric, job))
+    return AnalyseJob(network, job.id, _efficiency_measured(network.fabric, job), without_path.get(job.id, 0))
 
 
 def _efficiency_measured(fabric: Fabric, job: Job) -> float | None:

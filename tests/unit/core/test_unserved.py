@@ -11,6 +11,9 @@ from controller.fabric.messages import PortChanged
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.jobs.spec import JobId
+from controller.planning.analysis.requests import Analyse, Explain
+from controller.planning.analysis.results import JobAnalysis, Verdict
+from controller.planning.analysis.worker import analyse
 from controller.planning.messages import SetStrategy
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import SlowSolver
@@ -52,6 +55,10 @@ def test_a_job_whose_host_has_a_dead_cable_counts_nothing_until_it_lives_again(f
     assert other.flows_without_path == 0
     assert other.efficiency_predicted == pytest.approx(1.0)
     assert (status.unserved, status.network_efficiency) == ({"no_path": 1}, 0.0)
+    (asked,) = [c for c in fabric.loop.handle([Explain(JOB0)], fabric.now) if isinstance(c, Analyse)]
+    explained = analyse(asked.request)
+    assert isinstance(explained, JobAnalysis)
+    assert (explained.verdict, explained.flows_without_a_path) == (Verdict.CUT_OFF, 2)
     set_host_port(fabric, fabric.hosts[RINGS[0][0]], up=True)
     assert not fabric.status.unserved
     assert fabric.status.network_efficiency == pytest.approx(1.0)
