@@ -105,8 +105,8 @@ class Drains:
                 drained for drained, drain in self.parts.items() if drain.part in cables
             }
             if not here:
-                drained = _some([*self.parts]) or "nothing"
-                problems.append(FieldProblem(f"names[{number}]", f"'{cut(name)}' is not drained; {drained} is"))
+                drained = f"{_some([*self.parts]) or 'nothing'} {'are' if len(self.parts) > 1 else 'is'}"
+                problems.append(FieldProblem(f"names[{number}]", f"'{cut(name)}' is not drained; {drained}"))
             gone |= here
         InvalidInput.refuse(problems)
         self.restore({name: drain for name, drain in self.parts.items() if name not in gone}, fabric.links)
