@@ -8,11 +8,11 @@ import typer
 from rich.console import Group
 
 from controller.alarms import AlarmKind
-from controller.api.client import DEFAULT_ADDRESS
+from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.commands import printing
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.events import duration_s
-from controller.commands.output import Address, AsJson, fields, show
+from controller.commands.output import Address, AsJson, console, escape, fields, show
 
 commands = typer.Typer(help="List alarms, and say that they are known.", no_args_is_help=True)
 
@@ -42,6 +42,7 @@ def acknowledge(kind: Kind, subject: Subject = "", comment: Comment = "", addres
     """Say that an alarm is known, until it is over: it stays in the list and does not count in the metrics."""
     with connect(address) as client:
         client.silence_alarms(kind, subject, None, comment)
+        _tell_silenced(client, kind, subject)
 
 
 @commands.command(cls=ControllerCommand)
@@ -57,6 +58,7 @@ def silence(
     """Say that alarms are known, also those that are raised later, for some time."""
     with connect(address) as client:
         client.silence_alarms(kind, subject, for_s, comment)
+        _tell_silenced(client, kind, subject)
 
 
 @commands.command(cls=ControllerCommand)
@@ -64,3 +66,11 @@ def unsilence(kind: Kind, subject: Subject = "", address: Address = DEFAULT_ADDR
     """End a silence, or an acknowledgement."""
     with connect(address) as client:
         client.end_silence(kind, subject)
+
+
+def _tell_silenced(client: Client, kind: AlarmKind, subject: str) -> None:
+    """A subject with a typing error silences nothing: say which alarms are."""
+    alarms = fields(client.get_status())["alarms"]
+    found = [alarm for alarm in alarms if alarm["kind"] == kind and subject in ("", alarm["subject"])]
+    what = f"No alarm {kind}{f' of {escape(subject)}' if subject else ''} is raised now."
+    console().print(Group(*printing.alarms(found)) if found else what)

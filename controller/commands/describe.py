@@ -65,7 +65,7 @@ def link(
     """Show a directed link: rate, use of its capacity, background, and the flows and jobs on it."""
     with connect(address) as client:
         fabric = fields(client.get_fabric())
-        of_link = dict(the(LINK, fabric["links"], name))
+        of_link = dict(the(LINK, fabric["links"], name, fabric["parts_down"]))
         of_link["use"] = printing.use(of_link)
         routes = [fields(route) for route in client.list_routes()]
         port = of_link["name"].partition(">")[0]
@@ -92,7 +92,7 @@ def switch(
     """Show a switch: ports, rules, links with their use, hosts, and the jobs whose flows cross it."""
     with connect(address) as client:
         fabric = fields(client.get_fabric())
-        of_switch = the(SWITCH, fabric["switches"], name)
+        of_switch = the(SWITCH, fabric["switches"], name, fabric["parts_down"])
         dpid = of_switch["dpid"]
         routes = [fields(route) for route in client.list_routes()]
         alarms = _alarms(client, of_switch["name"], ports=True)

@@ -28,7 +28,7 @@ from controller.commands.naming import (
     switch_names,
     tell_missing,
 )
-from controller.commands.output import Address, AsJson, fields, show
+from controller.commands.output import Address, AsJson, escape, fields, show
 from controller.commands.tables import Column, Fitted
 
 Fields = Mapping[str, Any]
@@ -79,7 +79,7 @@ def links(
         fabric = fields(client.get_fabric())
         found = [{**link, "use": printing.use(link)} for link in fabric["links"]]
         if top is None:
-            _show(LINK, "links", found, names, printing.links, as_json)
+            _show(LINK, "links", found, names, printing.links, as_json, fabric["parts_down"])
             return
         routes = [fields(route) for route in client.list_routes()]
     kept = named(LINK, found, names or ())
@@ -99,8 +99,8 @@ def switches(
 ) -> None:
     """List switches with their rules, and whether they are in sync."""
     with connect(address) as client:
-        found = fields(client.get_fabric())["switches"]
-    _show(SWITCH, "switches", found, names, printing.switches, as_json)
+        fabric = fields(client.get_fabric())
+    _show(SWITCH, "switches", fabric["switches"], names, printing.switches, as_json, fabric["parts_down"])
 
 
 @commands.command(cls=ControllerCommand)
@@ -144,11 +144,20 @@ def plan(names: Jobs = None, address: Address = DEFAULT_ADDRESS, as_json: AsJson
 
 
 def _show(
-    kind: Kind, key: str, things: Sequence[Fields], names: Sequence[str] | None, table: Any, as_json: bool
+    kind: Kind,
+    key: str,
+    things: Sequence[Fields],
+    names: Sequence[str] | None,
+    table: Any,
+    as_json: bool,
+    down: Sequence[Fields] = (),
 ) -> None:
-    found, missing = named(kind, things, names or ())
-    show({key: found}, lambda: table(found), as_json)
-    tell_missing(kind, missing)
+    """``down``: parts of the fabric that are not there; those of this kind follow the table of all."""
+    found, missing = named(kind, things, names or (), down)
+    gone = [part["name"] for part in down if part["kind"] == kind.name and not names]
+    more = [f"Down: {escape(', '.join(gone))}; signalbox fabric says since when."] if gone else []
+    show({key: found}, lambda: Group(table(found), *more), as_json)
+    tell_missing(kind, missing, down)
 
 
 def _busiest(found: Fields) -> RenderableType:

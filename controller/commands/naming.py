@@ -14,6 +14,7 @@ import typer
 from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.commands.connecting import credentials_in
 from controller.commands.exit_status import ExitStatus
+from controller.commands.printing import when
 from controller.errors import NotFound, SignalboxError
 
 Fields = Mapping[str, Any]
@@ -35,6 +36,11 @@ def _link_names(link: Fields) -> tuple[str, str, str]:
     return link["name"], port, f"{port.rpartition(':')[0]}:{to}"
 
 
+def _names_of_part(part: Fields) -> tuple[str, ...]:
+    """Of one that is down; a cable has the name of one of its links."""
+    return _link_names(part) if part["kind"] == "link" else (part["name"],)
+
+
 JOB = Kind("job", lambda job: (job["spec"]["job_id"],), "signalbox get jobs")
 SWITCH = Kind("switch", lambda switch: (switch["name"], f"{int(switch['dpid']):#x}"), "signalbox get switches")
 LINK = Kind("link", _link_names, "signalbox get links")
@@ -49,8 +55,9 @@ class Named(NamedTuple):
     missing: Sequence[str]
 
 
-def named(kind: Kind, things: Sequence[Fields], names: Sequence[str]) -> Named:
-    """Those that are called so, in their order; all when no name is given. Raises ``NotFound`` when nothing is."""
+def named(kind: Kind, things: Sequence[Fields], names: Sequence[str], down: Sequence[Fields] = ()) -> Named:
+    """Those that are called so, in their order; all when no name is given. ``down``: parts of the fabric that are not
+    there now. Raises ``NotFound`` when nothing is called so."""
     if not names:
         return Named(things, ())
     called = [(thing, {*kind.called(thing)}) for thing in things]
@@ -59,27 +66,31 @@ def named(kind: Kind, things: Sequence[Fields], names: Sequence[str]) -> Named:
     known = set[str]().union(*(its for _, its in called))
     missing = [name for name in dict.fromkeys(names) if name not in known]
     if not found:
-        raise none_such(kind, missing[0])
+        raise none_such(kind, missing[0], down)
     return Named(found, missing)
 
 
-def the(kind: Kind, things: Sequence[Fields], name: str) -> Fields:
-    """The one that is called so. Raises ``NotFound``; and wrong usage when several are."""
-    first, *others = named(kind, things, [name]).found
+def the(kind: Kind, things: Sequence[Fields], name: str, down: Sequence[Fields] = ()) -> Fields:
+    """The one that is called so. ``down``: as for ``named``. Raises ``NotFound``; and wrong usage when several are."""
+    first, *others = named(kind, things, [name], down).found
     if others:
         several = ", ".join(next(iter(kind.called(thing))) for thing in (first, *others))
         raise typer.BadParameter(f"several are called '{name}': {several}", param_hint=kind.name.upper())
     return first
 
 
-def none_such(kind: Kind, name: str) -> NotFound:
+def none_such(kind: Kind, name: str, down: Sequence[Fields] = ()) -> NotFound:
+    for part in down:
+        if part["kind"] == kind.name and name in (part["id"], *_names_of_part(part)):
+            since = "" if part["down_time"] is None else f" since {when(part['down_time'])}"
+            return NotFound(f"{kind.name} {part['name']} is down{since}; signalbox fabric lists what is down")
     return NotFound(f"there is no {kind.name} '{name}'; {kind.listed_by} lists what there is")
 
 
-def tell_missing(kind: Kind, missing: Sequence[str]) -> None:
+def tell_missing(kind: Kind, missing: Sequence[str], down: Sequence[Fields] = ()) -> None:
     """After what was found. Ends the command with ``PARTLY`` when something is missing."""
     for name in missing:
-        typer.echo(f"error: {none_such(kind, name)}", err=True)
+        typer.echo(f"error: {none_such(kind, name, down)}", err=True)
     if missing:
         raise typer.Exit(ExitStatus.PARTLY)
 

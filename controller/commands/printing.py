@@ -236,7 +236,9 @@ def alarms(found: Sequence[Fields]) -> Iterator[str]:
             first, more = of_kind[:MOST_ALARMS], len(of_kind) - MOST_ALARMS
             subjects = escape(", ".join(alarm["subject"] for alarm in first))
             yield f"{begin}, {len(of_kind)} alarms: {subjects} and {more} more (--json has all)"
-    yield from (f"[dim]{escape(alarm['text'])}{escape(silence(alarm['silence']))}[/]" for alarm in silenced)
+    for alarm in silenced:
+        words = f"{alarm['severity']} {alarm['kind']}: {alarm['text']}{silence(alarm['silence'])}"
+        yield f"[dim]{escape(words)}[/]"
 
 
 def silence(found: Fields) -> str:

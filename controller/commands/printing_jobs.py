@@ -44,7 +44,7 @@ def jobs(found: Sequence[Fields]) -> RenderableType:
     rows = (
         (
             job["spec"]["job_id"],
-            word(job["state"]),
+            word(job["state"]) + (", no path" if job["flows_without_path"] else ""),
             len(job["spec"]["endpoints"]),
             job["virtual_links"],
             job["pinned"],

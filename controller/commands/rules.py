@@ -35,7 +35,8 @@ def rules(
 ) -> None:
     """List the rules of Signalbox on a switch: flows of the three tables, groups and meters, and what each is for."""
     with connect(address) as client:
-        of_switch = the(SWITCH, fields(client.get_fabric())["switches"], switch)
+        fabric = fields(client.get_fabric())
+        of_switch = the(SWITCH, fabric["switches"], switch, fabric["parts_down"])
         found = [fields(rule) for rule in client.list_rules(int(of_switch["dpid"]))]
     if job is not None:
         found = [rule for rule in found if job in rule["job_ids"]]

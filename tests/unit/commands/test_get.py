@@ -41,7 +41,7 @@ def test_all_of_a_kind_are_listed_or_those_that_are_named(signalbox: Signalbox) 
     assert [job["spec"]["job_id"] for job in signalbox("get", "job", "ring", "--json").json["jobs"]] == ["ring"]
     names = {link["name"] for link in signalbox("get", "links", "--json").json["links"]}
     assert names == {"leaf1:1>spine1", "spine1:1>leaf1", "leaf2:1>spine1", "spine1:2>leaf2"}
-    assert [row[0] for row in signalbox("get", "switches").rows[-3:]] == ["leaf1", "leaf2", "spine1"]
+    assert [row[0] for row in signalbox("get", "switches").rows[-4:]] == ["leaf1", "leaf2", "spine1", "Down:"]
     assert [host["ip"] for host in signalbox("get", "host", H2, "-o", "json").json["hosts"]] == [H2]
     assert signalbox("get", "alarms", "foreign_rules").text.endswith("spine1 holds 2 foreign rules")
     assert signalbox("get", "alarms", "spine1", "--json").json["alarms"][0]["kind"] == "foreign_rules"

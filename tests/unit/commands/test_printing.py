@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 
 from controller.alarms import Alarm, AlarmKind
 from controller.api import convert, convert_fabric
 from controller.api.mapping import timestamp
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.commands import printing, printing_jobs
+from controller.commands import naming, printing, printing_jobs
 from controller.commands.output import escape, fields
 from tests.support import status_example
 
@@ -97,6 +97,39 @@ def test_critical_alarms_come_first_with_their_kind() -> None:
     assert printing.status_line(status()).endswith("0 alarms")
 
 
+def test_an_alarm_that_is_known_keeps_its_kind_which_unsilence_needs() -> None:
+    known = {
+        "severity": "warning",
+        "kind": "link_down",
+        "subject": "leaf1:5>spine1",
+        "text": "link leaf1:5>spine1 is down",
+        "silence": {"end_time": None, "by": "ops", "comment": "new optic"},
+    }
+    assert text(Group(*printing.alarms([known]))) == [
+        "warning link_down: link leaf1:5>spine1 is down (acknowledged by ops: new optic)"
+    ]
+
+
+def test_a_job_that_is_pinned_and_has_flows_without_a_path_says_so_in_the_list() -> None:
+    spec, lease = pb.JobSpec(job_id="a"), Duration(seconds=60)
+    job = fields(pb.Job(spec=spec, lease_left=lease, state=pb.JOB_STATE_PINNED, pinned=8, flows_without_path=2))
+    assert "no path" in " ".join(text(printing_jobs.jobs([job])))
+
+
+def test_what_is_down_is_not_said_to_be_unknown() -> None:
+    down: list[dict[str, Any]] = [
+        {"kind": "switch", "name": "spine3", "id": "0x103", "down_time": "2026-11-23T19:00:58Z"},
+        {"kind": "link", "name": "leaf1:5>spine1", "id": "0x1:5 0x101:1", "down_time": None},
+    ]
+    for kind, names, said in (
+        (naming.SWITCH, ("spine3", "0x103"), "switch spine3 is down since 2026-11-23 19:00:58 UTC"),
+        (naming.LINK, ("leaf1:5>spine1", "leaf1:5", "leaf1:spine1"), "link leaf1:5>spine1 is down;"),
+    ):
+        for name in names:
+            assert str(naming.none_such(kind, name, down)).startswith(said)
+    assert str(naming.none_such(naming.SWITCH, "spine4", down)).startswith("there is no switch 'spine4'")
+
+
 def test_many_alarms_of_a_kind_are_a_line_with_their_number_and_the_first_subjects() -> None:
     waiting = [Alarm(AlarmKind.HOSTS_MISSING, f"f{i}", {"hosts": ["10.0.0.1"]}) for i in range(235)]
     forged = [Alarm(AlarmKind.LLDP_FORGED, f"leaf1:{i}") for i in range(4)]
@@ -121,6 +154,7 @@ def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
         "spec": {"job_id": "ring", "endpoints": []},
         "state": "ecmp",
         "virtual_links": 0,
+        "flows_without_path": 0,
         "pinned": 0,
         "level": None,
         "efficiency_predicted": None,
