@@ -199,6 +199,17 @@ def test_what_is_not_there_is_named_and_what_is_there_is_listed(signalbox: Signa
         assert f"there is no {kind} '{name}'" in result.err
 
 
+@pytest.mark.usefixtures("api")
+def test_an_acknowledgement_says_which_alarms_it_concerns(signalbox: Signalbox) -> None:
+    assert (
+        "spine1 holds 2 foreign rules (acknowledged"
+        in signalbox("alarms", "acknowledge", "foreign_rules", "spine1").text
+    )
+    assert (
+        "No alarm foreign_rules of spine is raised" in signalbox("alarms", "acknowledge", "foreign_rules", "spine").text
+    )
+
+
 def test_a_controller_that_is_away_has_an_exit_status_of_its_own(signalbox: Signalbox) -> None:
     assert signalbox("get", "jobs", "--address", AWAY).status == 7
 
