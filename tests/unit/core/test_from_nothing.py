@@ -143,6 +143,8 @@ class Scene(LateAnswers):
         self.connect(*self.away)
         for end in self.dead:
             self.repair(end)
+        if drained := tuple(self.loop.state.drains.parts):  # with cables that are held down it may cut hosts off
+            self.send(UndrainParts(drained))
         self.send(SetStrategy(Strategy.PLANNED))
         for _ in range(2):
             self.all_speak()
@@ -164,7 +166,7 @@ def assert_follows(fabric: Scene) -> None:
 
 def assert_settled(fabric: Scene) -> None:
     s, d = fabric.loop.state, fabric.loop.derived
-    assert not any((s.phases.adopting, d.pins_due(), s.sync.halfway, s.sync.refused, s.sync.unsettled))
+    assert not any((s.phases.adopting, d.pins_due(), s.sync.busy, s.sync.refused, s.sync.unsettled))
     anew = Pins()
     found = anew(d.carrying(), d.with_rules(), s.routes.routes, s.routes.orphans)
     while anew.due:
