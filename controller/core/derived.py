@@ -28,9 +28,10 @@ from controller.core.missed_parts import (
     saved_part,
     switch_alarms,
 )
+from controller.core.raised_alarms import demand_alarm, host_alarm, raised_alarms
 from controller.core.sending import ConfirmedRoutes
 from controller.core.state import State
-from controller.core.status_and_alarms import JobStatuses, demand_alarm, host_alarm, raised_alarms, status
+from controller.core.status_and_alarms import JobStatuses, status
 from controller.core.told import Unsaved, told, told_missing
 from controller.core.unserved import WithoutPath
 from controller.fabric.background import background

@@ -1,26 +1,25 @@
-"""The parts of the published ``Status`` that need work: the status of every job, and what raises alarms."""
+"""The parts of the published ``Status`` that need work: the status of every job, and since when alarms are raised."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from controller.alarms import Alarm, AlarmKey, AlarmKind
-from controller.core.refusals import CONNECTIONS_RECENT_S, DUPLICATES_RECENT_S, PACKETS_RECENT_S
+from controller.alarms import Alarm, AlarmKey
+from controller.core.raised_alarms import port_exists
 from controller.core.sending import NO_ROUTES
 from controller.core.state import State
 from controller.fabric.parts import Part, PartKey
-from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortRef
+from controller.fabric.topology import Dpid, Fabric, Host, LinkId
 from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
 from controller.jobs.prediction import prediction_withheld
 from controller.jobs.spec import JobId
 from controller.memo import Changed
 from controller.planning.demands import OVERHEAD, ideal_time_s
-from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.problem import (
     FlowId,
     Route,
@@ -31,14 +30,6 @@ from controller.silence import Silence, SilenceKey
 from controller.status import DrainStatus, JobState, JobStatus, Status, SwitchStatus
 from controller.tables.switch_sync import SwitchSync
 from controller.tables.table_use import TableUse
-
-_LLDP_KINDS = {
-    "malformed": AlarmKind.LLDP_MALFORMED,
-    "forged": AlarmKind.LLDP_FORGED,
-    "replayed": AlarmKind.LLDP_REPLAYED,
-    "reflected": AlarmKind.LLDP_REFLECTED,
-}
-"""By why a packet was refused. Other reasons raise no alarm: LLDP of hosts, and of ports that go down, is common."""
 
 
 def status(
@@ -81,7 +72,9 @@ def status(
         repaired_flows_total=s.cycle.repaired_flows_total,
         counters_read=s.counters.read,
         counters_late_after_s=s.counters.late_after_s,
-        punt_drops={at: drops.total for at, drops in s.counters.drops.items() if drops.total and _exists(s.fabric, at)},
+        punt_drops={
+            at: drops.total for at, drops in s.counters.drops.items() if drops.total and port_exists(s.fabric, at)
+        },
         dropped_packets=dict(s.counters.dropped),
         refused_connections=dict(s.refusals.connections),
         refused_packets=dict(s.refusals.packets),
@@ -269,100 +262,6 @@ def _routed_state(hosts: Mapping[str, Host], routes: Mapping[FlowId, Route | Non
     if pinned == 0:
         return "ecmp"
     return "pinned" if pinned == len(crossing) else "partly_pinned"
-
-
-def demand_alarm(job_id: JobId, demand: JobDemand) -> Alarm | None:
-    """Of a job that differs from its spec."""
-    difference = demand.difference
-    return Alarm(AlarmKind.DEMAND_DIFFERS, job_id, {"difference": difference}) if difference else None
-
-
-def host_alarm(job_id: JobId, missing: tuple[str, ...]) -> Alarm:
-    """Of a job that waits for hosts."""
-    return Alarm(AlarmKind.HOSTS_MISSING, job_id, {"hosts": missing})
-
-
-def raised_alarms(s: State, without_path: Mapping[JobId, int], now: float) -> Iterator[Alarm]:
-    """What is wrong now beside jobs, each kind at most once per subject. ``without_path``: flows of jobs whose hosts
-    the fabric does not connect, whatever is planned."""
-    plan = s.cycle.plan
-    if s.plan_installed and plan and plan.ecmp and plan.max_level > plan.ecmp.mean * (1 + LEVEL_TOLERANCE):
-        yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"level": plan.max_level, "ecmp": plan.ecmp.mean})
-    if without_path:
-        yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": (), "of_jobs": dict(without_path)})
-    elif plan and plan.unrouted:
-        yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": plan.unrouted})
-    if trouble := s.commits.trouble(now):
-        yield Alarm(AlarmKind.STATE_NOT_SAVED, "state", {"why": trouble})
-    yield from _switch_alarms(s, now)
-    yield from _refused_connections(s, now)
-    yield from _stale_counters(s, now)
-    yield from _full_tables(s)
-    yield from _port_alarms(s, now)
-
-
-def _switch_alarms(s: State, now: float) -> Iterator[Alarm]:
-    reasons: defaultdict[Dpid, Counter[str]] = defaultdict(Counter)
-    for (dpid, _), refusal in s.sync.refused.items():
-        reasons[dpid][refusal.reason] += 1
-    for dpid, of_switch in reasons.items():
-        yield Alarm(AlarmKind.RULES_REFUSED, s.fabric.name(dpid), {"reasons": of_switch})
-    for name in s.refusals.taken.values():
-        yield Alarm(AlarmKind.MASTERSHIP_LOST, name)
-    for dpid, (peer, last_at) in s.refusals.duplicates.items():
-        if now < last_at + DUPLICATES_RECENT_S:
-            yield Alarm(AlarmKind.DUPLICATE_DPID, s.fabric.name(dpid), {"peer": peer, "dpid": dpid})
-    for dpid, count in s.sync.foreign.items():
-        if count:
-            yield Alarm(AlarmKind.FOREIGN_RULES, s.fabric.name(dpid), {"rules": count})
-
-
-def _full_tables(s: State) -> Iterator[Alarm]:
-    """Of switches that are connected."""
-    for dpid, use, refused in s.tables.nearly_full((rule[0], why) for rule, why in s.sync.refused.items()):
-        if dpid in s.fabric.switches:
-            name = s.fabric.name(dpid)
-            facts = {"switch": name, "use": use, "refused": refused}
-            yield Alarm(AlarmKind.TABLE_NEARLY_FULL, f"{name}:table{use.table:d}", facts)
-
-
-def _refused_connections(s: State, now: float) -> Iterator[Alarm]:
-    """By why."""
-    for reason, (peer, last_at) in s.refusals.last_connections.items():
-        if now < last_at + CONNECTIONS_RECENT_S:
-            yield Alarm(AlarmKind.CONNECTIONS_REFUSED, reason, {"peer": peer})
-
-
-def _stale_counters(s: State, now: float) -> Iterator[Alarm]:
-    """Of switches that are connected."""
-    oldest = now - s.counters.stale_after_s
-    for dpid, read in s.counters.read.items():
-        if min(read) < oldest and dpid in s.fabric.switches:
-            yield Alarm(AlarmKind.COUNTERS_STALE, s.fabric.name(dpid), {"what": read.oldest})
-
-
-def _port_alarms(s: State, now: float) -> Iterator[Alarm]:
-    """Of ports of switches that are connected."""
-    for (at, reason), last_at in sorted(s.refusals.last_packets.items()):
-        if reason in _LLDP_KINDS and now < last_at + PACKETS_RECENT_S and at.dpid in s.fabric.switches:
-            yield Alarm(_LLDP_KINDS[reason], _port_name(s.fabric, at))
-    for at, drops in s.counters.drops.items():
-        if drops.packets and _exists(s.fabric, at):
-            kind = "port" if LinkId(*at) in s.fabric.links else "host port"
-            facts = {"port_kind": kind, "packets": drops.packets, "seconds": drops.seconds}
-            yield Alarm(AlarmKind.PUNT_LIMIT_EXCEEDED, _port_name(s.fabric, at), facts)
-    for at in sorted(s.hosts.claims.refused_at):
-        if at.dpid in s.fabric.switches:
-            yield Alarm(AlarmKind.ADDRESSES_CLAIMED, _port_name(s.fabric, at))
-
-
-def _port_name(fabric: Fabric, at: PortRef) -> str:
-    return f"{fabric.name(at.dpid)}:{at.port}"
-
-
-def _exists(fabric: Fabric, at: PortRef) -> bool:
-    switch = fabric.switches.get(at.dpid)
-    return switch is not None and at.port in switch.ports
 
 
 class AlarmTimes:

@@ -1,11 +1,10 @@
 """Keeps every switch at its desired rules: a read-back after each connect, then differences, and audits at intervals.
 
 Owns what each switch is believed to hold and the stages that are under way. After each barrier the first stage of the
-difference to the newest desired rules is sent: while these are the same, and switches do all that they are told, the
-next one of those found before; else the difference is taken again. A stage that only removes
-next hops does not wait for barriers: a switch that is slow to answer delays no repair on the others. A switch that does
-not answer in time is read back before anything else is sent to it. Audits read one switch after the other; the normal
-difference undoes changes that others made to rules of ours. Pure.
+difference to the newest desired rules is sent; while these are the same, and switches do all that they are told, it is
+the next of those found before. A stage that only removes next hops does not wait for barriers: a switch that is slow to
+answer delays no repair on the others. A switch that does not answer in time is read back before anything else is sent
+to it. Audits read one switch after the other; the normal difference undoes what others changed. Pure.
 
 A rule that a switch refuses (a full table, a group it cannot have) is sent again when rules were deleted there, and
 after pauses that grow; until then its flow stays on ECMP, and so does a pin whose path group was refused.
@@ -17,7 +16,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Literal
 
 from controller.fabric.topology import Dpid, Fabric
@@ -103,8 +101,7 @@ class SwitchSync:
         self._changes = 0
         self._like = MemoPerKey[Dpid, RuleSet, RuleSet, RuleSet](RuleSet.like)
         self._again: set[RuleId] = set()
-        # The desired rules, and the stages left when those under way are confirmed; None: they have to be found again.
-        self._next: tuple[Mapping[Dpid, RuleSet], list[Stage]] | None = None
+        self._next: tuple[Mapping[Dpid, RuleSet], list[Stage]] | None = None  # found before, for these desired rules
 
     @property
     def busy(self) -> bool:
@@ -118,12 +115,9 @@ class SwitchSync:
 
     def changing(self, dpid: Dpid) -> RuleSet:
         """The rules in changes that the switch has not answered: it may hold them."""
-        mods = chain.from_iterable(stage.mods.get(dpid, ()) for stage in self._under_way.values())
-        rules = [mod.rule for mod in mods]
-        return RuleSet.of(
-            [rule for rule in rules if isinstance(rule, FlowRule)],
-            [rule for rule in rules if isinstance(rule, GroupRule)],
-        )
+        rules = [mod.rule for stage in self._under_way.values() for mod in stage.mods.get(dpid, ())]
+        flows = [rule for rule in rules if isinstance(rule, FlowRule)]
+        return RuleSet.of(flows, [rule for rule in rules if isinstance(rule, GroupRule)])
 
     @property
     def retrying(self) -> bool:
@@ -237,8 +231,8 @@ class SwitchSync:
         """The first stage of what is left to do; while another is under way, only what takes next hops away and is not
         on its way yet. None when there is none."""
         known, self._next = self._next, None
-        same = known is not None and known[0] is desired and not self._under_way
-        stages = (known[1] if known and same else []) or self._left_to_do(desired)
+        stages = known[1] if known and known[0] is desired and not self._under_way else []
+        stages = stages or self._left_to_do(desired)
         self.unsettled = frozenset(dpid for stage in stages for dpid in stage.mods)
         self.settled = frozenset(self.installed) - self.unsettled
         if self._under_way:
