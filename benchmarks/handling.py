@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
+from unittest.mock import patch
 
 import typer
 
@@ -159,10 +160,14 @@ class Site:
 
 def measured(size: str, jobs: int, changes: int, seed: int) -> tuple[int, list[Result]]:
     """How many flows are pinned, and each step. Raises ``SignalboxError`` when not all jobs get pinned."""
-    vars(target)["plan"], vars(answers)["baseline_levels"] = dealt_plan, lambda *_: {}
-    site = Site(fabric_of(size))
-    if len(site.fabric.hosts) < MOST_HOSTS:
+    fabric = fabric_of(size)
+    if len(fabric.hosts) < MOST_HOSTS:
         raise SignalboxError(f"--size: jobs have up to {MOST_HOSTS} hosts, a fabric needs as many (given: {size})")
+    with patch.object(target, "plan", dealt_plan), patch.object(answers, "baseline_levels", lambda *_: {}):
+        return _measured(Site(fabric), jobs, changes, seed)
+
+
+def _measured(site: Site, jobs: int, changes: int, seed: int) -> tuple[int, list[Result]]:
     specs, draw = placed_jobs(seed, list(site.fabric.hosts)), random.Random(seed)
     names: list[JobId] = []
     while len(names) < jobs:
