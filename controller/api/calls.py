@@ -24,9 +24,9 @@ from controller.api import guard
 from controller.api.access import OPEN_TO_ALL
 from controller.api.budget import COST, Budget, Call, CallLimits
 from controller.api.call_times import CallTimes
-from controller.api.connections import Connection
 from controller.api.errors import TooSlow, status_of
-from controller.api.relay import Relay
+from controller.api.relay.connections import Connection
+from controller.api.relay.relay import Relay
 from controller.config import ApiConfig
 from controller.errors import Exhausted, InvalidInput
 from controller.log_limit import LimitedLog

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from controller.api.relay import Listener
+from controller.api.relay.accepting import Listener
 from controller.config import ApiConfig, host_and_port
 
 BACKLOG = 1024

@@ -23,7 +23,6 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServ
 from controller.api import listening
 from controller.api.call_times import CallTimes
 from controller.api.calls import Calls, Refusals
-from controller.api.connections import ConnectionLimits
 from controller.api.files import ApiFiles
 from controller.api.gate import Gate
 from controller.api.guard import GuardedServer, keep_clients_out_of_log
@@ -31,7 +30,9 @@ from controller.api.identities import Identities
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from controller.api.relay import CallsPerS, Listener, Relay
+from controller.api.relay.accepting import Listener, Pace
+from controller.api.relay.connections import ConnectionLimits
+from controller.api.relay.relay import Relay
 from controller.api.services import Services
 from controller.api.waking import wake
 from controller.config import ApiConfig
@@ -74,12 +75,17 @@ class ApiServer:
         limits = ConnectionLimits(
             config.max_connections,
             config.max_client_connections,
-            config.max_client_connections_per_s,
             config.silent_s,
             config.max_silent,
         )
-        calls_per_s = CallsPerS(config.max_client_calls_per_s, config.max_calls_per_s)
-        self._relay = Relay(limits, config.max_client_bytes_per_s, calls_per_s, self._refusals.add)
+        pace = Pace(
+            config.max_client_bytes_per_s,
+            config.max_client_calls_per_s,
+            config.max_calls_per_s,
+            config.max_client_connections,
+            config.max_client_connections_per_s,
+        )
+        self._relay = Relay(limits, pace, self._refusals.add)
         self._gate = Gate(board, self.files.identities, config.socket_role, self._relay.name)
         self._services = Services(board, put, tokens)
         self._health = _HealthService()

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from controller.api.certificates import Credentials
 from controller.api.client import Client, Unreachable
 from controller.api.lease_tokens import LeaseTokens
-from controller.api.relayed import PREFACE
+from controller.api.relay.passing import PREFACE
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.errors import InvalidInput, Unauthenticated

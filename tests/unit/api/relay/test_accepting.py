@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from controller.api.connections import ConnectionLimits
-from controller.api.relay import CALLS_AT_ONCE, SHARE_CALLS, CallsPerS, Relay
+from controller.api.relay.accepting import CALLS_AT_ONCE, SHARE_CALLS, Accepting, Pace
 
 
-def relay() -> Relay:
-    return Relay(ConnectionLimits(10, 10, 10.0, 1.0), 1e9, CallsPerS(800.0, 1000.0), lambda *_: None)
+def accepting() -> Accepting:
+    return Accepting(Pace(1e9, 800.0, 1000.0, connections=10, connections_per_s=10.0), "test/")
 
 
 def test_who_catches_up_does_not_wait_for_the_calls_of_others_and_who_begins_many_does() -> None:
-    r = relay()
+    r = accepting()
     assert r.too_fast_s("attacker", r.share(), 1, 5000) > 1
     catching_up = r.share()
     assert r.too_fast_s("catches up", catching_up, 1, CALLS_AT_ONCE // 4) == 0
@@ -20,7 +19,7 @@ def test_who_catches_up_does_not_wait_for_the_calls_of_others_and_who_begins_man
 
 
 def test_a_connection_within_its_share_does_not_wait_for_others_of_its_client() -> None:
-    r = relay()
+    r = accepting()
     assert r.too_fast_s("a", r.share(), 1, 5000) > 5
     quiet = r.share()
     assert r.too_fast_s("a", quiet, 1, int(SHARE_CALLS)) == 0

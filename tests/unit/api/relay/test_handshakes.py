@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.handshakes import Handshake
+from controller.api.relay.handshakes import Handshake
 
 HELLO, CHANGE, ALERT, DATA = 22, 20, 21, 23
 Records = list[tuple[str, int, int]]

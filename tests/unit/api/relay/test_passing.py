@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.api_abuse import http2
-from controller.api.relayed import CallCounter
+from controller.api.relay.passing import CallCounter
 
 CALLS = 5
 STREAM = http2.hello() + b"".join(

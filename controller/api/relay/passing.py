@@ -1,7 +1,7 @@
 """One connection that is relayed: the protocols at its two ends, and the calls that its client begins.
 
 In: an accepted socket. Out: its bytes at gRPC's socket and back, as fast as the limits allow. What becomes of the
-connection is decided by its ``Owner``. Runs in the API's thread.
+connection is decided by its ``Owner``. Runs in the relay process.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import socket
 from typing import NamedTuple, Protocol
 
 from controller.api.budget import Bucket
-from controller.api.connections import Connection
-from controller.api.handshakes import Handshake
+from controller.api.relay.channel import Accepted
+from controller.api.relay.handshakes import Handshake
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """What a client sends first (RFC 9113 section 3.4)."""
@@ -37,13 +37,13 @@ class Owner(Protocol):
     def opened(self, end: ClientEnd) -> None:
         """The client has begun to speak."""
 
-    def end(self, connection: Connection, reason: str, why: str = "") -> None:
+    def end(self, connection: Accepted, reason: str, why: str = "") -> None:
         """Break the connection off."""
 
-    def not_shaken(self, connection: Connection, why: str) -> None:
+    def not_shaken(self, connection: Accepted, why: str) -> None:
         """It ends before its TLS handshake did."""
 
-    def gone(self, connection: Connection) -> None:
+    def gone(self, connection: Accepted) -> None:
         """It has ended."""
 
     def too_fast_s(self, client: str, share: Shares, size: int, calls: int) -> float:
@@ -107,7 +107,7 @@ class ClientEnd(asyncio.BufferedProtocol):
         "share",
     )
 
-    def __init__(self, relay: Owner, connection: Connection, sock: socket.socket, backend: str, has_tls: bool) -> None:
+    def __init__(self, relay: Owner, connection: Accepted, sock: socket.socket, backend: str, has_tls: bool) -> None:
         self.connection = connection
         self._has_tls = has_tls
         self._handshake: Handshake | None = None  # until it has come to its end

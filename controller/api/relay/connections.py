@@ -11,6 +11,7 @@ the most connections loses one. So who only opens connections takes no place fro
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -24,12 +25,11 @@ Reason = Literal["silent", "no_call", "client_connections", "connections"]
 
 class ConnectionLimits(NamedTuple):
     """``silent`` and ``uncalled``: of all clients. ``connections``, of all clients, and ``of_client`` leave the silent
-    ones out. ``of_client_per_s``: new ones, on average. ``silent_s``: how long a connection may be silent, and twice
+    ones out. ``silent_s``: how long a connection may be silent, and twice
     that without a call."""
 
     connections: int
     of_client: int
-    of_client_per_s: float
     silent_s: float
     silent: int = MAX_SILENT
     uncalled: int = MAX_UNCALLED
@@ -59,7 +59,6 @@ class Connections:
         self._pools: dict[Stage, _Pool] = {"silent": {}, "opened": {}, "idle": {}, "busy": {}}
         self._count: Counter[Stage] = Counter()
         self._of_client: Counter[str] = Counter()
-        self._last_id = 0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -67,10 +66,12 @@ class Connections:
     def get(self, connection_id: int) -> Connection | None:
         return self._known.get(connection_id)
 
-    def accepted(self, client: str, peer: str, now: float) -> tuple[Connection, list[Ended]]:
-        """A new connection, and the one that it replaces."""
-        self._last_id += 1
-        connection = self._known[self._last_id] = Connection(self._last_id, client, peer, now)
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(self._known.values())
+
+    def accepted(self, connection_id: int, client: str, peer: str, now: float) -> tuple[Connection, list[Ended]]:
+        """A new connection, with an id that no other one has had, and the one that it replaces."""
+        connection = self._known[connection_id] = Connection(connection_id, client, peer, now)
         self._enter(connection, "silent", now)
         if self._count["silent"] <= self._limits.silent:
             return connection, []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from controller.api.connections import Connection, ConnectionLimits, Connections
+from controller.api.relay.connections import Connection, ConnectionLimits, Connections, Ended
 
-LIMITS = ConnectionLimits(connections=6, of_client=3, of_client_per_s=1.0, silent_s=5.0, silent=4, uncalled=4)
+LIMITS = ConnectionLimits(connections=6, of_client=3, silent_s=5.0, silent=4, uncalled=4)
 
 
 @pytest.fixture
@@ -14,8 +16,15 @@ def connections() -> Connections:
     return Connections(LIMITS)
 
 
+NUMBERS = itertools.count()
+
+
+def accepted(connections: Connections, client: str, now: float) -> tuple[Connection, list[Ended]]:
+    return connections.accepted(next(NUMBERS), client, f"{client}:1", now)
+
+
 def opened(connections: Connections, client: str, now: float = 0.0) -> tuple[Connection, list[tuple[int, str]]]:
-    connection, _ = connections.accepted(client, f"{client}:1", now)
+    connection, _ = accepted(connections, client, now)
     ended = connections.opened(connection, now)
     for gone, _ in ended:
         connections.gone(gone)
@@ -31,16 +40,16 @@ def called(connections: Connections, client: str, now: float = 0.0) -> tuple[Con
 
 
 def test_the_newest_silent_connection_replaces_the_oldest_of_who_has_most(connections: Connections) -> None:
-    other, _ = connections.accepted("other", "other:1", 0.0)
-    first, *_ = [connections.accepted("many", "many:1", 1.0)[0] for _ in range(3)]
-    newest, ended = connections.accepted("third", "third:1", 2.0)
+    other, _ = accepted(connections, "other", 0.0)
+    first, *_ = [accepted(connections, "many", 1.0)[0] for _ in range(3)]
+    newest, ended = accepted(connections, "third", 2.0)
     assert ended == [(first, "silent")]
     connections.gone(first)
     assert {connections.get(c.id) for c in (other, newest)} == {other, newest}
 
 
 def test_connections_without_a_call_end_in_time(connections: Connections) -> None:
-    silent, _ = connections.accepted("a", "a:1", 0.0)
+    silent, _ = accepted(connections, "a", 0.0)
     waiting, _ = opened(connections, "a", 0.0)
     quiet, _ = called(connections, "b", 0.0)
     assert connections.overdue(4.9) == []
