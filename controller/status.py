@@ -275,8 +275,8 @@ class StatusBoard:
     took, by method and code. ``reload_refused``: whether the latest SIGHUP changed nothing, because something was
     wrong. ``certificates_end``: of each listener with TLS, in seconds since 1970. Both are written by who reads the
     files. ``has_standby``: whether another controller waits for this one's end. ``metrics_refused``: as
-    ``api_refused``, of scrapers. ``planning_replaced``: how many planning processes have ended.
-    ``history``: what has happened; written by who publishes."""
+    ``api_refused``, of scrapers. ``replaced``: how many processes have ended although they should work, by what
+    they do. ``history``: what has happened; written by who publishes."""
 
     def __init__(self) -> None:
         self.history = EventHistory()
@@ -285,7 +285,10 @@ class StatusBoard:
         self.metrics_refused: Mapping[str, int] = {"tls": 0}
         self.reload_refused = False
         self.has_standby: Callable[[], bool] = lambda: False
-        self.planning_replaced: Callable[[], int] = lambda: 0
+        self.replaced: dict[Literal["planning", "relay"], Callable[[], int]] = {
+            "planning": lambda: 0,
+            "relay": lambda: 0,
+        }
         self.certificates_end: Mapping[str, float] = {}
         self._lock = threading.Lock()
         self._status = Status()

@@ -13,7 +13,7 @@ EMPTY: Mapping[str, str] = {
     "alert SignalboxAbsent": NO_FAULT,
     "alert SignalboxPlanWorseThanEcmp": NO_FAULT,
     "alert SignalboxApiRefusesTls": NO_TLS,
-    "alert SignalboxPlanningProcessEnds": NO_FAULT,
+    "alert SignalboxProcessEnds": NO_FAULT,
     "alert SignalboxReloadRefused": NO_FAULT,
     "alert SignalboxStandbyGone": "no controller has stood by",
     "alert SignalboxCertificateEnds": NO_TLS,

@@ -86,6 +86,7 @@ class ApiServer:
             config.max_client_connections_per_s,
         )
         self._relay = Relay(limits, pace, self._refusals.add)
+        board.replaced["relay"] = lambda: self._relay.replaced
         self._gate = Gate(board, self.files.identities, config.socket_role, self._relay.name)
         self._services = Services(board, put, tokens)
         self._health = _HealthService()

@@ -60,9 +60,10 @@ FAMILIES: tuple[Family, ...] = (
         lambda snapshot: [((), snapshot.board.has_standby())],
     ),
     Family(
-        "signalbox_planning_processes_ended_total",
-        "Planning processes that ended, or did not answer in time, and were replaced; the log says why.",
-        lambda snapshot: [((), snapshot.board.planning_replaced())],
+        "signalbox_processes_ended_total",
+        "Processes of the controller that ended, or did not answer in time, and were replaced; the log says why.",
+        lambda snapshot: (((process,), replaced()) for process, replaced in snapshot.board.replaced.items()),
+        ("process",),
     ),
     Family(
         "signalbox_certificate_end_timestamp_seconds",

@@ -16,8 +16,8 @@ log = structlog.get_logger(__name__)
 
 OWN = 128
 """Files, pipes and queues of the controller itself: state, logs, analyses, gRPC's and the hub's own."""
-PER_API_CONNECTION = 3
-"""The client's, and both ends of the connection from the relay to gRPC."""
+PER_API_CONNECTION = 2
+"""In the relay process: the client's, and one end of the connection to gRPC; the other one is here."""
 LEAST = 256
 
 
@@ -29,14 +29,15 @@ def raise_limit() -> int:
 
 
 def within(config: Config, limit: int) -> Config:
-    """The configuration with limits that ``limit`` descriptors are enough for: half for the API, of these a quarter at
-    most for silent connections; what is left for switches. Raises ``InvalidInput`` for fewer than ``LEAST``."""
+    """The configuration with limits that ``limit`` descriptors are enough for, here and in the relay process: there
+    half for the API, of these a quarter at most for silent connections; what it leaves here for switches. Raises
+    ``InvalidInput`` for fewer than ``LEAST``."""
     if limit < LEAST:
         raise InvalidInput.of("", f"the process may open {limit} files; at least {LEAST} are needed (ulimit -n)")
     shared = limit - OWN - config.metrics.max_connections
     silent = min(config.api.max_silent, shared // 8)
     clients = min(config.api.max_connections, (shared // 2 - silent) // PER_API_CONNECTION)
-    switches = min(config.openflow.max_connections, shared - silent - PER_API_CONNECTION * clients)
+    switches = min(config.openflow.max_connections, shared - clients)
     api = config.api.model_copy(update={"max_connections": clients, "max_silent": silent})
     openflow = config.openflow.model_copy(update={"max_connections": switches})
     log.info(

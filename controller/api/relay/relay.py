@@ -42,6 +42,8 @@ log = structlog.get_logger(__name__)
 
 STUCK = 10
 """A process that has left so many pings unanswered, one at each ``tick``, is replaced."""
+STUCK_AT_START = 60
+"""The same, before it has begun."""
 FINISH_S = 3.0
 
 
@@ -124,7 +126,7 @@ class Relay:
         if self._fault:
             raise self._fault
         self._end_all(self.connections.overdue(now))
-        if self._process and self._unanswered >= STUCK:
+        if self._process and self._unanswered >= (STUCK if self._began else STUCK_AT_START):
             self._process.kill()
         elif self._process:
             self._unanswered += 1

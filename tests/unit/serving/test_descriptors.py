@@ -13,8 +13,8 @@ from controller.serving.descriptors import LEAST, OWN, PER_API_CONNECTION, withi
 def test_all_shares_together_fit_and_nobody_is_left_without(limit: int) -> None:
     config = within(Config(), limit)
     api, switches = config.api, config.openflow.max_connections
-    used = switches + api.max_silent + PER_API_CONNECTION * api.max_connections + config.metrics.max_connections + OWN
-    assert used <= limit
+    assert switches + api.max_connections + config.metrics.max_connections + OWN <= limit
+    assert api.max_silent + PER_API_CONNECTION * api.max_connections + OWN <= limit, "in the relay process"
     assert min(switches, api.max_connections, api.max_silent) >= 10
 
 
