@@ -16,6 +16,7 @@ from mininet.topo import Topo
 from controller.errors import FieldProblem, InvalidInput
 from controller.scenarios.topologies import Cable, Topology
 from mininet_topos import ending
+from mininet_topos.node_shells import ShellThatEnds
 
 MAX_INTERFACE_NAME = 15
 QUEUE_S = 0.05
@@ -40,7 +41,7 @@ def queue_bytes(mbps: float) -> int:
     return max(round(mbps * 1e6 / 8 * QUEUE_S), BURST_FRAMES * FRAME_BYTES)
 
 
-class FabricHost(Host):  # type: ignore[misc]
+class FabricHost(ShellThatEnds, Host):  # type: ignore[misc]
     """A host whose TCP window fits its link.
 
     Linux grows the receive buffer to megabytes. A sender that is alone on its path then overflows a queue of 50 ms

@@ -32,6 +32,7 @@ from mininet_topos.lab.record import (
     run,
     wait_for,
 )
+from mininet_topos.node_shells import ShellThatEnds
 
 Datapath = Literal["kernel", "userspace"]
 
@@ -39,7 +40,7 @@ _TARGET = r"(tcp|ssl|unix):\S+"
 """Addresses of controllers (ovs-vsctl(8), "Controller Commands"). A switch reports no error for any other."""
 
 
-class _Bridge(node.Switch):  # type: ignore[misc]
+class _Bridge(ShellThatEnds, node.Switch):  # type: ignore[misc]
     """Stands for a switch in Mininet; the lab makes the bridge."""
 
     shaped_later = True
