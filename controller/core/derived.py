@@ -33,7 +33,7 @@ from controller.core.sending import ConfirmedRoutes
 from controller.core.state import State
 from controller.core.status_and_alarms import JobStatuses, status
 from controller.core.told import Unsaved, told, told_missing
-from controller.core.unserved import WithoutPath
+from controller.core.unserved import WithoutPath, not_awaited, unless_awaited
 from controller.fabric.background import background
 from controller.fabric.drains import (
     all_links,
@@ -115,9 +115,10 @@ class Derived:
     pins and routes that switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
     ``levels``, ``phase_levels``: of the jobs all of whose running routes stand (``tables.pins``), and that have been
     planned. ``islands``: hosts that cannot reach most others. ``without_path``: flows for which that means that they
-    have no path, of the jobs that have any. ``named_hosts``: those that jobs or the inventory file name.
-    ``saved_parts``: parts of the fabric that a restart should know; ``drained_keys``: those that are drained;
-    ``excepted``: those that raise no alarm when they are down (``core.missed_parts``).
+    have no path, of the jobs that have any. ``missed``, ``cut_off``: of ``missing`` and ``without_path`` what raises
+    alarms: not what may be due to parts that have had no time to come since the start. ``named_hosts``: those that jobs
+    or the inventory file name. ``saved_parts``: parts of the fabric that a restart should know; ``drained_keys``: those
+    that are drained; ``excepted``: those that raise no alarm when they are down (``core.missed_parts``).
     ``unsaved``: the jobs whose latest change is not on disk; ``told_jobs``, ``told_demands``, ``told_missing``: of
     those as before it (``core.told``).
     ``alarms`` are without their times; ``status`` takes them dated, and whether rules are to be derived anew."""
@@ -203,7 +204,9 @@ class Derived:
                                                                   self.levels(), self.phase_levels(),
                                                                   s.cycle.outweighed))
         self.demand_alarms = Row(   per_key(demand_alarm), lambda: (self.told_demands(),))
-        self.host_alarms = Row(     per_key(host_alarm),  lambda: (self.told_missing(),))
+        self.missed = Row(          not_awaited,         lambda: (self.told_missing(), s.parts.awaited))
+        self.host_alarms = Row(     per_key(host_alarm), lambda: (self.missed(),))
+        self.cut_off = Row(         unless_awaited,      lambda: (self.without_path(), s.parts.awaited))
         self.named_hosts = Row(     NamedHosts(s.parts.declared_hosts), lambda: (self.told_jobs(),))
         self.saved_parts = Row(     per_key(saved_part), lambda: (s.parts.parts, self.named_hosts()))
         self.down_parts = Row(      per_key(if_down),    lambda: (s.parts.parts,))
@@ -221,7 +224,7 @@ class Derived:
         )
         # Not kept: what they follow from changes all the time.
         self.alarms: Callable[[float], Sequence[Mapping[Any, Alarm]]] = lambda now: (
-            {alarm.key: alarm for alarm in raised_alarms(s, self.without_path(), now)},
+            {alarm.key: alarm for alarm in raised_alarms(s, self.cut_off(), now)},
             self.demand_alarms(),
             self.host_alarms(),
             self.part_alarms(),

@@ -166,7 +166,8 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
     load = LinkLoad(config.counters.window_s, config.counters.noise_fraction, now)
     sync, phases = SwitchSync(config.openflow.audit_interval_s), Phases()
     counters = CounterIntake(load, demand.counters, config.counters.interval_s)
-    parts = KnownParts(declared, saved.parts, config.discovery.adoption_patience_s, now)
+    named = chain.from_iterable(job.addresses for job in jobs.jobs.values())
+    parts = KnownParts(declared, saved.parts, config.discovery.adoption_patience_s, now, named)
     is_restart = replace(saved, parts={}) != SavedState()  # of jobs: only they have rules that are to be adopted
     return State(
         strategy=saved.strategy or config.planning.strategy,

@@ -1,10 +1,14 @@
-"""How many flows of each job have no path: whatever is planned or hashed, their packets do not arrive."""
+"""How many flows of each job have no path: whatever is planned or hashed, their packets do not arrive.
+
+And what of this, and of hosts that jobs miss, is to be told after a start: not what may only be found later.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from controller.fabric.islands import Islands, connected
+from controller.fabric.parts import PartKey, PartKind, host_key
 from controller.fabric.topology import Host
 from controller.jobs.job import Job
 from controller.jobs.spec import JobId
@@ -40,3 +44,18 @@ def _count(job: Job, hosts: Mapping[str, Host], islands: Islands) -> int:
     if not islands:
         return 0
     return sum(src in hosts and dst in hosts and not connected(islands, src, dst) for src, dst in job.pairs)
+
+
+def not_awaited(
+    missing: Mapping[JobId, tuple[str, ...]], awaited: frozenset[PartKey]
+) -> Mapping[JobId, tuple[str, ...]]:
+    """Of the addresses that jobs miss those that are not ``awaited`` (``KnownParts``)."""
+    if not awaited:
+        return missing
+    left = {job_id: tuple(ip for ip in ips if host_key(ip) not in awaited) for job_id, ips in missing.items()}
+    return {job_id: ips for job_id, ips in left.items() if ips}
+
+
+def unless_awaited(without_path: Mapping[JobId, int], awaited: frozenset[PartKey]) -> Mapping[JobId, int]:
+    """None while switches or cables are ``awaited``, which may be what is missing on the paths."""
+    return {} if any(key.kind is not PartKind.HOST for key in awaited) else without_path

@@ -44,13 +44,22 @@ MAX_NAMES = 1000
 class KnownParts:
     """``parts``: all of them. ``explained``: of those that are down the cables and hosts whose switch is, or which have
     not had the time to come back since it returned: they are no fault of another kind. ``absent``: how many are not
-    there, also before that means that they are down. ``patience_s``: how long switches and cables have to come after
-    the start, and cables after their switch."""
+    there, also before that means that they are down. ``awaited``: those of before the start that have not come and have
+    had no time to. ``patience_s``: how long switches and cables have to come after the start, hosts after these, and
+    cables after their switch. ``hosts``: addresses that saved jobs name."""
 
-    def __init__(self, declared: Declared, saved: Mapping[PartKey, Part], patience_s: float, now: float) -> None:
+    def __init__(
+        self,
+        declared: Declared,
+        saved: Mapping[PartKey, Part],
+        patience_s: float,
+        now: float,
+        hosts: Iterable[str] = (),
+    ) -> None:
         self.parts: Mapping[PartKey, Part] = SharedMap()
         self.explained: Mapping[PartKey, bool] = SharedMap()
         self.absent: Mapping[PartKind, int] = {}
+        self.awaited: frozenset[PartKey] = frozenset()
         self._declared = DeclaredParts(declared)
         self._patience_s = patience_s
         self._fabric = Fabric()
@@ -72,7 +81,7 @@ class KnownParts:
         self._started_at: float | None = None
         self._awaited: set[PartKey] = set()
         self._take(saved)
-        self._awaited = {key for key, part in self._known.items() if part.down_since is None}
+        self._awaited = {key for key, part in self._known.items() if part.down_since is None} | {*map(host_key, hosts)}
         self._judged_at = now + patience_s
         self._publish(now)
 
@@ -114,7 +123,8 @@ class KnownParts:
         if self._awaited and now >= self._judged_at:
             late, self._awaited = self._awaited, set()
             for key in late:
-                self._set(key, replace(self._known[key], down_since=self._started_at))
+                if key in self._known and self._known[key].down_since is None:
+                    self._set(key, replace(self._known[key], down_since=self._started_at))
             self._look_again |= {key for key, part in self._known.items() if part.down_since is not None}
         while self._due and self._due[0][0] <= now:
             self._look_again.add(heapq.heappop(self._due)[1])
@@ -189,7 +199,8 @@ class KnownParts:
         self._is_there(key, True)
         if key in self._awaited:
             self._awaited.discard(key)
-            self._judged_at = now + self._patience_s
+            if part.kind is not PartKind.HOST:  # of thousands that are asked for one after the other
+                self._judged_at = now + self._patience_s
         if part.kind is PartKind.LINK:
             for end in part.ends:
                 for other in self._cables[end.at] - {key}:
@@ -301,7 +312,9 @@ class KnownParts:
             self._count_there[key.kind] += 1 if there else -1
 
     def _publish(self, now: float) -> None:
-        """``parts``, ``explained`` and ``absent`` are as what was set."""
+        """``parts``, ``explained``, ``absent`` and ``awaited`` are as what was set."""
+        if len(self.awaited) != len(self._awaited):  # it only shrinks
+            self.awaited = frozenset(self._awaited)
         if not (self._changed or self._look_again):
             return
         self.parts = SharedMap.of(self.parts).updated({key: self._known.get(key) for key in self._changed})

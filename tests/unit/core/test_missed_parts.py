@@ -24,9 +24,9 @@ from controller.fabric.parts import (
     switch_key,
 )
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.messages import DeregisterJob, SavedState
+from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
 from controller.jobs.spec import JobId
-from tests.support.fake_fabric import FakeFabric
+from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, RINGS, register
 
 LEAF1, SPINE2 = Dpid(1), Dpid(258)
@@ -149,12 +149,54 @@ def test_after_a_restart_what_was_down_is_named_and_what_has_not_come_after_a_wh
         AlarmKind.SWITCH_DOWN: ["spine2"],
         AlarmKind.LINK_DOWN: ["leaf1:3>spine3"],
         AlarmKind.HOST_DOWN: ["10.0.1.1"],
-        AlarmKind.HOSTS_MISSING: ["job0"],
-        AlarmKind.FLOWS_WITHOUT_PATH: ["plan"],
     }
     fabric.run(PATIENCE_S + 1)
     assert set(fabric.alarms[AlarmKind.SWITCH_DOWN]) == {"spine2", "leaf4"}
+    assert {kind: fabric.alarms[kind] for kind in (AlarmKind.HOSTS_MISSING, AlarmKind.FLOWS_WITHOUT_PATH)} == {
+        AlarmKind.HOSTS_MISSING: ["job0"],
+        AlarmKind.FLOWS_WITHOUT_PATH: ["plan"],
+    }
     assert fabric.status.down_parts[switch_key(Dpid(4))].down_since == pytest.approx(EPOCH + began, abs=0.2)
+
+
+@pytest.mark.parametrize("rules_are_there", [True, False])
+def test_a_restart_in_which_all_comes_back_one_after_the_other_raises_no_alarm(
+    fabric: Clocked, rules_are_there: bool
+) -> None:
+    """Hosts are found by rules, or asked for when their switches are there."""
+    register(fabric, 1)
+    fabric.run(3)
+    if not rules_are_there:
+        for switch in fabric.switches.values():
+            switch.flows, switch.groups, switch.meters = {}, {}, {}
+    fabric.start(CONFIG, late=fabric.switches)
+    for dpid in fabric.switches:
+        for _ in range(2):
+            fabric.run(0.1)
+            assert fabric.alarms == {}
+        fabric.connect(dpid)
+        assert fabric.alarms == {}
+    for _ in range(20):
+        fabric.run(0.2)
+        assert fabric.alarms == {}
+    assert not fabric.status.unserved.get("hosts_missing")
+
+
+def test_a_new_job_with_an_unknown_host_says_so_at_once_after_a_restart_too(fabric: Clocked) -> None:
+    fabric.start(CONFIG, late=fabric.switches)
+    fabric.send(RegisterJob(ring_job("job9", ["10.0.1.2", "10.0.9.9"])))
+    assert fabric.alarms == {AlarmKind.HOSTS_MISSING: ["job9"]}
+
+
+def test_a_host_that_a_saved_job_names_is_missed_when_it_had_the_time_to_come(fabric: Clocked) -> None:
+    fabric.silent_hosts = {RINGS[0][0]}
+    for switch in fabric.switches.values():
+        switch.flows, switch.groups, switch.meters = {}, {}, {}
+    fabric.start(CONFIG)
+    fabric.run(PATIENCE_S - 1)
+    assert fabric.alarms == {}
+    fabric.run(2)
+    assert fabric.texts == ["job job0 waits for 1 host: 10.0.1.1"]
 
 
 def test_a_wrong_fabric_is_one_message() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.alarms import Alarm, AlarmKind
+from controller.config import Config
 from controller.core.messages import Tick
 from controller.core.silences import FORGOTTEN_S
 from controller.errors import InvalidInput, Unavailable
@@ -82,6 +83,8 @@ def test_a_silence_holds_over_a_restart_before_its_alarm_is_raised_again(fabric:
     say(fabric, SilenceAlarms(Silence(MISSING, "job0", 1e9, None, "", "known")))
     fabric.start()
     at(fabric, 2e9)
+    assert not fabric.status.alarms
+    fabric.run(Config().discovery.adoption_patience_s + 1)
     assert silenced(fabric) == {"job0": "known"}
 
 
