@@ -9,8 +9,9 @@ hold is sent (``core/sending.py``).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from controller.alarms import AlarmKey
 from controller.config import Config
 from controller.core import state
 from controller.core.commits import KnownJobs
@@ -19,7 +20,7 @@ from controller.core.effects import NOTHING, Effects, Work, at_once, not_before
 from controller.core.intake import Intake
 from controller.core.messages import Command, Message
 from controller.core.phases import Input
-from controller.core.status_and_alarms import AlarmTimes
+from controller.core.status_and_alarms import GO_ON_S, AlarmTimes
 from controller.fabric.parts import Declared
 from controller.fabric.topology import Fabric
 from controller.jobs.messages import SavedState
@@ -30,17 +31,26 @@ from controller.tables.lost_next_hops import narrowed
 DRAIN_REST_S = 0.1
 """Between planning cycles that move flows off what is drained."""
 
+NO_ALARMS: Mapping[AlarmKey, float] = {}
+
 
 class ControlLoop:
     """Single-threaded. ``now`` is monotonic seconds and never goes back. ``state``: what is known, by owner.
-    ``derived``: what follows from it."""
+    ``derived``: what follows from it. ``alarms_before``: see ``AlarmTimes``."""
 
-    def __init__(self, config: Config, saved: SavedState, declared: Declared, now: float) -> None:
+    def __init__(
+        self,
+        config: Config,
+        saved: SavedState,
+        declared: Declared,
+        now: float,
+        alarms_before: Mapping[AlarmKey, float] = NO_ALARMS,
+    ) -> None:
         self.state = state.initial(config, saved, declared, now)
         self.derived = Derived(config, self.state)
         self.state.commits.known = KnownJobs(self.derived.jobs(), self.state.demand.demands)
         self._intake = Intake(config, self.state, self.derived)
-        self._alarm_times = AlarmTimes()
+        self._alarm_times = AlarmTimes(alarms_before, now + config.discovery.adoption_patience_s + GO_ON_S)
         self._pending = at_once(Work.RULES)
 
     @property
@@ -92,7 +102,7 @@ class ControlLoop:
         alarms = self._alarm_times.dated(self.derived.alarms(now), self.state.silences.of, now)
         if self.state.silences.of and self.state.silences.follow(alarms):
             self._pending |= at_once(Work.SAVE)
-        return self.derived.status(alarms, rules_due)
+        return self.derived.status(self._alarm_times, rules_due)
 
     def _take(self, messages: Iterable[Message], now: float) -> tuple[Command, ...]:
         effects = NOTHING

@@ -183,6 +183,7 @@ class Status:
     switches, and their cables that are down. ``parts``: every part of the fabric that is remembered; ``down_parts``:
     those that are down; ``absent_parts``: how many are not there, also before they had the time to come.
     ``named_hosts``: those that jobs or the inventory file name.
+    ``alarms_before``: of before the start, which are not raised again and may still be, with since when they were.
     ``plan_at``: monotonic seconds when the latest plan came. Seconds, since the start: ``plan_times``, to make each
     plan; ``repair_times``, see ``repair_s``; ``install_times``, from the moment that a stage was sent until all of its
     switches had confirmed it; ``communication_times``, of each iteration that jobs reported."""
@@ -224,6 +225,7 @@ class Status:
     state_revision: int = 0
     state_failures: int = 0
     alarms: Mapping[AlarmKey, Alarm] = field(default_factory=dict)
+    alarms_before: Mapping[AlarmKey, float] = field(default_factory=dict)
     rules: Mapping[Dpid, RuleSet] = field(default_factory=dict)
     drains: Mapping[str, DrainStatus] = field(default_factory=dict)
     drained: frozenset[LinkId | PartKey] = frozenset()

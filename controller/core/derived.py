@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
-from controller.alarms import Alarm, AlarmKey
+from controller.alarms import Alarm
 from controller.config import Config
 from controller.core.counted_links import CountedLinks, Uncounted, UncountedLinks
 from controller.core.draining import Drained
@@ -31,7 +31,7 @@ from controller.core.missed_parts import (
 from controller.core.raised_alarms import demand_alarm, host_alarm, raised_alarms
 from controller.core.sending import ConfirmedRoutes
 from controller.core.state import State
-from controller.core.status_and_alarms import JobStatuses, status
+from controller.core.status_and_alarms import AlarmTimes, JobStatuses, status
 from controller.core.told import Unsaved, told, told_missing
 from controller.core.unserved import WithoutPath, not_awaited, unless_awaited
 from controller.fabric.background import background
@@ -243,13 +243,14 @@ class Derived:
             if s.drains.parts
             else {}
         )
-        self.status: Callable[[Mapping[AlarmKey, Alarm], bool], Status] = lambda alarms, rules_due: status(
+        self.status: Callable[[AlarmTimes, bool], Status] = lambda alarm_times, rules_due: status(
             s,
             self.jobs() if rules_due else s.wanted.jobs,
             self.job_statuses(),
             self.told_demands(),
             self.background(),
-            alarms,
+            alarm_times.alarms,
+            alarm_times.before,
             self.drain_statuses(),
             self.drained() | self.drained_keys(),
             self.down_parts(),

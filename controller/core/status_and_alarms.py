@@ -39,6 +39,7 @@ def status(
     demands: Mapping[JobId, JobDemand],
     background_bps: Mapping[LinkId, float],
     alarms: Mapping[AlarmKey, Alarm],
+    alarms_before: Mapping[AlarmKey, float],
     drains: Mapping[str, DrainStatus],
     drained: frozenset[LinkId | PartKey],
     down_parts: Mapping[PartKey, Part],
@@ -87,6 +88,7 @@ def status(
         state_revision=s.commits.revision,
         state_failures=s.commits.failures,
         alarms=alarms,
+        alarms_before=alarms_before,
         drains=drains,
         drained=drained,
         parts=s.parts.parts,
@@ -264,10 +266,19 @@ def _routed_state(hosts: Mapping[str, Host], routes: Mapping[FlowId, Route | Non
     return "pinned" if pinned == len(crossing) else "partly_pinned"
 
 
-class AlarmTimes:
-    """Since when each alarm has been raised, and whether operators know of it. ``alarms``: as of the last call."""
+GO_ON_S = 60.0
+"""For so long after a restart, beside the patience with parts of the fabric, an alarm of before goes on when it is
+raised again. Some are raised only when nothing has been counted for a while."""
 
-    def __init__(self) -> None:
+
+class AlarmTimes:
+    """Since when each alarm has been raised, and whether operators know of it. ``alarms``: as of the last call.
+    ``before``: since when those have been raised, in monotonic seconds, that had not ended when the controller before
+    this one stopped; until they are raised again, or ``before_until``."""
+
+    def __init__(self, before: Mapping[AlarmKey, float], before_until: float) -> None:
+        self.before = before
+        self._before_until = before_until
         self._groups: Sequence[Mapping[Any, Alarm]] = ()
         self._silences: Mapping[SilenceKey, Silence] = {}
         self._dated: Mapping[AlarmKey, Alarm] = SharedMap()
@@ -289,7 +300,7 @@ class AlarmTimes:
                     assert was
                     changes[was.key] = None
                 elif alarm != was:
-                    since = self._dated[alarm.key].since if was else now
+                    since = self._dated[alarm.key].since if was else self.before.get(alarm.key, now)
                     changes[alarm.key] = replace(alarm, since=since, silence=_silence(alarm.key, silences))
         if silences is not self._silences:
             self._silences = silences
@@ -297,6 +308,9 @@ class AlarmTimes:
                 if key not in changes and alarm.silence != (silence := _silence(key, silences)):
                     changes[key] = replace(alarm, silence=silence)
         self._groups, self._dated = groups, updated(self._dated, changes)
+        if self.before:
+            left = {key: since for key, since in self.before.items() if key not in self._dated}
+            self.before = left if now < self._before_until else {}
         return self._dated
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from controller.alarms import OF_JOBS, Alarm, text
+from controller.alarms import OF_JOBS, Alarm, AlarmKey, AlarmKind, severity, text
+from controller.events import Event as HistoryEvent
 from controller.events import EventKind
 from controller.fabric.parts import Part, PartKind
 from controller.jobs.ends import ends_since
@@ -20,6 +22,9 @@ MAX_NAMED = 4
 
 ALARM = "alarm"
 """The one that is a warning."""
+OVER = "alarm over"
+OF_ALARMS = (EventKind.ALARM, EventKind.JOB_ALARM)
+KINDS = frozenset(AlarmKind)
 
 
 def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict[str, Any]]]:
@@ -29,9 +34,32 @@ def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict
         yield from ((kind, what, details) for what, details in of_kind(before, after))
     for _, was, alarm in sorted(differing(before.alarms, after.alarms)):
         told = alarm or was
-        if told and (was is None or alarm is None):
-            kind = EventKind.JOB_ALARM if told.kind in OF_JOBS else EventKind.ALARM
-            yield kind, ALARM if alarm else "alarm over", _alarm(told)
+        goes_on = alarm is not None and alarm.key in before.alarms_before
+        if told and (was is None or alarm is None) and not goes_on:
+            yield _kind(told.kind), ALARM if alarm else OVER, _alarm(told)
+    for of, subject in sorted(before.alarms_before.keys() - after.alarms_before.keys() - after.alarms.keys()):
+        details = {"kind": of.value, "subject": subject, "severity": severity(of)}
+        yield _kind(of), OVER, details | {"text": "it was not raised again after the controller had started"}
+
+
+def at_start(first: Status, alarms_before: Mapping[AlarmKey, float]) -> Status:
+    """What events begin from, of the ``first`` status: what was saved is no news, but its alarms are."""
+    return replace(first, alarms={}, alarms_before=alarms_before)
+
+
+def not_over(history: Iterable[HistoryEvent]) -> dict[AlarmKey, float]:
+    """The alarms that have begun and not ended in these events, which are in order: since when, in seconds since
+    1970."""
+    found: dict[AlarmKey, float] = {}
+    for event in history:
+        kind, subject = event.details.get("kind", ""), event.details.get("subject", "")
+        if event.kind not in OF_ALARMS or kind not in KINDS:
+            continue
+        if event.what == ALARM:
+            found[AlarmKind(kind), subject] = event.at
+        elif event.what == OVER:
+            found.pop((AlarmKind(kind), subject), None)
+    return found
 
 
 def _strategy_events(before: Status, after: Status) -> Iterator[Event]:
@@ -57,6 +85,10 @@ def _plan_events(before: Status, after: Status) -> Iterator[Event]:
             | ({"ecmp": round(plan.ecmp.mean, 3)} if plan.ecmp else {})
             | {"moves": plan.moves, "solver": plan.solver, "ms": round(plan.times.total_ms, 1)},
         )
+
+
+def _kind(kind: AlarmKind) -> EventKind:
+    return EventKind.JOB_ALARM if kind in OF_JOBS else EventKind.ALARM
 
 
 def _alarm(alarm: Alarm) -> dict[str, Any]:

@@ -22,13 +22,14 @@ import numpy.ma  # noqa: F401 - numpy imports it at its first use, which would b
 import structlog
 
 from controller import config as configuration
+from controller.alarms import AlarmKey
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Reply, Tick
 from controller.errors import InvalidInput
-from controller.events import EventKind
+from controller.events import EventHistory, EventKind
 from controller.jobs.messages import RenewLease, ReportIterations, SaveState, StateNotSaved, StateSaved
 from controller.jobs.store import StateStore
 from controller.log_limit import LimitedLog
@@ -39,13 +40,13 @@ from controller.planning.analysis.worker import AnalysisWorker, resolve
 from controller.planning.messages import SolvePlan, WorkOutLevels
 from controller.planning.process import MakePlanner, Planner
 from controller.serving import descriptors, exposure, preflight, standby
-from controller.serving.event_file import EventFile
-from controller.serving.event_log import ALARM, events
+from controller.serving.event_file import MOST_LINES, EventFile
+from controller.serving.event_log import ALARM, at_start, events, not_over
 from controller.serving.garbage import Garbage, loading
 from controller.serving.loaded import Loaded
 from controller.serving.reload import Hangups, Reload, hangups, reloading
 from controller.southbound.outbox import Outbox, stop_signals
-from controller.status import StatusBoard
+from controller.status import Status, StatusBoard
 from controller.tables.messages import Counters, FromSwitches, ToSwitches
 from controller.tls import TlsContext
 
@@ -125,18 +126,20 @@ def _run(config: Config, make_planner: MakePlanner, store: StateStore, board: St
         analysis = AnalysisWorker()
         ends.callback(analysis.stop)
 
-        with loading():
-            config = configuration.with_settings(config, loaded.controlling(inbox.put))
-            loop = ControlLoop(config, store.load(), loaded.declared, time.monotonic())
-            tokens = LeaseTokens.of(config.state_dir, store.has_owners)
-            store.begin()
-            board.publish(loop.status(time.monotonic()))  # jobs that were saved are there before the first question
         events_kept = EventFile(config.state_dir)
         ends.callback(events_kept.close)
         # control loop -> gRPC server
         board.history = events_kept.history
+        with loading():
+            config = configuration.with_settings(config, loaded.controlling(inbox.put))
+            alarms_before = _alarms_before(board.history)
+            loop = ControlLoop(config, store.load(), loaded.declared, time.monotonic(), alarms_before)
+            tokens = LeaseTokens.of(config.state_dir, store.has_owners)
+            store.begin()
+            first = loop.status(time.monotonic())
         board.history.add(EventKind.CONTROLLER, "controller started", {"version": version("signalbox")}, time.time())
-        driver = _Driver(loop, inbox, outbox, planner, analysis, store, board)
+        driver = _Driver(loop, inbox, outbox, planner, analysis, store, board, at_start(first, alarms_before))
+        driver.publish(first)  # jobs that were saved are there before the first question
         api = ApiServer(config.api, board, inbox.put, tokens, loaded.api)
         metrics = MetricsServer(config.metrics, board, loaded.metrics_tls)
         with stop_signals(outbox.stop):
@@ -159,6 +162,12 @@ def _run(config: Config, make_planner: MakePlanner, store: StateStore, board: St
                     strategy=loop.state.strategy.value,
                 ),
             )
+
+
+def _alarms_before(history: EventHistory) -> dict[AlarmKey, float]:
+    """Since when, in monotonic seconds, alarms have been raised that the controller before did not see end."""
+    lasts = {key: max(0.0, time.time() - at) for key, at in not_over(history.after(0, MOST_LINES)).items()}
+    return {key: time.monotonic() - lasts_s for key, lasts_s in lasts.items()}
 
 
 def run_hub(
@@ -186,6 +195,8 @@ class _Driver:
     analysis: AnalysisWorker
     store: StateStore
     board: StatusBoard
+    told: Status
+    """With the latest events."""
 
     def __post_init__(self) -> None:
         self._stopping = threading.Event()
@@ -249,8 +260,12 @@ class _Driver:
 
     def _publish(self, now: float) -> None:
         self._published_at, self._quiet = now, True
-        status = self.loop.status(now)
-        for kind, event, details in events(self.board.status, status):
+        self.publish(self.loop.status(now))
+
+    def publish(self, status: Status) -> None:
+        """With what has happened since the status before it."""
+        before, self.told = self.told, status
+        for kind, event, details in events(before, status):
             (limited_log.warning if event == ALARM else limited_log.info)(event, **details)
             self.board.history.add(kind, event, details, time.time())
         limited_log.summarise()

@@ -12,6 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from controller.alarms import AlarmKey
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Reply, Tick
@@ -90,6 +91,7 @@ class FakeFabric:
         self.commits = 0
         self.disk_error = ""
         self.declared = Declared()
+        self.alarms_before: dict[AlarmKey, float] = {}
         self.replies: list[Reply] = []
         self.arp_replies: list[SendArpReply] = []
         self.stages: list[InstallStage] = []
@@ -102,7 +104,7 @@ class FakeFabric:
     def start(self, config: Config | None = None, late: Iterable[Dpid] = ()) -> None:
         """A new controller process: everything it knows it gets from the switches and the saved state. Switches that
         are ``late`` do not connect yet."""
-        self.loop = ControlLoop(config or Config(), self.saved, self.declared, self.now)
+        self.loop = ControlLoop(config or Config(), self.saved, self.declared, self.now, self.alarms_before)
         self._connected: set[Dpid] = set()
         self.connect(*(dpid for dpid in self.switches if dpid not in set(late)))
 

@@ -87,6 +87,19 @@ def test_owners_keep_their_jobs_across_restarts_and_register_anew_when_the_state
     assert first.lease_token.partition(".")[2] not in controller.log.read_text()
 
 
+def test_an_alarm_that_goes_on_over_a_restart_keeps_its_time_and_begins_once(tmp_path: Path) -> None:
+    spec = announcement("job", ("10.0.0.1", "10.0.0.2"), Algorithm.RING_ALL_REDUCE, 1000, lease_s=600)
+    controller = ControllerProcess(tmp_path, settings={"discovery": {"adoption_patience_s": 0.5}})
+    since = []
+    for _ in range(2):
+        with controller.running() as client:
+            client.register_job(spec, request_id="once")
+            wait_for(lambda: len(client.get_status().alarms) > 0, "an alarm")
+            since.append(client.get_status().alarms[0].raise_time.ToMilliseconds())
+            assert [event.what for event in client.list_events(kinds=["job_alarm"])] == ["alarm"]
+    assert since[1] == pytest.approx(since[0], abs=500)
+
+
 def test_a_controller_that_has_just_begun_to_listen_ends_cleanly_too(tmp_path: Path) -> None:
     controller = ControllerProcess(tmp_path)
     controller.start()

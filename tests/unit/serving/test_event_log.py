@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from controller.fabric.messages import DrainParts, PortChanged, UndrainParts
+import pytest
+
+from controller.alarms import AlarmKind
+from controller.config import Config
+from controller.events import EventHistory, EventKind
+from controller.fabric.messages import ConnectionRefused, DrainParts, PortChanged, UndrainParts
 from controller.fabric.topology import Dpid, PortNo
-from controller.jobs.messages import DeregisterJob
+from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.jobs.spec import JobId
-from controller.serving.event_log import events
+from controller.serving.event_log import OF_ALARMS, at_start, events, not_over
 from controller.status import Status
-from tests.support.fake_fabric import FakeFabric
+from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, register
 
 
@@ -97,3 +103,103 @@ def test_a_host_whose_cable_dies_has_a_line_also_if_no_job_names_it() -> None:
     fabric.send(PortChanged(at.dpid, port))
     fabric.run(0.2)
     assert told(down, fabric.status) == ["host up again"]
+
+
+class Logged(FakeFabric):
+    """With the event history as the controller writes it, over restarts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history = EventHistory()
+
+    def start(self, config: Config | None = None, late: Iterable[Dpid] = ()) -> None:
+        self.alarms_before = not_over(self.history.after(0, 10_000))
+        super().start(config, late=self.switches)
+        self.told = at_start(self.status, self.alarms_before)
+        self.tell()
+        self.connect(*(dpid for dpid in self.switches if dpid not in set(late)))
+        self.tell()
+
+    def tell(self) -> None:
+        before, self.told = self.told, self.status
+        for kind, what, of_it in events(before, self.told):
+            self.history.add(kind, what, of_it, self.now)
+
+    def run(self, seconds: float, step: float = 0.1) -> None:
+        super().run(seconds, step)
+        self.tell()
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """Of alarms, without those that come because these switches count nothing."""
+        of_alarms = (e for e in self.history.after(0, 10_000) if e.kind in OF_ALARMS)
+        return [(e.what, e.details["kind"]) for e in of_alarms if e.details["kind"] != AlarmKind.COUNTERS_STALE]
+
+    def since(self, kind: AlarmKind) -> float:
+        (since,) = (alarm.since for alarm in self.status.alarms.values() if alarm.kind is kind)
+        return since
+
+
+@pytest.fixture
+def logged() -> Logged:
+    fabric = Logged()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0)
+    fabric.run(3)
+    assert not fabric.lines
+    return fabric
+
+
+def test_an_alarm_that_goes_on_over_a_restart_began_once(logged: Logged) -> None:
+    waits = ring_job("waits", ["10.0.1.2", "10.9.9.9"], lease_s=600)
+    logged.send(RegisterJob(waits))
+    logged.lose(Dpid(258))
+    logged.run(1)
+    began = [("alarm", "hosts_missing"), ("alarm", "switch_down")]
+    assert sorted(logged.lines) == began
+    times = [logged.since(kind) for kind in (AlarmKind.HOSTS_MISSING, AlarmKind.SWITCH_DOWN)]
+    for _ in range(2):
+        logged.now += 5
+        logged.start(CONFIG, late=[Dpid(258)])
+        logged.run(17, step=0.5)
+        assert [logged.since(kind) for kind in (AlarmKind.HOSTS_MISSING, AlarmKind.SWITCH_DOWN)] == times
+        assert sorted(logged.lines) == began
+    logged.connect(Dpid(258))
+    logged.run(60, step=0.5)
+    assert [*sorted(logged.lines[:2]), *logged.lines[2:]] == [*began, ("alarm over", "switch_down")]
+    logged.lose(Dpid(258))
+    logged.run(1)
+    assert logged.lines[-1] == ("alarm", "switch_down")
+    assert logged.since(AlarmKind.SWITCH_DOWN) > logged.now - 2
+
+
+def test_an_alarm_that_is_over_after_a_restart_ends_when_it_is_not_raised_again(logged: Logged) -> None:
+    logged.send(ConnectionRefused("10.0.0.9:1", None, "silent"))
+    logged.run(1)
+    logged.start(CONFIG)
+    logged.run(20, step=0.5)
+    assert logged.lines == [("alarm", "connections_refused")]
+    logged.run(60, step=0.5)
+    assert logged.lines == [("alarm", "connections_refused"), ("alarm over", "connections_refused")]
+    logged.start(CONFIG)
+    logged.run(80, step=0.5)
+    assert len(logged.lines) == 2
+
+
+def test_alarms_of_the_first_status_have_begun_and_what_was_saved_is_no_news(logged: Logged) -> None:
+    logged.lose(Dpid(258))
+    logged.run(3)
+    logged.history = EventHistory()
+    logged.start(CONFIG, late=logged.switches)
+    assert [(event.what, event.details.get("subject")) for event in logged.history.after(0, 100)] == [
+        ("alarm", "spine2")
+    ]
+
+
+def test_lines_of_another_version_about_alarms_are_left_out() -> None:
+    history = EventHistory()
+    history.add(EventKind.ALARM, "alarm", {"kind": "no_such_kind", "subject": "x"}, 1.0)
+    history.add(EventKind.ALARM, "alarm", {}, 2.0)
+    history.add(EventKind.ALARM, "alarm", {"kind": "foreign_rules", "subject": "leaf1"}, 3.0)
+    assert not_over(history.after(0, 10)) == {(AlarmKind.FOREIGN_RULES, "leaf1"): 3.0}
