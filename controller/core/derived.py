@@ -26,7 +26,10 @@ from controller.core.missed_parts import (
     if_switch,
     part_alarm,
     saved_part,
+    shared_names,
+    subjects_told_apart,
     switch_alarms,
+    switches_told_apart,
 )
 from controller.core.raised_alarms import demand_alarm, host_alarm, raised_alarms
 from controller.core.sending import ConfirmedRoutes
@@ -119,6 +122,8 @@ class Derived:
     alarms: not what may be due to parts that have had no time to come since the start. ``named_hosts``: those that jobs
     or the inventory file name. ``saved_parts``: parts of the fabric that a restart should know; ``drained_keys``: those
     that are drained; ``excepted``: those that raise no alarm when they are down (``core.missed_parts``).
+    ``shared_names``: those that several switches have; ``told_fabric``, ``told_part_alarms``, ``told_switch_alarms``:
+    with dpids behind these.
     ``unsaved``: the jobs whose latest change is not on disk; ``told_jobs``, ``told_demands``, ``told_missing``: of
     those as before it (``core.told``).
     ``alarms`` are without their times; ``status`` takes them dated, and whether rules are to be derived anew."""
@@ -218,17 +223,22 @@ class Derived:
                                                                   self.named_hosts()))
         self.switch_alarms = Row(   switch_alarms,       lambda: (self.down_switches(), self.excepted(),
                                                                   s.known_switches, s.parts.roles))
+        self.known_switches = Row(  per_key(if_switch),  lambda: (s.parts.parts,))
+        self.shared_names = Row(    shared_names,        lambda: (self.known_switches(), s.fabric.switches))
+        self.told_fabric = Row(     switches_told_apart, lambda: (s.fabric, self.shared_names()))
+        self.told_part_alarms = Row(subjects_told_apart, lambda: (self.part_alarms(), self.shared_names()))
+        self.told_switch_alarms = Row(subjects_told_apart, lambda: (self.switch_alarms(), self.shared_names()))
         # fmt: on
         self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(
             s.fabric.hosts, s.fabric.links, self.usable()
         )
         # Not kept: what they follow from changes all the time.
         self.alarms: Callable[[float], Sequence[Mapping[Any, Alarm]]] = lambda now: (
-            {alarm.key: alarm for alarm in raised_alarms(s, self.cut_off(), now)},
+            {alarm.key: alarm for alarm in raised_alarms(s, self.told_fabric(), self.cut_off(), now)},
             self.demand_alarms(),
             self.host_alarms(),
-            self.part_alarms(),
-            self.switch_alarms(),
+            self.told_part_alarms(),
+            self.told_switch_alarms(),
         )
         self.what_is_drained: Callable[[], Drained] = lambda: Drained(
             s.drains.parts,

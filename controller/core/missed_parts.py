@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
 
-from controller.alarms import Alarm, AlarmKey, AlarmKind, Missed
+from controller.alarms import Alarm, AlarmKind, Missed
 from controller.fabric.drains import Drain
-from controller.fabric.parts import Part, PartKey, PartKind, SwitchRole, host_key, switch_key
-from controller.fabric.topology import Dpid
+from controller.fabric.parts import Part, PartKey, PartKind, SwitchRole, host_key, switch_key, told_apart
+from controller.fabric.topology import Dpid, Fabric, Switch
 from controller.jobs.job import Job
 from controller.jobs.spec import JobId
 from controller.memo import Changed
 from controller.shared_map import updated
+
+Key = TypeVar("Key")
 
 MANY_AT_LEAST = 5
 MANY_FRACTION = 0.25
@@ -112,9 +116,9 @@ def switch_alarms(
     excepted: Mapping[PartKey, bool],
     known: int,
     roles: Mapping[Dpid | str, SwitchRole],
-) -> Mapping[AlarmKey, Alarm]:
-    """One for each switch that is down, or one for all. ``known``: switches that there are or should be. ``roles``:
-    see ``Declared.role_of``."""
+) -> Mapping[PartKey | None, Alarm]:
+    """One for each switch that is down, or one for all, with None. ``known``: switches that there are or should be.
+    ``roles``: see ``Declared.role_of``."""
     missing = [part for key, part in down.items() if key not in excepted]
     expected = Counter[SwitchRole | None](roles.values())
     expected[None] = known - expected.total()
@@ -125,10 +129,37 @@ def switch_alarms(
             of_role[role] = Missed(expected[role], names)
     of_all = Missed(known, tuple(part.name for part in missing))
     if any(map(_are_many, (of_all, *of_role.values()))):
-        alarms = [Alarm(AlarmKind.FABRIC_INCOMPLETE, "fabric", {"of_role": of_role})]
-    else:
-        alarms = [Alarm(AlarmKind.SWITCH_DOWN, part.name, {"part": part}) for part in missing]
-    return {alarm.key: alarm for alarm in alarms}
+        return {None: Alarm(AlarmKind.FABRIC_INCOMPLETE, "fabric", {"of_role": of_role})}
+    return {part.key: Alarm(AlarmKind.SWITCH_DOWN, part.name, {"part": part}) for part in missing}
+
+
+def shared_names(known: Mapping[PartKey, Part], switches: Mapping[Dpid, Switch]) -> frozenset[str]:
+    """The names that several switches have, of those that are known and those that are connected."""
+    names = {part.ends[0].at.dpid: part.name for part in known.values() if part.seen}
+    names |= {dpid: switch.name for dpid, switch in switches.items()}
+    return frozenset(name for name, count in Counter(names.values()).items() if count > 1)
+
+
+def subjects_told_apart(alarms: Mapping[Key, Alarm], shared_names: frozenset[str]) -> Mapping[Key, Alarm]:
+    """Alarms of parts, so that two with one name are two. ``shared_names``: those of several switches."""
+    if not shared_names:
+        return alarms
+    parts = {key: part for key, alarm in alarms.items() if (part := alarm.facts.get("part"))}
+    named = {
+        key: replace(part, ends=tuple(end.told_apart(shared_names) for end in part.ends)) for key, part in parts.items()
+    }
+    return {key: replace(alarm, subject=named[key].name) if key in named else alarm for key, alarm in alarms.items()}
+
+
+def switches_told_apart(fabric: Fabric, shared_names: frozenset[str]) -> Fabric:
+    """With other names for switches that share theirs."""
+    if not shared_names:
+        return fabric
+    switches = {
+        dpid: replace(switch, name=told_apart(switch.name, dpid, shared_names))
+        for dpid, switch in fabric.switches.items()
+    }
+    return replace(fabric, switches=switches)
 
 
 def _role(part: Part, roles: Mapping[Dpid | str, SwitchRole]) -> SwitchRole | None:

@@ -33,9 +33,9 @@ def host_alarm(job_id: JobId, missing: tuple[str, ...]) -> Alarm:
     return Alarm(AlarmKind.HOSTS_MISSING, job_id, {"hosts": missing})
 
 
-def raised_alarms(s: State, without_path: Mapping[JobId, int], now: float) -> Iterator[Alarm]:
+def raised_alarms(s: State, fabric: Fabric, without_path: Mapping[JobId, int], now: float) -> Iterator[Alarm]:
     """What is wrong now beside jobs, each kind at most once per subject. ``without_path``: flows of jobs whose hosts
-    the fabric does not connect, whatever is planned."""
+    the fabric does not connect, whatever is planned. ``fabric``: with a name of its switches for each."""
     plan = s.cycle.plan
     if s.plan_installed and plan and plan.ecmp and plan.max_level > plan.ecmp.mean * (1 + LEVEL_TOLERANCE):
         yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"level": plan.max_level, "ecmp": plan.ecmp.mean})
@@ -45,34 +45,34 @@ def raised_alarms(s: State, without_path: Mapping[JobId, int], now: float) -> It
         yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": plan.unrouted})
     if trouble := s.commits.trouble(now):
         yield Alarm(AlarmKind.STATE_NOT_SAVED, "state", {"why": trouble})
-    yield from _switch_alarms(s, now)
+    yield from _switch_alarms(s, fabric, now)
     yield from _refused_connections(s, now)
-    yield from _stale_counters(s, now)
-    yield from _full_tables(s)
-    yield from _port_alarms(s, now)
+    yield from _stale_counters(s, fabric, now)
+    yield from _full_tables(s, fabric)
+    yield from _port_alarms(s, fabric, now)
 
 
-def _switch_alarms(s: State, now: float) -> Iterator[Alarm]:
+def _switch_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
     reasons: defaultdict[Dpid, Counter[str]] = defaultdict(Counter)
     for (dpid, _), refusal in s.sync.refused.items():
         reasons[dpid][refusal.reason] += 1
     for dpid, of_switch in reasons.items():
-        yield Alarm(AlarmKind.RULES_REFUSED, s.fabric.name(dpid), {"reasons": of_switch})
+        yield Alarm(AlarmKind.RULES_REFUSED, fabric.name(dpid), {"reasons": of_switch})
     for name in s.refusals.taken.values():
         yield Alarm(AlarmKind.MASTERSHIP_LOST, name)
     for dpid, (peer, last_at) in s.refusals.duplicates.items():
         if now < last_at + DUPLICATES_RECENT_S:
-            yield Alarm(AlarmKind.DUPLICATE_DPID, s.fabric.name(dpid), {"peer": peer, "dpid": dpid})
+            yield Alarm(AlarmKind.DUPLICATE_DPID, fabric.name(dpid), {"peer": peer, "dpid": dpid})
     for dpid, count in s.sync.foreign.items():
         if count:
-            yield Alarm(AlarmKind.FOREIGN_RULES, s.fabric.name(dpid), {"rules": count})
+            yield Alarm(AlarmKind.FOREIGN_RULES, fabric.name(dpid), {"rules": count})
 
 
-def _full_tables(s: State) -> Iterator[Alarm]:
+def _full_tables(s: State, fabric: Fabric) -> Iterator[Alarm]:
     """Of switches that are connected."""
     for dpid, use, refused in s.tables.nearly_full((rule[0], why) for rule, why in s.sync.refused.items()):
-        if dpid in s.fabric.switches:
-            name = s.fabric.name(dpid)
+        if dpid in fabric.switches:
+            name = fabric.name(dpid)
             facts = {"switch": name, "use": use, "refused": refused}
             yield Alarm(AlarmKind.TABLE_NEARLY_FULL, f"{name}:table{use.table:d}", facts)
 
@@ -84,27 +84,27 @@ def _refused_connections(s: State, now: float) -> Iterator[Alarm]:
             yield Alarm(AlarmKind.CONNECTIONS_REFUSED, reason, {"peer": peer})
 
 
-def _stale_counters(s: State, now: float) -> Iterator[Alarm]:
+def _stale_counters(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
     """Of switches that are connected."""
     oldest = now - s.counters.stale_after_s
     for dpid, read in s.counters.read.items():
-        if min(read) < oldest and dpid in s.fabric.switches:
-            yield Alarm(AlarmKind.COUNTERS_STALE, s.fabric.name(dpid), {"what": read.oldest})
+        if min(read) < oldest and dpid in fabric.switches:
+            yield Alarm(AlarmKind.COUNTERS_STALE, fabric.name(dpid), {"what": read.oldest})
 
 
-def _port_alarms(s: State, now: float) -> Iterator[Alarm]:
+def _port_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
     """Of ports of switches that are connected."""
     for (at, reason), last_at in sorted(s.refusals.last_packets.items()):
-        if reason in _LLDP_KINDS and now < last_at + PACKETS_RECENT_S and at.dpid in s.fabric.switches:
-            yield Alarm(_LLDP_KINDS[reason], _port_name(s.fabric, at))
+        if reason in _LLDP_KINDS and now < last_at + PACKETS_RECENT_S and at.dpid in fabric.switches:
+            yield Alarm(_LLDP_KINDS[reason], _port_name(fabric, at))
     for at, drops in s.counters.drops.items():
-        if drops.packets and port_exists(s.fabric, at):
-            kind = "port" if LinkId(*at) in s.fabric.links else "host port"
+        if drops.packets and port_exists(fabric, at):
+            kind = "port" if LinkId(*at) in fabric.links else "host port"
             facts = {"port_kind": kind, "packets": drops.packets, "seconds": drops.seconds}
-            yield Alarm(AlarmKind.PUNT_LIMIT_EXCEEDED, _port_name(s.fabric, at), facts)
+            yield Alarm(AlarmKind.PUNT_LIMIT_EXCEEDED, _port_name(fabric, at), facts)
     for at in sorted(s.hosts.claims.refused_at):
-        if at.dpid in s.fabric.switches:
-            yield Alarm(AlarmKind.ADDRESSES_CLAIMED, _port_name(s.fabric, at))
+        if at.dpid in fabric.switches:
+            yield Alarm(AlarmKind.ADDRESSES_CLAIMED, _port_name(fabric, at))
 
 
 def _port_name(fabric: Fabric, at: PortRef) -> str:

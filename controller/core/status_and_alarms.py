@@ -296,11 +296,11 @@ class AlarmTimes:
         changes: dict[AlarmKey, Alarm | None] = {}
         for before, raised in zip_longest(self._groups, groups, fillvalue=_NO_ALARMS):
             for _, was, alarm in differing(before, raised):
-                if alarm is None:
-                    assert was
-                    changes[was.key] = None
-                elif alarm != was:
-                    since = self._dated[alarm.key].since if was else self.before.get(alarm.key, now)
+                goes_on = was is not None and alarm is not None and was.key == alarm.key
+                if was and not goes_on:
+                    changes.setdefault(was.key, None)
+                if alarm and alarm != was:
+                    since = self._dated[alarm.key].since if goes_on else self.before.get(alarm.key, now)
                     changes[alarm.key] = replace(alarm, since=since, silence=_silence(alarm.key, silences))
         if silences is not self._silences:
             self._silences = silences

@@ -20,6 +20,11 @@ DECLARED = "declared "
 """The id of a part that was never seen is this and its name."""
 
 
+def told_apart(name: str, dpid: Dpid, shared_names: frozenset[str]) -> str:
+    """A switch's name; ``leaf1(0x1)`` where others have it too."""
+    return f"{name}({dpid:#x})" if name in shared_names else name
+
+
 class PartKind(StrEnum):
     SWITCH = "switch"
     LINK = "link"
@@ -39,6 +44,10 @@ class End(NamedTuple):
     at: PortRef
     switch: str
     port: str = ""
+
+    def told_apart(self, shared_names: frozenset[str]) -> End:
+        """With the dpid behind the name of its switch, where others have that name too."""
+        return self._replace(switch=told_apart(self.switch, self.at.dpid, shared_names)) if self.seen else self
 
     @property
     def seen(self) -> bool:

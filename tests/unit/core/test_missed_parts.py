@@ -399,3 +399,45 @@ def test_a_dead_host_cable_is_an_alarm_of_its_flows_too(fabric: Clocked) -> None
     fabric.unplug("10.0.1.1", up=True)
     fabric.run(2)
     assert fabric.alarms == {}
+
+
+def test_switches_of_one_name_have_an_alarm_each_that_stays_when_the_other_returns() -> None:
+    fabric = Clocked()
+    spine3 = Dpid(259)
+    fabric.switches[spine3].name = "spine2"
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.lose(SPINE2)
+    fabric.run(2)
+    (before,) = fabric.status.alarms.values()
+    assert before.subject == "spine2(0x102)"
+    fabric.lose(spine3)
+    fabric.run(2)
+    assert sorted(fabric.alarms[AlarmKind.SWITCH_DOWN]) == ["spine2(0x102)", "spine2(0x103)"]
+    assert [alarm for alarm in fabric.status.alarms.values() if alarm.key == before.key] == [before]
+    fabric.connect(SPINE2, spine3)
+    fabric.run(2)
+    assert fabric.alarms == {}
+    for number in (2, 3):
+        fabric.cut(LEAF1, PortNo(number))
+    fabric.run(2)
+    assert sorted(fabric.alarms[AlarmKind.LINK_DOWN]) == ["leaf1:2>spine2(0x102)", "leaf1:3>spine2(0x103)"]
+    fabric.run(30)
+    stale = [alarm.subject for alarm in fabric.status.alarms.values() if alarm.kind is AlarmKind.COUNTERS_STALE]
+    assert {"spine2(0x102)", "spine2(0x103)", "spine1"} < set(stale)
+
+
+def test_an_alarm_has_another_subject_as_soon_as_another_switch_has_the_name() -> None:
+    fabric = Clocked()
+    spine3 = Dpid(259)
+    fabric.switches[spine3].name = "spine2"
+    fabric.start(CONFIG, late=[spine3])
+    fabric.run(3)
+    fabric.lose(SPINE2)
+    fabric.run(2)
+    assert fabric.alarms == {AlarmKind.SWITCH_DOWN: ["spine2"]}
+    fabric.connect(spine3)
+    fabric.run(2)
+    assert fabric.alarms == {AlarmKind.SWITCH_DOWN: ["spine2(0x102)"]}
+    forget(fabric, "0x102")
+    assert fabric.alarms == {}
