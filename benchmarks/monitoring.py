@@ -7,6 +7,7 @@ receiver is told by Alertmanager. Both programs end with the ``with`` block, or 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import threading
@@ -185,6 +186,12 @@ def dashboard_expressions() -> Iterator[str]:
     for panel in panels():
         for target in panel["targets"]:
             yield target["expr"]
+
+
+def kinds_with_an_alert() -> set[str]:
+    """Of alarms, those that ``SignalboxAlarm`` and ``SignalboxCriticalAlarm`` leave to other alerts."""
+    of_alarms = (rule["expr"] for rule in rules("alerts.yml") if rule["alert"].endswith("Alarm"))
+    return {kind for text in of_alarms for left in re.findall(r'kind!~"([^"]+)"', text) for kind in left.split("|")}
 
 
 def rules(file: str) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ EMPTY: Mapping[str, str] = {
     "alert SignalboxPlanOld": NO_FAULT,
     "alert SignalboxGapGrows": "it compares with a quarter of an hour before",
     "alert SignalboxJobSlow": NO_FAULT,
+    "alert SignalboxJobsNotServed": NO_FAULT,
 }
 """What may be without data, and why."""
 

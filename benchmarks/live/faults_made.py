@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.full_disk import fill
+from benchmarks.monitoring import kinds_with_an_alert
 from benchmarks.openflow_relay import Relay
 from benchmarks.second_vswitchd import SecondSpine
 from controller.alarms import AlarmKind, severity
@@ -80,8 +81,8 @@ class Fault:
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
-        """With those that every alarm raises."""
-        kinds = dict.fromkeys(named.kind for named in self.alarms)
+        """With those of alarms that have no other alert."""
+        kinds = dict.fromkeys(named.kind for named in self.alarms if named.kind not in kinds_with_an_alert())
         return (*self.own_alerts, *(of_kind(kind) for kind in kinds))
 
 
@@ -152,7 +153,7 @@ class Site:
             lambda: self.lab.plug("h1_1", "leaf1"),
             (Named(AlarmKind.HOST_DOWN, ip, ip), Named(AlarmKind.FLOWS_WITHOUT_PATH, "plan", "ring1")),
             (Series(f'signalbox_host_up{{host="{ip}"', 0, 0), Series("signalbox_network_efficiency_ratio", 0, 0)),
-            (Alert("SignalboxHostDown", {"host": ip}), Alert("SignalboxJobsNotServed", {"reason": "no_path"})),
+            (Alert("SignalboxHostDown", {"host": ip}),),
         )
 
     def leaf(self) -> Fault:
@@ -164,7 +165,7 @@ class Site:
             lambda: self.lab.start_switch("leaf4"),
             (Named(AlarmKind.SWITCH_DOWN, name, name), Named(AlarmKind.FLOWS_WITHOUT_PATH, "plan", "ring1")),
             (Series(f'signalbox_switch_up{{switch="{name}"', 0, 0), Series("signalbox_network_efficiency_ratio", 0, 0)),
-            (Alert("SignalboxSwitchDown", {"switch": name}), Alert("SignalboxJobsNotServed", {"reason": "no_path"})),
+            (Alert("SignalboxSwitchDown", {"switch": name}),),
         )
 
     def frozen(self) -> Fault:
@@ -200,7 +201,7 @@ class Site:
                 Series("signalbox_network_efficiency_ratio", 0, 0),
                 *(Series(f'signalbox_link_up{{link="{name}"', 0, 0) for name in names),
             ),
-            (Alert("SignalboxJobsNotServed", {"reason": "no_path"}),),
+            (),
             frozenset({AlarmKind.LINK_DOWN}),
         )
 
@@ -306,7 +307,7 @@ class Site:
             lambda: run("ovs-vsctl", "--if-exists", "del-br", name),
             (Named(AlarmKind.DUPLICATE_DPID, leaf, leaf),),
             (Series('signalbox_refused_connections_total{reason="duplicate_dpid"', 1, 1e6),),
-            (Alert("SignalboxConnectionsRefused", {"reason": "duplicate_dpid"}, holds_s=300),),
+            (),
             lasts_s=30,
         )
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.monitoring import DASHBOARD, dashboard_expressions, panels, rules
+from benchmarks.monitoring import DASHBOARD, dashboard_expressions, kinds_with_an_alert, panels, rules
+from controller.alarms import AlarmKind, severity
 from controller.config import Config, load
 from controller.observability.families import FAMILIES
 
@@ -55,6 +56,22 @@ def test_every_alert_has_a_case_in_which_it_comes_and_goes() -> None:
             came_and_went |= bool(came and none and max(none) > min(came))
         lasting |= set() if came_and_went else {rule["alert"]}
     assert not lasting
+
+
+def test_alarms_that_are_left_to_other_alerts_exist_and_the_runbook_says_to_which() -> None:
+    runbook = (ROOT / "docs" / "how-to" / "answer-alerts.md").read_text()
+    alerts = {rule["alert"] for rule in rules("alerts.yml")}
+    for kind in map(AlarmKind, kinds_with_an_alert()):
+        (row,) = re.findall(rf"^\| `{kind}` \| (.*)$", runbook, re.MULTILINE)
+        assert set(re.findall(r"\*(Signalbox\w+)\*", row)) & alerts, kind
+
+
+def test_alarms_are_left_to_other_alerts_by_their_severity() -> None:
+    """A kind that the wrong one of the two leaves out would still come twice."""
+    of = {rule["alert"]: rule["expr"] for rule in rules("alerts.yml")}
+    for kind in map(AlarmKind, kinds_with_an_alert()):
+        name = "SignalboxCriticalAlarm" if severity(kind) == "critical" else "SignalboxAlarm"
+        assert kind in of[name]
 
 
 def test_one_scrape_that_fails_ends_no_alert_that_lasts_for_a_time() -> None:
