@@ -141,9 +141,10 @@ class ControlLoop:
         if lost := self.derived.routed_lost_links():
             s.losses.break_more_routes(lost, now)  # this cycle is the answer to it
         # What is drained still carries its flows: they move once, to where the plan has them.
-        repairs = bool(lost) or not self.derived.drained_flows()
+        is_loss = bool(lost)
+        repairs = is_loss or not self.derived.drained_flows()
         sources = {job_id: s.demand.demands[job_id].source for job_id in self.derived.ready()}
-        asked = s.cycle.begin(snapshot, self.derived.jobs(), sources, s.strategy, s.fabric.links, repairs, now)
+        asked = s.cycle.begin(snapshot, self.derived.jobs(), sources, s.strategy, s.fabric.links, repairs, is_loss, now)
         if broken and any(isinstance(command, SolvePlan) for command in asked):
             s.phases.take(Input.REPAIR_ASKED, now)
         return asked

@@ -46,6 +46,7 @@ class PlanningCycle:
         self._repaired: Routes | None = None
         self._links: Mapping[LinkId, Link] = {}
         self._levels_due = False
+        self._lost = False
         self.jobs: Mapping[JobId, Job] = {}
         self._waiters: list[Future[Any]] = []
         self._waiters_for_next: list[Future[Any]] = []
@@ -118,15 +119,17 @@ class PlanningCycle:
         strategy: Strategy,
         links: Mapping[LinkId, Link],
         repairs: bool,
+        lost: bool,
         now: float,
     ) -> list[Command]:
         """``snapshot``: of all ``jobs`` whose hosts are known, on these ``links``, with generation ``self.generation +
         1``. ``demand_source``: of the jobs whose hosts are known. ``repairs``: flows whose paths have gone
-        are repaired before the plan comes."""
+        are repaired before the plan comes. ``lost``: because links were lost; flows that leave a detour, or follow a
+        host that has moved, are no repair that counts."""
         self._next_at = now + self._config.interval_s
         self._waiters, self._waiters_for_next = [*self._waiters, *self._waiters_for_next], []
         self.generation, self.jobs, self._links = snapshot.generation, jobs, links
-        self._levels_due = True
+        self._levels_due, self._lost = True, lost
         if strategy is Strategy.ECMP or not any(snapshot.flows.values()):
             self.plan, self.target, self.adopted, self.baseline_levels = None, None, False, {}
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
@@ -191,7 +194,7 @@ class PlanningCycle:
 
     def _take_repair(self, judged: Verdict) -> None:
         """Adopted at once; the plan that follows is compared with it."""
-        if judged.repaired:
+        if judged.repaired and self._lost:
             self.repair = Repair(judged.repaired, judged.plan.times.total_ms)
             self.repairs_total += 1
             self.repaired_flows_total += judged.repaired

@@ -544,3 +544,23 @@ def test_a_host_that_is_found_on_a_drained_switch_is_waited_for() -> None:
     fabric.run(20)
     waits = state(fabric, "leaf1")
     assert (waits.state, waits.waits_for) == ("confirming", (f"{ips[0]} (a host on it)",))
+
+
+def test_flows_that_leave_a_detour_are_no_repair() -> None:
+    """Nothing was lost: their longer paths are there."""
+    fabric = FakeFabric(leaves=3, spines=2, hosts_per_leaf=1)
+    fabric.start(Config())
+    fabric.run(3)
+    fabric.send(RegisterJob(ring_job("job", list(fabric.hosts))))
+    fabric.run(2)
+    drain(fabric, "leaf1:spine1")
+    fabric.run(2)
+    fabric.cut(Dpid(2), PortNo(2))
+    fabric.run(2)
+    assert fabric.trace("10.0.1.1", "10.0.2.1") == ["leaf1", "spine2", "leaf3", "spine1", "leaf2"]
+    counted = fabric.status.repairs_total
+    assert sum(fabric.status.repair_times.counts) == counted == 1
+    undrain(fabric, "leaf1:spine1")
+    fabric.run(5)
+    assert fabric.trace("10.0.1.1", "10.0.2.1") == ["leaf1", "spine1", "leaf2"]
+    assert sum(fabric.status.repair_times.counts) == fabric.status.repairs_total == counted
