@@ -109,7 +109,8 @@ def _drain_events(before: Status, after: Status) -> Iterator[Event]:
 
 
 def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
-    """Of parts of one kind that come or go together one line. That a host is found, or moves, has a line each."""
+    """Of parts of one kind that come or go together one line. That a host is found, or moves, has a line each, unless
+    many are found together: after a restart those of all jobs are, and lines of before should stay."""
     told: defaultdict[str, list[str]] = defaultdict(list)
     for _, was, part in differing(before.parts, after.parts):
         if part and (what := _of_part(was, part)):
@@ -117,11 +118,17 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
     for what, names in sorted(told.items()):
         yield what, {"count": len(names), "names": ", ".join(sorted(names)[:MAX_NAMED])}
     old, new = before.fabric, after.fabric
-    for ip, host in new.hosts.items() if new.hosts is not old.hosts else ():
-        known = old.hosts.get(ip)
-        if known is None or known.at != host.at:
-            at = f"{new.name(host.at.dpid)}:{host.at.port}"
-            yield "host found" if known is None else "host moved", {"ip": ip, "at": at}
+    found, moved = list[str](), list[str]()
+    for ip, old_host, host in differing(old.hosts, new.hosts):
+        if host and (old_host is None or old_host.at != host.at):
+            (moved if old_host else found).append(ip)
+    if len(found) > MAX_NAMED:
+        yield "hosts found", {"count": len(found), "names": ", ".join(sorted(found)[:MAX_NAMED])}
+        found.clear()
+    for what, ips in (("host found", found), ("host moved", moved)):
+        for ip in ips:
+            at = new.hosts[ip].at
+            yield what, {"ip": ip, "at": f"{new.name(at.dpid)}:{at.port}"}
 
 
 def _of_part(was: Part | None, part: Part) -> str:
@@ -148,6 +155,8 @@ def _job_events(before: Status, after: Status) -> Iterator[Event]:
         if job is None:
             continue
         same = known is not None and known.uid == job.uid
+        if same and after.adopting and not job.routes_known:
+            continue  # what switches hold of it is read, but not adopted yet
         if known is None or not same or known.state != job.state:
             details = {"job": job_id, "state": job.state, "pinned": f"{job.pinned} of {len(job.routes)}"}
             yield ("job", details) if same else ("job registered", details | {"uid": job.uid})

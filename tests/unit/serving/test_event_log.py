@@ -10,7 +10,7 @@ import pytest
 from controller.alarms import AlarmKind
 from controller.config import Config
 from controller.events import EventHistory, EventKind
-from controller.fabric.messages import ConnectionRefused, DrainParts, PortChanged, UndrainParts
+from controller.fabric.messages import ArpSeen, ConnectionRefused, DrainParts, PortChanged, UndrainParts
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.jobs.spec import JobId
@@ -203,3 +203,33 @@ def test_lines_of_another_version_about_alarms_are_left_out() -> None:
     history.add(EventKind.ALARM, "alarm", {}, 2.0)
     history.add(EventKind.ALARM, "alarm", {"kind": "foreign_rules", "subject": "leaf1"}, 3.0)
     assert not_over(history.after(0, 10)) == {(AlarmKind.FOREIGN_RULES, "leaf1"): 3.0}
+
+
+def test_a_restart_says_of_no_job_that_it_has_lost_its_pins(logged: Logged) -> None:
+    number = logged.history.last
+    logged.start(CONFIG, late=logged.switches)
+    for dpid in logged.switches:
+        logged.run(0.1)
+        logged.connect(dpid)
+    logged.run(3)
+    states = [e.details["state"] for e in logged.history.after(number, 1000) if e.kind is EventKind.JOB]
+    assert states == ["pinned"]
+
+
+def test_many_hosts_that_are_found_together_are_one_line(logged: Logged) -> None:
+    number = logged.history.last
+    logged.start(CONFIG, late=logged.switches)
+    logged.connect(*logged.switches)
+    logged.run(2)
+    found = [e for e in logged.history.after(number, 1000) if e.what.endswith("found")]
+    assert [(e.what, e.details["ip"]) for e in found] == [("host found", f"10.0.{n}.1") for n in range(1, 5)]
+    for host in (2, 3):
+        for leaf in range(1, 5):
+            ip = f"10.0.{leaf}.{host}"
+            logged.send(ArpSeen(logged.hosts[ip], "reply", ip, logged.mac(ip), "0.0.0.0"))
+    logged.tell()
+    last = logged.history.after(number, 1000)[-1]
+    assert (last.what, last.details) == (
+        "hosts found",
+        {"count": "8", "names": "10.0.1.2, 10.0.1.3, 10.0.2.2, 10.0.2.3"},
+    )
