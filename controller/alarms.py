@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from controller.fabric.parts import Part, PartKind, SwitchRole
 from controller.jobs.demand import Difference
 from controller.silence import Silence
+from controller.tables.rules import Table
 from controller.tables.table_use import TableUse
 
 MAX_MISSING = 4
@@ -156,12 +157,13 @@ def _down_text(part: Part) -> str:
 
 def _table_text(switch: str, use: TableUse, refused: int) -> str:
     """Without the limit where the switch does not say it; rules that it refused tell that the table is full."""
-    table, entries, limit = use
+    _, entries, limit = use
+    table = f"table {use.name}" if isinstance(use.table, Table) else f"the table of {use.name.replace('_', ' ')}"
     is_full = refused or (entries is not None and limit is not None and entries >= limit)
     known = [] if entries is None else [f"{entries} entries" if limit is None else f"{entries} of {limit} entries"]
     if refused:
         known.append(f"{'1 rule' if refused == 1 else f'{refused} rules'} refused")
-    return f"table {table:d} of {switch} is {'full' if is_full else 'nearly full'}: {', '.join(known)}"
+    return f"{table} of {switch} is {'full' if is_full else 'nearly full'}: {', '.join(known)}"
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:

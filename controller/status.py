@@ -127,7 +127,7 @@ class JobStatus:
 class SwitchStatus:
     """``foreign_rules``: flows, groups and meters of others. ``healed_rules``: rules of Signalbox that others
     changed and that were restored, since the start. ``is_read``: its rules were read since it connected; else there are
-    0 of each kind. ``tables``: how full its flow tables are, as far as it says."""
+    0 of each kind. ``tables``: how full they are, as far as it says."""
 
     in_sync: bool
     rules: int

@@ -42,6 +42,8 @@ _DECODERS = {
     "meter_stats": "meter stats",
     "table_stats": "table stats",
     "table_features": "table features",
+    "group_features": "group features",
+    "meter_features": "meter features",
     "packet_in": "packet-in",
     "error": "error",
     "port_status": "port status",

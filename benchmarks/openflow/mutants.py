@@ -26,6 +26,8 @@ MULTIPART = {
     "meter stats": ofp.OFPMP_METER,
     "table stats": ofp.OFPMP_TABLE,
     "table features": ofp.OFPMP_TABLE_FEATURES,
+    "group features": ofp.OFPMP_GROUP_FEATURES,
+    "meter features": ofp.OFPMP_METER_FEATURES,
 }
 """The multipart bodies that the controller requests from a connected switch."""
 
@@ -308,6 +310,8 @@ _MESSAGES: Mapping[str, tuple[int, Callable[[Random], bytes]]] = {
     "meter stats": (ofp.OFPT_MULTIPART_REPLY, _meter_stats),
     "table stats": (ofp.OFPT_MULTIPART_REPLY, _table_stats),
     "table features": (ofp.OFPT_MULTIPART_REPLY, _table_features),
+    "group features": (ofp.OFPT_MULTIPART_REPLY, _bytes(40)),
+    "meter features": (ofp.OFPT_MULTIPART_REPLY, _bytes(16)),
     "packet-in": (ofp.OFPT_PACKET_IN, _packet_in),
     "port status": (ofp.OFPT_PORT_STATUS, lambda rng: struct.pack("!B7x", rng.randrange(3)) + _port(rng)),
     "error": (ofp.OFPT_ERROR, _error),

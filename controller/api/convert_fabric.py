@@ -12,6 +12,7 @@ from controller.fabric.parts import Part
 from controller.fabric.topology import Host, Link, Switch
 from controller.status import DrainStatus, LinkStatus, Status, SwitchStatus
 from controller.tables.dropped import Dropped
+from controller.tables.rules import OtherTable, Table
 
 
 def fabric_message(status: Status) -> pb.GetFabricResponse:
@@ -48,12 +49,15 @@ def drain_message(drain: DrainStatus) -> pb.DrainedPart:
 
 def switch_message(switch: Switch, known: SwitchStatus | None) -> pb.Switch:
     """``known``: None before anything is."""
+    known = known or SwitchStatus(in_sync=False, rules=0, foreign_rules=0)
     return message_of(
         pb.Switch,
-        known or SwitchStatus(in_sync=False, rules=0, foreign_rules=0),
+        known,
         dpid=switch.dpid,
         name=switch.name,
         ports=[message_of(pb.Port, port) for _, port in sorted(switch.ports.items())],
+        tables=[message_of(pb.FlowTable, use) for use in known.tables if isinstance(use.table, Table)],
+        other_tables=[message_of(pb.OtherTable, use) for use in known.tables if isinstance(use.table, OtherTable)],
     )
 
 

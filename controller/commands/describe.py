@@ -228,6 +228,7 @@ def _switch(found: Fields) -> RenderableType:
         "rules": f"{switch['rules']}; signalbox rules {switch['name']} lists them",
         "foreign rules": switch["foreign_rules"],
         "flow tables": ", ".join(map(_table, switch["tables"])) or "the switch does not say",
+        "other tables": ", ".join(map(_table, switch["other_tables"])) or "the switch does not say",
         "ports": f"{len(ports)}, {sum(port['up'] for port in ports)} up",
         "hosts": len(found["hosts"]),
     }
@@ -236,9 +237,9 @@ def _switch(found: Fields) -> RenderableType:
 
 
 def _table(table: Fields) -> str:
-    """Its number, entries, and how many it has room for, where these are known."""
+    """Its number or name, entries, and how many it has room for, where these are known."""
     room = "" if table["max_entries"] is None else f" of {table['max_entries']}"
-    return f"{table['table']} has {printing.known(table['entries'], 'd')}{room}"
+    return f"{str(table['table']).replace('_', ' ')} has {printing.known(table['entries'], 'd')}{room}"
 
 
 def _ports(found: Fields) -> RenderableType:

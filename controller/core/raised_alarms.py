@@ -12,6 +12,7 @@ from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.demand import JobDemand
 from controller.jobs.spec import JobId
 from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.tables.rules import Table
 
 _LLDP_KINDS = {
     "malformed": AlarmKind.LLDP_MALFORMED,
@@ -74,7 +75,8 @@ def _full_tables(s: State, fabric: Fabric) -> Iterator[Alarm]:
         if dpid in fabric.switches:
             name = fabric.name(dpid)
             facts = {"switch": name, "use": use, "refused": refused}
-            yield Alarm(AlarmKind.TABLE_NEARLY_FULL, f"{name}:table{use.table:d}", facts)
+            table = f"table{use.name}" if isinstance(use.table, Table) else use.name
+            yield Alarm(AlarmKind.TABLE_NEARLY_FULL, f"{name}:{table}", facts)
 
 
 def _refused_connections(s: State, now: float) -> Iterator[Alarm]:

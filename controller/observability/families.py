@@ -119,13 +119,13 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "signalbox_switch_table_entries",
-        "Flow entries in the table, foreign ones too; no series where the switch does not say.",
+        "Entries in the flow, group or meter table, foreign ones too; no series where the switch does not say.",
         samples.table_entries,
         ("switch", "table"),
     ),
     Family(
         "signalbox_switch_table_max_entries",
-        "Flow entries that the table has room for; no series where the switch does not say.",
+        "Entries that the table has room for; no series where the switch does not say.",
         samples.table_max_entries,
         ("switch", "table"),
     ),

@@ -75,7 +75,7 @@ def _of_tables(snapshot: Snapshot, value: Callable[[TableUse], int | None]) -> I
     for dpid, switch in snapshot.status.switches.items():
         for use in switch.tables:
             if (known := value(use)) is not None:
-                yield (snapshot.status.fabric.name(dpid), f"{use.table:d}"), known
+                yield (snapshot.status.fabric.name(dpid), use.name), known
 
 
 def refused_connections(snapshot: Snapshot) -> Iterator[Sample]:

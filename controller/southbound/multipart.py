@@ -26,6 +26,8 @@ READERS: Mapping[int, Callable[[bytes], Any]] = {
     ofp.OFPMP_PORT_STATS: decode.port_stats,
     ofp.OFPMP_TABLE: decode.table_stats,
     ofp.OFPMP_TABLE_FEATURES: decode.table_features,
+    ofp.OFPMP_GROUP_FEATURES: decode.group_features,
+    ofp.OFPMP_METER_FEATURES: decode.meter_features,
 }
 
 

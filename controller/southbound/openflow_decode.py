@@ -27,6 +27,7 @@ from controller.tables.rules import (
     FlowRule,
     GroupRule,
     MeterRule,
+    OtherTable,
     Table,
     ToController,
     is_ours,
@@ -73,6 +74,8 @@ _METER_BAND_STATS = struct.Struct("!QQ")
 _AGGREGATE = struct.Struct("!QQI4x")
 _TABLE_STATS = struct.Struct("!B3xI16x")
 _TABLE_FEATURES = struct.Struct("!HB57xI")
+_GROUP_FEATURES = struct.Struct("!8x4I16x")
+_METER_FEATURES = struct.Struct("!I12x")
 _PORT_STATS = np.dtype(
     {
         "names": ["port", "rx_bytes", "tx_bytes"],
@@ -322,6 +325,18 @@ def table_features(body: bytes) -> dict[Table, int]:
         if table in _TABLES:
             limits[_TABLES[table]] = max_entries
     return limits
+
+
+def group_features(body: bytes) -> dict[OtherTable, int]:
+    """How many groups of each kind that Signalbox uses there is room for (section 7.3.5.11)."""
+    _, select, _, fast_failover = _unpacked(_GROUP_FEATURES, body, "group features")
+    return {OtherTable.SELECT_GROUPS: select, OtherTable.FAST_FAILOVER_GROUPS: fast_failover}
+
+
+def meter_features(body: bytes) -> dict[OtherTable, int]:
+    """How many meters there is room for (section 7.3.5.14)."""
+    (meters,) = _unpacked(_METER_FEATURES, body, "meter features")
+    return {OtherTable.METERS: meters}
 
 
 def port_stats(body: bytes) -> dict[PortNo, PortCount]:

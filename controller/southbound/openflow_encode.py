@@ -265,8 +265,8 @@ def _flow_request(kind: int, table: int, cookie: int, mask: int) -> bytes:
 
 
 def all_request(kind: int) -> bytes:
-    """Of all tables (sections 7.3.5.4 and 7.3.5.5), ports (7.3.5.6), groups (7.3.5.10) or meters (7.3.5.12 and
-    7.3.5.13)."""
+    """Of all tables (sections 7.3.5.4 and 7.3.5.5), ports (7.3.5.6), groups (7.3.5.10 and 7.3.5.11) or meters (7.3.5.12
+    to 7.3.5.14)."""
     return _request(kind, _ALL.get(kind, b""))
 
 

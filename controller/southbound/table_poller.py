@@ -1,4 +1,5 @@
-"""Polls how many entries the flow tables of each switch hold, and how many fit in, as far as the switch says.
+"""Polls how many entries the flow tables of each switch hold, and how many fit into these and into the group and meter
+tables, as far as the switch says.
 
 In: the time, parts of replies. Out: requests through ``send``, ``TablesRead`` messages. What a switch refuses is not
 asked for again while it is connected. ``now`` is monotonic seconds.
@@ -9,8 +10,9 @@ them, and not together with counters, whose time would be that of the whole answ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import Any
 
 from controller.fabric.topology import Dpid
 from controller.southbound import openflow_encode as encode
@@ -18,7 +20,6 @@ from controller.southbound.discovery import phase
 from controller.southbound.framework import ofp
 from controller.southbound.multipart import Gathered, Reply
 from controller.tables.messages import TablesRead
-from controller.tables.rules import Table
 
 EVERY = 2
 """Intervals of counters after which entries are counted again."""
@@ -29,7 +30,9 @@ LIMITS_APART_S = 0.5
 PATIENCE_S = 30.0
 """After which a poll that is not answered is given up."""
 
-ENTRIES, LIMITS = ofp.OFPMP_TABLE, ofp.OFPMP_TABLE_FEATURES
+ENTRIES = ofp.OFPMP_TABLE
+LIMITS = (ofp.OFPMP_TABLE_FEATURES, ofp.OFPMP_GROUP_FEATURES, ofp.OFPMP_METER_FEATURES)
+"""Kinds of requests."""
 
 
 @dataclass(slots=True)
@@ -71,8 +74,8 @@ class TablePoller:
 
     def _ask(self, dpid: Dpid, polled: _Polled, now: float) -> None:
         kinds = [ENTRIES]
-        if now >= max(polled.limits_at, self._limits_at) and LIMITS not in polled.refused:
-            kinds.append(LIMITS)
+        if now >= max(polled.limits_at, self._limits_at) and not polled.refused.issuperset(LIMITS):
+            kinds.extend(LIMITS)
             polled.limits_at, self._limits_at = now + LIMITS_EVERY_S, now + LIMITS_APART_S
         kinds = [kind for kind in kinds if kind not in polled.refused]
         if kinds:
@@ -103,13 +106,13 @@ class TablePoller:
         if asked is None or not asked.complete:
             return
         polled.asked = None
-        entries, limits = (_by_table(asked, kind) for kind in (ENTRIES, LIMITS))
+        entries, limits = _by_table(asked, (ENTRIES,)), _by_table(asked, LIMITS)
         if entries is not None or limits is not None:
             self._put(TablesRead(dpid, entries, limits))
 
 
-def _by_table(asked: Gathered, kind: int) -> dict[Table, int] | None:
-    """None when it was not asked for, or refused."""
-    if not asked.answered(kind):
+def _by_table(asked: Gathered, kinds: Collection[int]) -> dict[Any, int] | None:
+    """None when they were not asked for, or all were refused."""
+    if not any(map(asked.answered, kinds)):
         return None
-    return {table: number for part in asked.of(kind) for table, number in part.items()}
+    return {table: number for kind in kinds for part in asked.of(kind) for table, number in part.items()}

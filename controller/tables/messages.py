@@ -21,7 +21,7 @@ from controller.fabric.messages import (
     SwitchLeft,
 )
 from controller.fabric.topology import Dpid, PortNo
-from controller.tables.rules import FlowKey, RuleMod, RuleSet, Stage, Table
+from controller.tables.rules import AnyTable, FlowKey, RuleMod, RuleSet, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,12 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class TablesRead:
-    """The flow tables of one switch that Signalbox uses: ``entries``, also foreign ones; ``limits``: how many fit in.
-    None where they were not asked for, or the switch refused."""
+    """The tables of one switch that Signalbox uses: ``entries`` of flow tables, also foreign ones; ``limits``: how many
+    fit in, of the group and meter table too. None where they were not asked for, or the switch refused."""
 
     dpid: Dpid
-    entries: Mapping[Table, int] | None
-    limits: Mapping[Table, int] | None
+    entries: Mapping[AnyTable, int] | None
+    limits: Mapping[AnyTable, int] | None
 
 
 @dataclass(frozen=True, slots=True)

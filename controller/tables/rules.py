@@ -12,9 +12,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from functools import lru_cache
 from itertools import chain, starmap
 from typing import Literal, NamedTuple
@@ -46,6 +46,18 @@ class Table(IntEnum):
     CONTROL = 0
     PINNED = 1
     DEFAULT = 2
+
+
+class OtherTable(StrEnum):
+    """Group table, which has room for so many groups of each kind, and meter table (OpenFlow 1.3.5 sections 5.6 and
+    5.7)."""
+
+    SELECT_GROUPS = "select_groups"
+    FAST_FAILOVER_GROUPS = "fast_failover_groups"
+    METERS = "meters"
+
+
+AnyTable = Table | OtherTable
 
 
 @lru_cache(maxsize=1 << 18)
@@ -253,6 +265,11 @@ class Stage:
 
     name: str
     mods: Mapping[Dpid, tuple[RuleMod, ...]]
+
+    def only(self, wanted: Callable[[Dpid, RuleMod], bool]) -> Stage:
+        """The mods that are ``wanted``, and the switches that have any."""
+        mods = {dpid: tuple(mod for mod in mods if wanted(dpid, mod)) for dpid, mods in self.mods.items()}
+        return Stage(self.name, {dpid: left for dpid, left in mods.items() if left})
 
 
 def mods_between(desired: RuleSet, installed: RuleSet) -> Iterator[RuleMod]:

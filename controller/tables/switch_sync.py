@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -132,6 +132,10 @@ class SwitchSync:
             if switch.foreign
         }
 
+    def held(self, dpid: Dpid) -> tuple[RuleSet, ...]:
+        """What the switch holds of ours, and the groups and meters of others; empty while that is not known."""
+        return (self.installed[dpid], self._connected[dpid].others) if dpid in self.installed else ()
+
     # ---- connections and read-backs
 
     def connected(self, dpid: Dpid) -> ReadRules:
@@ -236,7 +240,7 @@ class SwitchSync:
         self.unsettled = frozenset(dpid for stage in stages for dpid in stage.mods)
         self.settled = frozenset(self.installed) - self.unsettled
         if self._under_way:
-            filtered = (_filtered(s, self._overtakes if s.name == NARROW else self._goes_now) for s in stages)
+            filtered = (s.only(self._overtakes if s.name == NARROW else self._goes_now) for s in stages)
             stages = [stage for stage in filtered if stage.mods]
         elif not self.refused:
             self._next = desired, stages[1:]
@@ -248,7 +252,7 @@ class SwitchSync:
         left = {rule_id(dpid, mod.rule): mod for stage in stages for dpid, mods in stage.mods.items() for mod in mods}
         held = {rule: Refusal(mod, HELD) for rule, mod in left.items() if self._is_held_by_others(rule[0], mod)}
         self._keep_refused({rule: why for rule, why in self.refused.items() if rule in left} | held)
-        return [stage for stage in (_filtered(stage, self._is_possible) for stage in stages) if stage.mods]
+        return [stage for stage in (stage.only(self._is_possible) for stage in stages) if stage.mods]
 
     def _unequal(self, desired: Mapping[Dpid, RuleSet]) -> tuple[dict[Dpid, RuleSet], dict[Dpid, RuleSet]]:
         """Desired and installed rules of the switches where they differ."""
@@ -391,8 +395,3 @@ class SwitchSync:
         self._forget(dpid)
         switch.reread_at = now + switch.reread_after_s
         switch.reread_after_s = min(2 * switch.reread_after_s, MAX_PAUSE_S)
-
-
-def _filtered(stage: Stage, wanted: Callable[[Dpid, RuleMod], bool]) -> Stage:
-    mods = {dpid: tuple(mod for mod in mods if wanted(dpid, mod)) for dpid, mods in stage.mods.items()}
-    return Stage(stage.name, {dpid: left for dpid, left in mods.items() if left})

@@ -1,31 +1,41 @@
-"""How full the flow tables of the switches are.
+"""How full the tables of the switches are, flow, group and meter tables.
 
-In: what switches say of their tables, rules that they refused because a table was full. Out: per switch and table the
+In: what switches say of their tables, groups and meters that they hold, rules that they refused because a table was
+full. Out: per switch and table the
 entries and the limit, as far as they are known; the tables that are full or nearly so.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from controller.fabric.topology import Dpid
 from controller.shared_map import SharedMap, updated
 from controller.tables.messages import TablesRead
-from controller.tables.rules import FlowRule, Table
+from controller.tables.rules import AnyTable, FlowRule, GroupRule, OtherTable, Rule, RuleSet, Table
 from controller.tables.switch_sync import Refusal
 
-FULL = "OFPFMFC_TABLE_FULL"
+FULL = ("OFPFMFC_TABLE_FULL", "OFPGMFC_OUT_OF_GROUPS", "OFPMMFC_OUT_OF_METERS")
 """In the reason of a switch that refuses a rule (OpenFlow 1.3.5 section 7.4.4)."""
 
 
-class TableUse(NamedTuple):
-    """Flow entries in one table, foreign ones too, and how many fit in; None where the switch has not said it."""
+TABLES = (*Table, *OtherTable)
 
-    table: Table
+
+class TableUse(NamedTuple):
+    """Entries in one table, foreign ones too, and how many fit in; None where the switch has not said it. Of foreign
+    groups and meters those count that a rule of Signalbox could be."""
+
+    table: AnyTable
     entries: int | None
     max_entries: int | None
+
+    @property
+    def name(self) -> str:
+        """The number of a flow table."""
+        return f"{self.table:d}" if isinstance(self.table, Table) else self.table.value
 
 
 class FullTable(NamedTuple):
@@ -46,11 +56,14 @@ class TableUses:
         self._alarm_fraction = alarm_fraction
         self._nearly_full: dict[Dpid, tuple[TableUse, ...]] = {}
 
-    def take(self, message: TablesRead) -> None:
+    def take(self, message: TablesRead, held: Collection[RuleSet]) -> None:
+        """``held``: rules there, among them all groups and meters; empty when they are not known."""
         known = self.of.get(message.dpid, ())
-        entries = {use.table: use.entries for use in known} if message.entries is None else message.entries
+        entries: dict[AnyTable, int | None]
+        entries = {use.table: use.entries for use in known} if message.entries is None else {**message.entries}
+        entries |= _groups_and_meters(held)
         limits = {use.table: use.max_entries for use in known} if message.limits is None else message.limits
-        now = (TableUse(table, entries.get(table), limits.get(table) or None) for table in Table)
+        now = (TableUse(table, entries.get(table), limits.get(table) or None) for table in TABLES)
         uses = tuple(use for use in now if use != _unknown(use.table))
         if uses != known:
             self.of = updated(self.of, {message.dpid: uses})
@@ -68,9 +81,9 @@ class TableUses:
     def nearly_full(self, refused: Iterable[tuple[Dpid, Refusal]]) -> Iterator[FullTable]:
         """Each table once. ``refused``: by switches, so far."""
         without_room = Counter(
-            (dpid, refusal.mod.rule.key.table)
+            (dpid, _table_of(refusal.mod.rule))
             for dpid, refusal in refused
-            if FULL in refusal.reason and isinstance(refusal.mod.rule, FlowRule)
+            if any(reason in refusal.reason for reason in FULL)
         )
         for dpid, uses in self._nearly_full.items():
             for use in uses:
@@ -91,5 +104,26 @@ class TableUses:
         return entries is not None and limit is not None and entries >= self._alarm_fraction * limit
 
 
-def _unknown(table: Table) -> TableUse:
+def _unknown(table: AnyTable) -> TableUse:
     return TableUse(table, None, None)
+
+
+def _table_of(rule: Rule) -> AnyTable:
+    match rule:
+        case FlowRule():
+            return rule.key.table
+        case GroupRule():
+            return OtherTable(f"{rule.kind}_groups")
+        case _:
+            return OtherTable.METERS
+
+
+def _groups_and_meters(held: Collection[RuleSet]) -> dict[AnyTable, int]:
+    """Their numbers; empty when it is not known what is held."""
+    kinds = Counter(group.kind for rules in held for group in rules.groups.values())
+    numbers: dict[AnyTable, int] = {
+        OtherTable.SELECT_GROUPS: kinds["select"],
+        OtherTable.FAST_FAILOVER_GROUPS: kinds["fast_failover"],
+        OtherTable.METERS: sum(len(rules.meters) for rules in held),
+    }
+    return numbers if held else {}

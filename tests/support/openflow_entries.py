@@ -60,5 +60,13 @@ def table_limit(number: int, max_entries: int) -> bytes:
     return struct.pack(head, 72, number, b"a table", 0, 0, 0, max_entries) + instructions
 
 
+def group_room(select: int, fast_failover: int) -> bytes:
+    return struct.pack(ofp.OFP_GROUP_FEATURES_PACK_STR, 0xF, 0, 7, select, 7, fast_failover, *4 * [0])
+
+
+def meter_room(meters: int) -> bytes:
+    return struct.pack(ofp.OFP_METER_FEATURES_PACK_STR, meters, 2, 0xF, 1, 0)
+
+
 def port_entry(number: int, tx: int, rx: int) -> bytes:
     return struct.pack(ofp.OFP_PORT_STATS_PACK_STR, number, 0, 0, rx, tx, *[0] * 10)

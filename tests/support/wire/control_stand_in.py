@@ -39,7 +39,7 @@ from controller.silence import Silence, SilenceKey
 from controller.status import DrainStatus, JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.counters import CountersRead
 from controller.tables.pinned_table import miss_rule
-from controller.tables.rules import RuleSet, Table
+from controller.tables.rules import OtherTable, RuleSet, Table
 from controller.tables.table_use import TableUse
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(11)
@@ -103,7 +103,14 @@ class ControlStandIn:
             fabric=two_leaves_and_a_spine(),
             switches={
                 LEAF1: SwitchStatus(
-                    True, 12, 1, tables=(TableUse(Table.PINNED, 9, 200), TableUse(Table.DEFAULT, 3, None))
+                    True,
+                    12,
+                    1,
+                    tables=(
+                        TableUse(Table.PINNED, 9, 200),
+                        TableUse(Table.DEFAULT, 3, None),
+                        TableUse(OtherTable.METERS, 4, 64),
+                    ),
                 )
             },
             links={VIA_SPINE[0]: LinkStatus(1000, 4e6, 1e6)},

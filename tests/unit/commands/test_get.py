@@ -57,7 +57,9 @@ def test_a_link_goes_by_names_that_a_shell_leaves_alone(signalbox: Signalbox, na
 
 @pytest.mark.usefixtures("trained")
 def test_a_switch_is_described_with_how_full_its_tables_are_as_far_as_it_says(signalbox: Signalbox) -> None:
-    assert "flow tables 1 has 9 of 200, 2 has 3" in " ".join(signalbox("describe", "switch", "leaf1").text.split())
+    text = " ".join(signalbox("describe", "switch", "leaf1").text.split())
+    assert "flow tables 1 has 9 of 200, 2 has 3" in text
+    assert "other tables meters has 4 of 64" in text
     assert "flow tables the switch does not say" in " ".join(signalbox("describe", "switch", "leaf2").text.split())
     found = signalbox("describe", "switch", "leaf1", "--json").json["switch"]["tables"]
     assert found[1] == {"table": 2, "entries": 3, "max_entries": None}

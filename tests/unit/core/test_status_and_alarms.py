@@ -17,7 +17,7 @@ from controller.planning.plan import EcmpLevel, Plan
 from controller.planning.problem import FlowId
 from controller.tables.messages import Counters, PortCount, TablesRead
 from controller.tables.pinned_table import pin_key
-from controller.tables.rules import Table
+from controller.tables.rules import AnyTable, OtherTable, Table
 from controller.tables.table_use import TableUse
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG, RINGS, register
@@ -200,12 +200,24 @@ def test_a_link_has_its_own_capacity_else_that_of_all_else_what_its_port_says(
 
 def test_a_table_with_little_room_is_an_alarm_with_the_name_of_the_switch_until_there_is_room() -> None:
     fabric = started(FakeFabric(2, 1, 1))
-    limits = {Table.PINNED: 200}
+    limits: dict[AnyTable, int] = {Table.PINNED: 200}
     for entries, raised in ((179, {}), (180, {AlarmKind.TABLE_NEARLY_FULL: "leaf1:table1"}), (20, {})):
         fabric.send(TablesRead(LEAF, {Table.PINNED: entries}, limits))
         assert alarms(fabric) == raised
-        assert fabric.status.switches[LEAF].tables == (TableUse(Table.PINNED, entries, 200),)
+        assert fabric.status.switches[LEAF].tables[0] == TableUse(Table.PINNED, entries, 200)
     fabric.send(TablesRead(LEAF, {Table.PINNED: 200}, None))
     assert alarms(fabric)
     fabric.lose(LEAF)
     assert AlarmKind.TABLE_NEARLY_FULL not in alarms(fabric)
+
+
+def test_a_switch_with_room_for_few_groups_or_meters_is_an_alarm_that_names_which() -> None:
+    fabric = started(FakeFabric())
+    register(fabric, 0)
+    fabric.run(3)
+    for table, number in ((OtherTable.SELECT_GROUPS, 3), (OtherTable.FAST_FAILOVER_GROUPS, 2), (OtherTable.METERS, 7)):
+        fabric.send(TablesRead(LEAF, {}, {table: number}))
+        assert alarms(fabric) == {AlarmKind.TABLE_NEARLY_FULL: f"leaf1:{table}"}
+        assert TableUse(table, number, number) in fabric.status.switches[LEAF].tables
+        fabric.send(TablesRead(LEAF, {}, {table: 10 * number}))
+        assert not alarms(fabric)

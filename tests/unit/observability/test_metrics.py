@@ -19,7 +19,7 @@ from controller.observability.exposition import Exposition
 from controller.observability.families import FAMILIES
 from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.dropped import Dropped
-from controller.tables.rules import Table
+from controller.tables.rules import OtherTable, Table
 from controller.tables.table_use import TableUse
 from tests.support import status_example as example
 from tests.support.fake_fabric import FakeFabric
@@ -165,16 +165,18 @@ def test_what_was_not_read_or_counted_yet_has_no_series() -> None:
 
 
 def test_of_tables_only_what_switches_say_has_series() -> None:
-    tables = TableUse(Table.CONTROL, 7, None), TableUse(Table.PINNED, 190, 200), TableUse(Table.DEFAULT, None, 50)
+    flows = TableUse(Table.CONTROL, 7, None), TableUse(Table.PINNED, 190, 200), TableUse(Table.DEFAULT, None, 50)
+    tables = *flows, TableUse(OtherTable.METERS, 4, 64)
     switches = {example.LEAF1: SwitchStatus(True, 7, 0, tables=tables), example.LEAF2: SwitchStatus(True, 7, 0)}
     scrape = Scrape(exposition(replace(example.status(), switches=switches)))
     assert scrape.series("signalbox_switch_table_entries") == [
         {"switch": "leaf1", "table": "0"},
         {"switch": "leaf1", "table": "1"},
+        {"switch": "leaf1", "table": "meters"},
     ]
     assert scrape.value("signalbox_switch_table_entries", switch="leaf1", table="1") == 190
     assert scrape.value("signalbox_switch_table_max_entries", switch="leaf1", table="1") == 200
-    assert [series["table"] for series in scrape.series("signalbox_switch_table_max_entries")] == ["1", "2"]
+    assert [series["table"] for series in scrape.series("signalbox_switch_table_max_entries")] == ["1", "2", "meters"]
 
 
 def test_every_job_state_and_strategy_has_a_series_also_when_empty(scrape: Scrape) -> None:

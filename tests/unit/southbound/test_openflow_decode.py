@@ -25,6 +25,7 @@ from controller.tables.rules import (
     GroupRule,
     Match,
     MeterRule,
+    OtherTable,
     Output,
     Prefix,
     RuleMod,
@@ -37,8 +38,10 @@ from tests.support.openflow_entries import (
     flow_entry,
     flow_head,
     group_entry,
+    group_room,
     meter_count,
     meter_entry,
+    meter_room,
     port_entry,
     table_entry,
     table_limit,
@@ -135,6 +138,12 @@ def test_of_tables_those_that_signalbox_uses_are_read_with_their_entries_and_lim
     assert decode.table_stats(body) == {Table.DEFAULT: 30, Table.CONTROL: 0, Table.PINNED: 200}
     body = b"".join(table_limit(*table) for table in ((7, 1), (2, 1_000_000), (0, 2**32 - 1)))
     assert decode.table_features(body) == {Table.DEFAULT: 1_000_000, Table.CONTROL: 2**32 - 1}
+
+
+def test_of_groups_those_kinds_are_read_that_signalbox_uses() -> None:
+    room = decode.group_features(group_room(1024, 2**32 - 1))
+    assert room == {OtherTable.SELECT_GROUPS: 1024, OtherTable.FAST_FAILOVER_GROUPS: 2**32 - 1}
+    assert decode.meter_features(meter_room(48)) == {OtherTable.METERS: 48}
 
 
 def test_drops_are_those_of_all_bands() -> None:
@@ -268,6 +277,8 @@ READERS: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
     "ports": (decode.port_stats, port_entry(1, 2, 3) * 2),
     "tables": (decode.table_stats, table_entry(0, 2) + table_entry(1, 3)),
     "limits of tables": (decode.table_features, table_limit(0, 2) + table_limit(1, 3)),
+    "room for groups": (decode.group_features, group_room(2, 3)),
+    "room for meters": (decode.meter_features, meter_room(2)),
     "packet-in": (decode.packet_in, packet_in_bytes(ofp_parser.OFPMatch(in_port=7, metadata=5), b"frame")),
     "packet-in, plain": (decode.packet_in, packet_in_bytes(ofp_parser.OFPMatch(in_port=7), b"frame")),
     "part": (multipart_reply, struct.pack("!BBHIHH4x", 4, ofp.OFPT_MULTIPART_REPLY, 16, 9, 1, 0)),

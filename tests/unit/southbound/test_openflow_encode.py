@@ -59,6 +59,8 @@ def of_ours(kind: Any, table: int, cookie_: int, mask: int) -> Any:
         (encode.all_request(ofp.OFPMP_METER_CONFIG), ofp_parser.OFPMeterConfigStatsRequest(PROTOCOL, 0, ofp.OFPM_ALL)),
         (encode.all_request(ofp.OFPMP_TABLE), ofp_parser.OFPTableStatsRequest(PROTOCOL, 0)),
         (encode.all_request(ofp.OFPMP_TABLE_FEATURES), ofp_parser.OFPTableFeaturesStatsRequest(PROTOCOL, 0, [])),
+        (encode.all_request(ofp.OFPMP_GROUP_FEATURES), ofp_parser.OFPGroupFeaturesStatsRequest(PROTOCOL, 0)),
+        (encode.all_request(ofp.OFPMP_METER_FEATURES), ofp_parser.OFPMeterFeaturesStatsRequest(PROTOCOL, 0)),
         (encode.all_request(ofp.OFPMP_METER), ofp_parser.OFPMeterStatsRequest(PROTOCOL, 0, ofp.OFPM_ALL)),
         (
             encode.every_flow_request(ofp.OFPMP_AGGREGATE),

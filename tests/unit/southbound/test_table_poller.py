@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from itertools import count, pairwise
+from typing import Any
 
 import pytest
 
@@ -11,12 +12,14 @@ from controller.southbound.multipart import Reply
 from controller.southbound.openflow_framing import Malformed
 from controller.southbound.table_poller import LIMITS_APART_S, LIMITS_EVERY_S, PATIENCE_S, TablePoller
 from controller.tables.messages import TablesRead
-from controller.tables.rules import Table
-from tests.support.openflow_entries import table_entry, table_limit
+from controller.tables.rules import AnyTable, OtherTable, Table
+from tests.support.openflow_entries import group_room, meter_room, table_entry, table_limit
 
 A = Dpid(1)
 EVERY_S = 4.0
 ENTRIES, LIMITS = ofp.OFPMP_TABLE, ofp.OFPMP_TABLE_FEATURES
+GROUPS, METERS = ofp.OFPMP_GROUP_FEATURES, ofp.OFPMP_METER_FEATURES
+ALL = (ENTRIES, LIMITS, GROUPS, METERS)
 
 
 class Wire:
@@ -57,12 +60,15 @@ class Wire:
 def test_entries_and_limits_are_reported_together_when_both_are_complete() -> None:
     wire = Wire()
     wire.run(EVERY_S)
-    assert wire.kinds() == [ENTRIES, LIMITS]
+    assert wire.kinds() == [*ALL]
     assert wire.answer(LIMITS, table_limit(0, 50) + table_limit(1, 200), more=True)
     assert wire.answer(ENTRIES, table_entry(0, 7) + table_entry(1, 190) + table_entry(9, 1))
+    assert wire.answer(METERS, meter_room(48))
+    assert wire.answer(GROUPS, group_room(1024, 512))
     assert not wire.read
     assert wire.answer(LIMITS, table_limit(2, 1000))
-    limits = {Table.CONTROL: 50, Table.PINNED: 200, Table.DEFAULT: 1000}
+    limits: dict[AnyTable, int] = {Table.CONTROL: 50, Table.PINNED: 200, Table.DEFAULT: 1000, OtherTable.METERS: 48}
+    limits |= {OtherTable.SELECT_GROUPS: 1024, OtherTable.FAST_FAILOVER_GROUPS: 512}
     assert wire.read == [TablesRead(A, {Table.CONTROL: 7, Table.PINNED: 190}, limits)]
 
 
@@ -70,9 +76,9 @@ def test_limits_are_read_again_after_a_minute_and_entries_with_every_poll() -> N
     wire = Wire()
     for _ in range(int(2 * LIMITS_EVERY_S / EVERY_S)):
         wire.run(EVERY_S)
-        for kind in (ENTRIES, LIMITS):
+        for kind, body in {ENTRIES: b"", LIMITS: b"", GROUPS: group_room(9, 9), METERS: meter_room(9)}.items():
             if (A, kind) in wire.open:
-                wire.answer(kind)
+                wire.answer(kind, body)
                 del wire.open[A, kind]
     assert wire.kinds().count(ENTRIES) == 30
     assert wire.kinds().count(LIMITS) == 2
@@ -88,15 +94,26 @@ def test_limits_are_read_of_one_switch_after_the_other() -> None:
     assert min(b - a for a, b in pairwise(times)) >= LIMITS_APART_S - 1e-9
 
 
-@pytest.mark.parametrize("refused", [ENTRIES, LIMITS])
+@pytest.mark.parametrize("refused", ALL)
 def test_what_a_switch_refuses_is_not_asked_for_again_until_it_is_back(refused: int) -> None:
     wire = Wire()
     wire.run(EVERY_S)
-    assert wire.poller.error(A, wire.open[A, refused])
-    other = LIMITS if refused == ENTRIES else ENTRIES
-    wire.answer(other, table_limit(1, 9) if other == LIMITS else table_entry(1, 9))
+    bodies = {
+        ENTRIES: table_entry(1, 5),
+        LIMITS: table_limit(1, 9),
+        GROUPS: group_room(10, 11),
+        METERS: meter_room(12),
+    }
+    for kind, body in bodies.items():
+        assert wire.poller.error(A, wire.open[A, kind]) if kind == refused else wire.answer(kind, body)
     (read,) = wire.read
-    assert (read.entries, read.limits) == ((None, {1: 9}) if refused == ENTRIES else ({1: 9}, None))
+    assert read.entries == (None if refused == ENTRIES else {1: 5})
+    told: dict[int, dict[Any, int]] = {
+        LIMITS: {1: 9},
+        GROUPS: {"select_groups": 10, "fast_failover_groups": 11},
+        METERS: {"meters": 12},
+    }
+    assert read.limits == {table: room for kind in told if kind != refused for table, room in told[kind].items()}
     wire.run(2 * LIMITS_EVERY_S)
     assert wire.kinds().count(refused) == 1
     wire.poller.switch_left(A)
@@ -105,21 +122,30 @@ def test_what_a_switch_refuses_is_not_asked_for_again_until_it_is_back(refused: 
     assert wire.kinds().count(refused) == 2
 
 
-def test_a_switch_that_refuses_both_says_nothing_and_is_not_asked_again() -> None:
+def test_a_switch_that_refuses_all_says_nothing_and_is_not_asked_again() -> None:
     wire = Wire()
     wire.run(EVERY_S)
-    for kind in (ENTRIES, LIMITS):
+    for kind in ALL:
         assert wire.poller.error(A, wire.open[A, kind])
     wire.run(2 * LIMITS_EVERY_S)
-    assert (wire.read, len(wire.asked)) == ([], 2)
+    assert (wire.read, wire.kinds()) == ([], [*ALL])
+
+
+def test_a_switch_that_refuses_all_limits_is_asked_for_entries_only() -> None:
+    wire = Wire()
+    wire.run(EVERY_S)
+    for kind in (LIMITS, GROUPS, METERS):
+        assert wire.poller.error(A, wire.open[A, kind])
+    wire.answer(ENTRIES, table_entry(1, 5))
+    assert wire.read == [TablesRead(A, {Table.PINNED: 5}, None)]
 
 
 def test_a_switch_that_does_not_answer_is_asked_again_when_the_poll_is_given_up() -> None:
     wire = Wire()
     wire.run(PATIENCE_S)
-    assert wire.kinds() == [ENTRIES, LIMITS]
+    assert wire.kinds() == [*ALL]
     wire.run(2 * EVERY_S)
-    assert wire.kinds() == [ENTRIES, LIMITS, ENTRIES]
+    assert wire.kinds() == [*ALL, ENTRIES]
     assert wire.answer(ENTRIES, table_entry(1, 3))
     assert wire.read == [TablesRead(A, {Table.PINNED: 3}, None)]
 

@@ -5,7 +5,19 @@ from collections.abc import Mapping
 from controller.alarms import Alarm, AlarmKind, text
 from controller.fabric.topology import Dpid
 from controller.tables.messages import TablesRead
-from controller.tables.rules import FlowKey, FlowRule, GroupRule, Match, RuleMod, Table, cookie
+from controller.tables.rules import (
+    AnyTable,
+    FlowKey,
+    FlowRule,
+    GroupRule,
+    Match,
+    MeterRule,
+    OtherTable,
+    RuleMod,
+    RuleSet,
+    Table,
+    cookie,
+)
 from controller.tables.switch_sync import Refusal
 from controller.tables.table_use import FullTable, TableUse, TableUses
 
@@ -16,8 +28,15 @@ FULL = "OFPET_FLOW_MOD_FAILED(5): OFPFMFC_TABLE_FULL(1)"
 def told(
     uses: TableUses, entries: Mapping[int, int] | None, limits: Mapping[int, int] | None = None, dpid: Dpid = A
 ) -> None:
-    parts = (None if part is None else {Table(t): n for t, n in part.items()} for part in (entries, limits))
-    uses.take(TablesRead(dpid, *parts))
+    parts: list[dict[AnyTable, int] | None]
+    parts = [None if part is None else {Table(t): n for t, n in part.items()} for part in (entries, limits)]
+    uses.take(TablesRead(dpid, *parts), ())
+
+
+def holding(select: int, fast_failover: int = 0, meters: int = 0) -> RuleSet:
+    groups = [GroupRule(number, "select", ()) for number in range(select)]
+    groups += [GroupRule(1000 + number, "fast_failover", ()) for number in range(fast_failover)]
+    return RuleSet.of([], groups, [MeterRule(number, 9, 9) for number in range(meters)])
 
 
 def found(uses: TableUses) -> list[tuple[int, int]]:
@@ -82,15 +101,47 @@ def test_a_table_that_refuses_rules_for_lack_of_room_is_full_whatever_the_switch
         FullTable(A, TableUse(Table.PINNED, 5, 200), 2),
         FullTable(A, TableUse(Table.DEFAULT, None, None), 1),
     ]
-    group = Refusal(RuleMod("add", GroupRule(1, "select", ())), FULL)
-    assert not list(uses.nearly_full([(A, group)]))
+
+
+def test_a_switch_that_has_no_room_for_a_group_or_meter_names_its_kind() -> None:
+    refused = [
+        (A, Refusal(RuleMod("add", GroupRule(1, "select", ())), "OFPET_GROUP_MOD_FAILED(6): OFPGMFC_OUT_OF_GROUPS(3)")),
+        (A, Refusal(RuleMod("add", MeterRule(1, 9, 9)), "OFPET_METER_MOD_FAILED(12): OFPMMFC_OUT_OF_METERS(10)")),
+        (B, Refusal(RuleMod("add", GroupRule(1, "select", ())), "OFPET_GROUP_MOD_FAILED(6): OFPGMFC_BAD_WATCH(5)")),
+    ]
+    assert list(TableUses(0.9).nearly_full(refused)) == [
+        FullTable(A, TableUse(OtherTable.SELECT_GROUPS, None, None), 1),
+        FullTable(A, TableUse(OtherTable.METERS, None, None), 1),
+    ]
+
+
+def test_groups_of_each_kind_and_meters_are_those_that_the_switch_holds_its_own_and_those_of_others() -> None:
+    uses = TableUses(0.9)
+    limits: dict[AnyTable, int] = {
+        OtherTable.SELECT_GROUPS: 10,
+        OtherTable.FAST_FAILOVER_GROUPS: 100,
+        OtherTable.METERS: 4,
+    }
+    uses.take(TablesRead(A, None, limits), (holding(5, 9, 3), holding(4)))
+    assert uses.of[A] == (
+        TableUse(OtherTable.SELECT_GROUPS, 9, 10),
+        TableUse(OtherTable.FAST_FAILOVER_GROUPS, 9, 100),
+        TableUse(OtherTable.METERS, 3, 4),
+    )
+    assert [full.use.name for full in uses.nearly_full(())] == ["select_groups"]
+    uses.take(TablesRead(A, {Table.PINNED: 3}, None), (holding(5, 9, 3),))
+    assert not found(uses)
+    uses.take(TablesRead(A, {Table.PINNED: 3}, None), ())
+    assert uses.of[A][1] == TableUse(OtherTable.SELECT_GROUPS, None, 10), "its rules are not known"
 
 
 def test_the_alarm_names_switch_and_table_with_what_is_known() -> None:
-    def said(entries: int | None, limit: int | None, refused: int) -> str:
-        facts = {"switch": "leaf1", "use": TableUse(Table.PINNED, entries, limit), "refused": refused}
+    def said(entries: int | None, limit: int | None, refused: int, table: AnyTable = Table.PINNED) -> str:
+        facts = {"switch": "leaf1", "use": TableUse(table, entries, limit), "refused": refused}
         return text(Alarm(AlarmKind.TABLE_NEARLY_FULL, "leaf1:table1", facts))
 
     assert said(190, 200, 0) == "table 1 of leaf1 is nearly full: 190 of 200 entries"
     assert said(200, 200, 1) == "table 1 of leaf1 is full: 200 of 200 entries, 1 rule refused"
+    nearly = said(47, 50, 0, OtherTable.SELECT_GROUPS)
+    assert nearly == "the table of select groups of leaf1 is nearly full: 47 of 50 entries"
     assert said(None, None, 3) == "table 1 of leaf1 is full: 3 rules refused"

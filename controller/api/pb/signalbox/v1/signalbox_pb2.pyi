@@ -96,6 +96,13 @@ class JobEndReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOB_END_REASON_LEASE_RAN_OUT: _ClassVar[JobEndReason]
     JOB_END_REASON_TAKEN_OVER: _ClassVar[JobEndReason]
 
+class OtherTableKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OTHER_TABLE_KIND_UNSPECIFIED: _ClassVar[OtherTableKind]
+    OTHER_TABLE_KIND_SELECT_GROUPS: _ClassVar[OtherTableKind]
+    OTHER_TABLE_KIND_FAST_FAILOVER_GROUPS: _ClassVar[OtherTableKind]
+    OTHER_TABLE_KIND_METERS: _ClassVar[OtherTableKind]
+
 class PartKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PART_KIND_UNSPECIFIED: _ClassVar[PartKind]
@@ -308,6 +315,10 @@ JOB_END_REASON_UNSPECIFIED: JobEndReason
 JOB_END_REASON_DEREGISTERED: JobEndReason
 JOB_END_REASON_LEASE_RAN_OUT: JobEndReason
 JOB_END_REASON_TAKEN_OVER: JobEndReason
+OTHER_TABLE_KIND_UNSPECIFIED: OtherTableKind
+OTHER_TABLE_KIND_SELECT_GROUPS: OtherTableKind
+OTHER_TABLE_KIND_FAST_FAILOVER_GROUPS: OtherTableKind
+OTHER_TABLE_KIND_METERS: OtherTableKind
 PART_KIND_UNSPECIFIED: PartKind
 PART_KIND_SWITCH: PartKind
 PART_KIND_LINK: PartKind
@@ -807,7 +818,7 @@ class PortRef(_message.Message):
     def __init__(self, dpid: _Optional[int] = ..., port: _Optional[int] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ("dpid", "name", "ports", "in_sync", "rules", "foreign_rules", "tables")
+    __slots__ = ("dpid", "name", "ports", "in_sync", "rules", "foreign_rules", "tables", "other_tables")
     DPID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
@@ -815,6 +826,7 @@ class Switch(_message.Message):
     RULES_FIELD_NUMBER: _ClassVar[int]
     FOREIGN_RULES_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
+    OTHER_TABLES_FIELD_NUMBER: _ClassVar[int]
     dpid: int
     name: str
     ports: _containers.RepeatedCompositeFieldContainer[Port]
@@ -822,7 +834,8 @@ class Switch(_message.Message):
     rules: int
     foreign_rules: int
     tables: _containers.RepeatedCompositeFieldContainer[FlowTable]
-    def __init__(self, dpid: _Optional[int] = ..., name: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ..., in_sync: _Optional[bool] = ..., rules: _Optional[int] = ..., foreign_rules: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[FlowTable, _Mapping]]] = ...) -> None: ...
+    other_tables: _containers.RepeatedCompositeFieldContainer[OtherTable]
+    def __init__(self, dpid: _Optional[int] = ..., name: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ..., in_sync: _Optional[bool] = ..., rules: _Optional[int] = ..., foreign_rules: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[FlowTable, _Mapping]]] = ..., other_tables: _Optional[_Iterable[_Union[OtherTable, _Mapping]]] = ...) -> None: ...
 
 class FlowTable(_message.Message):
     __slots__ = ("table", "entries", "max_entries")
@@ -833,6 +846,16 @@ class FlowTable(_message.Message):
     entries: int
     max_entries: int
     def __init__(self, table: _Optional[int] = ..., entries: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
+
+class OtherTable(_message.Message):
+    __slots__ = ("table", "entries", "max_entries")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    table: OtherTableKind
+    entries: int
+    max_entries: int
+    def __init__(self, table: _Optional[_Union[OtherTableKind, str]] = ..., entries: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
 
 class Link(_message.Message):
     __slots__ = ("src", "dst", "name", "capacity_bps", "rate_bps", "background_bps")
