@@ -306,6 +306,22 @@ def control_plane() -> list[timeseries.Panel]:
         ),
         graph("Memory", "Of the controller's process.", "bytes", ("process_resident_memory_bytes", "resident")),
         graph("CPU", "Of the controller's process.", "percentunit", ("rate(process_cpu_seconds_total[30s])", "cores")),
+        graph(
+            "Fullest tables",
+            "Entries of flow, group and meter tables over their limits; from 90 % on an alarm. What does not fit is "
+            "hashed.",
+            "percentunit",
+            (
+                "topk(10, signalbox_switch_table_entries / signalbox_switch_table_max_entries)",
+                "{{switch}} {{table}}",
+            ),
+        ),
+        graph(
+            "Packets that are not carried",
+            "What switches drop because Signalbox does not forward its kind.",
+            "pps",
+            ("sum by (kind) (rate(signalbox_dropped_packets_total[1m]))", "{{kind}}"),
+        ),
     ]
 
 
