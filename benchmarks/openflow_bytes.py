@@ -63,7 +63,9 @@ class Multipart(IntEnum):
     AGGREGATE = 2
     PORT_STATS = 4
     GROUP_DESC = 7
+    GROUP_FEATURES = 8
     METER_CONFIG = 10
+    METER_FEATURES = 11
     PORT_DESC = 13
 
 

@@ -95,6 +95,8 @@ class PlainSwitch:
             return [b"\0" * _DESC_BYTES]
         if kind == Multipart.PORT_DESC:
             return [self._ports]
+        if kind in (Multipart.GROUP_FEATURES, Multipart.METER_FEATURES):
+            return [b"\0" * (40 if kind == Multipart.GROUP_FEATURES else 16)]
         if kind not in (Multipart.FLOW, Multipart.AGGREGATE):
             return []
         table, _, _, cookie, mask = struct.unpack_from("!B3xII4xQQ", request, 8)
