@@ -159,7 +159,7 @@ def _table_text(switch: str, use: TableUse, refused: int) -> str:
     """Without the limit where the switch does not say it; rules that it refused tell that the table is full."""
     _, entries, limit = use
     table = f"table {use.name}" if isinstance(use.table, Table) else f"the table of {use.name.replace('_', ' ')}"
-    is_full = refused or (entries is not None and limit is not None and entries >= limit)
+    is_full = refused or use.is_full
     known = [] if entries is None else [f"{entries} entries" if limit is None else f"{entries} of {limit} entries"]
     if refused:
         known.append(f"{'1 rule' if refused == 1 else f'{refused} rules'} refused")

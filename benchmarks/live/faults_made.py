@@ -26,8 +26,8 @@ from mininet_topos.lab.record import BRIDGE_MARK, LabError, run
 
 OUT_OF_SYNC_S = 60.0
 """How long a switch must be out of sync before ``SignalboxSwitchOutOfSync`` begins to count its time."""
-LIMITS_READ_S = 60.0
-"""How often the controller asks a switch for the limits of its tables."""
+LIMITS_READ_S = 4.0
+"""Within which the controller asks a switch for the limits of its tables that has refused a rule for lack of room."""
 UNKNOWN_HOST = "10.0.1.99"
 GARBAGE = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 HOSTILE_EVERY_S = 0.5
@@ -265,7 +265,6 @@ class Site:
                 Alert("SignalboxSwitchOutOfSync", {"switch": name}, after_s=OUT_OF_SYNC_S),
                 Alert("SignalboxTableNearlyFull", {"switch": name}, after_s=LIMITS_READ_S),
             ),
-            lasts_s=60,  # limits are read once a minute, and what was refused is tried again after pauses up to that
             tidy=lambda: self.client.deregister_job("one-more"),
         )
 

@@ -142,7 +142,8 @@ class Intake:
             case Counters():
                 s.counters.take(s.fabric, message)
             case TablesRead():
-                s.tables.take(message, s.sync.held(message.dpid))
+                if s.tables.take(message, s.sync.held(message.dpid)):
+                    s.sync.retry(message.dpid)
             case PacketsRefused():
                 s.refusals.count_packets(message, s.fabric, now)
             case ConnectionRefused():

@@ -54,6 +54,7 @@ from controller.southbound.rule_reader import RuleReader
 from controller.southbound.table_poller import TablePoller
 from controller.tables.messages import Counters, FromSwitches, InstallStage, ReadRules, ToSwitches
 from controller.tables.rules import ETH_ARP, ETH_LLDP
+from controller.tables.table_use import is_full
 
 log = structlog.get_logger(__name__)
 
@@ -273,10 +274,10 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             self._taken[dpid] = switch.connection
             log.warning("another controller is the master now", switch=switch.name, dpid=f"{dpid:#x}")
             self._put(MastershipLost(dpid, switch.name))
-        elif not (
-            self._installer.error(dpid, xid, reason)
-            or any(reader.error(dpid, xid) for reader in (self._reader, self._poller, self._tables))
-        ):
+        elif self._installer.error(dpid, xid, reason):
+            if is_full(reason):
+                self._tables.table_full(dpid, time.monotonic())
+        elif not any(reader.error(dpid, xid) for reader in (self._reader, self._poller, self._tables)):
             kind = f"errors {reason}"
             self._ignored[kind if kind in self._ignored or len(self._ignored) < MAX_KINDS else "other errors"] += 1
 

@@ -5,14 +5,16 @@ In: the time, parts of replies. Out: requests through ``send``, ``TablesRead`` m
 asked for again while it is connected. ``now`` is monotonic seconds.
 
 The limits are among the table features, which are 1.2 MB of an Open vSwitch. So one switch after the other is asked for
-them, and not together with counters, whose time would be that of the whole answer.
+them, and not together with counters, whose time would be that of the whole answer. A switch that refuses a rule
+because a table is full is asked with its next poll, one with little room more often than others, so more room is seen
+soon.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from controller.fabric.topology import Dpid
 from controller.southbound import openflow_encode as encode
@@ -20,11 +22,17 @@ from controller.southbound.discovery import phase
 from controller.southbound.framework import ofp
 from controller.southbound.multipart import Gathered, Reply
 from controller.tables.messages import TablesRead
+from controller.tables.rules import AnyTable
 
 EVERY = 2
 """Intervals of counters after which entries are counted again."""
 LIMITS_EVERY_S = 60.0
 """Limits are configured, and hardly ever change."""
+LIMITS_SOON_S = 7.0
+"""After which limits are read again that are reached by half, while no other switch is due: with every second poll of
+entries, by default."""
+LITTLE_ROOM = 0.5
+"""Of the limit."""
 LIMITS_APART_S = 0.5
 """Between two switches whose limits are read."""
 PATIENCE_S = 30.0
@@ -38,13 +46,19 @@ LIMITS = (ofp.OFPMP_TABLE_FEATURES, ofp.OFPMP_GROUP_FEATURES, ofp.OFPMP_METER_FE
 @dataclass(slots=True)
 class _Polled:
     """``next_at``, ``limits_at``: when entries and limits are to be read. ``asked``: the open poll, which is given up
-    at ``until``. ``refused``: kinds of requests."""
+    at ``until``. ``refused``: kinds of requests. ``entries``, ``limits``: what was read last."""
 
     next_at: float
     limits_at: float
     asked: Gathered | None = None
     until: float = 0.0
     refused: set[int] = field(default_factory=set)
+    entries: Mapping[AnyTable, int] = field(default_factory=dict)
+    limits: Mapping[AnyTable, int] = field(default_factory=dict)
+
+    @property
+    def has_little_room(self) -> bool:
+        return any(limit and self.entries.get(table, 0) >= LITTLE_ROOM * limit for table, limit in self.limits.items())
 
 
 class TablePoller:
@@ -63,6 +77,12 @@ class TablePoller:
     def switch_left(self, dpid: Dpid) -> None:
         self._switches.pop(dpid, None)
 
+    def table_full(self, dpid: Dpid, now: float) -> None:
+        """The switch has refused a rule for that reason: its limits are read with the next poll."""
+        polled = self._switches.get(dpid)
+        if polled is not None and polled.limits_at < math.inf:
+            polled.limits_at = min(polled.limits_at, now)
+
     def tick(self, now: float) -> None:
         """Sends the polls that are due."""
         for dpid, polled in self._switches.items():
@@ -74,13 +94,21 @@ class TablePoller:
 
     def _ask(self, dpid: Dpid, polled: _Polled, now: float) -> None:
         kinds = [ENTRIES]
-        if now >= max(polled.limits_at, self._limits_at) and not polled.refused.issuperset(LIMITS):
+        if self._limits_due(polled, now):
             kinds.extend(LIMITS)
             polled.limits_at, self._limits_at = now + LIMITS_EVERY_S, now + LIMITS_APART_S
         kinds = [kind for kind in kinds if kind not in polled.refused]
         if kinds:
             xids = self._send(dpid, *map(encode.all_request, kinds))
             polled.asked, polled.until = Gathered(dict(zip(xids, kinds, strict=True))), now + PATIENCE_S
+
+    def _limits_due(self, polled: _Polled, now: float) -> bool:
+        if now < self._limits_at:
+            return False
+        soon_at = polled.limits_at - (LIMITS_EVERY_S - LIMITS_SOON_S) if polled.has_little_room else math.inf
+        return now >= polled.limits_at or (
+            now >= soon_at and all(now < other.limits_at for other in self._switches.values())
+        )
 
     def part(self, dpid: Dpid, reply: Reply) -> bool:
         """One part of a reply; False when it belongs to no poll. Raises ``Malformed``."""
@@ -97,6 +125,8 @@ class TablePoller:
         if polled is None or refused is None:
             return False
         polled.refused.add(refused)
+        if polled.refused.issuperset(LIMITS):
+            polled.limits_at = math.inf
         self._report(dpid, polled)
         return True
 
@@ -107,11 +137,13 @@ class TablePoller:
             return
         polled.asked = None
         entries, limits = _by_table(asked, (ENTRIES,)), _by_table(asked, LIMITS)
+        polled.entries = polled.entries if entries is None else entries
+        polled.limits = polled.limits if limits is None else limits
         if entries is not None or limits is not None:
             self._put(TablesRead(dpid, entries, limits))
 
 
-def _by_table(asked: Gathered, kinds: Collection[int]) -> dict[Any, int] | None:
+def _by_table(asked: Gathered, kinds: Collection[int]) -> dict[AnyTable, int] | None:
     """None when they were not asked for, or all were refused."""
     if not any(map(asked.answered, kinds)):
         return None

@@ -189,7 +189,7 @@ class SwitchSync:
         reads = []
         for dpid, switch in self._connected.items():
             if switch.retry_at <= now:
-                self._retry(dpid, switch)
+                self.retry(dpid)
             if switch.reread_at <= now and switch.read_since is None and not self._is_waited_for(dpid):
                 reads.append(self._read(dpid, switch))
         return reads + self._audit(now)
@@ -375,7 +375,7 @@ class SwitchSync:
             if refusals:
                 self._note_refusals(switch, refusals, now)
             elif any(rule[0] == dpid for rule in self.refused) and any(mod.op == "delete" for mod in accepted):
-                self._retry(dpid, switch)
+                self.retry(dpid)
 
     def _note_refusals(self, switch: _Connected, refusals: dict[RuleId, Refusal], now: float) -> None:
         """Try again later, less and less often; and see whether the switch holds what it was believed to hold."""
@@ -386,9 +386,10 @@ class SwitchSync:
             switch.retry_after_s = min(2 * switch.retry_after_s, MAX_PAUSE_S)
             switch.reread_at = min(switch.reread_at, now)
 
-    def _retry(self, dpid: Dpid, switch: _Connected) -> None:
+    def retry(self, dpid: Dpid) -> None:
+        """What the switch refused is due again."""
         self._again |= {rule for rule, why in self.refused.items() if rule[0] == dpid and why.reason != HELD}
-        switch.retry_at = math.inf
+        self._connected[dpid].retry_at = math.inf
 
     def _read_later(self, dpid: Dpid, switch: _Connected, now: float) -> None:
         """What the switch holds is not known any more; ask it, less and less often while it stays silent."""

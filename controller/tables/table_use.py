@@ -24,6 +24,11 @@ FULL = ("OFPFMFC_TABLE_FULL", "OFPGMFC_OUT_OF_GROUPS", "OFPMMFC_OUT_OF_METERS")
 TABLES = (*Table, *OtherTable)
 
 
+def is_full(reason: str) -> bool:
+    """Whether this is why a switch refuses a rule."""
+    return any(name in reason for name in FULL)
+
+
 class TableUse(NamedTuple):
     """Entries in one table, foreign ones too, and how many fit in; None where the switch has not said it. Of foreign
     groups and meters those count that a rule of Signalbox could be."""
@@ -31,6 +36,10 @@ class TableUse(NamedTuple):
     table: AnyTable
     entries: int | None
     max_entries: int | None
+
+    @property
+    def is_full(self) -> bool:
+        return self.entries is not None and self.max_entries is not None and self.entries >= self.max_entries
 
     @property
     def name(self) -> str:
@@ -56,8 +65,9 @@ class TableUses:
         self._alarm_fraction = alarm_fraction
         self._nearly_full: dict[Dpid, tuple[TableUse, ...]] = {}
 
-    def take(self, message: TablesRead, held: Collection[RuleSet]) -> None:
-        """``held``: rules there, among them all groups and meters; empty when they are not known."""
+    def take(self, message: TablesRead, held: Collection[RuleSet]) -> bool:
+        """Whether a table that was full has room now. ``held``: rules there, among them all groups and meters; empty
+        when they are not known."""
         known = self.of.get(message.dpid, ())
         entries: dict[AnyTable, int | None]
         entries = {use.table: use.entries for use in known} if message.entries is None else {**message.entries}
@@ -68,6 +78,7 @@ class TableUses:
         if uses != known:
             self.of = updated(self.of, {message.dpid: uses})
             self._judge(message.dpid)
+        return not {use.table for use in known if use.is_full} <= {use.table for use in uses if use.is_full}
 
     def switch_left(self, dpid: Dpid) -> None:
         self.of = updated(self.of, {dpid: None} if dpid in self.of else {})
@@ -81,9 +92,7 @@ class TableUses:
     def nearly_full(self, refused: Iterable[tuple[Dpid, Refusal]]) -> Iterator[FullTable]:
         """Each table once. ``refused``: by switches, so far."""
         without_room = Counter(
-            (dpid, _table_of(refusal.mod.rule))
-            for dpid, refusal in refused
-            if any(reason in refusal.reason for reason in FULL)
+            (dpid, _table_of(refusal.mod.rule)) for dpid, refusal in refused if is_full(refusal.reason)
         )
         for dpid, uses in self._nearly_full.items():
             for use in uses:

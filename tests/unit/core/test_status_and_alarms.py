@@ -221,3 +221,19 @@ def test_a_switch_with_room_for_few_groups_or_meters_is_an_alarm_that_names_whic
         assert TableUse(table, number, number) in fabric.status.switches[LEAF].tables
         fabric.send(TablesRead(LEAF, {}, {table: 10 * number}))
         assert not alarms(fabric)
+
+
+def test_what_a_full_table_refused_is_sent_again_when_it_has_room_whatever_the_pause() -> None:
+    fabric = started(FakeFabric())
+    fabric.switches[LEAF].refuses = {pin_key(FlowId(RINGS[0][0], RINGS[0][1]))}
+    register(fabric, 0)
+    fabric.send(TablesRead(LEAF, {Table.PINNED: 20}, {Table.PINNED: 20}))
+    fabric.run(40)  # tried again after 5, 15 and 35 s; then after 75 s
+    assert AlarmKind.RULES_REFUSED in alarms(fabric)
+    fabric.switches[LEAF].refuses.clear()
+    fabric.send(TablesRead(LEAF, {Table.PINNED: 20}, {Table.PINNED: 20}))
+    fabric.run(0.2)
+    assert AlarmKind.RULES_REFUSED in alarms(fabric), "no room is known of"
+    fabric.send(TablesRead(LEAF, {Table.PINNED: 20}, {Table.PINNED: 100}))
+    fabric.run(0.2)
+    assert alarms(fabric).keys() == {AlarmKind.COUNTERS_STALE}

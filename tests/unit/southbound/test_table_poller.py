@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from itertools import count, pairwise
 from typing import Any
 
@@ -127,6 +128,7 @@ def test_a_switch_that_refuses_all_says_nothing_and_is_not_asked_again() -> None
     wire.run(EVERY_S)
     for kind in ALL:
         assert wire.poller.error(A, wire.open[A, kind])
+    wire.poller.table_full(A, wire.now)
     wire.run(2 * LIMITS_EVERY_S)
     assert (wire.read, wire.kinds()) == ([], [*ALL])
 
@@ -148,6 +150,44 @@ def test_a_switch_that_does_not_answer_is_asked_again_when_the_poll_is_given_up(
     assert wire.kinds() == [*ALL, ENTRIES]
     assert wire.answer(ENTRIES, table_entry(1, 3))
     assert wire.read == [TablesRead(A, {Table.PINNED: 3}, None)]
+
+
+def asked_for_limits(wire: Wire, seconds: float, entries: int, limit: int) -> list[float]:
+    """When, with these entries in a table of this limit."""
+    bodies = {ENTRIES: table_entry(1, entries), LIMITS: table_limit(1, limit)}
+    bodies |= {GROUPS: group_room(9, 9), METERS: meter_room(9)}
+    already = len(wire.asked)
+    until = wire.now + seconds
+    while wire.now < until:
+        wire.run(0.1)
+        for (dpid, kind), xid in wire.open.items():
+            wire.poller.part(dpid, Reply(xid, kind, False, bodies[kind]))
+        wire.open.clear()
+    return [round(at, 1) for at, dpid, kind in wire.asked[already:] if kind == LIMITS and dpid == A]
+
+
+def test_limits_are_read_sooner_while_a_table_has_little_room() -> None:
+    wire = Wire()
+    times = asked_for_limits(wire, 60, entries=5, limit=10)
+    assert {b - a for a, b in pairwise(times)} == {2 * EVERY_S}
+    asked_for_limits(wire, 2 * EVERY_S, entries=5, limit=11)
+    assert asked_for_limits(wire, LIMITS_EVERY_S - 4 * EVERY_S, entries=5, limit=11) == []
+
+
+def test_switches_with_little_room_do_not_keep_others_from_their_turn() -> None:
+    wire = Wire(switches=40)
+    asked_for_limits(wire, 3 * LIMITS_EVERY_S, entries=9, limit=10)
+    limits = Counter(dpid for _, dpid, kind in wire.asked if kind == LIMITS)
+    assert min(limits[Dpid(dpid)] for dpid in range(1, 41)) >= 3
+
+
+def test_a_rule_that_a_full_table_refuses_has_the_limits_read_with_the_next_poll() -> None:
+    wire = Wire()
+    asked_for_limits(wire, EVERY_S, entries=1, limit=10)
+    assert asked_for_limits(wire, EVERY_S, entries=1, limit=10) == []
+    wire.poller.table_full(A, wire.now)
+    assert len(asked_for_limits(wire, 2 * EVERY_S, entries=1, limit=10)) == 1
+    wire.poller.table_full(Dpid(99), wire.now)
 
 
 def test_replies_to_others_and_of_switches_that_left_belong_to_no_poll() -> None:

@@ -145,3 +145,10 @@ def test_the_alarm_names_switch_and_table_with_what_is_known() -> None:
     nearly = said(47, 50, 0, OtherTable.SELECT_GROUPS)
     assert nearly == "the table of select groups of leaf1 is nearly full: 47 of 50 entries"
     assert said(None, None, 3) == "table 1 of leaf1 is full: 3 rules refused"
+
+
+def test_it_is_said_when_a_table_that_was_full_has_room() -> None:
+    uses = TableUses(0.9)
+    reads = [(200, 200), (200, 200), (199, 200), (200, 200), (200, 300), (250, 300)]
+    said = [uses.take(TablesRead(A, {Table.PINNED: entries}, {Table.PINNED: limit}), ()) for entries, limit in reads]
+    assert said == [False, False, True, False, True, False]
