@@ -37,7 +37,8 @@ from controller.observability.metrics import MetricsServer
 from controller.planning.answers import Answers
 from controller.planning.messages import SolvePlan
 from controller.scenarios.fabrics import leaf_spine
-from controller.serving.serve import PUBLISH_S, TICK_S
+from controller.serving.publishing import PUBLISH_S
+from controller.serving.serve import TICK_S
 from controller.southbound import openflow_encode as encode
 from controller.southbound.counter_poller import CounterPoller
 from controller.southbound.multipart import Reply

@@ -69,6 +69,11 @@ class ControlLoop:
         """Lost links are being answered: what can wait should."""
         return self.state.phases.urgent
 
+    @property
+    def told(self) -> object:
+        """Stands for the routes that jobs are told: another object when they change."""
+        return self.state.sending.generation
+
     def handle(self, messages: Iterable[Message], now: float) -> list[Command]:
         """Take in what has happened since the last call, in order, and return what follows from all of it together."""
         return [*self.take(messages, now), *self.work(now)]

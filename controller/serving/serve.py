@@ -30,7 +30,7 @@ from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Reply, Tick
 from controller.errors import InvalidInput
 from controller.events import EventHistory, EventKind
-from controller.jobs.messages import RenewLease, ReportIterations, SaveState, StateNotSaved, StateSaved
+from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.jobs.store import StateStore
 from controller.log_limit import LimitedLog
 from controller.observability import logs
@@ -44,10 +44,11 @@ from controller.serving.event_file import MOST_LINES, EventFile
 from controller.serving.event_log import ALARM, at_start, events, not_over
 from controller.serving.garbage import Garbage, loading
 from controller.serving.loaded import Loaded
+from controller.serving.publishing import Publishing
 from controller.serving.reload import Hangups, Reload, hangups, reloading
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import Status, StatusBoard
-from controller.tables.messages import Counters, FromSwitches, ToSwitches
+from controller.tables.messages import FromSwitches, ToSwitches
 from controller.tls import TlsContext
 
 log = structlog.get_logger(__name__)
@@ -60,11 +61,6 @@ SOUTHBOUND = ("controller.southbound.run_hub", "controller.southbound.app")
 TICK_S = 0.1
 BATCH = 1000
 """Messages taken in at once."""
-PUBLISH_S = 0.25
-"""The status is published this often, and before a reply to what it shows, so that a client with a reply reads what was
-done."""
-PUBLISH_COUNTERS_S = 1.0
-"""And this often while nothing comes in but counters."""
 
 
 def serve(
@@ -201,7 +197,7 @@ class _Driver:
     def __post_init__(self) -> None:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="control-loop", daemon=True)
-        self._published_at, self._quiet = 0.0, True
+        self._publishing = Publishing()
 
     def start(self) -> None:
         self._thread.start()
@@ -225,9 +221,8 @@ class _Driver:
                 done = self.loop.work(now)
                 self._give(done, now)
                 commands = [*taken, *done]
-                self._quiet = self._quiet and all(map(_is_quiet, commands)) and not any(map(_is_news, messages))
-                publish_at = self._published_at + (PUBLISH_COUNTERS_S if self._quiet else PUBLISH_S)
-                if now >= publish_at and not self.loop.urgent:
+                self._publishing.note(messages, commands)
+                if self._publishing.is_due(self.loop.told, now) and not self.loop.urgent:
                     self._publish(now)
                 if not commands and all(isinstance(message, Tick) for message in messages):
                     garbage.quiet(now)
@@ -259,7 +254,7 @@ class _Driver:
                 resolve(reply.future, reply.value)
 
     def _publish(self, now: float) -> None:
-        self._published_at, self._quiet = now, True
+        self._publishing.done(self.loop.told, now)
         self.publish(self.loop.status(now))
 
     def publish(self, status: Status) -> None:
@@ -294,13 +289,3 @@ class _Driver:
         else:
             limited_log.error("the state cannot be saved", why=str(found))
             self.inbox.put(StateNotSaved(str(found)))
-
-
-def _is_quiet(command: Command) -> bool:
-    """A status shows nothing of it."""
-    return isinstance(command, Reply) and not command.after_status
-
-
-def _is_news(message: Message) -> bool:
-    """A status may soon show what it has led to."""
-    return not isinstance(message, Tick | Counters | RenewLease | ReportIterations)
