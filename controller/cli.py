@@ -67,7 +67,7 @@ def main() -> None:
     try:
         app(prog_name="signalbox")
     except InvalidInput as error:
-        _fail(*map(str, error.problems))
+        _fail(*map(str, error.problems), status=exit_status(error))
     except SignalboxError as error:
         _fail(str(error), status=exit_status(error))
     except UnicodeEncodeError as error:  # an argument that is no text

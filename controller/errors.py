@@ -7,7 +7,7 @@ itself is not imported: ``mn`` loads this file with the system's Python, see ``s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 from types import MappingProxyType
@@ -24,12 +24,18 @@ MAX_SHOWN_CHARS = 60
 """Of a value in a message."""
 
 
+NO_SUCH_NAME = "NO_SUCH_NAME"
+"""The ``reason`` of a field that names nothing that there is."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One wrong field: ``path`` as the user wrote it (``collectives[1].bytes_per_iteration``)."""
+    """One wrong field: ``path`` as the user wrote it (``collectives[1].bytes_per_iteration``). ``reason``: for
+    programs, ``NO_SUCH_NAME`` or empty."""
 
     path: str
     message: str
+    reason: str = ""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
@@ -54,9 +60,9 @@ class InvalidInput(SignalboxError):
         self.problems = problems
 
     @classmethod
-    def of(cls, path: str, message: str) -> Self:
+    def of(cls, path: str, message: str, reason: str = "") -> Self:
         """With one problem."""
-        return cls((FieldProblem(path, message),))
+        return cls((FieldProblem(path, message, reason),))
 
     @classmethod
     def refuse(cls, problems: Iterable[FieldProblem]) -> None:
@@ -68,7 +74,7 @@ class InvalidInput(SignalboxError):
     def within(self, place: object) -> InvalidInput:
         """The same problems, each with ``place`` (a file) before its path."""
         return InvalidInput(
-            tuple(FieldProblem(f"{place}: {p.path}" if p.path else str(place), p.message) for p in self.problems)
+            tuple(replace(p, path=f"{place}: {p.path}" if p.path else str(place)) for p in self.problems)
         )
 
 

@@ -131,7 +131,9 @@ def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
         request = error_details_pb2.BadRequest()
         if detail.Unpack(request):
             # Of a spec the caller has the fields in a file or an object of its own.
-            found += [FieldProblem(v.field.removeprefix("spec."), v.description) for v in request.field_violations]
+            found += [
+                FieldProblem(v.field.removeprefix("spec."), v.description, v.reason) for v in request.field_violations
+            ]
     return tuple(found)
 
 

@@ -123,7 +123,10 @@ def _details(error: BaseException, text: str) -> Iterator[Message]:
     """Besides ``ErrorInfo``."""
     if isinstance(error, InvalidInput):
         yield error_details_pb2.BadRequest(
-            field_violations=[{"field": problem.path, "description": problem.message} for problem in error.problems]
+            field_violations=[
+                {"field": problem.path, "description": problem.message, "reason": problem.reason}
+                for problem in error.problems
+            ]
         )
     if isinstance(error, Exhausted):
         yield error_details_pb2.QuotaFailure(violations=[{"subject": error.subject, "description": text}])
@@ -145,7 +148,7 @@ def _shown(problems: tuple[FieldProblem, ...]) -> tuple[FieldProblem, ...]:
     shown: list[FieldProblem] = []
     size = 0
     for problem in problems[:MAX_PROBLEMS]:
-        short = FieldProblem(_short(problem.path), _short(problem.message))
+        short = FieldProblem(_short(problem.path), _short(problem.message), problem.reason)
         size += len(str(short)) + 2
         if shown and size > MAX_MESSAGE_BYTES:
             break

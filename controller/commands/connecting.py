@@ -6,17 +6,20 @@ A command of class ``ControllerCommand`` has them after its own; ``connect`` use
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 from controller.api.certificates import NO_CREDENTIALS, Credentials
 from controller.api.client import Client
 from controller.commands.output import FORM, Form
+from controller.errors import FieldProblem, InvalidInput, cut
 
 _GIVEN: ContextVar[Credentials] = ContextVar("credentials", default=NO_CREDENTIALS)
 
@@ -86,7 +89,31 @@ class ControllerCommand(TyperCommand):
         FORM.set(form)
         if form in (Form.JSON, Form.YAML):
             ctx.params["as_json"] = True
-        return super().invoke(ctx)
+        given = {param.name: (param, ctx.params.get(param.name)) for param in self.params}
+        try:
+            return super().invoke(ctx)
+        except InvalidInput as error:
+            raise InvalidInput(tuple(_as_given(problem, given) for problem in error.problems)) from None
+
+
+_CALLED_HERE = {"kinds": "fail", "duration": "for_s", "after": "since", "job_ids": "names", "spec": "file"}
+"""Fields of requests, by the parameter of the command that they come from, where that is called otherwise."""
+
+
+def _as_given(problem: FieldProblem, given: Mapping[str, Any]) -> FieldProblem:
+    """In place of the API's field (``names[0]``, ``duration``) what the user has typed: the option, or the argument's
+    value, unless the message repeats that. ``given``: the command's parameters, and their values."""
+    field = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", problem.path)
+    name = "" if not field else field[1] if field[1] in given else _CALLED_HERE.get(field[1], "")
+    if not field or name not in given:
+        return problem
+    param, value = given[name]
+    if isinstance(param, TyperOption):
+        return replace(problem, path=param.opts[0])
+    if field[2] and isinstance(value, list | tuple) and int(field[2]) < len(value):
+        value = value[int(field[2])]
+    text = cut(str(value)) if isinstance(value, str | Path) and value else param.metavar
+    return replace(problem, path="" if f"'{text}'" in problem.message else text)
 
 
 def credentials_in(params: Mapping[str, Any]) -> Credentials:

@@ -119,7 +119,8 @@ def host(
 ) -> None:
     """Show a host: where it is, and the jobs that it takes part in."""
     with connect(address) as client:
-        of_host = the(HOST, fields(client.get_fabric())["hosts"], name)
+        fabric = fields(client.get_fabric())
+        of_host = the(HOST, fabric["hosts"], name, fabric["parts_down"])
         ip = of_host["ip"]
         jobs = [fields(job) for job in client.list_jobs()]
         routes = [fields(route) for route in client.list_routes()]

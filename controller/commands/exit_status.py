@@ -7,9 +7,11 @@ from enum import IntEnum
 
 from controller.api.client import Unreachable
 from controller.errors import (
+    NO_SUCH_NAME,
     AlreadyExists,
     Conflict,
     Exhausted,
+    InvalidInput,
     NotAllowed,
     NotFound,
     SignalboxError,
@@ -49,5 +51,7 @@ _OF: Mapping[type[BaseException], ExitStatus] = {
 
 
 def exit_status(error: SignalboxError) -> ExitStatus:
-    """Of a command that this error ends."""
+    """Of a command that this error ends. When one of several problems is a name of nothing, that counts."""
+    if isinstance(error, InvalidInput) and any(problem.reason == NO_SUCH_NAME for problem in error.problems):
+        return ExitStatus.NOT_FOUND
     return next(_OF[kind] for kind in type(error).__mro__ if kind in _OF)

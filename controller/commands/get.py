@@ -111,8 +111,8 @@ def hosts(
 ) -> None:
     """List hosts, and where they are."""
     with connect(address) as client:
-        found = fields(client.get_fabric())["hosts"]
-    _show(HOST, "hosts", found, names, printing.hosts, as_json)
+        fabric = fields(client.get_fabric())
+    _show(HOST, "hosts", fabric["hosts"], names, printing.hosts, as_json, fabric["parts_down"])
 
 
 @commands.command(cls=ControllerCommand)

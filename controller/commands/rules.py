@@ -38,8 +38,10 @@ def rules(
         fabric = fields(client.get_fabric())
         of_switch = the(SWITCH, fabric["switches"], switch, fabric["parts_down"])
         found = [fields(rule) for rule in client.list_rules(int(of_switch["dpid"]))]
-    if job is not None:
-        found = [rule for rule in found if job in rule["job_ids"]]
+        if job is not None:
+            found = [rule for rule in found if job in rule["job_ids"]]
+            if not found:
+                client.get_job(job)  # an error where there is no such job
     data = {"switch": of_switch["name"], "dpid": of_switch["dpid"], "rules": found}
     show(data, lambda: Group(_table(found), _summary(found, of_switch)), as_json)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from controller.errors import InvalidInput
+from controller.errors import NO_SUCH_NAME, InvalidInput
 from controller.silence import Silence, SilenceKey
 
 MOST = 1000
@@ -36,7 +36,7 @@ class Silences:
         """Raises ``InvalidInput`` when there is none."""
         if key not in self.of:
             what = f"'{key[1]}'" if key[1] else "all alarms of this kind"
-            raise InvalidInput.of("subject", f"there is no silence of {key[0]} for {what}")
+            raise InvalidInput.of("subject", f"there is no silence of {key[0]} for {what}", NO_SUCH_NAME)
         self.of = {one: silence for one, silence in self.of.items() if one != key}
 
     def restore(self, of: Mapping[SilenceKey, Silence]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from controller.errors import Conflict, FieldProblem, InvalidInput, cut
+from controller.errors import NO_SUCH_NAME, Conflict, FieldProblem, InvalidInput, cut
 from controller.fabric.islands import island_of
 from controller.fabric.parts import Part, PartKey, PartKind, cable_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
@@ -106,7 +106,8 @@ class Drains:
             }
             if not here:
                 drained = f"{_some([*self.parts]) or 'nothing'} {'are' if len(self.parts) > 1 else 'is'}"
-                problems.append(FieldProblem(f"names[{number}]", f"'{cut(name)}' is not drained; {drained}"))
+                text = f"'{cut(name)}' is not drained; {drained}"
+                problems.append(FieldProblem(f"names[{number}]", text, NO_SUCH_NAME))
             gone |= here
         InvalidInput.refuse(problems)
         self.restore({name: drain for name, drain in self.parts.items() if name not in gone}, fabric.links)
@@ -236,7 +237,7 @@ def _named(names: Iterable[str], fabric: Fabric, down: Collection[Part], now: fl
         cables = [*_cables(name, fabric, by_switch), *_cables_down(name, down)]
         yield from (replace(drain, since=now) for drain in cables)
         if not cables:
-            problems.append(FieldProblem(f"names[{number}]", _wrong(name, fabric, down)))
+            problems.append(_wrong(f"names[{number}]", name, fabric, down))
     InvalidInput.refuse(problems)
 
 
@@ -284,20 +285,23 @@ def _cables_down(name: str, down: Iterable[Part]) -> Iterator[Drain]:
                 yield Drain(frozenset((a.at, b.at)), part.name, 0.0)
 
 
-def _wrong(name: str, fabric: Fabric, down: Iterable[Part]) -> str:
+def _wrong(field: str, name: str, fabric: Fabric, down: Iterable[Part]) -> FieldProblem:
     if any(part.name == name and not part.seen for part in down):
-        return f"'{cut(name)}' is declared and has never been there: it can be drained once it was"
+        text = f"'{cut(name)}' is declared and has never been there: it can be drained once it was"
+        return FieldProblem(field, text)
     here, colon, there = name.partition(":")
     called = [dpid for dpid, switch in fabric.switches.items() if switch.name == here]
     if not colon or not called:
-        return (
+        text = (
             f"there is no switch '{cut(here)}'; a part is a switch (spine2), a cable (leaf1:3, by its port), or all "
             "cables between two switches (leaf1:spine2)"
         )
+        return FieldProblem(field, text, NO_SUCH_NAME)
     at = [h.ip for h in fabric.hosts.values() if h.at.dpid in called and there == str(h.at.port)]
     if at:
-        return f"'{cut(name)}' leads to {at[0]}: only cables between switches can be drained"
-    return f"'{cut(name)}': {here} has no cable there; signalbox fabric lists those that it has"
+        return FieldProblem(field, f"'{cut(name)}' leads to {at[0]}: only cables between switches can be drained")
+    text = f"'{cut(name)}': {here} has no cable there; signalbox fabric lists those that it has"
+    return FieldProblem(field, text, NO_SUCH_NAME)
 
 
 def _refuse_cut_off(

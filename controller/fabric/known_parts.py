@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from controller.errors import Conflict, FieldProblem, InvalidInput, cut
+from controller.errors import NO_SUCH_NAME, Conflict, FieldProblem, InvalidInput, cut
 from controller.fabric.declared_parts import DeclaredParts
 from controller.fabric.parts import (
     DECLARED,
@@ -229,7 +229,7 @@ class KnownParts:
             raise InvalidInput.of("names", f"1 to {MAX_NAMES} names are needed (given: {len(names)})")
         by_name = self._by_name()
         InvalidInput.refuse(
-            FieldProblem(f"names[{n}]", problem)
+            FieldProblem(f"names[{n}]", problem, "" if name in by_name else NO_SUCH_NAME)
             for n, name in enumerate(names)
             if (problem := _not_one(name, by_name.get(name, ())))
         )

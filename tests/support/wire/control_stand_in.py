@@ -15,7 +15,8 @@ from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Message
-from controller.errors import InvalidInput, SignalboxError, cut
+from controller.core.silences import Silences
+from controller.errors import NO_SUCH_NAME, InvalidInput, SignalboxError, cut
 from controller.fabric.drains import Drains
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.fabric.parts import End, Part, PartKind, switch_key
@@ -96,6 +97,8 @@ class ControlStandIn:
 
     board: StatusBoard
     registry: JobRegistry = field(default_factory=lambda: JobRegistry(max_jobs=3))
+    drains: Drains = field(default_factory=lambda: Drains({}))
+    silences: Silences = field(default_factory=lambda: Silences({}))
     demand: MeasuredDemand = field(default_factory=lambda: MeasuredDemand(2.0, 4032))
     inbox: queue.Queue[Any] = field(default_factory=queue.Queue)
     status: Status = field(
@@ -165,17 +168,19 @@ class ControlStandIn:
                 self.status = replace(self.status, plan=example_plan(), plan_installed=True)
                 return ReplanOutcome("adopted", "better", self.status.plan)
             case DrainParts(names=names, at=at):
-                fabric, drains = self.status.fabric, Drains({})
-                named = drains.drain(names, fabric, at)
+                named = self.drains.drain(names, self.status.fabric, at)
                 found = {name: DrainStatus(name, at, "safe", 0, 2, 12.0) for name in named}
                 self.status = replace(self.status, drains={**self.status.drains, **found})
                 return named
             case UndrainParts(names=names):
-                left = {name: part for name, part in self.status.drains.items() if name not in names}
+                self.drains.undrain(names, self.status.fabric)
+                left = {name: part for name, part in self.status.drains.items() if name in self.drains.parts}
                 self.status = replace(self.status, drains=left)
             case SilenceAlarms(silence=silence):
                 self._silence((silence.kind, silence.subject), silence)
+                self.silences.add(silence)
             case EndSilence(key=key):
+                self.silences.end(key)
                 self._silence(key, None)
             case SetStrategy(strategy=strategy):
                 self.status = replace(self.status, strategy=strategy)
@@ -184,7 +189,8 @@ class ControlStandIn:
                 down = self.status.down_parts
                 gone = tuple(part for part in down.values() if part.name in names)
                 if len(gone) < len(names):
-                    raise InvalidInput.of("names[0]", f"no part of the fabric has the name '{cut(names[0])}'")
+                    text = f"no part of the fabric has the name '{cut(names[0])}'"
+                    raise InvalidInput.of("names[0]", text, NO_SUCH_NAME)
                 self.status = replace(
                     self.status, down_parts={key: part for key, part in down.items() if part not in gone}
                 )

@@ -10,7 +10,7 @@ from itertools import pairwise, permutations, product
 import pytest
 
 from controller.config import Config, Strategy
-from controller.errors import Conflict, InvalidInput, NotKnownYet
+from controller.errors import NO_SUCH_NAME, Conflict, InvalidInput, NotKnownYet
 from controller.fabric.drains import Drain
 from controller.fabric.messages import DrainParts, ForgetParts, LinkSeen, PortChanged, UndrainParts
 from controller.fabric.topology import Dpid, PortNo, PortRef
@@ -215,8 +215,10 @@ def test_hashed_traffic_moves_too(fabric: FakeFabric, strategy: Strategy) -> Non
     ],
 )
 def test_what_is_not_there_cannot_be_drained(fabric: FakeFabric, name: str, error: str) -> None:
-    with pytest.raises(InvalidInput, match=error):
+    with pytest.raises(InvalidInput, match=error) as refused:
         drain(fabric, name)
+    (problem,) = refused.value.problems
+    assert (problem.reason == NO_SUCH_NAME) is (name != "leaf1:5"), "a port with a host is there"
     with pytest.raises(InvalidInput, match=r"names\[0\]: .* is not drained; nothing is"):
         undrain(fabric, name)
 
