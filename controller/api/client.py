@@ -316,15 +316,25 @@ class Client(FabricWorkCalls):
         response: pb.ExplainResponse = self._call(self._controller.Explain, request, LONG_CALL_S)
         return response
 
-    def what_if(self, kinds: Iterable[FailureKind] = (), top: int = 0, within_s: float = 0.0) -> pb.WhatIfResponse:
+    def what_if(
+        self,
+        kinds: Iterable[FailureKind] = (),
+        top: int = 0,
+        within_s: float = 0.0,
+        names: Iterable[str] = (),
+        wait_s: float | None = None,
+    ) -> pb.WhatIfResponse:
         """What each single failure would do. ``kinds``: all when empty. ``top``: outcomes wanted, all when 0.
-        ``within_s``: seconds for all of it, the controller's choice when 0."""
+        ``within_s``: seconds for all of it, the controller's choice when 0. ``names``: instead of ``kinds`` parts that
+        fail all at once, as ``drain`` takes them. ``wait_s``: seconds for the answer, as long as it may take when None.
+        Raises ``InvalidInput`` for names of nothing, and ``Unreachable`` without an answer."""
         request = pb.WhatIfRequest(
             kinds=[number_of(pb.FailureKind.DESCRIPTOR, kind) for kind in kinds],
             top=top,
             within=duration(within_s) if within_s else None,
+            names=names,
         )
-        response: pb.WhatIfResponse = self._call(self._controller.WhatIf, request, LONG_CALL_S)
+        response: pb.WhatIfResponse = self._call(self._controller.WhatIf, request, LONG_CALL_S, wait_s)
         return response
 
     def get_plan_proof(self) -> pb.GetPlanProofResponse:
@@ -355,9 +365,13 @@ class Client(FabricWorkCalls):
         """Empty without any."""
         return self._tokens.get(job_id, "") if given is None else given
 
-    def _call(self, method: Callable[..., Any], request: Any, at_least_s: float = 0.0) -> Any:
+    def _call(
+        self, method: Callable[..., Any], request: Any, at_least_s: float = 0.0, wait_s: float | None = None
+    ) -> Any:
+        """``wait_s``: for the answer, in place of the client's time-out and ``at_least_s``."""
+        wait_s = max(self._timeout_s, at_least_s) if wait_s is None else wait_s
         try:
-            return method(request, timeout=max(self._timeout_s, at_least_s), metadata=self._metadata)
+            return method(request, timeout=wait_s, metadata=self._metadata)
         except grpc.RpcError as error:
             raise_ours(self._cause(error), self._address)
 

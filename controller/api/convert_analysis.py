@@ -27,6 +27,7 @@ _KINDS = {
     FailureKind.SPINE: ("switch without hosts", "switches without hosts"),
     FailureKind.CABLE: ("cable", "cables"),
     FailureKind.BUNDLE: ("bundle of cables", "bundles of cables"),
+    FailureKind.PARTS: ("group of parts", "groups of parts"),
 }
 
 
@@ -41,12 +42,16 @@ def what_if_request(request: pb.WhatIfRequest) -> WhatIf:
         for n, word in enumerate(words)
         if word is None
     ]
+    if words and request.names:
+        problems.append(FieldProblem("names", "are instead of kinds: give one of them"))
+    elif pb.FAILURE_KIND_PARTS in request.kinds:
+        problems.append(FieldProblem("kinds", "FAILURE_KIND_PARTS needs names, and no kinds"))
     within_s = seconds(request.within) if request.HasField("within") else WITHIN_S
     if not 0 < within_s <= MOST_S:
         problems.append(FieldProblem("within", f"must be more than 0 and at most {MOST_S:g} s (given: {within_s:g} s)"))
     InvalidInput.refuse(problems)
     kinds = frozenset(map(FailureKind, filter(None, words))) or frozenset(FailureKind)
-    return WhatIf(kinds, request.top or None, within_s)
+    return WhatIf(kinds, request.top or None, within_s, tuple(dict.fromkeys(request.names)))
 
 
 def explain_message(found: JobAnalysis) -> pb.ExplainResponse:
@@ -58,7 +63,7 @@ def what_if_message(found: FailureAnalysis) -> pb.WhatIfResponse:
     present = found.present
     planned = "" if found.pinned else "No flow is pinned now: these results are for the routes that would be planned."
     return pb.WhatIfResponse(
-        answer=filter(None, (planned, _present(found), _computed(found), _worst(found), _lost(found))),
+        answer=filter(None, (planned, _present(found), *_what_follows(found))),
         now=message_of(
             pb.NetworkLevels, present, bound=present.fluid_bound, ecmp_level=message_of(pb.EcmpLevels, present.ecmp)
         ),
@@ -233,6 +238,15 @@ def _present(found: FailureAnalysis) -> str:
     return f"Now the worst job's level is {now.level:.2f} ({proven}); under ECMP {now.ecmp.mean:.2f} on average.{lost}"
 
 
+def _what_follows(found: FailureAnalysis) -> tuple[str, ...]:
+    """From the failures; ``found`` is of all single ones, or of one of several parts."""
+    if any(case.kind is FailureKind.PARTS for case in found.unfelt):
+        return ("No flow uses what is named: without it nothing changes.",)
+    if any(case.kind is FailureKind.PARTS for case in found.felt):
+        return _worst(found), _lost(found)
+    return _computed(found), _worst(found), _lost(found)
+
+
 def _computed(found: FailureAnalysis) -> str:
     unfelt = sum(len(case.failures) for case in found.unfelt)
     if not found.felt:
@@ -253,11 +267,13 @@ def _worst(found: FailureAnalysis) -> str:
     worst = found.outcomes[0]
     alike = len(worst.case.failures) - 1
     which = f"{worst.example.name} (or {alike:,} like it)" if alike else worst.example.name
+    named = worst.case.kind is FailureKind.PARTS
+    begin = f"Without {which} the worst job has" if named else f"The worst is {which} with"
     if worst.level is None or worst.ecmp is None:
-        return f"The worst is {which} with a level of at least {worst.bound:.2f}."
+        return f"{begin} a level of at least {worst.bound:.2f}."
     way = _way(worst.cycles, worst.first_level or worst.level)
     return (
-        f"The worst is {which} with a level of {worst.level:.2f} after planning{way} "
+        f"{begin} a level of {worst.level:.2f} after planning{way} "
         f"({_proven(worst.level, worst.bound)}); under ECMP {worst.ecmp.mean:.2f} on average."
     )
 
@@ -265,7 +281,8 @@ def _worst(found: FailureAnalysis) -> str:
 def _lost(found: FailureAnalysis) -> str:
     cut = [outcome for outcome in found.outcomes if outcome.lost]
     if not cut:
-        return "No failure leaves a flow without a path."
+        named = any(case.kind is FailureKind.PARTS for case in found.felt)
+        return "All flows keep a path." if named else "No failure leaves a flow without a path."
     failures = sum(len(outcome.case.failures) for outcome in cut)
     most = max(len(outcome.lost) for outcome in cut)
     return f"{_count(failures, 'failure leaves', 'failures leave')} flows without a path, up to {most:,}."

@@ -71,9 +71,22 @@ class _AskOrPlan(ControllerCommand, OptionalFabricCommand):
 @commands.command("what-if", cls=_AskOrPlan)
 def what_if(
     ctx: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Parts of the controller's fabric that fail all at once, as for drain, in place of each in turn.",
+            show_default=False,
+        ),
+    ] = None,
     fail: Annotated[
-        str, typer.Option(metavar="KIND,…", help="What fails: spines, cables, bundles (of parallel cables).")
-    ] = "spines,cables,bundles",
+        str | None,
+        typer.Option(
+            metavar="KIND,…",
+            help="What fails: spines, cables, bundles (of parallel cables).",
+            show_default="spines,cables,bundles",
+        ),
+    ] = None,
     top: Annotated[
         int, typer.Option(min=0, metavar="N", help="Cases to print, the worst first; 0 for all.")
     ] = MOST_ROWS,
@@ -84,13 +97,17 @@ def what_if(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first."""
+    """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first. With
+    names: of a failure, or a drain, of all that they name."""
     options: FabricOptions | None = ctx.obj
-    kinds = _kinds(fail)
+    kinds = _kinds(fail) if fail else frozenset(FailureKind)
+    if names and (fail or options):
+        other = "--fail" if fail else "--workload, whose failures --fail-spines and --fail-links name"
+        raise typer.BadParameter(f"names are not for {other}", param_hint="NAME")
     if options is None:
         _only_offline(time_limit=time_limit)
         with waiting("the controller is planning"), connect(address) as client:
-            found = fields(client.what_if(kinds, top, within))
+            found = fields(client.what_if(kinds if fail else (), top, within, names or ()))
     else:
         # The solver takes half a second to import, which no other command needs.
         from controller.api.convert_analysis import what_if_message
@@ -164,7 +181,7 @@ def _network(options: FabricOptions, strategy: str, time_limit: float | None) ->
 
 
 def _kinds(text: str) -> frozenset[FailureKind]:
-    named = {f"{kind.value}s": kind for kind in FailureKind}
+    named = {f"{kind.value}s": kind for kind in FailureKind if kind is not FailureKind.PARTS}
     items = [item.strip() for item in text.split(",")]
     wrong = [item for item in items if item not in named]
     if wrong:

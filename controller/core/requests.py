@@ -16,7 +16,7 @@ from controller.core.effects import NOTHING, Effects, Work, at_once, commands
 from controller.core.messages import Reply
 from controller.core.state import State
 from controller.errors import InvalidInput, NotKnownYet, SignalboxError
-from controller.fabric.drains import with_links
+from controller.fabric.drains import links_named, with_links
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import Dpid
@@ -95,7 +95,10 @@ class Requests:
                 intact = s.topology.intact
                 usable = with_links(s.fabric, self._derived.usable())
                 network = Network(self._derived.snapshot(), usable, intact, s.cycle.limits, FabricNames(intact))
-                request = analysis_request(message, network, self._derived.jobs(), self._derived.without_path())
+                names = message.names if isinstance(message, WhatIf) else ()
+                links = links_named(names, s.fabric, self._derived.down_parts().values())
+                without_path = self._derived.without_path()
+                request = analysis_request(message, network, self._derived.jobs(), without_path, links)
                 self._refuse_unknown_routes(every=isinstance(message, GetPlanProof))
                 return commands(Analyse(request, message.reply))
             case ForgetParts(names):

@@ -134,6 +134,12 @@ class Drains:
             self.waiting -= cable
 
 
+def links_named(names: Iterable[str], fabric: Fabric, down: Collection[Part]) -> frozenset[LinkId]:
+    """Of the parts that these names mean to ``Drains.drain``, and as there: those that are there. Raises
+    ``InvalidInput``."""
+    return drained_links({drain.name: drain for drain in _named(_limited(names), fabric, down, 0.0)}, fabric.links)
+
+
 def links_of_parts(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> Mapping[str, frozenset[LinkId]]:
     """Those of these links that each part has."""
     return {name: frozenset(link.id for link in _links_of(drain, links)) for name, drain in parts.items()}

@@ -20,8 +20,13 @@ from controller.api.client import Client
 from controller.config import ApiConfig
 from controller.events import EventKind
 from controller.jobs.spec import JobSpec
+from controller.planning.analysis.failures import analyse_failures
+from controller.planning.analysis.requests import AnalyseFailures, FabricNames, Network, Parts
+from controller.planning.analysis.results import FailureAnalysis
+from controller.planning.problem import PlanLimits, whole
 from controller.status import DrainStatus
 from tests.support.command_line import Result, Signalbox, api, signalbox
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 from tests.support.wire.certificates import Authority
 from tests.support.wire.control_stand_in import H1, H2, Running, running_api
 
@@ -369,6 +374,38 @@ def test_parts_are_drained_shown_and_used_again(api: Running, signalbox: Signalb
     (part,) = signalbox("drain", "--json").json["drains"]
     assert (part["name"], part["state"], part["links"], part["rate_bps"]) == ("leaf1:1>spine1", "safe", 2, 12.0)
     assert signalbox("undrain", "leaf1:1>spine1").out == "Nothing is drained.\n"
+
+
+def test_a_drain_says_what_it_costs(api: Running, signalbox: Signalbox) -> None:
+    status = api.control.status
+    api.control.status = replace(status, fabric=replace(status.fabric, hosts={}))
+    api.control.analysis = without_a_spine()
+    assert signalbox("drain", "leaf1:spine1").out.endswith("\nWorst job: level 1.00 -> 2.00\n")
+    cost = signalbox("drain", "leaf1:spine1", "--json").json["cost"]
+    assert cost == {"strategy": "planned", "level": 1.0, "level_drained": 2.0, "not_known": ""}
+    signalbox("strategy", "ecmp")
+    found = signalbox("drain", "leaf1:spine1").text
+    assert re.search(r"Worst job: level 1\.\d\d -> 2\.00 on average under ECMP$", found), found
+    assert "cost" not in signalbox("drain", "--json").json
+
+
+def test_a_drain_does_not_wait_for_its_cost(api: Running, signalbox: Signalbox) -> None:
+    status = api.control.status
+    api.control.status = replace(status, fabric=replace(status.fabric, hosts={}))
+    out = signalbox("drain", "leaf1:spine1").out
+    assert "safe to pull" in out
+    assert out.endswith("\nWhat it costs is not known: nothing is analysed\n")
+    assert signalbox("drain", "leaf1:spine1", "-o", "json").json["cost"]["level"] is None
+
+
+def without_a_spine() -> FailureAnalysis:
+    """Two jobs, each with a link of two spines; without one of these they share one."""
+    fabric = leaf_spine(2, 2)
+    problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)])
+    problem = pinned(problem, {one.id: whole(problem.candidates(one)[n]) for n, one in enumerate(problem.flows)})
+    lost = frozenset(link.id for link in fabric.links.values() if 101 in (link.src.dpid, link.dst.dpid))
+    network = Network(problem, fabric, fabric, PlanLimits(), FabricNames(fabric))
+    return analyse_failures(AnalyseFailures(network, frozenset(), None, 30.0, Parts("spine1", lost)))
 
 
 def test_what_a_drained_part_waits_for_is_named(api: Running, signalbox: Signalbox) -> None:

@@ -22,11 +22,12 @@ from controller.planning.problem import Flow, PlanLimits, Problem, Snapshot, mis
 
 
 class FailureKind(StrEnum):
-    """A switch without hosts, one cable, all of several cables between two switches."""
+    """A switch without hosts, one cable, all of several cables between two switches; or all parts that were named."""
 
     SPINE = "spine"
     CABLE = "cable"
     BUNDLE = "bundle"
+    PARTS = "parts"
 
 
 # ---- api -> loop
@@ -42,11 +43,13 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Replies with a ``FailureAnalysis``. ``top``: outcomes wanted, None for all. ``within_s``: seconds for all."""
+    """Replies with a ``FailureAnalysis``. ``top``: outcomes wanted, None for all. ``within_s``: seconds for all.
+    ``names``: parts that fail all at once, in place of ``kinds``."""
 
     kinds: frozenset[FailureKind]
     top: int | None
     within_s: float
+    names: tuple[str, ...] = ()
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
@@ -125,14 +128,22 @@ class AnalyseJob:
     without_path: int = 0
 
 
+class Parts(NamedTuple):
+    """``name``: of all of them. ``links``: that they have."""
+
+    name: str
+    links: frozenset[LinkId]
+
+
 @dataclass(frozen=True, slots=True)
 class AnalyseFailures:
-    """The fields are those of ``WhatIf``."""
+    """The fields are those of ``WhatIf``. ``parts``: None unless some are named."""
 
     network: Network
     kinds: frozenset[FailureKind]
     top: int | None
     within_s: float
+    parts: Parts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +165,17 @@ class Analyse:
 
 
 def analysis_request(
-    message: Question, network: Network, jobs: Mapping[JobId, Job], without_path: Mapping[JobId, int]
+    message: Question,
+    network: Network,
+    jobs: Mapping[JobId, Job],
+    without_path: Mapping[JobId, int],
+    links: frozenset[LinkId] = frozenset(),
 ) -> AnalysisRequest:
-    """``without_path``: as in ``AnalyseJob``, of jobs that have any. Raises ``NotFound`` for an unknown job,
-    ``NotKnownYet`` for a job with hosts that are not known yet."""
+    """``without_path``: as in ``AnalyseJob``, of jobs that have any. ``links``: of the parts that are named. Raises
+    ``NotFound`` for an unknown job, ``NotKnownYet`` for a job with hosts that are not known yet."""
     if isinstance(message, WhatIf):
-        return AnalyseFailures(network, message.kinds, message.top, message.within_s)
+        parts = Parts(", ".join(message.names), links) if message.names else None
+        return AnalyseFailures(network, message.kinds, message.top, message.within_s, parts)
     if isinstance(message, GetPlanProof):
         return ProveRoutes(network)
     job = jobs.get(message.job_id)

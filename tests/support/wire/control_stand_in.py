@@ -16,8 +16,8 @@ from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Message
 from controller.core.silences import Silences
-from controller.errors import NO_SUCH_NAME, InvalidInput, SignalboxError, cut
-from controller.fabric.drains import Drains
+from controller.errors import NO_SUCH_NAME, InvalidInput, NotKnownYet, SignalboxError, cut
+from controller.fabric.drains import Drains, links_named
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.fabric.parts import End, Part, PartKind, switch_key
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, Port, PortNo, PortRef, Switch
@@ -33,6 +33,8 @@ from controller.jobs.messages import (
 )
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
+from controller.planning.analysis.requests import WhatIf
+from controller.planning.analysis.results import FailureAnalysis
 from controller.planning.messages import EndSilence, Replan, ReplanOutcome, SetStrategy, SilenceAlarms, StrategySet
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, Route, whole
@@ -93,7 +95,8 @@ def example_plan() -> Plan:
 
 @dataclass
 class ControlStandIn:
-    """``routes``: what the jobs are pinned to, set by ``set_route``. An iteration with index 666 is a defect."""
+    """``routes``: what the jobs are pinned to, set by ``set_route``. An iteration with index 666 is a defect.
+    ``analysis``: what ``WhatIf`` answers."""
 
     board: StatusBoard
     registry: JobRegistry = field(default_factory=lambda: JobRegistry(max_jobs=3))
@@ -124,6 +127,7 @@ class ControlStandIn:
             absent_parts={PartKind.SWITCH: 1},
         )
     )
+    analysis: FailureAnalysis | SignalboxError = field(default_factory=lambda: NotKnownYet("nothing is analysed"))
     routes: dict[FlowId, Route] = field(default_factory=dict)
     routes_generation: int = 1
 
@@ -182,6 +186,11 @@ class ControlStandIn:
             case EndSilence(key=key):
                 self.silences.end(key)
                 self._silence(key, None)
+            case WhatIf(names=names):
+                links_named(names, self.status.fabric, ())
+                if isinstance(self.analysis, SignalboxError):
+                    raise self.analysis
+                return self.analysis
             case SetStrategy(strategy=strategy):
                 self.status = replace(self.status, strategy=strategy)
                 return StrategySet(strategy, 0.25, 4)

@@ -259,3 +259,28 @@ def test_a_wrong_request_is_refused(kinds: Iterable[Any], within_s: int, field: 
     with pytest.raises(InvalidInput) as refused:
         what_if_request(pb.WhatIfRequest(kinds=kinds, within=Duration(seconds=within_s)))
     assert [problem.path for problem in refused.value.problems] == [field]
+
+
+def test_named_parts_are_in_place_of_kinds() -> None:
+    asked = what_if_request(pb.WhatIfRequest(names=["spine2", "leaf1:3", "spine2"]))
+    assert asked.names == ("spine2", "leaf1:3")
+    for wrong, field in (
+        (pb.WhatIfRequest(names=["spine2"], kinds=[pb.FAILURE_KIND_SPINE]), "names"),
+        (pb.WhatIfRequest(kinds=[pb.FAILURE_KIND_PARTS]), "kinds"),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            what_if_request(wrong)
+        assert [problem.path for problem in refused.value.problems] == [field]
+
+
+def test_the_answer_about_named_parts_is_about_them_alone() -> None:
+    parts = Failure(FailureKind.PARTS, "spine2, leaf1:3", frozenset())
+    outcome = replace(WORST, case=Case(FailureKind.PARTS, (parts,)), example=parts)
+    felt = what_if_message(replace(FAILURES, outcomes=(outcome,), felt=(outcome.case,), unfelt=()))
+    assert list(felt.answer[1:]) == [
+        "Without spine2, leaf1:3 the worst job has a level of 2.00 after planning (no routing is better); under ECMP "
+        "2.50 on average.",
+        "All flows keep a path.",
+    ]
+    unfelt = what_if_message(replace(FAILURES, outcomes=(), felt=(), unfelt=(outcome.case,)))
+    assert list(unfelt.answer[1:]) == ["No flow uses what is named: without it nothing changes."]

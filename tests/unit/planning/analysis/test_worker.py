@@ -11,7 +11,8 @@ import pytest
 
 from controller.config import Config, DiscoveryConfig, FabricConfig, Strategy
 from controller.core.messages import Reply
-from controller.errors import Conflict, Exhausted, NotFound, SignalboxError
+from controller.errors import Conflict, Exhausted, InvalidInput, NotFound, SignalboxError
+from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import IterationTime, RegisterJob, ReportIterations
 from controller.jobs.spec import JobId
@@ -118,6 +119,29 @@ def test_jobs_that_cannot_be_analysed(fabric: FakeFabric) -> None:
 
 
 # ---- single failures
+
+
+def test_what_named_parts_cost_together_is_what_their_drain_costs(fabric: FakeFabric) -> None:
+    """Three jobs have a flow each at every leaf, and four spines."""
+    for names, level in ((("spine1",), 1.0), (("spine1", "leaf2:spine2"), 2.0)):
+        found = analyse(request_of(fabric, WhatIf(frozenset(), None, 30.0, names)))
+        assert isinstance(found, FailureAnalysis)
+        (outcome,) = found.outcomes
+        assert (outcome.case.kind, outcome.example.name) == (FailureKind.PARTS, ", ".join(names))
+        assert (found.present.level, outcome.level) == (1.0, level)
+        fabric.send(DrainParts(names))
+        fabric.run(5)
+        assert fabric.status.plan
+        assert fabric.status.plan.max_level == level
+        fabric.send(UndrainParts(names))
+        fabric.run(5)
+    fabric.send(DrainParts(("spine1",)))
+    fabric.run(5)
+    found = analyse(request_of(fabric, WhatIf(frozenset(), None, 30.0, ("spine1",))))
+    assert isinstance(found, FailureAnalysis)
+    assert (found.outcomes, len(found.unfelt)) == ((), 1), "it is drained already"
+    with pytest.raises(InvalidInput, match=r"names\[1\]: there is no switch 'spine9'"):
+        request_of(fabric, WhatIf(frozenset(), None, 30.0, ("spine1", "spine9")))
 
 
 def test_the_analysis_of_a_failure_agrees_with_the_plan_after_it(fabric: FakeFabric) -> None:

@@ -203,6 +203,7 @@ class FailureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FAILURE_KIND_SPINE: _ClassVar[FailureKind]
     FAILURE_KIND_CABLE: _ClassVar[FailureKind]
     FAILURE_KIND_BUNDLE: _ClassVar[FailureKind]
+    FAILURE_KIND_PARTS: _ClassVar[FailureKind]
 
 class OutcomeBasis(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -387,6 +388,7 @@ FAILURE_KIND_UNSPECIFIED: FailureKind
 FAILURE_KIND_SPINE: FailureKind
 FAILURE_KIND_CABLE: FailureKind
 FAILURE_KIND_BUNDLE: FailureKind
+FAILURE_KIND_PARTS: FailureKind
 OUTCOME_BASIS_UNSPECIFIED: OutcomeBasis
 OUTCOME_BASIS_PLAN: OutcomeBasis
 OUTCOME_BASIS_REPAIR: OutcomeBasis
@@ -1346,14 +1348,16 @@ class FoundRoutes(_message.Message):
     def __init__(self, level: _Optional[float] = ..., worst_level: _Optional[float] = ..., worst_bound: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., best_for_all: _Optional[bool] = ..., moves: _Optional[int] = ..., most_pieces: _Optional[int] = ...) -> None: ...
 
 class WhatIfRequest(_message.Message):
-    __slots__ = ("kinds", "top", "within")
+    __slots__ = ("kinds", "top", "within", "names")
     KINDS_FIELD_NUMBER: _ClassVar[int]
     TOP_FIELD_NUMBER: _ClassVar[int]
     WITHIN_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
     kinds: _containers.RepeatedScalarFieldContainer[FailureKind]
     top: int
     within: _duration_pb2.Duration
-    def __init__(self, kinds: _Optional[_Iterable[_Union[FailureKind, str]]] = ..., top: _Optional[int] = ..., within: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kinds: _Optional[_Iterable[_Union[FailureKind, str]]] = ..., top: _Optional[int] = ..., within: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class WhatIfResponse(_message.Message):
     __slots__ = ("answer", "now", "outcomes", "failures", "cases", "unfelt")

@@ -707,7 +707,8 @@ class ControllerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WhatIf(self, request, context):
-        """What each single failure would do to hashing and to the plan, the worst first. Takes seconds on a large fabric.
+        """What each single failure would do to hashing and to the plan, the worst first; or a failure of all parts that are
+        named. Takes seconds on a large fabric. INVALID_ARGUMENT for names of no part.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
