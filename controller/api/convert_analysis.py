@@ -184,8 +184,9 @@ def _cut_reason(found: JobAnalysis, cut: LeafCut, reached: float) -> str:
     what = f"{cut.leaf} {verb} {_count(flows, f'{whole}flow', f'{whole}flows')}{mixed}"
     links = _count(cut.links, "link", "links")
     if cut.other_leaf is None:
-        have = "has" if cut.failed == 1 else "have"
-        over = f"over {links}" + (f" ({cut.failed} more {have} failed)" if cut.failed else "")
+        gone = [_count(cut.failed, "more has failed", "more have failed")] if cut.failed else []
+        gone += [_count(cut.drained, "more is drained", "more are drained")] if cut.drained else []
+        over = f"over {links}" + (f" ({', '.join(gone)})" if gone else "")
     else:
         to, there = ("to", "there") if cut.direction == "out" else ("from", "here")
         over = f"{to} {cut.other_leaf} over the {links} that still {'leads' if cut.links == 1 else 'lead'} {there}"

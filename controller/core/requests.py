@@ -94,7 +94,14 @@ class Requests:
             case Explain() | WhatIf() | GetPlanProof():
                 intact = s.topology.intact
                 usable = with_links(s.fabric, self._derived.usable())
-                network = Network(self._derived.snapshot(), usable, intact, s.cycle.limits, FabricNames(intact))
+                network = Network(
+                    self._derived.snapshot(),
+                    usable,
+                    intact,
+                    s.cycle.limits,
+                    FabricNames(intact),
+                    self._derived.avoided(),
+                )
                 names = message.names if isinstance(message, WhatIf) else ()
                 links = links_named(names, s.fabric, self._derived.down_parts().values())
                 without_path = self._derived.without_path()

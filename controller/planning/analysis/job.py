@@ -171,15 +171,17 @@ def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None
     leaf, outward, other, leaves = crossings.places[cut]
     paths, name = network.problem.paths, network.names.switch(leaf)
     switches = {link.dpid if outward else paths.far_end[link] for link in crossings.links[cut]}
-    before = sum((link.src if outward else link.dst).dpid in switches for link in network.intact.links.values())
+    before = [link.id for link in network.intact.links.values() if (link.src if outward else link.dst).dpid in switches]
+    drained = len(network.drained.intersection(before))
     left = sum(len(paths.links_from(switch) if outward else paths.links_into(switch)) for switch in switches)
     return LeafCut(
         leaf=f"a group of {leaves} leaves with {name}" if leaves else name,
         other_leaf=None if other is None else network.names.switch(other),
         direction="out" if outward else "in",
         links=len(crossings.links[cut]),
-        failed=before - left,
+        failed=len(before) - left - drained,
         fluid_level=fluid[cut],
         whole_level=whole[cut],
         jobs=tuple(JobFlows(*item) for item in jobs[cut].most_common()),
+        drained=drained,
     )

@@ -32,7 +32,7 @@ from controller.planning.plan import EcmpLevel
 
 A, B = JobId("a"), JobId("b")
 LINK = BusyLink("s1>s101", False, 2.0, 0.0, (JobShare(A, 1, 1.0), JobShare(B, 1, 1.0)))
-CUT = LeafCut("s1", None, "out", 3, 1, 4 / 3, 2.0, (JobFlows(A, 4),))
+CUT = LeafCut("s1", None, "out", 3, 1, 4 / 3, 2.0, (JobFlows(A, 4),), drained=2)
 BEST = FoundRoutes(1.0, 1.0, 1.0, "optimal", True, 1, 1, 1.0, 1)
 SPLIT = FoundRoutes(4 / 3, 4 / 3, 4 / 3, "optimal", True, 0, 2, 4 / 3, 0)
 FINE = JobAnalysis(
@@ -92,6 +92,7 @@ def test_all_parts_of_a_job_analysis_are_sent() -> None:
         direction=pb.DIRECTION_OUT,
         links=3,
         failed=1,
+        drained=2,
         fluid_level=4 / 3,
         whole_level=2.0,
         jobs=[pb.JobFlows(job_id="a", flows=4)],
@@ -140,7 +141,10 @@ def test_what_there_is_none_of_is_left_out() -> None:
         (replace(SLOWED, verdict=Verdict.NIC, nic_level=2.0), "A NIC that it shares slows a, not the fabric"),
         (replace(SLOWED, verdict=Verdict.NIC, nic_level=2.0), "the load of a NIC does not depend on routes"),
         (replace(SLOWED, verdict=Verdict.UNPROVEN, least_level=1.2), "only levels below 1.20 are ruled out."),
-        (BOUNDED, "s1 sends 4 whole flows over 3 links (1 more has failed): with any routes one of these is loaded to"),
+        (
+            BOUNDED,
+            "s1 sends 4 whole flows over 3 links (1 more has failed, 2 more are drained): with any routes one of these is loaded to",
+        ),
         (BOUNDED, "Splitting flows would gain 33%: level 1.33"),
         (replace(BOUNDED, split=replace(SPLIT, level=2.0)), "Splitting flows would gain nothing either."),
         (

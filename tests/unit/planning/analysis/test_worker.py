@@ -89,6 +89,20 @@ def test_failed_uplinks_are_the_reason_that_is_given(fabric: FakeFabric) -> None
     assert found.fullest_links[0].link.startswith(("leaf", "spine"))
 
 
+def test_drained_uplinks_are_told_from_failed_ones(fabric: FakeFabric) -> None:
+    fabric.send(DrainParts(("spine1", "leaf1:spine3")))
+    fabric.cut(Dpid(1), PortNo(2))
+    fabric.run(20)
+    found = analysed_job(fabric)
+    assert found.cut
+    assert (found.cut.leaf, found.cut.links, found.cut.failed, found.cut.drained) == ("leaf1", 1, 1, 2)
+    fabric.cut(Dpid(1), PortNo(3))
+    fabric.run(20)
+    found = analysed_job(fabric)
+    assert found.cut
+    assert (found.cut.failed, found.cut.drained) == (2, 1), "what is drained can fail too"
+
+
 def test_measured_times_stand_beside_the_predicted_ones(fabric: FakeFabric) -> None:
     ideal_s = fabric.status.jobs[JobId("job0")].ideal_communication_s
     fabric.send(ReportIterations(JobId("job0"), (IterationTime(0, 2.0, ideal_s / 0.6),)))

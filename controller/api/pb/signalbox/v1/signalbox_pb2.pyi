@@ -1302,7 +1302,7 @@ class JobShare(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., flows: _Optional[int] = ..., load: _Optional[float] = ...) -> None: ...
 
 class LeafCut(_message.Message):
-    __slots__ = ("leaf", "direction", "links", "failed", "fluid_level", "whole_level", "jobs", "other_leaf")
+    __slots__ = ("leaf", "direction", "links", "failed", "fluid_level", "whole_level", "jobs", "other_leaf", "drained")
     LEAF_FIELD_NUMBER: _ClassVar[int]
     DIRECTION_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
@@ -1311,6 +1311,7 @@ class LeafCut(_message.Message):
     WHOLE_LEVEL_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     OTHER_LEAF_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
     leaf: str
     direction: Direction
     links: int
@@ -1319,7 +1320,8 @@ class LeafCut(_message.Message):
     whole_level: float
     jobs: _containers.RepeatedCompositeFieldContainer[JobFlows]
     other_leaf: str
-    def __init__(self, leaf: _Optional[str] = ..., direction: _Optional[_Union[Direction, str]] = ..., links: _Optional[int] = ..., failed: _Optional[int] = ..., fluid_level: _Optional[float] = ..., whole_level: _Optional[float] = ..., jobs: _Optional[_Iterable[_Union[JobFlows, _Mapping]]] = ..., other_leaf: _Optional[str] = ...) -> None: ...
+    drained: int
+    def __init__(self, leaf: _Optional[str] = ..., direction: _Optional[_Union[Direction, str]] = ..., links: _Optional[int] = ..., failed: _Optional[int] = ..., fluid_level: _Optional[float] = ..., whole_level: _Optional[float] = ..., jobs: _Optional[_Iterable[_Union[JobFlows, _Mapping]]] = ..., other_leaf: _Optional[str] = ..., drained: _Optional[int] = ...) -> None: ...
 
 class JobFlows(_message.Message):
     __slots__ = ("job_id", "flows")
