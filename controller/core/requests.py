@@ -93,14 +93,9 @@ class Requests:
                 return at_once(Work.SAVE)
             case Explain() | WhatIf() | GetPlanProof():
                 intact = s.topology.intact
-                usable = with_links(s.fabric, self._derived.usable())
+                usable, avoided = with_links(s.fabric, self._derived.usable()), self._derived.avoided()
                 network = Network(
-                    self._derived.snapshot(),
-                    usable,
-                    intact,
-                    s.cycle.limits,
-                    FabricNames(intact),
-                    self._derived.avoided(),
+                    self._derived.snapshot(), usable, intact, s.cycle.limits, FabricNames(intact), avoided
                 )
                 names = message.names if isinstance(message, WhatIf) else ()
                 links = links_named(names, s.fabric, self._derived.down_parts().values())

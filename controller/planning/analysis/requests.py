@@ -104,8 +104,8 @@ class FabricNames:
 @dataclass(frozen=True, slots=True)
 class Network:
     """``found``: the problem with the routes in force, or what it is made of: the control loop leaves that to the
-    analysis. ``intact``: the fabric with what has failed and what is drained. ``limits``: of each plan that the analysis
-    makes. ``drained``: links that work, but are taken out of use."""
+    analysis. ``intact``: the fabric with what has failed and what is drained. ``limits``: of each plan that the
+    analysis makes. ``drained``: links that work, but are taken out of use."""
 
     found: Problem | Snapshot
     fabric: Fabric

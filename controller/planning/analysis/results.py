@@ -62,8 +62,8 @@ class BusyLink:
 class LeafCut:
     """Flows out of a leaf or into it, all of them or those to or from one ``other_leaf``; they share ``links`` links.
     On three tiers also flows between some leaves of a pod and other pods; ``leaf`` says how many leaves, and names one.
-    ``failed``, ``drained``: links of the switches on this side of the cut that have failed, or work but are taken out of
-    use.
+    ``failed``, ``drained``: links of the switches on this side of the cut that have failed, or work but are taken out
+    of use.
 
     ``fluid_level``: load of the links if all these flows could be spread evenly. ``whole_level``: least load of one of
     the links, because flows that may not be split stay whole. ``jobs``: flows of each job, the most first.
