@@ -168,7 +168,7 @@ class Derived:
         self.capacity_bps = Row(    capacities,          lambda: (self.usable(), s.fabric.hosts, self.background()))
         self.flows = Row(           Flows(),             lambda: (self.ready(), s.fabric.hosts))
         self.snapshot = Row(        _snapshot,           lambda: (s.cycle.generation, self.capacity_bps(), self.paths(),
-                                                                  self.flows(), s.routes.routes))
+                                                                  self.flows(), s.routes.routes, self.avoided()))
         pins, counted_links = Pins(by_link), CountedLinks()
         self.pins = Row(            pins,                lambda: (self.carrying(), self.with_rules(), s.routes.routes,
                                                                   s.routes.orphans, pins.turn))
@@ -345,10 +345,15 @@ def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:
 
 
 def _snapshot(
-    cycles: int, capacity_bps: Mapping[LinkId, float], paths: CandidatePaths, flows: FlowsOf, routes: Routes
+    cycles: int,
+    capacity_bps: Mapping[LinkId, float],
+    paths: CandidatePaths,
+    flows: FlowsOf,
+    routes: Routes,
+    drained: frozenset[LinkId],
 ) -> Snapshot:
     """The next cycle's."""
-    return Snapshot(cycles + 1, capacity_bps, paths, flows, routes)
+    return Snapshot(cycles + 1, capacity_bps, paths, flows, routes, drained)
 
 
 def _paths(links: Mapping[LinkId, Link], max_paths: int) -> CandidatePaths:

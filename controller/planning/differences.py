@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """From one snapshot to the next, by kind: None for what has gone."""
+    """From one snapshot to the next, by kind: None for what has gone. ``drained``: all of the next."""
 
     generation: int
     max_paths: int
@@ -32,6 +32,7 @@ class Changes:
     links: Mapping[LinkId, Link | None]
     flows: Mapping[JobId, tuple[Flow, ...] | None]
     routes: Mapping[FlowId, Route | None]
+    drained: frozenset[LinkId]
 
 
 MANY = 1000
@@ -50,6 +51,7 @@ def changes(before: Snapshot, now: Snapshot) -> Changes:
         {} if same_paths else _changed(before.paths.links, now.paths.links),
         _changed(before.flows, now.flows),
         _changed(before.routes, now.routes),
+        now.drained,
     )
 
 
@@ -64,6 +66,7 @@ def changed(before: Snapshot, found: Changes) -> Snapshot:
         paths,
         updated(before.flows, found.flows),
         updated(before.routes, found.routes),
+        found.drained,
     )
 
 

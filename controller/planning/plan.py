@@ -279,11 +279,17 @@ def decide(
     was adopted before."""
     routed = [flow for flow in problem.flows if flow.id in plan.routes]
     never = sum(flow.current is None and flow.src_leaf != flow.dst_leaf for flow in routed)
-    gone = sum(flow.current is not None and flow.id not in problem.standing for flow in routed)
-    what = [f"{never} not pinned yet"] * bool(never) + [f"{gone} whose path has gone"] * bool(gone)
-    pins = f"pins {_flows(never + gone)}: {' and '.join(what)}" if what else ""
+    astray = [flow.current for flow in routed if flow.current is not None and flow.id not in problem.standing]
+    drained = sum(any(not problem.drained.isdisjoint(piece.path) for piece in route) for route in astray)
+    counts = (
+        (never, "not pinned yet"),
+        (len(astray) - drained, "whose path has gone"),
+        (drained, "on what is drained"),
+    )
+    what = [f"{count} {why}" for count, why in counts if count]
+    pins = f"pins {_flows(never + len(astray))}: {' and '.join(what)}" if what else ""
     if pins and (stay is None or not plan.moves):
-        return Decision(True, f"{pins}; {_flows(plan.moves)} moved besides")
+        return Decision(True, f"{pins}; {_flows(plan.moves) if plan.moves else 'no flows'} moved besides")
     before = stay.sorted_levels if stay else _running_levels(problem, plan)
     moves = _blocked(before, target) if target and target.blocked else _worth(before, plan, min_gain, target)
     if not pins:

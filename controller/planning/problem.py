@@ -117,13 +117,14 @@ class Problem:
     """``capacity_bps``: per directed link what announced traffic may use (measured background already taken off).
 
     ``paths``: between each pair of switches the candidate paths; a pair without any cannot be routed. ``link_number``:
-    the place of each link in ``capacity_bps``.
+    the place of each link in ``capacity_bps``. ``drained``: links that work, but are taken out of use.
     """
 
     generation: int
     capacity_bps: Mapping[LinkId, float]
     paths: CandidatePaths
     flows: tuple[Flow, ...]
+    drained: frozenset[LinkId] = frozenset()
 
     @cached_property
     def links(self) -> Links:
@@ -205,6 +206,7 @@ class Snapshot:
     paths: CandidatePaths
     flows: FlowsOf
     routes: Routes
+    drained: frozenset[LinkId] = frozenset()
 
     @cached_property
     def problem(self) -> Problem:
@@ -213,7 +215,8 @@ class Snapshot:
 
     def problem_of(self, routed: Routed) -> Problem:
         """``routed``: with which the problem before was made."""
-        return Problem(self.generation, self.capacity_bps, self.paths, in_order(routed(self.flows, self.routes)))
+        flows = in_order(routed(self.flows, self.routes))
+        return Problem(self.generation, self.capacity_bps, self.paths, flows, self.drained)
 
 
 @dataclass(frozen=True, slots=True)

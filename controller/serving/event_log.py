@@ -83,7 +83,8 @@ def _plan_events(before: Status, after: Status) -> Iterator[Event]:
             f"plan {after.plan_reason}",
             {"worst_level": round(plan.max_level, 3), "bound": round(plan.bound, 3)}
             | ({"ecmp": round(plan.ecmp.mean, 3)} if plan.ecmp else {})
-            | {"moves": plan.moves, "solver": plan.solver, "ms": round(plan.times.total_ms, 1)},
+            | ({"moves": plan.moves} if plan.moves else {})
+            | {"solver": plan.solver, "ms": round(plan.times.total_ms, 1)},
         )
 
 

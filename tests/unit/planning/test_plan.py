@@ -135,7 +135,7 @@ def test_a_bound_is_never_above_the_level_that_it_bounds(problem: Problem) -> No
 def test_flows_that_were_never_pinned_are_a_reason(problem: Problem) -> None:
     decision = decide(problem, planned(problem), min_gain=0.02)
     assert decision.adopt
-    assert decision.reason == "pins 2 flows: 2 not pinned yet; 0 flows moved besides"
+    assert decision.reason == "pins 2 flows: 2 not pinned yet; no flows moved besides"
 
 
 def test_flows_that_do_not_leave_their_switch_are_never_pinned_and_no_reason(problem: Problem) -> None:
@@ -154,6 +154,15 @@ def test_a_path_that_has_gone_is_a_reason(problem: Problem) -> None:
     decision = decide(broken, planned(broken), min_gain=0.02)
     assert decision.adopt
     assert "1 whose path has gone" in decision.reason
+
+
+def test_a_drained_path_is_a_reason_that_has_its_name(problem: Problem) -> None:
+    running = pinned(problem, planned(problem).routes)
+    (path, *_), _ = (flow.current for flow in running.flows if flow.current)
+    links = frozenset(path.path)
+    drained = replace(running, paths=running.paths.without(links), drained=links)
+    decision = decide(drained, planned(drained), min_gain=0.02)
+    assert (decision.adopt, decision.reason) == (True, "pins 1 flow: 1 on what is drained; no flows moved besides")
 
 
 def test_equal_routes_are_kept(problem: Problem) -> None:

@@ -86,6 +86,25 @@ def test_what_goes_and_comes_back_has_a_line_with_its_name_and_no_other() -> Non
     assert not {"link found", "switch found"} & set(back)
 
 
+def test_a_drain_says_how_many_flows_it_moves() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0)
+    fabric.run(3)
+    for name in ("spine1", "spine2", "spine3", "spine4"):
+        ways = [fabric.trace(*flow.pair) for flow in fabric.status.jobs[JobId("job0")].routes]
+        on_it = sum(way is not None and name in way for way in ways)
+        if on_it:
+            break
+    before = fabric.status
+    fabric.send(DrainParts((name,)))
+    fabric.run(1)
+    plans = [what for what in told(before, fabric.status) if what.startswith("plan ")]
+    flows = f"{on_it} flow{'s' * (on_it > 1)}"
+    assert plans == [f"plan adopted: pins {flows}: {on_it} on what is drained; no flows moved besides"]
+
+
 def test_a_host_whose_cable_dies_has_a_line_also_if_no_job_names_it() -> None:
     fabric = FakeFabric()
     fabric.start(CONFIG)
