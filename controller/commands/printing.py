@@ -301,8 +301,8 @@ def known_rate(bps: float | None) -> str:
     return "-" if bps is None else rate(bps)
 
 
-def known(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+def known(value: float | None, form: str, unit: str = "", unknown: str = "-") -> str:
+    return unknown if value is None else f"{value:{form}}{unit}"
 
 
 def when(time: str | None) -> str:

@@ -74,12 +74,11 @@ def job(found: Fields) -> RenderableType:
         "connections": "reported by the job" if spec["reports_connections"] else "not reported",
         "planned for": _planned_for(found["demand"]),
         "traffic": _traffic(found["demand"], observed=not (spec["collectives"] or spec["transfers"])),
-        "level": known(found["level"], ".3f"),
-        "efficiency": f"{known(found['efficiency_predicted'], '.1%')} predicted, "
-        f"{known(found['efficiency_measured'], '.1%')} measured",
+        "level": known(found["level"], ".3f", unknown="not known yet"),
+        "efficiency": f"{known(found['efficiency_predicted'], '.1%', ' predicted', 'not predicted')}, "
+        f"{known(found['efficiency_measured'], '.1%', ' measured', 'not measured')}",
         **({"not predicted": found["prediction_withheld"]} if found["prediction_withheld"] else {}),
-        "communication": f"{known(found['ideal_communication_s'], '.3f')} s ideal, "
-        f"{known(found['last_communication_s'], '.3f')} s in the last of {found['iterations']} iterations",
+        "communication": _communication(found),
     }
     shown: list[RenderableType] = [facts(about)]
     if found["demand"] and found["demand"]["pairs"]:
@@ -99,6 +98,14 @@ def job(found: Fields) -> RenderableType:
         ),
     )
     return Group(*shown, collectives)
+
+
+def _communication(found: Fields) -> str:
+    ideal = known(found["ideal_communication_s"], ".3f", " s ideal", "ideal not known yet")
+    if not found["iterations"]:
+        return f"{ideal}; no iteration reported"
+    last = known(found["last_communication_s"], ".3f", " s", "not known")
+    return f"{ideal}, {last} in the last of {found['iterations']} iterations"
 
 
 def _planned_for(demand: Fields | None) -> str:

@@ -478,7 +478,10 @@ def test_an_unknown_strategy_is_told_which_there_are(signalbox: Signalbox) -> No
 def test_a_job_that_waits_says_for_whom(signalbox: Signalbox, tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     path.write_text(json.dumps({**SPEC, "endpoints": [H1, "10.0.9.9"]}))
-    assert "Waiting for 10.0.9.9: " in signalbox("jobs", "register", path).out
+    found = signalbox("jobs", "register", path).text
+    assert "Waiting for 10.0.9.9: " in found
+    assert "communication ideal not known yet; no iteration reported" in found
+    assert "efficiency 0.0% predicted, not measured" in found
 
 
 def test_watching_the_status_through_a_pipe_prints_lines(api: Running) -> None:

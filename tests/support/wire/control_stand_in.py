@@ -222,7 +222,7 @@ class ControlStandIn:
             missing_hosts=missing,
             vitals=job.vitals,
             level=0.0 if missing else 1.25,
-            ideal_communication_s=0.5,
+            ideal_communication_s=0.0 if missing else 0.5,
             efficiency_allowed=0.0 if missing else 0.8,
             prediction_withheld="",
             routes=routes,
