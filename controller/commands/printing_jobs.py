@@ -102,7 +102,7 @@ def job(found: Fields) -> RenderableType:
 
 def _communication(found: Fields) -> str:
     ideal = known(found["ideal_communication_s"], ".3f", " s ideal", "ideal not known yet")
-    if not found["iterations"]:
+    if not int(found["iterations"]):
         return f"{ideal}; no iteration reported"
     last = known(found["last_communication_s"], ".3f", " s", "not known")
     return f"{ideal}, {last} in the last of {found['iterations']} iterations"
