@@ -239,6 +239,12 @@ class Status:
         """Monotonic seconds of what was read longest ago, of any switch and kind; None without switches."""
         return min(map(min, self.counters_read.values()), default=None)
 
+    def late_ports(self, now: float) -> frozenset[Dpid]:
+        """Switches whose port counters are not up to date: rates of their links are not known any more. ``now``:
+        monotonic seconds."""
+        since = now - self.counters_late_after_s
+        return frozenset(dpid for dpid, read in self.counters_read.items() if read.ports < since)
+
     @property
     def moves_left(self) -> int:
         """To the target; 0 without one."""

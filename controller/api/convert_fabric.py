@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from controller.api.mapping import (
     message_of,
     number_of,
@@ -9,19 +11,19 @@ from controller.api.mapping import (
 )
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.fabric.parts import Part
-from controller.fabric.topology import Host, Link, Switch
-from controller.status import DrainStatus, LinkStatus, Status, SwitchStatus
+from controller.fabric.topology import Dpid, Host, Link, LinkId, Switch
+from controller.status import DrainStatus, Status, SwitchStatus
 from controller.tables.dropped import Dropped
 from controller.tables.rules import OtherTable, Table
 
 
-def fabric_message(status: Status) -> pb.GetFabricResponse:
-    """Switches by datapath id, directed links by port, hosts by address."""
+def fabric_message(status: Status, late: frozenset[Dpid] = frozenset()) -> pb.GetFabricResponse:
+    """Switches by datapath id, directed links by port, hosts by address. ``late``: as for ``rates``."""
     fabric = status.fabric
     return pb.GetFabricResponse(
         generation=fabric.generation,
         switches=_switches(status),
-        links=_links(status),
+        links=_links(status, late),
         hosts=[
             host_message(host, fabric.name(host.at.dpid))
             for host in sorted(fabric.hosts.values(), key=lambda host: host.at)
@@ -67,7 +69,7 @@ def host_message(host: Host, switch: str) -> pb.Host:
 
 
 def link_message(link: Link, name: str, rate_bps: float | None = None, background_bps: float | None = None) -> pb.Link:
-    """``name``: with those of its switches. The others: None before they were measured."""
+    """``name``: with those of its switches. The others: see ``Rates``."""
     return message_of(pb.Link, link, name=name, rate_bps=rate_bps, background_bps=background_bps)
 
 
@@ -77,9 +79,10 @@ def _switches(status: Status) -> list[pb.Switch]:
     ]
 
 
-def _links(status: Status) -> list[pb.Link]:
+def _links(status: Status, late: frozenset[Dpid]) -> list[pb.Link]:
+    known = rates(status, late)
     return [
-        link_message(link, status.fabric.link_name(link_id), *rates(status.links.get(link_id)))
+        link_message(link, status.fabric.link_name(link_id), *known(link_id))
         for link_id, link in sorted(status.fabric.links.items())
     ]
 
@@ -98,6 +101,16 @@ def _dropped(status: Status) -> list[pb.DroppedPackets]:
     ]
 
 
-def rates(figures: LinkStatus | None) -> tuple[float | None, float | None]:
-    """In bits per second, all and background."""
-    return (figures.rate_bps, figures.background_bps) if figures else (None, None)
+Rates = tuple[float | None, float | None]
+"""In bits per second, all and background; None before they were measured, and while counters are not up to date."""
+
+
+def rates(status: Status, late: frozenset[Dpid]) -> Callable[[LinkId], Rates]:
+    """Of each link. ``late``: ``Status.late_ports`` of now."""
+    links = status.links
+
+    def of(link: LinkId) -> Rates:
+        figures = None if link.dpid in late else links.get(link)
+        return (figures.rate_bps, figures.background_bps) if figures else (None, None)
+
+    return of

@@ -325,7 +325,9 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     # ---- fabric, plan, status
 
     async def GetFabric(self, _request: pb.GetFabricRequest, _: Context) -> bytes:  # noqa: N802
-        return await self._long_work.run(lambda: self._fabric(self._status))
+        status = self._status
+        late = status.late_ports(time.monotonic())
+        return await self._long_work.run(lambda: self._fabric(status, late))
 
     async def GetPlan(self, _request: pb.GetPlanRequest, _: Context) -> bytes:  # noqa: N802
         return await self._long_work.run(lambda: self._plan(*convert_plan.OF_STATUS(self._status)))
@@ -366,9 +368,9 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return pb.GetPlanProofResponse(document=found.document, generation=found.generation)
 
 
-def _fabric(status: Status) -> bytes:
-    """The answer of ``GetFabric``."""
-    encoded: bytes = convert_fabric.fabric_message(status).SerializeToString()
+def _fabric(status: Status, late: frozenset[Dpid]) -> bytes:
+    """The answer of ``GetFabric``. ``late``: see ``convert_fabric.rates``."""
+    encoded: bytes = convert_fabric.fabric_message(status, late).SerializeToString()
     return encoded
 
 

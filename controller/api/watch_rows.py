@@ -136,10 +136,9 @@ class FabricRows(Rows[FabricKey, FabricRow]):
         found: dict[FabricKey, FabricRow] = {
             dpid: (switch, status.switches.get(dpid)) for dpid, switch in fabric.switches.items()
         }
-        names = self._names(fabric)
+        names, rates = self._names(fabric), convert_fabric.rates(status, status.late_ports(time.monotonic()))
         for link_id, link in fabric.links.items():
-            figures = status.links.get(link_id)
-            found[link_id] = (link, names[link_id], *convert_fabric.rates(figures))
+            found[link_id] = (link, names[link_id], *rates(link_id))
         for ip, host in fabric.hosts.items():
             found[ip] = (host, fabric.name(host.at.dpid))
         for name, drain in status.drains.items():

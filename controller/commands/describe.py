@@ -206,7 +206,9 @@ def _link(found: Fields, fabric: Fields) -> RenderableType:
         "from": ends[0],
         "to": ends[1],
         "capacity": printing.rate(link["capacity_bps"]),
-        "rate": f"{printing.known_rate(rate)}, {printing.known(link['use'], '.0%')} of the capacity",
+        "rate": f"{printing.rate(rate)}, {link['use']:.0%} of the capacity"
+        if rate is not None
+        else printing.RATE_UNKNOWN,
         "announced": printing.known_rate(announced),
         "background": printing.known_rate(background),
     }
@@ -269,7 +271,8 @@ def _ports(found: Fields) -> RenderableType:
         up = "yes" if port["up"] else "no"
         return (number, port["name"], up, to, capacity, *rates(link), *rates(into.get(number)))
 
-    return Fitted(columns, map(row, found["switch"]["ports"]), title="ports")
+    table = Fitted(columns, map(row, found["switch"]["ports"]), title="ports")
+    return Group(table, *printing.unmeasured(found["links"]))
 
 
 def _host(found: Fields) -> RenderableType:

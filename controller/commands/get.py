@@ -180,7 +180,8 @@ def _busiest(found: Fields) -> RenderableType:
         )
         for link in found["links"]
     )
-    return Group(Fitted(columns, rows), *crossing.not_known(found["flows_hashed"]))
+    more = *printing.unmeasured(found["links"]), *crossing.not_known(found["flows_hashed"])
+    return Group(Fitted(columns, rows), *more)
 
 
 def _alarms(found: Sequence[Fields]) -> RenderableType:

@@ -111,7 +111,16 @@ def links(found: Sequence[Fields], title: str = "") -> RenderableType:
         )
         for link in found
     )
-    return Fitted(columns, rows, title=title or counted(len(found), "directed link"))
+    table = Fitted(columns, rows, title=title or counted(len(found), "directed link"))
+    return Group(table, *unmeasured(found))
+
+
+RATE_UNKNOWN = "not measured yet, or the switch's counters are not up to date"
+
+
+def unmeasured(links: Iterable[Fields]) -> list[str]:
+    """Why a table has no rate of some link; empty when it has all."""
+    return [f"-: {RATE_UNKNOWN}."] if any(link["rate_bps"] is None for link in links) else []
 
 
 def use(link: Fields) -> float | None:

@@ -31,10 +31,8 @@ def link_capacity(snapshot: Snapshot) -> Iterator[Sample]:
 def link_bytes(snapshot: Snapshot) -> Iterator[Sample]:
     """No series while the counters are not up to date: one that stands still and then catches up looks like a link that
     is idle and then fuller than it can be."""
-    status = snapshot.status
-    since = snapshot.now - status.counters_late_after_s
-    late = {dpid for dpid, read in status.counters_read.items() if read.ports < since}
-    for link_id, link in status.links.items():
+    late = snapshot.status.late_ports(snapshot.now)
+    for link_id, link in snapshot.status.links.items():
         if link_id in snapshot.links and link_id.dpid not in late:
             yield snapshot.links[link_id][0], link.bytes_total
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from controller.api.client import Client
 from controller.commands import output
 from controller.commands.naming import completed, host_names, job_names, link_names, switch_names
 from controller.planning.problem import FlowId
+from controller.tables.counters import CountersRead
 from tests.support.command_line import Result, Signalbox, api, signalbox
 from tests.support.wire.api_calls import ring
-from tests.support.wire.control_stand_in import H1, H2, VIA_SPINE, Running
+from tests.support.wire.control_stand_in import H1, H2, LEAF1, VIA_SPINE, Running
 
 __all__ = ("api", "signalbox")
 
@@ -68,6 +70,25 @@ def test_a_switch_is_described_with_how_full_its_tables_are_as_far_as_it_says(si
 @pytest.mark.usefixtures("trained")
 def test_a_switch_goes_by_its_dpid_too(signalbox: Signalbox) -> None:
     assert signalbox("describe", "switch", "0xb", "--json").json["switch"]["name"] == "spine1"
+
+
+def test_a_rate_is_unknown_while_counters_are_not_up_to_date(trained: Running, signalbox: Signalbox) -> None:
+    fresh = trained.control.status
+    (link,) = signalbox("get", "links", "leaf1:spine1", "--json").json["links"]
+    assert (link["rate_bps"], link["background_bps"]) == (4e6, 1e6)
+    then = fresh.counters_read[LEAF1].ports - 60
+    late = replace(fresh, counters_read={LEAF1: CountersRead(then, then + 60)}, counters_late_after_s=30.0)
+    trained.control.board.publish(late)
+    (link,) = signalbox("get", "links", "leaf1:spine1", "--json").json["links"]
+    assert (link["rate_bps"], link["background_bps"], link["use"]) == (None, None, None)
+    why = "not measured yet, or the switch's counters are not up to date"
+    for command in (("get", "links", "leaf1:spine1"), ("get", "links", "--top", 9), ("describe", "switch", "leaf1")):
+        assert f"-: {why}." in signalbox(*command).text
+    described = signalbox("describe", "link", "leaf1:spine1").text
+    assert f"rate {why} announced - background -" in described
+    with Client(trained.addresses[0]) as client:
+        rates = {link.name: link.HasField("rate_bps") for link in next(client.watch_fabric()).links}
+    assert not rates["leaf1:1>spine1"]
 
 
 @pytest.mark.usefixtures("trained")
