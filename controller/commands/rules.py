@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -66,10 +67,15 @@ def _row(rule: Fields) -> Sequence[object]:
         rule["priority"] if flow else "",
         _purpose(rule),
         ", ".join(rule["job_ids"]),
-        rule["match"] or ("any" if flow else ""),
-        rule["actions"],
+        _in_fields(rule["match"]) or ("any" if flow else ""),
+        _in_fields(rule["actions"]),
         f"{int(rule['cookie']):#x}" if flow else "",
     )
+
+
+def _in_fields(text: str) -> str:
+    """With spaces, at which a line may end: not within a field, nor in what an action has in parentheses."""
+    return re.sub(r",(?![^(]*\))", ", ", text)
 
 
 def _purpose(rule: Fields) -> str:

@@ -18,7 +18,7 @@ from controller.commands.output import escape, printable
 BETWEEN = 2
 """Cells between two columns."""
 WRAPPED = 20
-"""Cells that a column needs at least whose texts may go on in the next line."""
+"""Cells that a column needs at least whose texts may go on in the next line, unless a word is longer."""
 
 
 class Column(NamedTuple):
@@ -40,6 +40,10 @@ class Fitted:
         self._title = title
         names = [column.name for column in columns]
         self._widest = [max(map(cell_len, cells)) for cells in zip(names, *self._rows, strict=True)]
+        self._longest_word = [
+            max(cell_len(word) for cell in cells for word in (*cell.split(), ""))
+            for cells in zip(names, *self._rows, strict=True)
+        ]
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         if not self._rows:
@@ -55,6 +59,7 @@ class Fitted:
             pad_edge=False,
             padding=(0, BETWEEN - 1, 0, 0),
         )
+        widths = self._widths(shown, options.max_width) if fits else {}
         for at in shown:
             column = self._columns[at]
             table.add_column(
@@ -62,6 +67,7 @@ class Fitted:
                 justify="right" if column.number else "left",
                 no_wrap=fits and not column.wraps,
                 overflow="fold",
+                width=widths.get(at),
             )
         for row in self._rows:
             table.add_row(*(escape(row[at]) for at in shown))
@@ -81,9 +87,19 @@ class Fitted:
         """What these columns need at least."""
         return sum(map(self._needs, shown)) + BETWEEN * (len(shown) - 1)
 
+    def _widths(self, shown: Sequence[int], width: int) -> Mapping[int, int]:
+        """Of the columns that may go on in the next line: what they need, and alike of what is left."""
+        left, found = width - self._width(shown), {}
+        wrapped = sorted((at for at in shown if self._columns[at].wraps), key=lambda at: self._widest[at])
+        for number, at in enumerate(wrapped):
+            more = min(self._widest[at] - self._needs(at), left // (len(wrapped) - number))
+            found[at] = self._needs(at) + more
+            left -= more
+        return found
+
     def _needs(self, at: int) -> int:
         widest = self._widest[at]
-        return min(widest, WRAPPED) if self._columns[at].wraps else widest
+        return min(widest, max(WRAPPED, self._longest_word[at])) if self._columns[at].wraps else widest
 
 
 def facts(found: Mapping[str, object]) -> Table:

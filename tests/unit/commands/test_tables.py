@@ -57,3 +57,22 @@ def test_an_empty_table_says_so() -> None:
     with console.capture() as capture:
         console.print(Fitted(COLUMNS, [], title="jobs"))
     assert capture.get() == "jobs: nothing yet\n"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_line_ends_between_words_and_no_word_is_cut(width: int) -> None:
+    match = "ip, nw_src=10.0.100.101, nw_dst=10.0.200.201, tp_src=0x4000/0xc000"
+    actions = "group:3735928559, goto_table:2"
+    columns = (
+        Column("table"),
+        Column("for", wraps=True),
+        Column("match", 2, wraps=True),
+        Column("actions", 4, wraps=True),
+    )
+    console = Console(width=width, no_color=True)
+    with console.capture() as capture:
+        console.print(Fitted(columns, [(1, "pin 10.0.100.101 > 10.0.200.201", match, actions)] * 2))
+    found = capture.get()
+    assert max(map(len, found.splitlines())) <= width
+    shown = [match, *([] if "actions" in found.partition("-o wide")[2] else [actions])]
+    assert {word for text in shown for word in text.split()} <= {*found.split()}
