@@ -6,6 +6,7 @@ defaults included); errors as one line each on stderr, with an exit status that 
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +32,7 @@ from controller.commands import (
     verify,
     watch,
 )
+from controller.commands.bash_completion import for_bash
 from controller.commands.exit_status import ExitStatus, exit_status
 from controller.commands.output import file_to_read
 from controller.errors import InvalidInput, SignalboxError
@@ -65,7 +67,8 @@ app.add_typer(state.commands, name="state")
 def main() -> None:
     """The entry point of the ``signalbox`` command."""
     try:
-        app(prog_name="signalbox")
+        with for_bash(os.environ):
+            app(prog_name="signalbox")
     except InvalidInput as error:
         _fail(*map(str, error.problems), status=exit_status(error))
     except SignalboxError as error:

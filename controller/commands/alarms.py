@@ -12,6 +12,7 @@ from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.commands import printing
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.events import duration_s
+from controller.commands.naming import alarm_names, completed
 from controller.commands.output import Address, AsJson, console, escape, fields, show
 
 commands = typer.Typer(help="List alarms, and say that they are known.", no_args_is_help=True)
@@ -25,7 +26,12 @@ def _kind(text: str) -> AlarmKind:
 
 
 Kind = Annotated[AlarmKind, typer.Argument(parser=_kind, metavar="KIND", help="Of the alarms, as alarms list has it.")]
-Subject = Annotated[str, typer.Argument(metavar="[SUBJECT]", help="Of one alarm; without it all of the kind.")]
+Subject = Annotated[
+    str,
+    typer.Argument(
+        metavar="[SUBJECT]", help="Of one alarm; without it all of the kind.", autocompletion=completed(alarm_names)
+    ),
+]
 Comment = Annotated[str, typer.Option(help="For others who look at the alarm.")]
 
 

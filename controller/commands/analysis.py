@@ -21,7 +21,7 @@ from rich.table import Table
 from controller.api.client import DEFAULT_ADDRESS
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.exit_status import ExitStatus
-from controller.commands.naming import completed, job_names
+from controller.commands.naming import completed, job_names, part_names
 from controller.commands.output import Address, AsJson, escape, fields, show, waiting
 from controller.commands.scenario import OptionalFabricCommand, scheme_named
 from controller.commands.tables import Column, Fitted, facts
@@ -77,6 +77,7 @@ def what_if(
             metavar="[NAME]...",
             help="Parts of the controller's fabric that fail all at once, as for drain, in place of each in turn.",
             show_default=False,
+            autocompletion=completed(part_names),
         ),
     ] = None,
     fail: Annotated[

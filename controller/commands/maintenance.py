@@ -12,6 +12,7 @@ from rich.console import Group
 from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.commands import printing
 from controller.commands.connecting import ControllerCommand, connect
+from controller.commands.naming import completed, drained_names, part_names
 from controller.commands.output import Address, AsJson, escape, fields, show, waiting
 from controller.config import Strategy
 from controller.errors import InvalidInput, SignalboxError
@@ -31,6 +32,7 @@ Names = Annotated[
         metavar="[NAME]...",
         help="Switches (spine2), cables (leaf1:3), or all cables between two switches (leaf1:spine2).",
         show_default=False,
+        autocompletion=completed(part_names),
     ),
 ]
 
@@ -59,7 +61,9 @@ def drain(
 
 @commands.command(cls=ControllerCommand)
 def undrain(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="As for drain.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="As for drain.", autocompletion=completed(drained_names))
+    ],
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:

@@ -125,8 +125,23 @@ def switch_names(client: Client) -> Names:
 
 
 def link_names(client: Client) -> Names:
-    """Without what a shell would take for an order; where they lead is beside."""
-    return [(port, f"to {to}") for port, _, to in (link.name.partition(">") for link in client.get_fabric().links)]
+    """By port and by switch, without what a shell would take for an order; where they lead is beside."""
+    links = [link.name.partition(">") for link in client.get_fabric().links]
+    between = dict.fromkeys(f"{port.rpartition(':')[0]}:{to}" for port, _, to in links)
+    return [*((port, f"to {to}") for port, _, to in links), *((name, "all cables") for name in between)]
+
+
+def part_names(client: Client) -> Names:
+    """Of what can be drained."""
+    return [*switch_names(client), *link_names(client)]
+
+
+def drained_names(client: Client) -> Names:
+    return [part.name.partition(">")[0] for part in client.get_status().drains]
+
+
+def down_names(client: Client) -> Names:
+    return [part.name.partition(">")[0] for part in client.get_fabric().parts_down]
 
 
 def host_names(client: Client) -> Names:

@@ -16,6 +16,7 @@ from rich.live import Live
 from controller.api.client import DEFAULT_ADDRESS, Client, Unreachable
 from controller.commands import printing
 from controller.commands.connecting import ControllerCommand, connect
+from controller.commands.naming import completed, down_names
 from controller.commands.output import Address, AsJson, console, document, escape, fields, show, waiting
 from controller.commands.plan_diff import diff_table, plan_diff
 from controller.commands.watch import tell_lost
@@ -163,7 +164,11 @@ def strategy(
 def forget(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME...", help="Such as leaf1, leaf1:3 (the cable at that port), 10.0.1.2."),
+        typer.Argument(
+            metavar="NAME...",
+            help="Such as leaf1, leaf1:3 (the cable at that port), 10.0.1.2.",
+            autocompletion=completed(down_names),
+        ),
     ],
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,

@@ -1,0 +1,68 @@
+"""Completion in a real bash, which divides words at colons, of names that a running controller has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.api.client import Client
+from controller.commands.bash_completion import whole_words
+from controller.status import DrainStatus
+from tests.support.wire.api_calls import ring
+from tests.support.wire.control_stand_in import Running
+
+ASK = """
+eval "$(signalbox --show-completion bash)"
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+_signalbox_completion signalbox "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+"""As readline calls it: the words are those between the characters of COMP_WORDBREAKS, and these themselves."""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """With the command as users have it."""
+    command = tmp_path / "signalbox"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m controller "$@"\n')
+    command.chmod(0o755)
+    return f"{tmp_path}:{os.environ['PATH']}"
+
+
+def completed(api: Running, path: str, *words: str) -> set[str]:
+    environ = {**os.environ, "PATH": path, "SIGNALBOX_ADDRESS": api.addresses[0], "PYTHONPATH": os.getcwd()}
+    argv = ["bash", "--norc", "-c", ASK, "bash", "signalbox", *words]
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return {*done.stdout.split("\n")} - {""}
+
+
+def test_names_with_colons_are_completed_in_bash(api: Running, path: str) -> None:
+    with Client(api.addresses[0]) as client:
+        client.register_job(ring("bert-1"))
+    drained = DrainStatus("leaf2:1>spine1", 1e9, "safe", 0, 2, 12.0)
+    api.control.board.publish(replace(api.control.board.status, drains={drained.name: drained}))
+    for words, found in (
+        (("jobs", "show", "be"), {"bert-1"}),
+        (("get", "links", "leaf1"), {"leaf1:1", "leaf1:spine1"}),
+        (("get", "links", "leaf1", ":"), {"1", "spine1"}),
+        (("describe", "link", "leaf1", ":", "sp"), {"spine1"}),
+        (("drain", "leaf1", ":", "1", "spine1", ":", "l"), {"leaf1", "leaf2"}),
+        (("drain", "sp"), {"spine1", "spine1:1", "spine1:2", "spine1:leaf1", "spine1:leaf2"}),
+        (("undrain", "leaf2", ":"), {"1"}),
+        (("forget", ""), {"spine2"}),
+        (("alarms", "silence", "foreign_rules", ""), {"spine1"}),
+        (("jobs", "show", "--address", "=", "127.0.0.1", ":", api.addresses[0].rpartition(":")[2], ""), {"bert-1"}),
+    ):
+        assert completed(api, path, *words) == found, words
+
+
+def test_where_bash_does_not_divide_words_nothing_is_put_together() -> None:
+    assert whole_words(["signalbox", "get", "leaf1:5"], 2) == (["signalbox", "get", "leaf1:5"], 2, "")
+    assert whole_words(["signalbox", "drain", "a", ":", "1", "b"], 5) == (["signalbox", "drain", "a:1", "b"], 3, "")
+    assert whole_words(["signalbox", "drain", "a", ":", "1", "b", ":"], 6)[1:] == (3, "b:")
