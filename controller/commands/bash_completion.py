@@ -42,7 +42,7 @@ def for_bash(environ: MutableMapping[str, str]) -> Iterator[None]:
         yield
         return
     words, current, kept = whole_words(environ.get("COMP_WORDS", "").split("\n"), int(environ.get("COMP_CWORD", "0")))
-    environ |= {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(current)}
+    environ["COMP_WORDS"], environ["COMP_CWORD"] = "\n".join(words), str(current)
     found = io.StringIO()
     try:
         with redirect_stdout(found):
