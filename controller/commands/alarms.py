@@ -29,7 +29,7 @@ Kind = Annotated[AlarmKind, typer.Argument(parser=_kind, metavar="KIND", help="O
 Subject = Annotated[
     str,
     typer.Argument(
-        metavar="[SUBJECT]", help="Of one alarm; without it all of the kind.", autocompletion=completed(alarm_names)
+        metavar="SUBJECT", help="Of one alarm; without it all of the kind.", autocompletion=completed(alarm_names)
     ),
 ]
 Comment = Annotated[str, typer.Option(help="For others who look at the alarm.")]

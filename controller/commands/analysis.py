@@ -74,7 +74,7 @@ def what_if(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...",
+            metavar="NAME",
             help="Parts of the controller's fabric that fail all at once, as for drain, in place of each in turn.",
             show_default=False,
             autocompletion=completed(part_names),

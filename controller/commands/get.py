@@ -47,7 +47,7 @@ commands = typer.Typer(help="List jobs, links, switches, hosts, plan or alarms."
 
 
 def _names(metavar: str, what: str, ask: Any) -> Any:
-    return typer.Argument(metavar=f"[{metavar}]...", help=f"{what}; all without any.", autocompletion=completed(ask))
+    return typer.Argument(metavar=metavar, help=f"{what}; all without any.", autocompletion=completed(ask))
 
 
 Jobs = Annotated[list[str] | None, _names("JOB", "Ids of jobs", job_names)]

@@ -29,7 +29,7 @@ commands = typer.Typer()
 Names = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[NAME]...",
+        metavar="NAME",
         help="Switches (spine2), cables (leaf1:3), or all cables between two switches (leaf1:spine2).",
         show_default=False,
         autocompletion=completed(part_names),
@@ -62,7 +62,7 @@ def drain(
 @commands.command(cls=ControllerCommand)
 def undrain(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="As for drain.", autocompletion=completed(drained_names))
+        list[str], typer.Argument(metavar="NAME", help="As for drain.", autocompletion=completed(drained_names))
     ],
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,

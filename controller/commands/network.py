@@ -47,7 +47,7 @@ def plan(
     view: Annotated[
         View | None,
         typer.Argument(
-            metavar="[diff]", help="diff: what the newest plan would change of the routes that switches hold."
+            metavar="diff", help="diff: what the newest plan would change of the routes that switches hold."
         ),
     ] = None,
     now: Annotated[bool, typer.Option("--now", metavar="", help="Plan now, and wait for the result.")] = False,
@@ -141,7 +141,7 @@ def _strategy(name: str) -> Strategy:
 def strategy(
     name: Annotated[
         Strategy | None,
-        typer.Argument(metavar="[ecmp|planned|shadow]", parser=_strategy, help="The strategy to set."),
+        typer.Argument(metavar="ecmp|planned|shadow", parser=_strategy, help="The strategy to set."),
     ] = None,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
@@ -165,7 +165,7 @@ def forget(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME...",
+            metavar="NAME",
             help="Such as leaf1, leaf1:3 (the cable at that port), 10.0.1.2.",
             autocompletion=completed(down_names),
         ),

@@ -42,7 +42,7 @@ def list_saved(state_dir: StateDir, as_json: AsJson = False) -> None:
 
 @commands.command("drop")
 def drop_saved(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Ids of the jobs.")], state_dir: StateDir
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Ids of the jobs.")], state_dir: StateDir
 ) -> None:
     """Forget jobs. Other jobs stay; the pins of these go when the controller has run for jobs.orphan_lease_s."""
     with closing(StateStore(state_dir)) as store:

@@ -598,6 +598,13 @@ def test_every_command_explains_itself(signalbox: Signalbox) -> None:
         assert "Usage: signalbox" in result.out
 
 
+@pytest.mark.parametrize("command", [["drain"], ["what-if"], ["get", "jobs"], ["plan"], ["strategy"]])
+def test_what_may_be_left_out_is_in_one_pair_of_brackets(signalbox: Signalbox, command: list[str]) -> None:
+    usage = signalbox(*command, "--help").out.partition("[OPTIONS] ")[2].splitlines()[0].strip()
+    assert usage.startswith("[")
+    assert "[[" not in usage
+
+
 def test_nobody_listening_is_an_error_line(signalbox: Signalbox, tmp_path: Path) -> None:
     result = signalbox("status", "--address", f"unix:{tmp_path / 'none.sock'}")
     assert result.status == 7

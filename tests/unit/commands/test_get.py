@@ -259,7 +259,7 @@ def test_names_come_from_the_server(trained: Running) -> None:
     line = Line(trained.addresses[0])
     assert completed(job_names)(line, "") == ["ring", "waits"]  # type: ignore[arg-type]
     assert completed(switch_names)(line, "le") == ["leaf1", "leaf2"]  # type: ignore[arg-type]
-    assert completed(link_names)(line, "leaf1") == [("leaf1:1", "to spine1")]  # type: ignore[arg-type]
+    assert completed(link_names)(line, "leaf1") == [("leaf1:1", "to spine1"), ("leaf1:spine1", "all cables")]  # type: ignore[arg-type]
     assert completed(host_names)(line, "10.0.2") == [(H2, "at leaf2")]  # type: ignore[arg-type]
 
 
