@@ -472,7 +472,7 @@ def test_the_strategy_is_shown_and_set(signalbox: Signalbox) -> None:
 
 
 def test_an_unknown_strategy_is_told_which_there_are(signalbox: Signalbox) -> None:
-    assert "choose ecmp, planned, shadow" in " ".join(signalbox("strategy", "best").err.split())
+    assert "choose ecmp, planned, shadow" in " ".join(signalbox("strategy", "best").err.replace("│", " ").split())
 
 
 def test_a_job_that_waits_says_for_whom(signalbox: Signalbox, tmp_path: Path) -> None:
