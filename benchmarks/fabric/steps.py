@@ -10,7 +10,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -23,7 +23,8 @@ from benchmarks.fabric.run import Run, StepFailed
 from benchmarks.measures import Spread, usage
 from benchmarks.openflow_bytes import GroupChange
 from controller.api.client import Client
-from controller.commands.output import fields
+from controller.api.mapping import word_in
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid
 from mininet_topos.controller_process import STOP_S, start
@@ -319,14 +320,28 @@ def _resynced(run: Run, since: float) -> float:
 
 
 def _wait_pinned(run: Run) -> None:
-    """Until every flow that has a choice is pinned and nothing changes any more."""
+    """Until every job is pinned and nothing changes any more. Raises ``StepFailed``, with the jobs that are not."""
+    waiting: list[str] = []
     with run.client() as client:
 
         def pinned() -> bool:
-            return all(fields(job)["state"] == "pinned" for job in client.list_jobs())
+            waiting[:] = unpinned(client.list_jobs())
+            return not waiting
 
-        run.wait(pinned, "all flows pinned", poll_s=QUIET_S)
+        try:
+            run.wait(pinned, "all jobs pinned", poll_s=QUIET_S)
+        except StepFailed as error:
+            raise StepFailed(f"{error}: {', '.join(waiting)}") from None
     run.wait_quiet(QUIET_S, "rules to settle")
+
+
+def unpinned(jobs: Iterable[pb.Job]) -> list[str]:
+    """The jobs that are not pinned: their states, and how many of their flows are."""
+    return [
+        f"{job.spec.job_id} is {word_in(job, 'state')}, {job.pinned} of {job.virtual_links} flows pinned"
+        for job in jobs
+        if word_in(job, "state") != "pinned"
+    ]
 
 
 def _memory(run: Run) -> None:

@@ -19,9 +19,11 @@ from benchmarks.fabric.blueprint import Blueprint, Cut, job_spec, lost_hops, wor
 from benchmarks.fabric.capture import KEPT, LOST, MOST_WAITING, RECORD, Capture
 from benchmarks.fabric.figures import TARGETS, Dead, Figures, rows
 from benchmarks.fabric.observed import Observed
+from benchmarks.fabric.steps import unpinned
 from benchmarks.measures import Spread
 from benchmarks.openflow_bytes import ANY_TABLE, Multipart, Type, message, messages
 from benchmarks.openflow_switch import PlainSwitch
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.fabric.topology import Dpid, LinkId, PortNo
 from controller.jobs.collectives import virtual_links
 from controller.planning.problem import FlowId
@@ -457,3 +459,12 @@ def test_without_open_vswitch_it_says_how_to_start_it(
     status, said = benchmark("--leaves", "4", "--spines", "2")
     assert status == 1
     assert "scripts/openvswitch.sh run" in said
+
+
+def test_jobs_that_are_waited_for_are_named_with_what_is_missing() -> None:
+    states = pb.JOB_STATE_PINNED, pb.JOB_STATE_PARTLY_PINNED
+    jobs = [
+        pb.Job(spec=pb.JobSpec(job_id=f"job{number}"), state=state, pinned=3, virtual_links=4)
+        for number, state in enumerate(states)
+    ]
+    assert unpinned(jobs) == ["job1 is partly_pinned, 3 of 4 flows pinned"]
