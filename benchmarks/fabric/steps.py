@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import islice
+from typing import Any
 
 from benchmarks.fabric import figures
 from benchmarks.fabric.blueprint import Cable, Cut, lost_hops
@@ -24,7 +25,6 @@ from benchmarks.measures import Spread, usage
 from benchmarks.openflow_bytes import GroupChange
 from controller.api.client import Client
 from controller.api.mapping import word_in
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid
 from mininet_topos.controller_process import STOP_S, start
@@ -335,7 +335,7 @@ def _wait_pinned(run: Run) -> None:
     run.wait_quiet(QUIET_S, "rules to settle")
 
 
-def unpinned(jobs: Iterable[pb.Job]) -> list[str]:
+def unpinned(jobs: Iterable[Any]) -> list[str]:
     """The jobs that are not pinned: their states, and how many of their flows are."""
     return [
         f"{job.spec.job_id} is {word_in(job, 'state')}, {job.pinned} of {job.virtual_links} flows pinned"
