@@ -1,6 +1,6 @@
 """The controller as ``signalbox serve`` runs it, with a clock around ``ControlLoop.handle``, on switches in memory.
 
-    .venv/bin/python -m benchmarks.api_load.controller --config FILE --measured FILE [--fabric 16x8x32]
+    .venv/bin/python -m benchmarks.api_load --config FILE --measured FILE [--fabric 16x8x32]
 
 With ``--fabric`` switches that carry out every command at once take the place of the southbound, and a planner that
 keeps every route and deals new flows out over their paths that of the real one: what is measured is the control loop,
@@ -15,7 +15,6 @@ import json
 import queue
 import signal
 import sys
-import threading
 import time
 from array import array
 from collections import Counter
@@ -272,8 +271,3 @@ def main(
     finally:
         measured.write_text(json.dumps(clock.measured()))
     raise typer.Exit(status)
-
-
-if __name__ == "__main__":
-    threading.current_thread().name = "main"
-    typer.run(main)

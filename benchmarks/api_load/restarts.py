@@ -47,7 +47,7 @@ LIBRARIES = ("grpc.aio", "ortools.sat.python.cp_model", "numpy", "pydantic", "st
 """What any controller of this kind imports; to start Python with them is what starts are compared with."""
 
 SETTINGS: Settings = {"jobs": {"max_jobs": 4_000}, "log": {"level": "warning"}}
-PROGRAM = ("benchmarks.api_load.controller",)
+PROGRAM = ("benchmarks.api_load",)
 
 
 @dataclass(frozen=True, slots=True)
