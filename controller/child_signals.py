@@ -7,6 +7,8 @@ Where the controller is killed, the kernel kills its children, also those that d
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,8 +33,12 @@ def kept_from_child() -> Iterator[None]:
 
 
 def leave_to_controller() -> None:
-    """To be called in the child. Signals that have come meanwhile are ignored too."""
+    """To be called in the child. Signals that have come meanwhile are ignored too. Does not return when the controller
+    has ended already, of which the kernel tells nothing."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    controller = multiprocessing.parent_process()
+    if controller and controller.pid != os.getppid():
+        os._exit(0)
     for number in THE_CONTROLLERS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, THE_CONTROLLERS)

@@ -6,6 +6,7 @@ stays drained when its switch leaves and comes back, or is called otherwise.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -98,12 +99,12 @@ class Drains:
         changed."""
         gone: set[str] = set()
         problems = []
-        by_switch, by_end = _by_switch(fabric), {name.partition(">")[0]: name for name in self.parts}
-        for number, name in enumerate(_limited(names)):
-            cables = {drain.part for drain in (*_cables(name, fabric, by_switch), *_cables_down(name, down))}
-            here = {name, by_end.get(name, name)} & self.parts.keys() or {
-                drained for drained, drain in self.parts.items() if drain.part in cables
-            }
+        by_end = {name.partition(">")[0]: name for name in self.parts}
+        by_part = {drain.part: name for name, drain in self.parts.items()}
+        cables = _cables(given := _limited(names), fabric, down)
+        for number, name in enumerate(given):
+            meant = (by_part.get(cable.part) for cable in cables[name])
+            here = {name, by_end.get(name, name)} & self.parts.keys() or set(filter(None, meant))
             if not here:
                 drained = f"{_some([*self.parts]) or 'nothing'} {'are' if len(self.parts) > 1 else 'is'}"
                 text = f"'{cut(name)}' is not drained; {drained}"
@@ -142,13 +143,25 @@ def links_named(names: Iterable[str], fabric: Fabric, down: Collection[Part]) ->
 
 def links_of_parts(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> Mapping[str, frozenset[LinkId]]:
     """Those of these links that each part has."""
-    return {name: frozenset(link.id for link in _links_of(drain, links)) for name, drain in parts.items()}
+    return {name: frozenset(link.id for link in of_part) for name, of_part in _links_of(parts, links).items()}
 
 
-def _links_of(drain: Drain, links: Mapping[LinkId, Link]) -> Iterator[Link]:
-    ends = drain.part if isinstance(drain.part, frozenset) else ()
-    near = (links.get(LinkId(*end)) for end in ends) if ends else links.values()
-    return (link for link in near if link and drain.holds(link))
+def _links_of(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> Mapping[str, Sequence[Link]]:
+    """Of each part, in one pass over the links, however many switches there are."""
+    of_switch: dict[Dpid, list[Link]] = {
+        drain.part: [] for drain in parts.values() if not isinstance(drain.part, frozenset)
+    }
+    for link in links.values() if of_switch else ():
+        for dpid in {link.src.dpid, link.dst.dpid} & of_switch.keys():
+            of_switch[dpid].append(link)
+    found: dict[str, Sequence[Link]] = {}
+    for name, drain in parts.items():
+        if isinstance(drain.part, frozenset):
+            near = (links.get(LinkId(*end)) for end in drain.part)
+            found[name] = [link for link in near if link and drain.holds(link)]
+        else:
+            found[name] = of_switch[drain.part]
+    return found
 
 
 def senders(
@@ -157,6 +170,7 @@ def senders(
     """Of each drained part the ports that could send to it: at the other ends of its cables, of a cable both.
     ``cables``: all that are remembered: one that is down may only seem so."""
     found: dict[str, tuple[Sender, ...]] = {}
+    links_of = _links_of(parts, fabric.links)
     for name, drain in parts.items():
         of: dict[tuple[PortRef, PortRef], str] = {}
         near = cables.get(drain.key) if isinstance(drain.part, frozenset) else None
@@ -164,7 +178,7 @@ def senders(
             if drain.covers(cable):
                 a, b = cable.ends
                 of |= {(a.at, b.at): a.switch, (b.at, a.at): b.switch}
-        of |= {(link.src, link.dst): fabric.name(link.src.dpid) for link in _links_of(drain, fabric.links)}
+        of |= {(link.src, link.dst): fabric.name(link.src.dpid) for link in links_of[name]}
         ends = (Sender(src, dst, switch) for (src, dst), switch in sorted(of.items()))
         found[name] = tuple(sender for sender in ends if sender.src.dpid != drain.part)
     return found
@@ -218,19 +232,20 @@ def with_links(fabric: Fabric, links: Mapping[LinkId, Link]) -> Fabric:
     return fabric if links is fabric.links else replace(fabric, links=links)
 
 
-def _named(names: Iterable[str], fabric: Fabric, down: Collection[Part], now: float) -> Iterator[Drain]:
+def _named(names: Collection[str], fabric: Fabric, down: Collection[Part], now: float) -> Iterator[Drain]:
     """A name means what is there, and of switches that are down only one that no switch there has."""
     problems: list[FieldProblem] = []
     by_name: dict[str, list[Dpid]] = {}
     for dpid, switch in fabric.switches.items():
         by_name.setdefault(switch.name, []).append(dpid)
         by_name.setdefault(f"{dpid:#x}", [dpid])
-    by_switch = _by_switch(fabric)
     for part in (part for part in down if part.kind is PartKind.SWITCH and part.seen):
         dpid = part.ends[0].at.dpid
         if not any(known in fabric.switches for known in by_name.get(part.name, ())):
             by_name.setdefault(part.name, []).append(dpid)
         by_name.setdefault(part.key.id, [dpid])
+    cables = _cables(names, fabric, down)
+    wrong = _wrong([name for name in names if name not in by_name and not cables[name]], fabric, down)
     for number, name in enumerate(names):
         called = by_name.get(name, ())
         if len(called) > 1:
@@ -240,10 +255,9 @@ def _named(names: Iterable[str], fabric: Fabric, down: Collection[Part], now: fl
         if called:
             yield Drain(called[0], name, now)
             continue
-        cables = [*_cables(name, fabric, by_switch), *_cables_down(name, down)]
-        yield from (replace(drain, since=now) for drain in cables)
-        if not cables:
-            problems.append(_wrong(f"names[{number}]", name, fabric, down))
+        yield from (replace(drain, since=now) for drain in cables[name])
+        if name in wrong:
+            problems.append(FieldProblem(f"names[{number}]", *wrong[name]))
     InvalidInput.refuse(problems)
 
 
@@ -255,59 +269,67 @@ def _limited(names: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-def _by_switch(fabric: Fabric) -> Mapping[str, Sequence[Link]]:
-    """The links from each switch, by its name."""
-    found: dict[str, list[Link]] = {}
-    for link in fabric.links.values():
-        found.setdefault(fabric.name(link.src.dpid), []).append(link)
-    return found
-
-
-def _cables(name: str, fabric: Fabric, by_switch: Mapping[str, Sequence[Link]]) -> Iterator[Drain]:
-    """``leaf1:spine2``: all cables between the two; ``leaf1:3`` and ``leaf1:leaf1-eth3``: the one at the port;
+def _cables(names: Collection[str], fabric: Fabric, down: Iterable[Part]) -> Mapping[str, Sequence[Drain]]:
+    """The cables that each name means, in one pass over those that there are and those that are ``down``.
+    ``leaf1:spine2``: all cables between the two; ``leaf1:3`` and ``leaf1:leaf1-eth3``: the one at the port;
     ``leaf1:3>spine2``: the same, as it is printed."""
-    here, _, there = name.partition(":")
-    port, _, _ = there.partition(">")
-    for link in by_switch.get(here, ()):
+    found: dict[str, list[Drain]] = {name: [] for name in names}
+    switches = {name.partition(":")[0] for name in names}
+    bundles: defaultdict[str, list[Drain]] = defaultdict(list)
+    at_ports: defaultdict[str, list[Drain]] = defaultdict(list)
+    for link in fabric.links.values():
         src, dst = fabric.switches.get(link.src.dpid), fabric.switches.get(link.dst.dpid)
-        if src is None or dst is None:
+        if src is None or dst is None or src.name not in switches:
             continue
-        known = src.ports.get(link.src.port)
-        if there == dst.name or port in (str(link.src.port), known.name if known else ""):
-            first = min(link.src, link.dst)
-            yield Drain(frozenset((link.src, link.dst)), fabric.link_name(LinkId(*first)), 0.0)
-
-
-def _cables_down(name: str, down: Iterable[Part]) -> Iterator[Drain]:
-    """The same of cables that are down."""
+        known, first = src.ports.get(link.src.port), min(link.src, link.dst)
+        cable = Drain(frozenset((link.src, link.dst)), fabric.link_name(LinkId(*first)), 0.0)
+        bundles[f"{src.name}:{dst.name}"].append(cable)
+        for port in {str(link.src.port), known.name if known else ""}:
+            at_ports[f"{src.name}:{port}"].append(cable)
+    for name, cables in found.items():
+        cables += dict.fromkeys((*bundles.get(name, ()), *at_ports.get(name.partition(">")[0], ())))
     for part in down:
         if part.kind is PartKind.LINK and part.seen:
             a, b = part.ends
-            names = {part.name, part.key.id}
-            for end, other in ((a, b), (b, a)):
-                names |= {f"{end.switch}:{end.at.port}", f"{end.switch}:{end.port}", f"{end.switch}:{other.switch}"}
-                names.add(f"{end.switch}:{end.at.port}>{other.switch}")
-            if name in names:
-                yield Drain(frozenset((a.at, b.at)), part.name, 0.0)
+            if not switches.isdisjoint((a.switch, b.switch, part.key.id.partition(":")[0])):
+                for name in _names_of_cable(part) & found.keys():
+                    found[name].append(Drain(frozenset((a.at, b.at)), part.name, 0.0))
+    return found
 
 
-def _wrong(field: str, name: str, fabric: Fabric, down: Iterable[Part]) -> FieldProblem:
-    if any(part.name == name and not part.seen for part in down):
-        text = f"'{cut(name)}' is declared and has never been there: it can be drained once it was"
-        return FieldProblem(field, text)
-    here, colon, there = name.partition(":")
-    called = [dpid for dpid, switch in fabric.switches.items() if switch.name == here]
-    if not colon or not called:
-        text = (
-            f"there is no switch '{cut(here)}'; a part is a switch (spine2), a cable (leaf1:3, by its port), or all "
-            "cables between two switches (leaf1:spine2)"
-        )
-        return FieldProblem(field, text, NO_SUCH_NAME)
-    at = [h.ip for h in fabric.hosts.values() if h.at.dpid in called and there == str(h.at.port)]
-    if at:
-        return FieldProblem(field, f"'{cut(name)}' leads to {at[0]}: only cables between switches can be drained")
-    text = f"'{cut(name)}': {here} has no cable there; signalbox fabric lists those that it has"
-    return FieldProblem(field, text, NO_SUCH_NAME)
+def _names_of_cable(part: Part) -> set[str]:
+    a, b = part.ends
+    names = {part.name, part.key.id}
+    for end, other in ((a, b), (b, a)):
+        names |= {f"{end.switch}:{end.at.port}", f"{end.switch}:{end.port}", f"{end.switch}:{other.switch}"}
+        names.add(f"{end.switch}:{end.at.port}>{other.switch}")
+    return names
+
+
+def _wrong(names: Sequence[str], fabric: Fabric, down: Iterable[Part]) -> Mapping[str, tuple[str, str]]:
+    """Of names of nothing that can be drained what is wrong with each, as in ``FieldProblem``."""
+    if not names:
+        return {}
+    never_seen = {part.name for part in down if not part.seen}
+    switches = {switch.name for switch in fabric.switches.values()}
+    hosts = {f"{fabric.name(host.at.dpid)}:{host.at.port}": host.ip for host in fabric.hosts.values()}
+    found: dict[str, tuple[str, str]] = {}
+    for name in names:
+        here, colon, _ = name.partition(":")
+        if name in never_seen:
+            found[name] = f"'{cut(name)}' is declared and has never been there: it can be drained once it was", ""
+        elif not colon or here not in switches:
+            found[name] = (
+                f"there is no switch '{cut(here)}'; a part is a switch (spine2), a cable (leaf1:3, by its port), or "
+                "all cables between two switches (leaf1:spine2)",
+                NO_SUCH_NAME,
+            )
+        elif name in hosts:
+            found[name] = f"'{cut(name)}' leads to {hosts[name]}: only cables between switches can be drained", ""
+        else:
+            text = f"'{cut(name)}': {here} has no cable there; signalbox fabric lists those that it has"
+            found[name] = text, NO_SUCH_NAME
+    return found
 
 
 def _refuse_cut_off(

@@ -1,0 +1,25 @@
+"""Children of the controller: what becomes of one whose controller has ended before it could ask the kernel."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CHILD_OF_ONE_THAT_HAS_ENDED = """
+import multiprocessing, os, time
+from controller import child_signals
+
+def work(parent):
+    while os.getppid() == parent:
+        time.sleep(0.01)
+    child_signals.leave_to_controller()
+    os.write(1, b"it goes on")
+
+multiprocessing.get_context("fork").Process(target=work, args=(os.getpid(),)).start()
+os._exit(0)
+"""
+
+
+def test_a_child_ends_when_the_controller_has_ended_before_it() -> None:
+    done = subprocess.run([sys.executable, "-c", CHILD_OF_ONE_THAT_HAS_ENDED], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"", b"")
