@@ -104,7 +104,8 @@ class ControlLoop:
     def status(self, now: float) -> Status:
         """Everything that others may see."""
         rules_due = Work.RULES in self._pending.due
-        alarms = self._alarm_times.dated(self.derived.alarms(now), self.state.silences.of, now)
+        awaits_parts = bool(self.state.parts.awaited)
+        alarms = self._alarm_times.dated(self.derived.alarms(now), self.state.silences.of, now, awaits_parts)
         if self.state.silences.of and self.state.silences.follow(alarms):
             self._pending |= at_once(Work.SAVE)
         return self.derived.status(self._alarm_times, rules_due)

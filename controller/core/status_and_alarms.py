@@ -268,7 +268,8 @@ def _routed_state(hosts: Mapping[str, Host], routes: Mapping[FlowId, Route | Non
 
 GO_ON_S = 60.0
 """For so long after a restart, beside the patience with parts of the fabric, an alarm of before goes on when it is
-raised again. Some are raised only when nothing has been counted for a while."""
+raised again; longer while parts are awaited (``KnownParts``). Some are raised only when nothing has been counted for a
+while."""
 
 
 class AlarmTimes:
@@ -288,11 +289,15 @@ class AlarmTimes:
         return self._dated
 
     def dated(
-        self, groups: Sequence[Mapping[Any, Alarm]], silences: Mapping[SilenceKey, Silence], now: float
+        self,
+        groups: Sequence[Mapping[Any, Alarm]],
+        silences: Mapping[SilenceKey, Silence],
+        now: float,
+        awaits_parts: bool,
     ) -> Mapping[AlarmKey, Alarm]:
         """The alarms with their times and silences. One that was not raised at the last call begins ``now``.
         ``groups``: always as many, each alarm always in the same one; only those are looked at that may have
-        changed."""
+        changed. ``awaits_parts``: what is missing may be told later."""
         changes: dict[AlarmKey, Alarm | None] = {}
         for before, raised in zip_longest(self._groups, groups, fillvalue=_NO_ALARMS):
             for _, was, alarm in differing(before, raised):
@@ -309,6 +314,8 @@ class AlarmTimes:
                     changes[key] = replace(alarm, silence=silence)
         self._groups, self._dated = groups, updated(self._dated, changes)
         if self.before:
+            if awaits_parts:
+                self._before_until = max(self._before_until, now + GO_ON_S)
             left = {key: since for key, since in self.before.items() if key not in self._dated}
             self.before = left if now < self._before_until else {}
         return self._dated

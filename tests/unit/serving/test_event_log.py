@@ -206,6 +206,20 @@ def test_an_alarm_that_is_over_after_a_restart_ends_when_it_is_not_raised_again(
     assert len(logged.lines) == 2
 
 
+def test_an_alarm_that_waits_for_switches_that_come_one_by_one_goes_on(logged: Logged) -> None:
+    logged.send(RegisterJob(ring_job("waits", ["10.0.1.2", "10.9.9.9"], lease_s=600)))
+    logged.run(1)
+    began, late = logged.since(AlarmKind.HOSTS_MISSING), list(logged.switches)
+    logged.start(CONFIG, late=late)
+    for dpid in late:
+        logged.run(CONFIG.discovery.adoption_patience_s - 1, step=0.5)
+        assert not logged.status.alarms.keys() & {(AlarmKind.HOSTS_MISSING, "waits")}
+        logged.connect(dpid)
+    logged.run(20, step=0.5)
+    assert logged.since(AlarmKind.HOSTS_MISSING) == began
+    assert logged.lines == [("alarm", "hosts_missing")]
+
+
 def test_alarms_of_the_first_status_have_begun_and_what_was_saved_is_no_news(logged: Logged) -> None:
     logged.lose(Dpid(258))
     logged.run(3)
