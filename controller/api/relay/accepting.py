@@ -46,6 +46,8 @@ ACCEPTED_AT_ONCE = 32
 ACCEPT_PAUSE_S = 0.1
 """After accepting has failed, which is for lack of descriptors, and while the API's thread is behind."""
 REFUSED_CALL_BYTES = 65_536
+MAX_WHY = 1000
+"""Characters of a fault that are told: a packet that the channel cannot send would hold up all that follow."""
 TICK_S = 1.0
 FINISH_S = 1.0
 """For clients to read what is left to send."""
@@ -120,7 +122,7 @@ class Accepting:
         ticking.cancel()
 
     def _failed(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self._channel.send(Failed(f"{context['message']}: {context.get('exception')!r}"))
+        self._channel.send(Failed(f"{context['message']}: {context.get('exception')!r}"[:MAX_WHY]))
 
     def _take(self, message: ToProcess) -> None:
         match message:
