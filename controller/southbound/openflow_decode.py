@@ -44,7 +44,7 @@ COMMON_SIZE = 2048
 """The largest group, in bytes, that is remembered."""
 
 _TABLES = {int(table): table for table in Table}
-_GROUP_KINDS: dict[int, Literal["select", "fast_failover"]] = {
+_GROUP_KINDS: dict[int, Literal["select", "fast_failover", "other"]] = {
     ofp.OFPGT_SELECT: "select",
     ofp.OFPGT_FF: "fast_failover",
 }
@@ -240,15 +240,15 @@ def foreign_flow_keys(body: bytes) -> list[FlowKey]:
 # ---- groups, meters
 
 
-def group_descs(body: bytes) -> list[GroupRule | None]:
-    """Section 7.3.5.10; None for a group that a ``GroupRule`` cannot express."""
-    groups: list[GroupRule | None] = []
+def group_descs(body: bytes) -> list[GroupRule]:
+    """Section 7.3.5.10."""
+    groups = []
     for at, end in structures(body, 0, len(body), "a group", _GROUP_DESC.size):
         _, number, group_id = _GROUP_DESC.unpack_from(body, at)
-        kind = _GROUP_KINDS.get(number)
+        kind = _GROUP_KINDS.get(number, "other")
         read = _common_buckets if end - at <= COMMON_SIZE else _buckets
         buckets = read(body[at + _GROUP_DESC.size : end])
-        groups.append(None if kind is None or buckets is None else GroupRule(group_id, kind, buckets))
+        groups.append(GroupRule(group_id, kind, () if kind == "other" or buckets is None else buckets))
     return groups
 
 
@@ -275,16 +275,16 @@ def _bucket(actions: tuple[Action, ...] | None, watch_port: int, watch_group: in
     )
 
 
-def meter_configs(body: bytes) -> list[MeterRule | None]:
-    """Section 7.3.5.13; None for a meter that a ``MeterRule`` cannot express."""
-    meters: list[MeterRule | None] = []
+def meter_configs(body: bytes) -> list[MeterRule]:
+    """Section 7.3.5.13."""
+    meters = []
     for at, end in structures(body, 0, len(body), "a meter", _METER_CONFIG.size):
         _, flags, meter_id = _METER_CONFIG.unpack_from(body, at)
         spans = structures(body, at + _METER_CONFIG.size, end, "a band", _BAND.size, length_at=2)
         bands = [_BAND.unpack_from(body, start) for start, _ in spans]
         ours = flags & (ofp.OFPMF_KBPS | _METER_FLAGS) == _METER_FLAGS and len(bands) == 1
         kind, _, rate, burst = bands[0] if ours else (None, 0, 0, 0)
-        meters.append(MeterRule(meter_id, rate, burst) if kind == ofp.OFPMBT_DROP else None)
+        meters.append(MeterRule(meter_id, rate, burst) if kind == ofp.OFPMBT_DROP else MeterRule(meter_id, 0, 0))
     return meters
 
 

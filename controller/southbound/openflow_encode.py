@@ -39,7 +39,7 @@ from controller.tables.rules import (
 _FLOW_COMMANDS = {"add": ofp.OFPFC_ADD, "modify": ofp.OFPFC_MODIFY_STRICT, "delete": ofp.OFPFC_DELETE_STRICT}
 _GROUP_COMMANDS = {"add": ofp.OFPGC_ADD, "modify": ofp.OFPGC_MODIFY, "delete": ofp.OFPGC_DELETE}
 _METER_COMMANDS = {"add": ofp.OFPMC_ADD, "modify": ofp.OFPMC_MODIFY, "delete": ofp.OFPMC_DELETE}
-_GROUP_TYPES = {"select": ofp.OFPGT_SELECT, "fast_failover": ofp.OFPGT_FF}
+_GROUP_TYPES = {"select": ofp.OFPGT_SELECT, "fast_failover": ofp.OFPGT_FF, "other": ofp.OFPGT_ALL}
 _METER_FLAGS = ofp.OFPMF_PKTPS | ofp.OFPMF_BURST
 _EVERY_BIT = 0xFFFF
 _ALL = {
@@ -112,7 +112,7 @@ def _group_mod(op: str, rule: GroupRule) -> bytes:
 
 def _meter_mod(op: str, rule: MeterRule) -> bytes:
     """Section 7.3.4.4, with one band that drops."""
-    if rule.burst_packets < 1:
+    if rule.burst_packets < 1 and op != "delete":
         raise ValueError(f"a switch would not keep the burst of {rule}: Open vSwitch makes it the rate")
     body = b"" if op == "delete" else _BAND.pack(ofp.OFPMBT_DROP, _BAND.size, rule.rate_pps, rule.burst_packets)
     head = _METER_MOD.pack(_METER_COMMANDS[op], _METER_FLAGS, rule.meter_id)

@@ -106,9 +106,9 @@ def _read_rules(dpid: Dpid, asked: Gathered) -> SwitchRules:
     flows = [count.rule for part in asked.of(ofp.OFPMP_FLOW) for count in part]
     groups = [rule for part in asked.of(ofp.OFPMP_GROUP_DESC) for rule in part]
     meters = [rule for part in asked.of(ofp.OFPMP_METER_CONFIG) for rule in part]
-    unknown = sum(rule is None for rule in (*flows, *groups, *meters))
+    unknown = flows.count(None)
     if unknown:
-        log.warning("rules that the controller does not use", dpid=f"{dpid:#x}", count=unknown)
-    rules = RuleSet.of(filter(None, flows), filter(None, groups), filter(None, meters))
+        log.warning("flows that the controller does not use", dpid=f"{dpid:#x}", count=unknown)
+    rules = RuleSet.of(filter(None, flows), groups, meters)
     total = sum(asked.of(ofp.OFPMP_AGGREGATE)[:1])
     return SwitchRules(dpid, rules, max(0, total - len(rules.flows)))

@@ -23,7 +23,7 @@ from controller.tables.rules import (
 
 _PROTOCOLS = {(ETH_IPV4, None): "ip", (ETH_IPV4, IP_TCP): "tcp", (ETH_IPV4, IP_UDP): "udp", (ETH_ARP, None): "arp"}
 _ALL_PORTS = 0xFFFF
-_KINDS = {"select": "select", "fast_failover": "ff"}
+_KINDS = {"select": "select", "fast_failover": "ff", "other": "other"}
 
 
 def match_text(match: Match) -> str:

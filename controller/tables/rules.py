@@ -177,15 +177,19 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class GroupRule:
+    """One that was read and that Signalbox would not make (of ``other`` kind, or with buckets of another form) has no
+    buckets, so it equals none that is wanted."""
+
     group_id: int
-    kind: Literal["select", "fast_failover"]
+    kind: Literal["select", "fast_failover", "other"]
     buckets: tuple[Bucket, ...]
     distance: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class MeterRule:
-    """Drop above ``rate_pps`` packets per second, after a burst of ``burst_packets``."""
+    """Drop above ``rate_pps`` packets per second, after a burst of ``burst_packets``. Both are 0 of one that was read
+    and that does something else, so it equals none that is wanted."""
 
     meter_id: int
     rate_pps: int

@@ -30,8 +30,7 @@ def is_full(reason: str) -> bool:
 
 
 class TableUse(NamedTuple):
-    """Entries in one table, foreign ones too, and how many fit in; None where the switch has not said it. Of foreign
-    groups and meters those count that a rule of Signalbox could be."""
+    """Entries in one table, foreign ones too, and how many fit in; None where the switch has not said it."""
 
     table: AnyTable
     entries: int | None
@@ -92,7 +91,9 @@ class TableUses:
     def nearly_full(self, refused: Iterable[tuple[Dpid, Refusal]]) -> Iterator[FullTable]:
         """Each table once. ``refused``: by switches, so far."""
         without_room = Counter(
-            (dpid, _table_of(refusal.mod.rule)) for dpid, refusal in refused if is_full(refusal.reason)
+            (dpid, _table_of(refusal.mod.rule))
+            for dpid, refusal in refused
+            if is_full(refusal.reason) and refusal.mod.op != "delete"
         )
         for dpid, uses in self._nearly_full.items():
             for use in uses:

@@ -150,13 +150,15 @@ def test_drops_are_those_of_all_bands() -> None:
     assert decode.meter_stats(meter_count(3, 5, 6) + meter_count(4)) == [(3, 11), (4, None)]
 
 
-def test_groups_and_meters_that_a_rule_cannot_express_are_none() -> None:
+def test_groups_and_meters_that_a_rule_cannot_express_are_like_none_that_is_wanted() -> None:
     two_actions = struct.pack("!HHII4x", 48, 1, 1, ofp.OFPG_ANY) + 2 * struct.pack("!HHIH6x", 0, 16, 1, 0)
     up = struct.pack("!HHII4x", 32, 1, 1, ofp.OFPG_ANY) + struct.pack("!HHIH6x", 0, 16, ofp.OFPP_CONTROLLER, 0xFFFF)
     for kind, buckets in ((ofp.OFPGT_ALL, b""), (ofp.OFPGT_SELECT, two_actions), (ofp.OFPGT_SELECT, up)):
-        assert decode.group_descs(struct.pack("!HBxI", 8 + len(buckets), kind, 1) + buckets) == [None]
-    assert decode.meter_configs(struct.pack("!HHI", 8, ofp.OFPMF_PKTPS | ofp.OFPMF_BURST, 1)) == [None]
-    assert decode.meter_configs(meter_entry(MeterRule(1, 1, 1), ofp.OFPMF_KBPS | ofp.OFPMF_BURST)) == [None]
+        (group,) = decode.group_descs(struct.pack("!HBxI", 8 + len(buckets), kind, 1) + buckets)
+        assert group == GroupRule(1, "select" if buckets else "other", ())
+    other = MeterRule(1, 0, 0)
+    assert decode.meter_configs(struct.pack("!HHI", 8, ofp.OFPMF_PKTPS | ofp.OFPMF_BURST, 1)) == [other]
+    assert decode.meter_configs(meter_entry(MeterRule(1, 1, 1), ofp.OFPMF_KBPS | ofp.OFPMF_BURST)) == [other]
 
 
 def test_a_count_of_flows_is_read() -> None:

@@ -6,14 +6,28 @@ from itertools import count
 
 import pytest
 
-from controller.fabric.topology import Dpid
+from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.southbound import multipart
 from controller.southbound.framework import ofp
 from controller.southbound.multipart import Reply
+from controller.southbound.openflow_encode import mod_message
 from controller.southbound.openflow_framing import Malformed
 from controller.southbound.rule_reader import RuleReader
 from controller.tables.messages import SwitchRules
-from controller.tables.rules import FlowKey, FlowRule, Match, MeterRule, RuleSet, Table, cookie
+from controller.tables.rules import (
+    Bucket,
+    FlowKey,
+    FlowRule,
+    GroupRule,
+    Match,
+    MeterRule,
+    Output,
+    RuleMod,
+    RuleSet,
+    Table,
+    cookie,
+)
+from controller.tables.switch_sync import SwitchSync
 from tests.support.openflow_entries import flow_entry, meter_entry
 
 A = Dpid(1)
@@ -120,6 +134,29 @@ def test_meters_come_back() -> None:
     wire.answer(COUNT, counted(0))
     wire.answer(GROUPS)
     assert wire.reported[0].rules.meters == {3: MeterRule(3, 50, 60)}
+
+
+def test_what_others_made_of_a_group_and_a_meter_is_counted_and_put_right() -> None:
+    """Both had the ids of rules of ours: they are there, so they have to be modified."""
+    wire = Wire()
+    wire.reader.read(A, 0.0)
+    kbps = ofp.OFPMF_KBPS | ofp.OFPMF_BURST
+    wire.answer(GROUPS, b"".join(struct.pack("!HBxI", 8, ofp.OFPGT_ALL, number) for number in (1, 2)))
+    wire.answer(METERS, meter_entry(MeterRule(1, 50, 50), kbps) + meter_entry(MeterRule(2, 50, 50), kbps))
+    wire.answer(FLOWS)
+    wire.answer(COUNT, counted(0))
+    (read,) = wire.reported
+    wanted = RuleSet.of((), [GroupRule(1, "select", (Bucket(Output(PortNo(1))),))], [MeterRule(1, 50, 50)])
+    sync = SwitchSync()
+    sync.connected(A)
+    sync.rules_read(read, Fabric(), 0.0)
+    assert sync.foreign == {A: 4}
+    stage = sync.next_stage({A: wanted})
+    assert stage is not None
+    assert sorted(mod.op for mod in stage.stage.mods[A]) == ["modify", "modify"]
+    assert sync.foreign == {A: 2}
+    for rule in (*read.rules.groups.values(), *read.rules.meters.values()):
+        mod_message(RuleMod("delete", rule))
 
 
 def test_a_reply_of_another_kind_than_the_request_is_malformed() -> None:
