@@ -134,7 +134,7 @@ class ControlLoop:
         """Begin a planning cycle when it is due, and for routes that lost links have broken at once."""
         s = self.state
         steady = not (s.phases.adopting or s.phases.urgent)
-        broken = steady and self._rules_due(now) and s.losses.break_more_routes(self.derived.routed_lost_links(), now)
+        broken = steady and self._rules_due(now) and self._break_more_routes(now)
         if broken:
             s.cycle.supersede()
             self._pending |= at_once(Work.PLAN)
@@ -144,16 +144,25 @@ class ControlLoop:
             return []
         self._go_on_draining(now)
         snapshot = self.derived.snapshot()
-        if lost := self.derived.routed_lost_links():
-            s.losses.break_more_routes(lost, now)  # this cycle is the answer to it
+        if is_loss := bool(self.derived.routed_lost_links()):
+            self._break_more_routes(now)  # this cycle is the answer to it
         # What is drained still carries its flows: they move once, to where the plan has them.
-        is_loss = bool(lost)
         repairs = is_loss or not self.derived.drained_flows()
         sources = {job_id: s.demand.demands[job_id].source for job_id in self.derived.ready()}
         asked = s.cycle.begin(snapshot, self.derived.jobs(), sources, s.strategy, s.fabric.links, repairs, is_loss, now)
         if broken and any(isinstance(command, SolvePlan) for command in asked):
             s.phases.take(Input.REPAIR_ASKED, now)
         return asked
+
+    def _break_more_routes(self, now: float) -> bool:
+        """Whether routes use more lost links than at the last call. With the first of them the repair before is over:
+        one that follows may find no path."""
+        s = self.state
+        was_whole = not s.losses.broken
+        more = s.losses.break_more_routes(self.derived.routed_lost_links(), now)
+        if was_whole and s.losses.broken:
+            s.cycle.repair = None
+        return more
 
     def _go_on_draining(self, now: float) -> None:
         """The cycle that begins moves the next flows off what is drained, if those before are where they should be."""

@@ -171,7 +171,8 @@ class Status:
     ``demands``: what jobs really send. ``plan_reason``: what became of the newest plan, and why.
     ``plan_demand_source``: which bytes of each job it was made for. ``target``: that the plans lead to, None when the
     plan is the best. ``baseline_levels``: of other strategies on the
-    plan's problem. ``repair``: the latest. ``repair_s``: from the moment that the controller knew of the loss until the
+    plan's problem. ``repair``: after the latest loss of links that routes used, None until then, and when no flow
+    could get a new path. ``repair_s``: from the moment that the controller knew of the loss until the
     switches had confirmed the repaired routes, None until then. ``counters_read``: when the counters
     of each connected switch were read; ``counters_late_after_s``: an age of some that are not up to date.
     ``refused_connections``: since the start, by reason; a reason without one is missing. ``refused_packets`` and

@@ -226,6 +226,11 @@ class LinkLosses:
         self.before, self._links = self._links, links
         return [] if self.before is links else [link for link in self.before if link not in links]
 
+    @property
+    def broken(self) -> bool:
+        """Since a loss the switches have not confirmed routes without lost links."""
+        return self._broken_since is not None
+
     def break_more_routes(self, unrouted: frozenset[LinkId], now: float) -> bool:
         """Whether routes use more lost links than at the last call. ``unrouted``: all that they use."""
         more, self._unrouted = unrouted - self._unrouted, unrouted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 
@@ -252,6 +253,29 @@ def test_a_loss_that_leaves_no_path_is_no_repair() -> None:
     fabric.cut(LEAF, PortNo(1))
     fabric.run(1)
     assert (fabric.status.repairs_total, fabric.status.repair) == (0, None)
+
+
+def test_a_loss_that_leaves_no_path_is_not_told_as_the_repair_before_it() -> None:
+    fabric = FakeFabric(leaves=2, spines=2, hosts_per_leaf=1)
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.send(RegisterJob(ring_job("pair", ["10.0.1.1", "10.0.2.1"])))
+    fabric.run(3)
+    (job,) = fabric.status.jobs.values()
+    used = {path[0] for route in job.routes.values() for path, _ in route or ()}
+    (spine,) = {link.port for link in used if link.dpid == LEAF}
+    fabric.cut(LEAF, spine)
+    fabric.run(1)
+    repaired = fabric.status
+    assert (repaired.repairs_total, repaired.repair is None) == (1, False)
+    fabric.cut(LEAF, PortNo(3 - spine))
+    fabric.run(1)
+    cut_off = fabric.status
+    assert (cut_off.repairs_total, sum(cut_off.repair_times.counts)) == (1, 2)
+    published_between = replace(repaired, repair_s=None)
+    told = {what for _, what, _ in events(published_between, cut_off)}
+    assert "routes repaired" not in told
+    assert cut_off.repair is None
 
 
 def test_a_repair_that_takes_long_is_not_asked_for_again_when_rules_change(late_repairs: LateAnswers) -> None:
