@@ -155,8 +155,10 @@ def test_what_others_made_of_a_group_and_a_meter_is_counted_and_put_right() -> N
     assert stage is not None
     assert sorted(mod.op for mod in stage.stage.mods[A]) == ["modify", "modify"]
     assert sync.foreign == {A: 2}
-    for rule in (*read.rules.groups.values(), *read.rules.meters.values()):
-        mod_message(RuleMod("delete", rule))
+    for group in read.rules.groups.values():
+        mod_message(RuleMod("delete", group))
+    for meter in read.rules.meters.values():
+        mod_message(RuleMod("delete", meter))
 
 
 def test_a_reply_of_another_kind_than_the_request_is_malformed() -> None:
