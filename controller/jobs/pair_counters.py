@@ -45,10 +45,10 @@ Connected = Mapping[tuple[str, str, int, int], str]
 """The job of each connection that was reported: by addresses, then ports."""
 
 FORGET_S = 600.0
-"""A rule that was not in a poll for so long is forgotten. A poll may be incomplete."""
+"""A rule that was in no poll of its switch for so long is forgotten. A poll may be incomplete."""
 
 AWAY_S = 60.0
-"""What a switch counted that was not polled for so long has ended. Until then it is not known."""
+"""What a switch counted that has left for so long has ended. Until then it is not known."""
 
 
 class _Places(NamedTuple):
@@ -101,10 +101,10 @@ class PairCounters:
         self._rules[[rule for (of, _), rule in self._rule_of.items() if of == dpid], 1:] = np.nan
 
     def interrupted(self, now: float, late_s: float) -> frozenset[Pair]:
-        """Pairs whose counters do not say what was sent since this was asked last: their switch has been away, or was
-        not polled for ``late_s`` seconds."""
+        """Pairs whose counters do not say what was sent since this was asked last: their switch has been away, or is
+        there and was not polled for ``late_s`` seconds, however long that lasts."""
         left = self._left
-        late = {dpid: at for dpid, at in self._polled.items() if late_s <= now - at < AWAY_S}
+        late = [dpid for dpid, at in self._polled.items() if late_s <= now - at]
         self._left = {
             dpid: (at, pairs) for dpid, (at, pairs) in left.items() if dpid not in self._polled and now - at < AWAY_S
         }
@@ -121,11 +121,10 @@ class PairCounters:
         ones that have counted everything since."""
         newest = self._rules[:, 0].max(initial=0.0)
         rows = {key: row for key, row in self._row_of.items() if key[:2] in pairs}
-        age_s = newest - self._rules[:, 0]
         rules = {
-            key: rule
-            for key, rule in self._rule_of.items()
-            if age_s[rule] < (FORGET_S if key[1][:2] in pairs else AWAY_S)
+            (dpid, what): rule
+            for (dpid, what), rule in self._rule_of.items()
+            if self._polled.get(dpid, newest) - self._rules[rule, 0] < (FORGET_S if what[:2] in pairs else AWAY_S)
         }
         if len(rows) == len(self._row_of) and len(rules) == len(self._rule_of):
             return

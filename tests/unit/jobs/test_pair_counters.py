@@ -50,6 +50,22 @@ def test_a_rule_that_is_new_since_the_last_poll_counts_from_its_start(polls: Pol
     assert polls.poll((WHOLE, 700)) == 700
 
 
+@pytest.mark.parametrize("away_s", [10.0, 61.0, 3600.0])
+def test_what_a_connected_switch_counts_is_unknown_for_as_long_as_it_does_not_answer(
+    polls: Polls, away_s: float
+) -> None:
+    polls.poll()
+    polls.poll((WHOLE, 700))
+    before = polls.now
+    assert polls.counters.interrupted(before + 2, 4.0) == frozenset()
+    polls.counters.count(OTHER, before + away_s, (Counted("10.0.2.1", "10.0.1.1"),), np.array([[0.0, 0.0]]))
+    polls.counters.keep({PAIR})
+    assert polls.counters.interrupted(before + away_s, 4.0) == {PAIR}
+    polls.now = before + away_s
+    assert polls.poll((WHOLE, 900)) == 900
+    assert polls.counters.interrupted(polls.now, 4.0) == frozenset()
+
+
 def test_a_pair_goes_on_when_other_rules_count_it(polls: Polls) -> None:
     polls.poll()
     assert polls.poll((LEARNING, 1000)) == 1000
