@@ -118,7 +118,7 @@ def _planned_for(demand: Fields | None) -> str:
 
 def _traffic(demand: Fields | None, observed: bool) -> str:
     if demand is None or demand["window_s"] is None:
-        return "not counted yet"
+        return "not counted now"
     counted = f"{rate(demand['measured_bps'])} of payload"
     if not observed:
         counted += f", {demand['undeclared_fraction']:.1%} of it not announced"

@@ -188,8 +188,10 @@ class WatchedJob:
 
     def interrupted(self) -> None:
         """Some of its pairs were not counted for a time, or had no path: what they sent is not compared with what
-        others did."""
+        others did, and what is counted now is not known."""
         self._windows.interrupted()
+        self._measurement = None
+        self.demand = self._state()
 
     def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:
         """``totals``: of its pairs until now. ``suspicious``: addresses that send more than is announced for them."""
@@ -201,6 +203,8 @@ class WatchedJob:
             return
         if window.bytes.max(initial=0.0) < FEWEST_BYTES:
             self._suspect(suspicious, now)
+            if self._measurement:
+                self._measurement = Measurement(self.pairs, window.bps, window.seconds, window.iteration_s)
             self._silent = bool(self.reports_as) and not self._heard
         else:
             self._heard, self._silent = True, False

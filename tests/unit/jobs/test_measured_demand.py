@@ -496,6 +496,27 @@ def test_an_iteration_that_a_fault_has_held_up_is_not_doubted() -> None:
     assert cluster.of_job.source is DemandSource.CONFIRMED
 
 
+def test_what_is_counted_is_not_known_while_a_switch_does_not_answer() -> None:
+    cluster = Cluster(spec(FOUR))
+    assert cluster.train(30, RIGHT).measurement is not None
+    cluster.away = {FOUR[1]}
+    for _ in range(60):
+        demand = cluster.train(INTERVAL_S, RIGHT)
+        assert demand.difference is None
+    assert demand.measurement is None
+    assert demand.source is DemandSource.CONFIRMED
+    cluster.away = set()
+    assert cluster.train(30, RIGHT).measurement is not None
+
+
+def test_a_job_that_pauses_is_counted_with_what_it_sends_now() -> None:
+    cluster = Cluster(spec(FOUR))
+    cluster.train(30, RIGHT)
+    paused = cluster.train(60, {}, pause=True).measurement
+    assert paused is not None
+    assert paused.bps.max() == 0
+
+
 def test_a_leaf_that_stays_away_does_not_keep_its_jobs_from_being_judged() -> None:
     cluster = Cluster(spec(FOUR))
     cluster.train(30, RIGHT)
