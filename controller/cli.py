@@ -35,6 +35,7 @@ from controller.commands import (
 from controller.commands.bash_completion import for_bash
 from controller.commands.exit_status import ExitStatus, exit_status
 from controller.commands.output import file_to_read
+from controller.commands.usage import Commands
 from controller.errors import InvalidInput, SignalboxError
 from controller.serving import exposure, preflight
 from controller.standard_input import STANDARD_INPUT
@@ -43,6 +44,7 @@ MAX_PROBLEMS = 16
 """Lines for what is wrong with one file; the API has the same limit."""
 
 app = typer.Typer(
+    cls=Commands,
     help="Signalbox routes the traffic of distributed training: every large flow gets its own path.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

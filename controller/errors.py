@@ -218,6 +218,16 @@ def field_problems(error: ValidationError, model: type[BaseModel]) -> tuple[Fiel
     return tuple(FieldProblem(_path(e["loc"]), _message(e, model)) for e in shown)
 
 
+def value_problem(error: ValidationError) -> str:
+    """What is wrong with a single value, such as that of an option, in the words for fields."""
+    found: Any = error.errors(include_url=False)[0]
+    kind, context = found["type"], found.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    message = _WORDS[kind].format_map(context) if kind in _WORDS else found["msg"]
+    return f"{message} (given: {cut(repr(found['input']))})"
+
+
 def _path(location: tuple[int | str, ...]) -> str:
     path = ""
     for part in location:

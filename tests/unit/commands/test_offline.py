@@ -391,7 +391,10 @@ def test_wrong_lines_are_errors_with_file_and_line(signalbox: Signalbox, workloa
         ((*FABRIC, "--workload", "x", "--strategy", "best"), "there is no strategy 'best'"),
         ((*FABRIC, "--workload", "x", "--fail-spines", "1,,2"), "empty item"),
         ((*FABRIC, "--workload", "x", "--max-subflows", "0"), "--max-subflows"),
-        ((*FABRIC, "--workload", "x", "--seed", "-1"), "--seed"),
+        ((*FABRIC, "--workload", "x", "--seed", "-1"), "'--seed': must be at least 0 (given: '-1')"),
+        ((*FABRIC, "--workload", "x", "--seed", "one"), "'--seed': must be a whole number (given: 'one')"),
+        ((*FABRIC, "--workload", "x", "--time-limit", "long"), "'--time-limit': must be a number (given: 'long')"),
+        ((*FABRIC, "--workload", "x", "--fabric", "ring"), "'--fabric': 'ring' is not one of 'leaf-spine'"),
     ],
 )
 def test_wrong_usage_is_told_apart(signalbox: Signalbox, options: tuple[str, ...], error: str) -> None:
