@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group
@@ -14,6 +14,7 @@ from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.events import duration_s
 from controller.commands.naming import alarm_names, completed
 from controller.commands.output import Address, AsJson, console, escape, fields, show
+from controller.errors import NO_SUCH_NAME, InvalidInput, cut
 
 commands = typer.Typer(help="List alarms, and say that they are known.", no_args_is_help=True)
 
@@ -47,6 +48,9 @@ def list_alarms(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> 
 def acknowledge(kind: Kind, subject: Subject = "", comment: Comment = "", address: Address = DEFAULT_ADDRESS) -> None:
     """Say that an alarm is known, until it is over: it stays in the list and does not count in the metrics."""
     with connect(address) as client:
+        if not _raised(client, kind, subject):  # else it would hold for the next one
+            later = f"alarms silence {kind} --for TIME is also for alarms that are raised later"
+            raise InvalidInput.of("", f"{_none_of(kind, subject)}; {later}", NO_SUCH_NAME)
         client.silence_alarms(kind, subject, None, comment)
         _tell_silenced(client, kind, subject)
 
@@ -76,7 +80,14 @@ def unsilence(kind: Kind, subject: Subject = "", address: Address = DEFAULT_ADDR
 
 def _tell_silenced(client: Client, kind: AlarmKind, subject: str) -> None:
     """A subject with a typing error silences nothing: say which alarms are."""
+    found = _raised(client, kind, subject)
+    console().print(Group(*printing.alarms(found)) if found else f"Silenced; {escape(_none_of(kind, subject))}.")
+
+
+def _raised(client: Client, kind: AlarmKind, subject: str) -> list[dict[str, Any]]:
     alarms = fields(client.get_status())["alarms"]
-    found = [alarm for alarm in alarms if alarm["kind"] == kind and subject in ("", alarm["subject"])]
-    what = f"No alarm {kind}{f' of {escape(subject)}' if subject else ''} is raised now."
-    console().print(Group(*printing.alarms(found)) if found else what)
+    return [alarm for alarm in alarms if alarm["kind"] == kind and subject in ("", alarm["subject"])]
+
+
+def _none_of(kind: AlarmKind, subject: str) -> str:
+    return f"no alarm {kind}{f' of {cut(subject)}' if subject else ''} is raised now"

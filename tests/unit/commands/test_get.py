@@ -228,9 +228,11 @@ def test_an_acknowledgement_says_which_alarms_it_concerns(signalbox: Signalbox) 
         "spine1 holds 2 foreign rules (acknowledged"
         in signalbox("alarms", "acknowledge", "foreign_rules", "spine1").text
     )
-    assert (
-        "No alarm foreign_rules of spine is raised" in signalbox("alarms", "acknowledge", "foreign_rules", "spine").text
-    )
+    none = signalbox("alarms", "acknowledge", "foreign_rules", "spine")
+    assert (none.status, "no alarm foreign_rules of spine is raised now; alarms silence" in none.err) == (5, True)
+    assert signalbox("alarms", "unsilence", "foreign_rules", "spine").status == 5, "it would have been for the next one"
+    later = signalbox("alarms", "silence", "foreign_rules", "spine", "--for", "2h")
+    assert (later.status, "Silenced; no alarm foreign_rules of spine is raised now." in later.text) == (0, True)
 
 
 def test_a_controller_that_is_away_has_an_exit_status_of_its_own(signalbox: Signalbox) -> None:
