@@ -72,7 +72,7 @@ def support_bundle(
     ] = None,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Collect for a ticket: versions, status, fabric, plan, routes, jobs, metrics, configuration, log. No secrets."""
+    """Collect for a ticket: versions, status, fabric, plan, routes, jobs, events, metrics, settings, log. No secret."""
     settings = configuration.load(config)
     credentials = given_credentials()
     with waiting("collecting"), connect(address) as client:
@@ -132,6 +132,7 @@ def _of_controller(client: Client) -> Iterator[Part]:
     yield "plan.json", lambda: _json(None if (plan := client.get_plan()) is None else fields(plan))
     yield "jobs.json", lambda: _json([fields(job) for job in client.list_jobs()])
     yield "routes.json", lambda: _json([fields(route) for route in client.list_routes()])
+    yield "events.json", lambda: _json([fields(event) for event in client.list_events()])
 
 
 def _versions() -> str:

@@ -99,7 +99,10 @@ def test_it_has_everything_but_the_secrets(site: Site, signalbox: Signalbox) -> 
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     found = members(file.read_bytes())
     assert set(found) == {
-        *(f"{name}.json" for name in ("versions", "status", "fabric", "plan", "jobs", "routes", "configuration")),
+        *(
+            f"{name}.json"
+            for name in ("versions", "status", "fabric", "plan", "jobs", "routes", "events", "configuration")
+        ),
         "metrics.txt",
         "log.txt",
     }
@@ -116,7 +119,7 @@ def test_it_has_everything_but_the_secrets(site: Site, signalbox: Signalbox) -> 
 
 @pytest.fixture
 def _asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it each of the six calls is sent again for a second."""
+    """Without it each of the calls is sent again for a second."""
     monkeypatch.setattr(client, "_RETRY", {"methodConfig": []})
 
 
@@ -130,7 +133,7 @@ def test_what_cannot_be_had_is_named_and_the_rest_is_there(signalbox: Signalbox,
     assert (result.status, set(found)) == (3, {"versions.json", "log.txt", "missing.txt"})
     assert result.err.startswith("error: status.json: no answer from the controller at unix:")
     assert [line.split(":")[0] for line in found["missing.txt"].splitlines()] == [
-        *("status.json", "fabric.json", "plan.json", "jobs.json", "routes.json", "metrics.txt"),
+        *("status.json", "fabric.json", "plan.json", "jobs.json", "routes.json", "events.json", "metrics.txt"),
     ]
 
 
