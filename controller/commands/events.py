@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Generator, Mapping
@@ -13,7 +12,7 @@ import typer
 
 from controller.api.client import DEFAULT_ADDRESS
 from controller.commands.connecting import ControllerCommand, connect
-from controller.commands.output import Address, AsJson, fields, printable
+from controller.commands.output import Address, AsJson, document, fields, printable
 from controller.commands.watch import watched
 from controller.events import EventKind
 
@@ -81,7 +80,7 @@ def events(
 
 def _print(event: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(event))
+        typer.echo(document(event))
         return
     at = datetime.fromisoformat(event["event_time"]).astimezone(UTC)
     details = "  ".join(f"{detail['name']}={detail['value']}" for detail in event["details"])

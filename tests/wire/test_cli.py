@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from controller.api.client import Client
 from controller.config import ApiConfig
@@ -357,6 +358,8 @@ def test_events_are_listed_and_watched(api: Running, signalbox: Signalbox) -> No
     assert "adopted" not in signalbox("events", "--kind", "drain").out
     (event,) = map(json.loads, signalbox("events", "--kind", "plan", "--json").out.splitlines())
     assert event["details"] == [{"name": "moves", "value": "3"}]
+    whats = [event["what"] for event in yaml.safe_load_all(signalbox("events", "-o", "yaml").out)]
+    assert whats == ["drained", "plan adopted: better"]
     for wrong, error in ((("--since", "soon"), "is neither so long ago"), (("--kind", "x"), "there is no kind 'x'")):
         found = signalbox("events", *wrong)
         assert found.status == 2
@@ -458,7 +461,7 @@ def test_errors_of_the_api_name_the_options_and_arguments_of_the_command(signalb
     for command, said in (
         (("alarms", "silence", "foreign_rules", "--for", "900d"), "--for: must be more than 0 s"),
         (("alarms", "acknowledge", "foreign_rules", "--comment", "x" * 2000), "--comment: must have at most"),
-        (("alarms", "acknowledge", "foreign_rules", "x" * 2000), f"{'x' * 57}...: must have at most"),
+        (("alarms", "silence", "foreign_rules", "x" * 2000, "--for", "2h"), f"{'x' * 57}...: must have at most"),
         (("what-if", "--within", "1000"), "--within: must be more than 0 and at most 120 s"),
     ):
         found = signalbox(*command)
