@@ -258,7 +258,7 @@ class PlanningConfig(_Section):
     time_limit_s: Annotated[Seconds, Reloaded.ANY] = 2.0
     interval_s: Annotated[Seconds, Reloaded.ANY] = 10.0
     debounce_s: Annotated[float, Reloaded.ANY] = Field(default=0.2, ge=0)
-    min_gain: Annotated[float, Reloaded.ANY] = Field(default=0.02, ge=0)
+    min_gain: Annotated[float, Reloaded.ANY] = Field(default=0.02, ge=0, lt=1)
     max_moves: Annotated[int, Reloaded.ANY] = Field(default=256, ge=0)
     max_paths: int = Field(default=64, ge=1)
     ecmp_draws: Annotated[int, Reloaded.ANY] = Field(default=200, ge=1)

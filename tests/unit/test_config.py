@@ -37,3 +37,12 @@ def test_two_gateways_with_one_mac_address_are_refused(tmp_path: Path) -> None:
         load(written(tmp_path, "00:00:5e:00:01:0a", "00:00:5e:00:01:0A"))
     (problem,) = error.value.problems
     assert problem.message == "00:00:5e:00:01:0a is in gateway twice; routers that share a MAC address are one gateway"
+
+
+def test_a_gain_that_no_plan_can_have_is_refused(tmp_path: Path) -> None:
+    """5 is meant as 5 %, and would have every plan refused."""
+    file = tmp_path / "signalbox.toml"
+    file.write_text("[planning]\nmin_gain = 5\n")
+    with pytest.raises(InvalidInput) as error:
+        load(file)
+    assert [problem.message for problem in error.value.problems] == ["must be less than 1.0 (given: 5)"]
