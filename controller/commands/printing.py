@@ -194,7 +194,7 @@ def status(found: Fields) -> RenderableType:
 
 
 _DRAIN_STATES = {
-    "moving": "{flows} flows still on it",
+    "moving": "{flows} still on it",
     "confirming": "waiting for {waits_for}",
     "measuring": "waiting for {waits_for}",
     "carrying": "still carries {rate}",
@@ -206,7 +206,7 @@ def drained(found: Fields) -> str:
     """A part that is taken out of use, and how far it is."""
     waits_for = ", ".join(found["waits_for"]) or "the switches"
     state = _DRAIN_STATES[found["state"]].format(
-        flows=found["flows"], rate=rate(found["rate_bps"] or 0.0), waits_for=waits_for
+        flows=counted(found["flows"], "flow"), rate=rate(found["rate_bps"] or 0.0), waits_for=waits_for
     )
     return f"{found['name']} ({state}{'' if found['links'] else ', not there'})"
 

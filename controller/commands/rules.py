@@ -14,7 +14,7 @@ from controller.api.client import DEFAULT_ADDRESS
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.naming import SWITCH, completed, job_names, switch_names, the
 from controller.commands.output import Address, AsJson, fields, show
-from controller.commands.printing import word
+from controller.commands.printing import counted, word
 from controller.commands.tables import Column, Fitted
 
 commands = typer.Typer()
@@ -88,5 +88,5 @@ def _purpose(rule: Fields) -> str:
 def _summary(found: Sequence[Fields], switch: Fields) -> str:
     kinds = Counter(rule["kind"] for rule in found)
     held = ", ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in kinds.items()) or "no rules"
-    foreign = f"; {switch['foreign_rules']} foreign rules are not listed" if switch["foreign_rules"] else ""
-    return f"{held}{foreign}"
+    foreign = counted(switch["foreign_rules"], "foreign rule")
+    return f"{held}; {foreign} not listed" if switch["foreign_rules"] else held

@@ -74,7 +74,7 @@ def test_foreign_rules_are_counted_but_not_listed(api: Running, fabric: FakeFabr
     status = fabric.status
     other = replace(status.switches[Dpid(1)], foreign_rules=2)
     api.control.board.publish(replace(status, switches={**status.switches, Dpid(1): other}))
-    assert signalbox("rules", "leaf1").out.rstrip().endswith("; 2 foreign rules are not listed")
+    assert signalbox("rules", "leaf1").out.rstrip().endswith("; 2 foreign rules not listed")
 
 
 def test_a_switch_that_is_not_read_yet_is_refused(api: Running, fabric: FakeFabric, signalbox: Signalbox) -> None:
