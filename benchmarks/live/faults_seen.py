@@ -246,7 +246,9 @@ class Operator:
                 seen.findings.append(f"{alert.name}: resolved {how}")
 
     def _fired(self, alert: Alert, since: float) -> bool:
-        return self._told(alert, "firing", since) is not None
+        """Told, which may be before it is seen in Prometheus."""
+        episode = self._episode(alert, since)
+        return bool(episode and episode.firing) and self._told(alert, "firing", since) is not None
 
     def _episode(self, alert: Alert, since: float) -> Episode | None:
         found = (e for e in self.alerts.episodes if e.pending >= since and _is(alert, e.labels))

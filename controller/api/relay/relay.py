@@ -121,7 +121,8 @@ class Relay:
         self._channel.send(Punish(connection.id))
 
     def tick(self, now: float) -> None:
-        """Ends connections that do nothing, and a process that does not answer; to be called every second or so.
+        """Ends connections that do nothing, and a process that does not answer, and starts another one for one that has
+        ended; to be called every second or so, also so that a process that always ends is not started all the time.
         Raises ``ChildProcessError`` when the first process could not begin."""
         if self._fault:
             raise self._fault
@@ -132,7 +133,10 @@ class Relay:
             self._unanswered += 1
             self._channel.send(Ping())
         elif self._listeners and not self._stopping:
-            self._begin_again()
+            try:
+                self._begin()
+            except OSError as error:
+                log.error("no relay process can be started", why=str(error))
 
     def _end_all(self, ended: Sequence[Ended]) -> None:
         for connection, reason in ended:
@@ -160,12 +164,6 @@ class Relay:
         self._channel = Channel(ours, self._take, self._process_ended)
         self._ended.clear()
 
-    def _begin_again(self) -> None:
-        try:
-            self._begin()
-        except OSError as error:
-            log.error("no relay process can be started", why=str(error))
-
     def _process_ended(self) -> None:
         why = f"the relay process ended with status {self._end()}"
         if self._stopping:
@@ -175,8 +173,6 @@ class Relay:
             return
         self.replaced += 1
         log.error("another relay process is started", why=why)
-        if self._began:
-            self._begin_again()  # else ``tick`` does, after a while
 
     def _end(self) -> int | None:
         """Its connections end with it. Returns its exit status."""
