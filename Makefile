@@ -1,9 +1,9 @@
 # Everything runs from a clean checkout; the set-up is scripts/bootstrap.sh and does nothing when nothing changed.
 PY := .venv/bin/python
-PB := controller/api/pb
+PB := client
 PROTO := signalbox/v1/signalbox.proto
 BASELINE := proto/v1.binpb
-PYTHON_CODE := controller mininet_topos benchmarks deploy/grafana tests
+PYTHON_CODE := client/signalbox controller mininet_topos benchmarks deploy/grafana tests
 WITH_OVS := scripts/openvswitch.sh run
 
 .DEFAULT_GOAL := help
@@ -52,11 +52,10 @@ lint: setup  ## Formatting, style, types, import rules, and that the API stays c
 
 proto: setup  ## Generate the Python side of the API
 	$(PY) -m grpc_tools.protoc -I proto --python_out=$(PB) --pyi_out=$(PB) --grpc_python_out=$(PB) $(PROTO)
-	sed -i 's/^from signalbox\.v1 import/from controller.api.pb.signalbox.v1 import/' $(PB)/signalbox/v1/*_pb2_grpc.py
 
 proto-check: setup
 	@mkdir -p out/proto-check && $(MAKE) --silent --no-print-directory proto PB=out/proto-check
-	diff -r -x __init__.py -x __pycache__ $(PB) out/proto-check
+	diff -r -x __init__.py -x __pycache__ $(PB)/signalbox/v1 out/proto-check/signalbox/v1
 
 proto-baseline: setup  ## Compare later changes of the API with the API as it is now
 	.venv/bin/buf build proto --exclude-source-info -o $(BASELINE)

@@ -10,7 +10,7 @@ from importlib import import_module
 
 import typer
 
-from controller.errors import InvalidInput, SignalboxError
+from signalbox.errors import InvalidInput, SignalboxError
 
 MODULES = {
     "plan": "benchmarks.plan.command",

@@ -23,7 +23,6 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.measures import report, table_of
-from controller.commands.output import AsJson
 from controller.config import Config, MetricsConfig
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Tick
@@ -32,7 +31,6 @@ from controller.fabric.parts import Declared
 from controller.fabric.topology import Dpid, Fabric, PortRef
 from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import RegisterJob, SavedState
-from controller.jobs.spec import JobSpec
 from controller.observability.metrics import MetricsServer
 from controller.planning.answers import Answers
 from controller.planning.messages import SolvePlan
@@ -45,6 +43,8 @@ from controller.southbound.multipart import Reply
 from controller.status import StatusBoard
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import FlowRule, RuleMod, RuleSet, Table
+from signalbox.commands.output import AsJson
+from signalbox.jobs.spec import JobSpec
 
 Row = dict[str, str | float]
 

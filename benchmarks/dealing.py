@@ -21,10 +21,7 @@ from rich.table import Table
 
 from benchmarks.measures import report
 from benchmarks.simulation import HOSTS_PER_LEAF, LEAVES, LINK_BPS, SPINES
-from controller.commands.output import AsJson
-from controller.errors import InvalidInput
 from controller.fabric.topology import Fabric
-from controller.jobs.spec import Dealing
 from controller.planning.plan import answered, paths_used
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
@@ -33,6 +30,9 @@ from controller.scenarios.scenario import problem_of
 from controller.scenarios.workloads import read_workload, workload_folders
 from controller.simulator.options import Options, Replan
 from controller.simulator.training import Stage, simulate
+from signalbox.commands.output import AsJson
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import Dealing
 
 PIECES = "2,4,8"
 FAILED = "1 spine,4 spines,8 spines,5 cables"

@@ -18,7 +18,6 @@ from rich.progress import track
 
 from benchmarks.measures import report, table_of
 from benchmarks.plan.measure import undisturbed
-from controller.commands.output import AsJson
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
 from controller.planning.plan import answered
@@ -28,6 +27,7 @@ from controller.scenarios.fabrics import fat_tree, spine_links, without
 from controller.scenarios.generator import jobs_of, ring_lines
 from controller.scenarios.scenario import problem_of
 from controller.scenarios.workloads import Numbering
+from signalbox.commands.output import AsJson
 
 Row = dict[str, str | float]
 

@@ -25,21 +25,21 @@ import typer
 from benchmarks.api_load.controller import dealt_plan, fabric_of
 from benchmarks.api_load.load import placed_jobs
 from benchmarks.measures import Spread, report, table_of
-from controller.commands.output import AsJson
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Tick
-from controller.errors import SignalboxError
 from controller.fabric.messages import LinkSeen, PortChanged, SwitchConnected, SwitchLeft
 from controller.fabric.parts import Declared
 from controller.fabric.topology import Dpid, Fabric, Link, Port, PortRef
 from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, SavedState, SaveState, StateSaved
-from controller.jobs.spec import JobId
 from controller.planning import answers, target
 from controller.planning.messages import SolvePlan, WorkOutLevels
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import RuleSet, applied
+from signalbox.commands.output import AsJson
+from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import JobId
 
 CHANGE_EVERY_S = 0.05
 RENEWALS = 14

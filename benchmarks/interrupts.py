@@ -33,7 +33,7 @@ import typer
 from rich.table import Table
 
 from benchmarks.measures import report
-from controller.commands.output import AsJson
+from signalbox.commands.output import AsJson
 
 MARK = "SIGNALBOX_INTERRUPTED_RUN"
 WAYS = ("Ctrl-C", "SIGTERM", "SIGHUP", "closed terminal", "closed shell", "Ctrl-C again and again")

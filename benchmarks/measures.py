@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from controller.commands.output import show
+from signalbox.commands.output import show
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

@@ -23,9 +23,9 @@ from typing import Any
 
 import yaml
 
-from controller.errors import SignalboxError
 from mininet_topos.controller_process import free_port
 from mininet_topos.lab.record import wait_for
+from signalbox.errors import SignalboxError
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "dashboards" / "signalbox.json"

@@ -27,7 +27,6 @@ from rich.table import Table
 from benchmarks.plan.measure import peak_mib
 from benchmarks.plan.workloads import LINK_BPS, SEED, in_pieces
 from benchmarks.random_flows import STEP_BYTES, random_flows
-from controller.commands.output import AsJson, show
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.workload import WorkloadJob
@@ -39,6 +38,7 @@ from controller.scenarios.fabrics import leaf_spine, spine_links, without, witho
 from controller.scenarios.generator import generate, jobs_of, ring_lines
 from controller.scenarios.scenario import MAX_PATHS
 from controller.scenarios.workloads import Line, Numbering
+from signalbox.commands.output import AsJson, show
 
 _T = TypeVar("_T")
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import random
 
-from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric
 from controller.scenarios.generator import Workload, ring_lines
 from controller.scenarios.workloads import Numbering
+from signalbox.errors import FieldProblem, InvalidInput
 
 STEP_BYTES = 1 << 20
 """Of a flow, per step of its ring."""

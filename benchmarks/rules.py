@@ -17,7 +17,6 @@ from rich.progress import track
 
 from benchmarks.measures import report, table_of
 from benchmarks.random_flows import random_flows
-from controller.commands.output import AsJson
 from controller.config import Config
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.workload import WorkloadJob
@@ -30,6 +29,7 @@ from controller.scenarios.scenario import problem_of
 from controller.tables.pins import Pins, PinSet
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, stages_between
+from signalbox.commands.output import AsJson
 
 Row = dict[str, str | float]
 

@@ -21,23 +21,23 @@ import numpy as np
 from rich.console import Console
 
 from benchmarks.measures import Spread, report, table_of
-from controller.commands.output import AsJson
 from controller.config import MetricsConfig
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Fabric
 from controller.histogram import FEW_SECONDS, Histogram
-from controller.jobs.collectives import VirtualLinks
 from controller.jobs.demand import DemandSource, JobDemand, Measurement
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
-from controller.jobs.spec import JobId, JobSpec
-from controller.jobs.subflows import Dividing
 from controller.observability.metrics import MetricsServer
 from controller.planning.problem import FlowId, whole
 from controller.scenarios.fabrics import leaf_spine
 from controller.southbound.run_hub import SWITCH_INTERVAL_S
 from controller.status import JobStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.counters import CountersRead
+from signalbox.commands.output import AsJson
+from signalbox.jobs.collectives import VirtualLinks
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.jobs.subflows import Dividing
 
 LEAVES, SPINES, HOSTS_PER_LEAF, JOBS = 64, 32, 32, 1000
 LINK_BPS = 100e9

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from benchmarks.interrupts import SCRIPT, Place, place
 from benchmarks.openflow_relay import relay
-from controller.errors import SignalboxError
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, run
+from signalbox.errors import SignalboxError
 
 DPID = 0x1F0
 FIRST_PORT = 90

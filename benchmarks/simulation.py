@@ -22,9 +22,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.measures import report
-from controller.commands.output import AsJson
 from controller.fabric.topology import Fabric
-from controller.jobs.spec import Dealing
 from controller.jobs.workload import WorkloadJob
 from controller.planning.baselines import SCHEMES
 from controller.planning.bounds import level_bounds
@@ -34,6 +32,8 @@ from controller.scenarios.scenario import problem_of
 from controller.scenarios.workloads import read_workload, workload_folders
 from controller.simulator.options import Options, Replan
 from controller.simulator.training import Outcome, Stage, simulate
+from signalbox.commands.output import AsJson
+from signalbox.jobs.spec import Dealing
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
 """The fabric that the published workloads are made for."""

@@ -1,21 +1,6 @@
 """``python -m controller`` is the ``signalbox`` command."""
 
-import gc
-import sys
-
-
-def main() -> None:
-    """Ctrl-C ends it quietly even while libraries are still being imported."""
-    try:
-        gc.disable()  # modules stay: a tenth of the time that their import takes goes into looking through them
-        from controller.cli import main as signalbox
-
-        gc.freeze()
-        gc.enable()
-        signalbox()
-    except KeyboardInterrupt:
-        sys.exit(130)
-
+from signalbox.__main__ import main
 
 if __name__ == "__main__":
     main()

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
 from controller.fabric.parts import Part, PartKind, SwitchRole
@@ -17,38 +16,12 @@ from controller.jobs.demand import Difference
 from controller.silence import Silence
 from controller.tables.rules import Table
 from controller.tables.table_use import TableUse
+from signalbox.words import AlarmKind
 
 MAX_MISSING = 4
 """Switches of a role that the sentence of an incomplete fabric names."""
 
 Severity = Literal["warning", "critical"]
-
-
-class AlarmKind(StrEnum):
-    """By what is wrong."""
-
-    PLAN_WORSE_THAN_ECMP = "plan_worse_than_ecmp"
-    FLOWS_WITHOUT_PATH = "flows_without_path"
-    RULES_REFUSED = "rules_refused"
-    MASTERSHIP_LOST = "mastership_lost"
-    DUPLICATE_DPID = "duplicate_dpid"
-    FOREIGN_RULES = "foreign_rules"
-    LLDP_MALFORMED = "lldp_malformed"
-    LLDP_FORGED = "lldp_forged"
-    LLDP_REPLAYED = "lldp_replayed"
-    LLDP_REFLECTED = "lldp_reflected"
-    PUNT_LIMIT_EXCEEDED = "punt_limit_exceeded"
-    ADDRESSES_CLAIMED = "addresses_claimed"
-    HOSTS_MISSING = "hosts_missing"
-    DEMAND_DIFFERS = "demand_differs"
-    STATE_NOT_SAVED = "state_not_saved"
-    COUNTERS_STALE = "counters_stale"
-    CONNECTIONS_REFUSED = "connections_refused"
-    SWITCH_DOWN = "switch_down"
-    LINK_DOWN = "link_down"
-    HOST_DOWN = "host_down"
-    FABRIC_INCOMPLETE = "fabric_incomplete"
-    TABLE_NEARLY_FULL = "table_nearly_full"
 
 
 CRITICAL = {

@@ -6,35 +6,24 @@ Unknown keys are errors and all errors are reported at once, each with its path.
 from __future__ import annotations
 
 import re
-import socket
 import tomllib
 from collections.abc import Iterator
 from enum import StrEnum
-from ipaddress import IPv4Address, ip_address
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from controller.errors import InvalidInput, field_problems
-from controller.standard_input import called, read_bytes
+from signalbox.addresses import listen_address
+from signalbox.errors import InvalidInput, field_problems
+from signalbox.standard_input import called, read_bytes
+from signalbox.words import Strategy
 
 Model = TypeVar("Model", bound=BaseModel)
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 BitsPerSecond = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-MAX_PORT = 65535
-MAX_SOCKET_PATH = 107
-"""Bytes of a Unix socket's path, as Linux has them (unix(7))."""
-
-
-class Strategy(StrEnum):
-    """What is done with plans. ``shadow`` plans and reports what a plan would gain, and installs nothing."""
-
-    ECMP = "ecmp"
-    PLANNED = "planned"
-    SHADOW = "shadow"
 
 
 class Reloaded(StrEnum):
@@ -97,37 +86,6 @@ class OpenFlowConfig(_TlsSection):
     barrier_timeout_s: Seconds = 10.0
     audit_interval_s: Annotated[Seconds, Reloaded.ANY] = 60.0
     belong_together: ClassVar[tuple[str, ...]] = TlsFiles._fields
-
-
-def host_and_port(address: str) -> tuple[str, int]:
-    """``HOST:PORT``, an IPv6 host in brackets. Raises ``ValueError``."""
-    host, _, port = address.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not host or (not bracketed and set("[]:") & set(host)) or not port.isascii() or not port.isdigit():
-        raise ValueError("this is neither")
-    if int(port) > MAX_PORT:
-        raise ValueError(f"ports end at {MAX_PORT}")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to it. Raises ``OSError`` when it has no address."""
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return all(ip_address(address[0]).is_loopback for *_, address in found)
-
-
-def listen_address(text: str) -> str:
-    """An address of the API, as it is. Raises ``PydanticCustomError`` with what would be right."""
-    if text.startswith("unix:"):
-        if not 0 < len(text.removeprefix("unix:").encode()) <= MAX_SOCKET_PATH:
-            raise PydanticCustomError("address", "a socket's path has 1 to {most} bytes", {"most": MAX_SOCKET_PATH})
-        return text
-    try:
-        host_and_port(text)
-    except ValueError as error:
-        message = "must be HOST:PORT or unix:PATH; {why}"
-        raise PydanticCustomError("address", message, {"why": str(error)}) from None
-    return text
 
 
 class SocketRole(StrEnum):

@@ -7,27 +7,14 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
 
+from signalbox.words import EventKind
+
 KEPT = 2000
 """Events of a kind. What happens often, as jobs that come and go do, takes no place of other kinds."""
-
-
-class EventKind(StrEnum):
-    """What an event is about. ``JOB_ALARM``: of a job; as many as jobs cause."""
-
-    CONTROLLER = "controller"
-    FABRIC = "fabric"
-    DRAIN = "drain"
-    RULES = "rules"
-    PLAN = "plan"
-    STRATEGY = "strategy"
-    JOB = "job"
-    ALARM = "alarm"
-    JOB_ALARM = "job_alarm"
 
 
 @dataclass(frozen=True, slots=True)

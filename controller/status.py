@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from controller.alarms import Alarm, AlarmKey
-from controller.config import Strategy
 from controller.events import EventHistory
 from controller.fabric.counter_samples import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
@@ -26,8 +25,6 @@ from controller.jobs.ends import EndReason as EndReason
 from controller.jobs.ends import JobEnd as JobEnd
 from controller.jobs.job import Vitals
 from controller.jobs.messages import Registration
-from controller.jobs.spec import JobId, JobSpec
-from controller.jobs.subflows import Dividing
 from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import Plan, TargetLeft
 from controller.planning.problem import FlowId, Route
@@ -35,6 +32,9 @@ from controller.tables.counters import CountersRead
 from controller.tables.dropped import Dropped
 from controller.tables.rules import RuleSet
 from controller.tables.table_use import TableUse
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.jobs.subflows import Dividing
+from signalbox.words import Strategy
 
 JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controller.api.client import Client
-from controller.errors import SignalboxError
 from mininet_topos.lab.record import wait_for
+from signalbox.client import Client
+from signalbox.errors import SignalboxError
 
 START_S = 60.0
 STOP_S = 20.0

@@ -13,10 +13,10 @@ from mininet.link import Intf, Link, TCIntf
 from mininet.node import Host
 from mininet.topo import Topo
 
-from controller.errors import FieldProblem, InvalidInput
 from controller.scenarios.topologies import Cable, Topology
 from mininet_topos import ending
 from mininet_topos.node_shells import ShellThatEnds
+from signalbox.errors import FieldProblem, InvalidInput
 
 MAX_INTERFACE_NAME = 15
 QUEUE_S = 0.05

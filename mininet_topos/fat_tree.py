@@ -2,7 +2,7 @@
 
 With the system's Python, from this checkout:
 
-    PYTHONPATH=. mn --custom mininet_topos/fat_tree.py --topo fattree,4,5,5 --controller remote \\
+    PYTHONPATH=.:client mn --custom mininet_topos/fat_tree.py --topo fattree,4,5,5 --controller remote \\
        --switch ovs,datapath=user,protocols=OpenFlow13
 
 ``edge<i>`` has dpid i, ``agg<i>`` 0x100 + i, ``core<i>`` 0x200 + i; all count from 1, pod by pod. An edge switch's

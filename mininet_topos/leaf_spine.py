@@ -2,7 +2,7 @@
 
 With the system's Python, from this checkout:
 
-    PYTHONPATH=. mn --custom mininet_topos/leaf_spine.py --topo leafspine,4,4,4,5,5 --controller remote \\
+    PYTHONPATH=.:client mn --custom mininet_topos/leaf_spine.py --topo leafspine,4,4,4,5,5 --controller remote \\
        --switch ovs,datapath=user,protocols=OpenFlow13
 
 Leaf i is ``leaf<i>`` with dpid i, spine j is ``spine<j>`` with dpid 0x100 + j; both count from 1. A leaf's first ports

@@ -32,12 +32,12 @@ from benchmarks.api_abuse.attackers import CALLS_PER_CONNECTION, WATCHED
 from benchmarks.measures import Spread, report, table_of, usage
 from benchmarks.openflow_bytes import Type, message
 from benchmarks.openflow_switch import Connection, PlainSwitch
-from controller.api.client import Client
-from controller.commands.output import AsJson
-from controller.errors import SignalboxError
-from controller.jobs.spec import JobSpec
 from mininet_topos.controller_process import ControllerProcess, Settings, free_port, start
 from mininet_topos.lab.record import wait_for
+from signalbox.client import Client
+from signalbox.commands.output import AsJson
+from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import JobSpec
 
 OUT = Path("out/bench/api-abuse.json")
 MEBI = 1 << 20

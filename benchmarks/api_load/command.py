@@ -31,11 +31,11 @@ from benchmarks.api_load.controller import Measured, fabric_of
 from benchmarks.api_load.load import Clients, Outcome, Spec, pending_jobs, placed_jobs
 from benchmarks.api_load.restarts import PROGRAM, SETTINGS, Kills, Restarts, killed, restarted
 from benchmarks.measures import Spread, report, table_of, usage
-from controller.api.client import Client
-from controller.commands.output import AsJson
-from controller.errors import SignalboxError
 from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.lab.record import wait_for
+from signalbox.client import Client
+from signalbox.commands.output import AsJson
+from signalbox.errors import SignalboxError
 
 CLIENTS = 200
 CALLS_PER_S = 400.0

@@ -16,10 +16,10 @@ from typing import Any
 
 import grpc
 
-from controller.api import convert
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from controller.jobs.spec import JobSpec
+from signalbox.jobs.spec import JobSpec
+from signalbox.spec_messages import spec_message
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 
 SHARES = {"renew": 0.70, "report": 0.15, "read": 0.10, "change": 0.05}
 DEADLINE_S = 20.0
@@ -150,7 +150,7 @@ class Clients:
     async def _register(self, stub: Any) -> None:
         spec = self._spec()
         self.unsure.add(spec.job_id)
-        request = pb.RegisterJobRequest(spec=convert.spec_message(spec))
+        request = pb.RegisterJobRequest(spec=spec_message(spec))
         self.specs[spec.job_id] = request.spec
         response: pb.RegisterJobResponse = await _answered(stub.RegisterJob, request)
         self.unsure.discard(spec.job_id)

@@ -26,14 +26,14 @@ from typing import Any
 
 from benchmarks.api_load.load import Announced, Clients, Outcome, Spec, pending_jobs
 from benchmarks.measures import Spread, usage
-from controller.api import convert
-from controller.api.client import Client
 from controller.api.lease_tokens import LeaseTokens
-from controller.errors import NotFound, SignalboxError, WrongLeaseToken
 from controller.jobs.messages import Registration, SavedState
 from controller.jobs.records import changes
 from controller.jobs.store import StateStore
 from mininet_topos.controller_process import ControllerProcess, Settings
+from signalbox.client import Client
+from signalbox.errors import NotFound, SignalboxError, WrongLeaseToken
+from signalbox.spec_messages import spec_message
 
 CLIENTS = 20
 CALLS_PER_S = 400.0
@@ -193,7 +193,7 @@ def filled(state_dir: Path, spec: Spec, count: int) -> tuple[dict[str, str], dic
     store.close()
     if isinstance(error := done.result(), OSError):
         raise error
-    specs = {job.spec.job_id: convert.spec_message(job.spec) for job in jobs}
+    specs = {job.spec.job_id: spec_message(job.spec) for job in jobs}
     return {job.job_id: tokens.token(job.uid) for job in jobs}, specs
 
 

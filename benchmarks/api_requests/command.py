@@ -33,12 +33,12 @@ from benchmarks.api_requests.raw import Raw, raw, send_raw
 from benchmarks.api_requests.sending import Outcome, Sender
 from benchmarks.api_requests.values import JOB_IDS, Known, spec
 from benchmarks.measures import usage
-from controller.api.client import Client
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.commands.output import AsJson, show
-from controller.errors import SignalboxError
 from mininet_topos.controller_process import POLL_S, START_S, ControllerProcess, Settings
 from mininet_topos.lab.record import wait_for
+from signalbox.client import Client
+from signalbox.commands.output import AsJson, show
+from signalbox.errors import SignalboxError
+from signalbox.v1 import signalbox_pb2 as pb
 
 SETTINGS: Settings = {"api": {"max_message_bytes": MAX_MESSAGE_BYTES}, "jobs": {"max_jobs": len(JOB_IDS) - 4}}
 MEBI = 1 << 20

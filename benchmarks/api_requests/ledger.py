@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from benchmarks.api_requests.cases import Case
 from benchmarks.api_requests.methods import METHODS
 from benchmarks.api_requests.sending import Outcome
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2 as pb
 
 SHORT_LEASE_S = 600
 """A job with less may end while requests are sent."""

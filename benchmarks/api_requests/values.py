@@ -15,7 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from benchmarks.api_requests.methods import METHODS
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2 as pb
 
 JOB_IDS = tuple(f"job-{number}" for number in range(24))
 HOSTS = tuple(f"10.0.{leaf}.{host}" for leaf in range(1, 5) for host in range(1, 5))

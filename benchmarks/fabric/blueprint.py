@@ -17,15 +17,15 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import NamedTuple
 
-from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
-from controller.jobs.collectives import VirtualLink
-from controller.jobs.spec import MAX_LEASE_S, Algorithm, Collective, JobSpec, ParallelGroup
 from controller.jobs.workload import WorkloadJob
 from controller.scenarios.fabric_options import Placement
 from controller.scenarios.generator import generate, jobs_of
 from controller.scenarios.workloads import read_workload
 from mininet_topos.controller_process import Settings
+from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.jobs.collectives import VirtualLink
+from signalbox.jobs.spec import MAX_LEASE_S, Algorithm, Collective, JobSpec, ParallelGroup
 
 JOBS = 3
 RING_SIZE = 8

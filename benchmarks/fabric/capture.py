@@ -30,9 +30,9 @@ from typing import IO, BinaryIO
 from benchmarks.fabric.observed import Observed
 from benchmarks.measures import usage
 from benchmarks.openflow_bytes import HEADER, Type, messages
-from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid
 from mininet_topos.controller_process import STOP_S, start
+from signalbox.errors import SignalboxError
 
 RECORD = struct.Struct("<QQH")
 LOST = Dpid(0)

@@ -24,10 +24,10 @@ from benchmarks.fabric.figures import TARGETS, Figures, rows
 from benchmarks.fabric.run import Settings, running
 from benchmarks.fabric.steps import measure
 from benchmarks.measures import report
-from controller.commands.output import AsJson, waiting
 from controller.fabric.topology import Fabric
 from controller.scenarios.fabric_options import LARGEST_SEED, FabricKind, FabricOptions
 from controller.scenarios.scenario import build_fabric
+from signalbox.commands.output import AsJson, waiting
 
 
 def main(

@@ -20,9 +20,9 @@ from typing import NamedTuple, Self
 
 from benchmarks.fabric.blueprint import Blueprint, Cable
 from benchmarks.openflow_bytes import Type, message
-from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid, PortRef
 from mininet_topos.lab.record import run
+from signalbox.errors import SignalboxError
 
 MARK = "signalbox-bench"
 MAX_BACKOFF_MS = 1000

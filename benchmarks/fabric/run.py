@@ -20,10 +20,10 @@ from benchmarks.fabric.capture import Recorder
 from benchmarks.fabric.figures import Figures, missing_hops
 from benchmarks.fabric.observed import Observed
 from benchmarks.fabric.openvswitch import Bridges, bridges
-from controller.api.client import Client, Unreachable
-from controller.errors import SignalboxError
-from controller.jobs.spec import JobSpec
 from mininet_topos.controller_process import ControllerProcess
+from signalbox.client import Client, Unreachable
+from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import JobSpec
 
 POLL_S = 0.05
 DEADLINE_S = 180.0

@@ -23,11 +23,11 @@ from benchmarks.fabric.openvswitch import Rules
 from benchmarks.fabric.run import Run, StepFailed
 from benchmarks.measures import Spread, usage
 from benchmarks.openflow_bytes import GroupChange
-from controller.api.client import Client
-from controller.api.mapping import word_in
-from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid
 from mininet_topos.controller_process import STOP_S, start
+from signalbox.client import Client
+from signalbox.errors import SignalboxError
+from signalbox.mapping import word_in
 
 QUIET_S = 1.0
 """Without any change: then a step is complete."""

@@ -28,11 +28,6 @@ from benchmarks.joining.mixes import KINDS, mix, spec_of
 from benchmarks.joining.results import Announced, Mode, Row, read_rows, summary, tables
 from benchmarks.joining.watch import Watch, judged
 from benchmarks.measures import report
-from controller.api.client import Client
-from controller.api.mapping import word_in
-from controller.commands.output import AsJson
-from controller.config import Strategy
-from controller.errors import SignalboxError
 from mininet_topos.controller_process import Settings
 from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES
 from mininet_topos.joining.jobs import Library, LibraryJob, RunningJobs
@@ -43,6 +38,11 @@ from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.lab.static_routes import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import Iteration
+from signalbox.client import Client
+from signalbox.commands.output import AsJson
+from signalbox.errors import SignalboxError
+from signalbox.mapping import word_in
+from signalbox.words import Strategy
 
 HOSTS = LEAVES * HOSTS_PER_LEAF
 MBPS = RATE_BPS / 1e6

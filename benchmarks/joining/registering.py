@@ -23,13 +23,13 @@ from benchmarks.joining.command import MBPS, PREFIX, SETTLE_S, WINDOW_S, running
 from benchmarks.joining.mixes import spec_of
 from benchmarks.joining.results import Announced, ratio
 from benchmarks.measures import report, table_of
-from controller.api.client import Client
-from controller.commands.output import AsJson
 from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, SPINES
 from mininet_topos.joining.jobs import RunningJobs
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
+from signalbox.client import Client
+from signalbox.commands.output import AsJson
 
 RUN = 5
 """Consecutive iterations."""

@@ -16,12 +16,12 @@ from typing import Any
 from benchmarks.joining.levels import Pair, least_level, levels
 from benchmarks.joining.mixes import spec_of
 from benchmarks.joining.results import Announced
-from controller.api.client import Client
-from controller.api.mapping import seconds, word_in
-from controller.jobs.collectives import virtual_links
-from controller.jobs.messages import Connected, IterationTime
 from mininet_topos.joining.connections import read_connections
 from mininet_topos.joining.jobs import LibraryJob, RunningJobs
+from signalbox.client import Client
+from signalbox.jobs.collectives import virtual_links
+from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.mapping import seconds, word_in
 
 EVERY_S = 1.0
 SMALL = 0.02

@@ -20,11 +20,11 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from controller.commands.output import AsJson, show
-from controller.errors import SignalboxError
 from mininet_topos.joining.launch import ENVIRONMENT, TUNED, gloo_rank, missing, mpirun
 from mininet_topos.joining.namespaces import INTERFACE, SUBNET, namespaces
 from mininet_topos.joining.rank import go
+from signalbox.commands.output import AsJson, show
+from signalbox.errors import SignalboxError
 
 RANKS = range(2, 9)
 TIMEOUT_S = 240.0

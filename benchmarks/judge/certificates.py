@@ -26,9 +26,9 @@ from benchmarks.judge.instances import generate
 from benchmarks.judge.mutants import boasting, changed
 from benchmarks.judge.records import Record, Records
 from benchmarks.measures import table_of
-from controller.commands.output import AsJson, show
 from controller.planning.problem import PlanLimits
 from controller.planning.verify import verify
+from signalbox.commands.output import AsJson, show
 
 PIECES = (1, 2, 3)
 CHANGES = 3

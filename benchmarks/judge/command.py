@@ -22,8 +22,8 @@ from benchmarks.judge.instances import KINDS, Instance, generate
 from benchmarks.judge.records import Record, Records
 from benchmarks.judge.verdicts import SOLVE_S, Judge
 from benchmarks.measures import table_of
-from controller.commands.output import AsJson, show
 from controller.planning.problem import PlanLimits
+from signalbox.commands.output import AsJson, show
 
 PIECES = (1, 2, 3, 8)
 _NEAR = 0.01

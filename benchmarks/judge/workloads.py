@@ -23,8 +23,8 @@ from benchmarks.judge.instances import Instance
 from benchmarks.judge.records import Record, Records
 from benchmarks.judge.verdicts import SOLVE_S, Judge
 from benchmarks.plan.workloads import Setting, workloads
-from controller.commands.output import AsJson, show
 from controller.planning.problem import PlanLimits
+from signalbox.commands.output import AsJson, show
 
 PIECES = (1, 2, 4, 8)
 SEEDS = 10

@@ -25,15 +25,15 @@ from rich.table import Table
 
 from benchmarks.live.failures import RAW, SETTLE_TIMEOUT_S, WIDE_S, Scene, finish, pick_spine, scene_of, start
 from benchmarks.measures import report
-from controller.api.client import Unreachable
-from controller.api.mapping import word_in
-from controller.commands.output import AsJson
 from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import settled
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.queues import large_socket_buffers
 from mininet_topos.trainer.log import RankLog, read_rank_log
+from signalbox.client import Unreachable
+from signalbox.commands.output import AsJson
+from signalbox.mapping import word_in
 
 UNDISTURBED_S = 30.0
 QUIET_S = 10.0

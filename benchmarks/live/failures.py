@@ -22,8 +22,6 @@ import typer
 
 from benchmarks.live.failures_report import Event, Role, build_report, table_of
 from benchmarks.measures import report
-from controller.api.client import Client
-from controller.commands.output import AsJson
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.demo.parts import RouteWatch, Training
 from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES, ring_jobs
@@ -35,6 +33,8 @@ from mininet_topos.probe.probing import Probing
 from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since, large_socket_buffers, prioritise_probes
 from mininet_topos.probe.report import Pair
 from mininet_topos.trainer.log import read_rank_log
+from signalbox.client import Client
+from signalbox.commands.output import AsJson
 
 CLOSE_S, WIDE_S = 0.001, 0.010
 QUIET_S = 3.0

@@ -32,13 +32,13 @@ from benchmarks.measures import report
 from benchmarks.monitoring import START_S, Prometheus, alertmanager, prometheus, receiver
 from benchmarks.openflow_relay import relay
 from benchmarks.second_vswitchd import second_spine
-from controller.commands.output import AsJson
 from mininet_topos.controller_process import free_port
 from mininet_topos.demo.parts import Training
 from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
 from mininet_topos.lab.record import LabError, run, wait_for
 from mininet_topos.lab.running_fabric import explained, fabric_links, running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
+from signalbox.commands.output import AsJson
 
 INTERVAL = "2s"
 STATE_SIZE = "2m"

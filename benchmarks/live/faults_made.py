@@ -16,13 +16,14 @@ from benchmarks.full_disk import fill
 from benchmarks.monitoring import kinds_with_an_alert
 from benchmarks.openflow_relay import Relay
 from benchmarks.second_vswitchd import SecondSpine
-from controller.alarms import AlarmKind, severity
-from controller.api.client import Client
-from controller.errors import Unavailable
-from controller.jobs.spec import JobSpec
+from controller.alarms import severity
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import BRIDGE_MARK, LabError, run
+from signalbox.client import Client
+from signalbox.errors import Unavailable
+from signalbox.jobs.spec import JobSpec
+from signalbox.words import AlarmKind
 
 OUT_OF_SYNC_S = 60.0
 """How long a switch must be out of sync before ``SignalboxSwitchOutOfSync`` begins to count its time."""

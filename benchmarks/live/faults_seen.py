@@ -19,8 +19,8 @@ from typing import Any
 
 from benchmarks.live.faults_made import Alert, Fault, Series, Site
 from benchmarks.monitoring import Prometheus, Told, get, rules
-from controller.alarms import AlarmKind
-from controller.api.mapping import word_in
+from signalbox.mapping import word_in
+from signalbox.words import AlarmKind
 
 NAMED_S = 5.0
 """Within which the API, the command line and the metrics must show what the controller has found."""

@@ -27,11 +27,6 @@ from rich.console import Group
 from rich.table import Table
 
 from benchmarks.measures import report
-from controller.api.client import Client
-from controller.api.mapping import word_in
-from controller.commands.output import AsJson
-from controller.config import Strategy
-from controller.jobs.spec import Algorithm
 from mininet_topos.controller_process import Settings
 from mininet_topos.demo.parts import RouteWatch
 from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
@@ -43,6 +38,11 @@ from mininet_topos.probe.probing import Probing
 from mininet_topos.probe.queues import Drops, all_drops, drops_since, large_socket_buffers, prioritise_probes
 from mininet_topos.probe.report import Pair, Stream
 from mininet_topos.trainer.announcer import announcement
+from signalbox.client import Client
+from signalbox.commands.output import AsJson
+from signalbox.jobs.spec import Algorithm
+from signalbox.mapping import word_in
+from signalbox.words import Strategy
 
 JOBS = 2
 FRAME_BYTES = 1000

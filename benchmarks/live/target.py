@@ -20,14 +20,12 @@ from rich.table import Table
 
 from benchmarks.counters import LINK_BPS, Switches, connections, declared_hosts
 from benchmarks.measures import report
-from controller.commands.output import AsJson
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Tick
 from controller.fabric.messages import LinkSeen, PortChanged
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.messages import RegisterJob, SavedState
-from controller.jobs.spec import JobSpec
 from controller.jobs.workload import WorkloadJob
 from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference
 from controller.planning.messages import Planned, SolvePlan
@@ -36,6 +34,8 @@ from controller.scenarios.fabric_options import Placement
 from controller.scenarios.fabrics import leaf_spine
 from controller.scenarios.generator import generate, jobs_of
 from controller.scenarios.workloads import read_workload
+from signalbox.commands.output import AsJson
+from signalbox.jobs.spec import JobSpec
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
 RING_SIZE = 8

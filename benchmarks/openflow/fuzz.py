@@ -25,9 +25,9 @@ from benchmarks.measures import Spread, usage
 from benchmarks.openflow.controller import Reached
 from benchmarks.openflow.mutants import mutant
 from benchmarks.openflow.switches import GoodSwitch, HostileSwitch
-from controller.commands.output import AsJson, show
-from controller.errors import SignalboxError
 from mininet_topos.controller_process import ControllerProcess, Settings
+from signalbox.commands.output import AsJson, show
+from signalbox.errors import SignalboxError
 
 SETTINGS: Settings = {"counters": {"interval_s": 0.05}}
 MEBI = 1 << 20

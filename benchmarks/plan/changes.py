@@ -16,7 +16,6 @@ from typing import Literal
 
 from benchmarks.plan.measure import OF_PLANNED, sizes, timed_runs
 from benchmarks.plan.workloads import LINK_BPS, SEED, Setting, in_pieces
-from controller.errors import SignalboxError
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
 from controller.planning.bounds import level_bounds
@@ -29,6 +28,7 @@ from controller.scenarios.fabric_options import Placement
 from controller.scenarios.fabrics import leaf_spine, without
 from controller.scenarios.generator import generate, jobs_of
 from controller.scenarios.scenario import problem_of
+from signalbox.errors import SignalboxError
 
 Change = Literal["cable fails", "job leaves"]
 PIECES: Mapping[Change, int] = {"cable fails": 8, "job leaves": 2}

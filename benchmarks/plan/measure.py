@@ -25,7 +25,6 @@ from statistics import fmean, median
 from benchmarks.plan.piece_bound import least_pieces
 from benchmarks.plan.workloads import FAILURES, LINK_BPS, SEED, Failure, Setting, failed, in_pieces
 from benchmarks.random_flows import random_flows
-from controller.errors import SignalboxError
 from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
@@ -33,6 +32,7 @@ from controller.planning.problem import PlanLimits, Problem
 from controller.scenarios.fabrics import leaf_spine
 from controller.scenarios.generator import jobs_of
 from controller.scenarios.scenario import problem_of
+from signalbox.errors import SignalboxError
 
 PLANNED = "planned"
 """The strategy that can split, and the one that targets are for."""

@@ -35,8 +35,8 @@ import networkx as nx
 import numpy as np
 
 from controller.fabric.topology import Dpid
-from controller.jobs.spec import JobId
 from controller.planning.problem import Flow, Problem
+from signalbox.jobs.spec import JobId
 
 _ROUNDING = 1e-9
 _SIZES = 16

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.workload import WorkloadJob
 from controller.planning.demands import ideal_communication_s
@@ -26,6 +25,7 @@ from controller.scenarios.fabric_options import Placement
 from controller.scenarios.fabrics import fat_tree, leaf_spine, spine_links, without, without_random_links
 from controller.scenarios.generator import generate, jobs_of
 from controller.scenarios.workloads import read_workload, workload_folders
+from signalbox.errors import FieldProblem, InvalidInput
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
 """The fabric that the published workloads are made for (arXiv 2503.05324); generated ones too."""

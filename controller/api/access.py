@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from controller.alarms import OF_JOBS, Alarm, AlarmKey
 from controller.api.identities import Caller, Role
-from controller.errors import NotFound, no_such_job
-from controller.jobs.spec import JobId
 from controller.status import JobEnd, Status
+from signalbox.errors import NotFound, no_such_job
+from signalbox.jobs.spec import JobId
 
 EVERYONE = Caller("", Role.OPERATOR)
 """Without configured identities every caller is an operator."""

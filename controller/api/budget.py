@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from controller.errors import Exhausted
+from signalbox.errors import Exhausted
 
 ALL = "all clients"
 MAX_RECEIVING = 128

@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.histogram import FEW_SECONDS, Histogram
+from signalbox.v1 import signalbox_pb2 as pb
 
 Answer = Callable[[Any, Any], Awaitable[Any]]
 ByMethod = Mapping[tuple[str, str], Histogram]

@@ -28,8 +28,8 @@ from controller.api.errors import TooSlow, status_of
 from controller.api.relay.connections import Connection
 from controller.api.relay.relay import Relay
 from controller.config import ApiConfig
-from controller.errors import Exhausted, InvalidInput
 from controller.log_limit import LimitedLog
+from signalbox.errors import Exhausted, InvalidInput
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -8,38 +8,36 @@ the proto's field names. Out to the wire: the status and its parts become respon
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from operator import attrgetter
 
 from google.protobuf.duration_pb2 import Duration
 
 from controller.alarms import Alarm, difference_text, text
 from controller.api import convert_fabric
-from controller.api.mapping import (
-    data_of,
+from controller.api.pages import filled
+from controller.fabric.parts import PartKind
+from controller.jobs.demand import JobDemand
+from controller.jobs.reported_connections import MAX_CONNECTIONS
+from controller.planning.messages import StrategySet
+from controller.silence import Silence, SilenceKey
+from controller.status import JobStatus, Status
+from signalbox.addresses import MAX_PORT
+from signalbox.errors import FieldProblem, InvalidInput, cut
+from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.spec import JobSpec
+from signalbox.mapping import (
     duration,
     message_of,
     names,
-    path_in_proto,
     seconds,
     seconds_or_none,
     timestamp,
     word_in,
     word_of,
 )
-from controller.api.pages import filled
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.config import MAX_PORT, Strategy
-from controller.errors import FieldProblem, InvalidInput, cut
-from controller.fabric.parts import PartKind
-from controller.jobs.collectives import check
-from controller.jobs.demand import JobDemand
-from controller.jobs.messages import Connected, IterationTime
-from controller.jobs.reported_connections import MAX_CONNECTIONS
-from controller.jobs.spec import JobSpec, oversized
-from controller.planning.messages import StrategySet
-from controller.silence import Silence, SilenceKey
-from controller.status import JobStatus, Status
+from signalbox.spec_messages import job_spec, spec_message
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.words import Strategy
 
 MAX_SILENCE_S = 365 * 86400
 MAX_COMMENT = 200
@@ -62,19 +60,6 @@ MAX_REQUEST_ID_CHARS = 128
 MAX_ADDRESS_CHARS = 15
 
 # ---- from the wire
-
-
-def job_spec(message: pb.JobSpec) -> JobSpec:
-    """The announced job. Raises ``InvalidInput`` with every wrong field, by its path inside ``spec``."""
-    InvalidInput.refuse(oversized(message))
-    data = data_of(message)
-    data["max_subflows"] = message.max_subflows or 1
-    try:
-        spec = JobSpec.parse(data)
-    except InvalidInput as error:
-        raise InvalidInput(tuple(map(_in_proto_words, error.problems))) from None
-    InvalidInput.refuse(check(spec))
-    return spec
 
 
 def request_id(request: pb.RegisterJobRequest) -> str:
@@ -184,19 +169,7 @@ def strategy(value: pb.Strategy) -> Strategy:
     return Strategy(word)
 
 
-def _in_proto_words(problem: FieldProblem) -> FieldProblem:
-    path, enum = path_in_proto(pb.JobSpec, problem.path)
-    if enum is None:
-        return replace(problem, path=path)
-    _, given, value = problem.message.partition(" (given: ")
-    return FieldProblem(path, f"choose one of {', '.join(names(enum))}{given}{value}")
-
-
 # ---- to the wire
-
-
-def spec_message(spec: JobSpec) -> pb.JobSpec:
-    return message_of(pb.JobSpec, spec)
 
 
 def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, with_pairs: bool = False) -> pb.Job:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from controller.api.mapping import message_of, names, number_of, seconds, word_of
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.errors import FieldProblem, InvalidInput
-from controller.planning.analysis.requests import FailureKind, WhatIf
+from controller.planning.analysis.requests import WhatIf
 from controller.planning.analysis.results import Case, FailureAnalysis, JobAnalysis, LeafCut, Outcome, Verdict
 from controller.planning.efficiency import LEVEL_TOLERANCE
+from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.mapping import message_of, names, number_of, seconds, word_of
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.words import FailureKind
 
 WITHIN_S = 60.0
 MOST_S = 120.0

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controller.api.mapping import (
-    message_of,
-    number_of,
-    timestamp,
-)
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.fabric.parts import Part
 from controller.fabric.topology import Dpid, Host, Link, LinkId, Switch
 from controller.status import DrainStatus, Status, SwitchStatus
 from controller.tables.dropped import Dropped
 from controller.tables.rules import OtherTable, Table
+from signalbox.mapping import (
+    message_of,
+    number_of,
+    timestamp,
+)
+from signalbox.v1 import signalbox_pb2 as pb
 
 
 def fabric_message(status: Status, late: frozenset[Dpid] = frozenset()) -> pb.GetFabricResponse:

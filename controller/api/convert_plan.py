@@ -13,17 +13,17 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from controller.api.mapping import duration, message_of, number_of
 from controller.api.pages import filled
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.fabric.topology import Fabric, Path
 from controller.jobs.demand import DemandSource
-from controller.jobs.spec import MAX_SUBFLOWS, JobId
-from controller.jobs.subflows import Dividing, PortClass, Ports
 from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import Plan, TargetLeft
 from controller.planning.problem import FlowId, Route, Subflow, route_of, whole
 from controller.status import JobStatus, Status
+from signalbox.jobs.spec import MAX_SUBFLOWS, JobId
+from signalbox.jobs.subflows import Dividing, PortClass, Ports
+from signalbox.mapping import duration, message_of, number_of
+from signalbox.v1 import signalbox_pb2 as pb
 
 ROUTES_TOGETHER = 256
 """Of a plan, that are serialized at a time: in about a millisecond."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from controller.api.mapping import number_of
 from controller.api.pages import filled
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.fabric.topology import Dpid, Fabric
 from controller.status import Status
 from controller.tables.purpose import Ordered, Purposes, Use
 from controller.tables.rule_text import actions_text, match_text
 from controller.tables.rules import FlowRule, GroupRule, Rule
+from signalbox.mapping import number_of
+from signalbox.v1 import signalbox_pb2 as pb
 
 
 def rules_bytes(dpid: Dpid, rules: Ordered, status: Status, after: str, size: int) -> bytes:

@@ -1,6 +1,6 @@
 """Errors as the status of a call.
 
-In: an error of ``controller.errors``, or any other. Out: ``google.rpc.Status``, always with ``ErrorInfo``, and with the
+In: an error of ``signalbox.errors``, or any other. Out: ``google.rpc.Status``, always with ``ErrorInfo``, and with the
 details that the proto file promises for its code. Texts are shortened until they fit into HTTP/2 trailers. Pure.
 """
 
@@ -15,9 +15,7 @@ from google.protobuf import any_pb2
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
-from controller.api.mapping import duration
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.errors import (
+from signalbox.errors import (
     AlreadyExists,
     ConcurrentUpdate,
     Conflict,
@@ -34,6 +32,8 @@ from controller.errors import (
     Unavailable,
     WrongLeaseToken,
 )
+from signalbox.mapping import duration
+from signalbox.v1 import signalbox_pb2 as pb
 
 DOMAIN = "signalbox"
 

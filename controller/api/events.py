@@ -9,12 +9,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from controller.api.mapping import message_of, seconds_since_1970, timestamp, word_of
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watches import SPACING_S, Publications, Wait, Write
-from controller.errors import FieldProblem, InvalidInput
-from controller.events import Event, EventHistory, EventKind
+from controller.events import Event, EventHistory
 from controller.status import StatusBoard
+from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.mapping import message_of, seconds_since_1970, timestamp, word_of
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.words import EventKind
 
 MAX_PAGE = 1000
 """Events in one message."""

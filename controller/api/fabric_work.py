@@ -14,10 +14,7 @@ from controller.api import audit, convert, convert_analysis, convert_fabric
 from controller.api.access import CALLER
 from controller.api.events import EventWatches, listed
 from controller.api.guard import Context
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.watches import Watches
-from controller.errors import InvalidInput
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.fabric.parts import Part
 from controller.planning.messages import (
@@ -26,8 +23,11 @@ from controller.planning.messages import (
     SilenceAlarms,
 )
 from controller.status import StatusBoard
+from signalbox.errors import InvalidInput
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 
-VERSION = version("signalbox")
+VERSION = version("signalbox-controller")
 
 
 class FabricWork(pb_grpc.ControllerServiceServicer):

@@ -13,7 +13,7 @@ import structlog
 from controller.api.certificates import Certificates
 from controller.api.identities import Identities
 from controller.config import ApiConfig
-from controller.errors import InvalidInput
+from signalbox.errors import InvalidInput
 
 log = structlog.get_logger(__name__)
 

@@ -20,8 +20,8 @@ from controller.api.errors import code_of
 from controller.api.guard import Context, Handler
 from controller.api.identities import Caller, Identities, Role
 from controller.config import SocketRole
-from controller.errors import InvalidInput, NotAllowed, Unauthenticated, cut
 from controller.status import StatusBoard
+from signalbox.errors import InvalidInput, NotAllowed, Unauthenticated, cut
 
 _REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 """They have a line whatever the method."""

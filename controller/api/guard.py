@@ -20,8 +20,8 @@ from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
 from controller.api.errors import NotServed, TooSlow, status_of
-from controller.errors import InvalidInput, SignalboxError, Unavailable
 from controller.log_limit import LimitedLog
+from signalbox.errors import InvalidInput, SignalboxError, Unavailable
 
 log = LimitedLog(structlog.get_logger(__name__))
 

@@ -22,9 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import PydanticCustomError
 
 from controller.config import read_toml
-from controller.errors import FieldProblem, InvalidInput, field_problems
 from controller.jobs.messages import NO_QUOTA, Quota
-from controller.secret_files import of_another_user, open_to_others
+from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.secret_files import of_another_user, open_to_others
 
 TOKEN_PREFIX = "sbx_"
 """So that tools which look for secrets in files find a token."""

@@ -16,8 +16,8 @@ import os
 import secrets
 from pathlib import Path
 
-from controller.errors import InvalidInput
-from controller.secret_files import of_another_user, open_to_others
+from signalbox.errors import InvalidInput
+from signalbox.secret_files import of_another_user, open_to_others
 
 SECRET_BYTES = 32
 CHECKSUM_BYTES = 8

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from controller.api.relay.accepting import Listener
-from controller.config import ApiConfig, host_and_port
+from controller.config import ApiConfig
+from signalbox.addresses import host_and_port
 
 BACKLOG = 1024
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable
 
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.errors import InvalidInput
+from signalbox.errors import InvalidInput
+from signalbox.v1 import signalbox_pb2 as pb
 
 MAX_PAGE = 1000
 """Items in one answer."""

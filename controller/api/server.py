@@ -28,8 +28,6 @@ from controller.api.gate import Gate
 from controller.api.guard import GuardedServer, keep_clients_out_of_log
 from controller.api.identities import Identities
 from controller.api.lease_tokens import LeaseTokens
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.relay.accepting import Listener, Pace
 from controller.api.relay.connections import ConnectionLimits
 from controller.api.relay.relay import Relay
@@ -39,6 +37,8 @@ from controller.config import ApiConfig
 from controller.planning.messages import Request
 from controller.private_directory import private_directory
 from controller.status import StatusBoard
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 
 log = structlog.get_logger(__name__)
 

@@ -28,15 +28,10 @@ from controller.api.guard import Context, not_counted
 from controller.api.identities import Role
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.long_work import BYTES_OF_PART, LongWork
-from controller.api.mapping import duration
 from controller.api.pages import page
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.waking import Bursts
 from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
-from controller.errors import Gone, InvalidInput, NotFound, NotKnownYet, WrongLeaseToken
 from controller.fabric.topology import Dpid
-from controller.jobs.collectives import VirtualLinks, link_count, virtual_links
 from controller.jobs.ends import EndReason, not_found
 from controller.jobs.messages import (
     DeregisterJob,
@@ -46,7 +41,6 @@ from controller.jobs.messages import (
     ReportIterations,
     UpdateJob,
 )
-from controller.jobs.spec import JobId, JobSpec
 from controller.memo import Memo
 from controller.planning.analysis.requests import Explain, GetPlanProof, Question
 from controller.planning.analysis.results import PlanProof
@@ -59,8 +53,15 @@ from controller.planning.messages import (
 )
 from controller.status import JobStatus, Status, StatusBoard
 from controller.tables.purpose import ordered
+from signalbox.errors import Gone, InvalidInput, NotFound, NotKnownYet, WrongLeaseToken
+from signalbox.jobs.collectives import VirtualLinks, link_count, virtual_links
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.mapping import duration
+from signalbox.spec_messages import job_spec
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 
-VERSION = version("signalbox")
+VERSION = version("signalbox-controller")
 
 LINKS_OF_CALL, CONNECTIONS_OF_CALL = 64, 8
 """Virtual links, and reported connections, that cost the control loop as much as a call, about."""
@@ -229,7 +230,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def RegisterJob(self, request: pb.RegisterJobRequest, _: Context) -> pb.RegisterJobResponse:  # noqa: N802
         caller, request_id = CALLER.get(), convert.request_id(request)
         with _in_spec(request):
-            spec = await self._read(request, lambda: convert.job_spec(request.spec))
+            spec = await self._read(request, lambda: job_spec(request.spec))
             links = await self._links(spec)
         registration = RegisterJob(
             spec,

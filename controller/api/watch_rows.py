@@ -16,16 +16,16 @@ from google.protobuf.message import Message
 
 from controller.alarms import Alarm, AlarmKey
 from controller.api import convert, convert_fabric, convert_plan
-from controller.api.mapping import message_of, timestamp
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_table import Encoding, Key, Value
 from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Switch
 from controller.jobs.demand import JobDemand
-from controller.jobs.spec import JobId
 from controller.memo import Memo
 from controller.planning.plan import Plan
 from controller.status import DrainStatus, JobEnd, JobStatus, Status
+from signalbox.jobs.spec import JobId
+from signalbox.mapping import message_of, timestamp
+from signalbox.v1 import signalbox_pb2 as pb
 
 
 def _bytes(message: Message) -> bytes:

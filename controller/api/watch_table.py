@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from controller.errors import InvalidInput
+from signalbox.errors import InvalidInput
 
 MESSAGE_BYTES = 32 * 1024
 """About as much is sent in one message, but for rows that are larger. gRPC keeps one message for a watcher that does

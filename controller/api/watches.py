@@ -19,12 +19,12 @@ from google.protobuf.message import Message
 
 from controller.api import convert_plan
 from controller.api.long_work import SMALL, LongWork
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows
 from controller.api.watch_table import Reader, ResumeTokens, WatchTable
-from controller.errors import NotFound
-from controller.jobs.spec import JobId
 from controller.status import JobStatus, Status, StatusBoard
+from signalbox.errors import NotFound
+from signalbox.jobs.spec import JobId
+from signalbox.v1 import signalbox_pb2 as pb
 
 SPACING_S = 1.0
 """Watchers are told of a change at once, and of what follows together, so often: rates of links change all the time."""

@@ -1,1 +1,1 @@
-"""The commands of ``signalbox``, and how they show what they found."""
+"""Commands that need the planner, the configuration or saved state."""

@@ -18,16 +18,17 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from controller.api.client import DEFAULT_ADDRESS
-from controller.commands.connecting import ControllerCommand, connect
-from controller.commands.exit_status import ExitStatus
-from controller.commands.naming import completed, job_names, part_names
-from controller.commands.output import Address, AsJson, escape, fields, show, waiting
 from controller.commands.scenario import OptionalFabricCommand, scheme_named
-from controller.commands.tables import Column, Fitted, facts
-from controller.jobs.spec import JobId
-from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, FailureKind, Network
+from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, Network
 from controller.scenarios.fabric_options import FabricOptions
+from signalbox.client import DEFAULT_ADDRESS
+from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.exit_status import ExitStatus
+from signalbox.commands.naming import completed, job_names, part_names
+from signalbox.commands.output import Address, AsJson, escape, fields, show, waiting
+from signalbox.commands.tables import Column, Fitted, facts
+from signalbox.jobs.spec import JobId
+from signalbox.words import FailureKind
 
 if TYPE_CHECKING:
     from controller.planning.analysis.failures import Progress as OnProgress

@@ -23,15 +23,15 @@ from typing import Annotated, Any
 import typer
 
 from controller import config as configuration
-from controller.api.certificates import Credentials
-from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.api.identities import TOKEN_PREFIX
-from controller.commands.connecting import ControllerCommand, connect, given_credentials
-from controller.commands.exit_status import ExitStatus
-from controller.commands.output import Address, fields, waiting
 from controller.config import Config, MetricsConfig
-from controller.errors import SignalboxError
-from controller.standard_input import STANDARD_INPUT
+from signalbox.client import DEFAULT_ADDRESS, Client
+from signalbox.commands.connecting import ControllerCommand, connect, given_credentials
+from signalbox.commands.exit_status import ExitStatus
+from signalbox.commands.output import Address, fields, waiting
+from signalbox.credentials import Credentials
+from signalbox.errors import SignalboxError
+from signalbox.standard_input import STANDARD_INPUT
 
 commands = typer.Typer()
 
@@ -139,7 +139,7 @@ def _versions() -> str:
     """Of this program and what it runs on: the controller's own is in its status."""
     found = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "signalbox": version("signalbox"),
+        "signalbox": version("signalbox-controller"),
         "python": sys.version,
         "platform": platform.platform(),
         "packages": dict(sorted((each.name, each.version) for each in distributions())),

@@ -22,14 +22,14 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from controller.commands.exit_status import ExitStatus
-from controller.commands.output import AsJson, escape, proven_over, show, waiting
 from controller.commands.scenario import FabricCommand, scheme_named
-from controller.errors import SignalboxError
-from controller.jobs.spec import Dealing
-from controller.jobs.subflows import Pair
 from controller.scenarios.fabric_options import LARGEST_SEED, FabricOptions, Placement, failure_option
 from controller.simulator.options import Options, Replan, Sharing
+from signalbox.commands.exit_status import ExitStatus
+from signalbox.commands.output import AsJson, escape, proven_over, show, waiting
+from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import Dealing
+from signalbox.jobs.subflows import Pair
 
 if TYPE_CHECKING:
     from controller.planning.plan import Plan

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 from typer.core import TyperCommand
 
-from controller.errors import FieldProblem
 from controller.scenarios.fabric_options import FabricOptions, WrongUsage
+from signalbox.errors import FieldProblem
 
 if TYPE_CHECKING:
     from controller.planning.baselines import Scheme

@@ -16,11 +16,11 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from controller.commands.output import AsJson, escape, show
-from controller.errors import InvalidInput
-from controller.jobs.collectives import virtual_links
 from controller.jobs.records import FORMAT, Key, Kind, Unreadable, decode
 from controller.jobs.store import StateStore
+from signalbox.commands.output import AsJson, escape, show
+from signalbox.errors import InvalidInput
+from signalbox.jobs.collectives import virtual_links
 
 commands = typer.Typer(help="Look at saved jobs, and drop some, while no controller runs.", no_args_is_help=True)
 

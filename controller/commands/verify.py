@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from controller.commands.exit_status import ExitStatus
-from controller.errors import SignalboxError
-from controller.standard_input import STANDARD_INPUT, called
+from signalbox.commands.exit_status import ExitStatus
+from signalbox.errors import SignalboxError
+from signalbox.standard_input import STANDARD_INPUT, called
 
 commands = typer.Typer()
 

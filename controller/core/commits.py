@@ -12,12 +12,12 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from controller.core.messages import Reply
-from controller.errors import Unavailable
 from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
 from controller.jobs.messages import SavedState, SaveState
 from controller.jobs.records import changes
-from controller.jobs.spec import JobId
+from signalbox.errors import Unavailable
+from signalbox.jobs.spec import JobId
 
 RETRY_S = 5.0
 """After a commit has failed the next one is tried so much later, and with each request."""

@@ -52,11 +52,9 @@ from controller.fabric.islands import islands_beside_the_largest
 from controller.fabric.recent_uses import NO_USES
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
-from controller.jobs.collectives import VirtualLinks
 from controller.jobs.demand import DemandSource, JobDemand, MeasuredJobs
 from controller.jobs.job import Job
 from controller.jobs.messages import Registration
-from controller.jobs.spec import JobId
 from controller.memo import Changed, Memo, per_key
 from controller.planning.problem import (
     FlowId,
@@ -77,6 +75,8 @@ from controller.tables.pins import Pins
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet
 from controller.tables.unknown_hosts import KeepUnknown
+from signalbox.jobs.collectives import VirtualLinks
+from signalbox.jobs.spec import JobId
 
 Inputs = TypeVarTuple("Inputs")
 Value = TypeVar("Value")

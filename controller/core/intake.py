@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from controller.config import Config, Strategy
+from controller.config import Config
 from controller.core.derived import Derived
 from controller.core.effects import NOTHING, Effects, Work, at_once, commands, not_before, when_quiet
 from controller.core.messages import Message, NewSettings, Tick
 from controller.core.phases import Input
 from controller.core.requests import Requests
 from controller.core.state import State
-from controller.errors import SignalboxError
 from controller.fabric.messages import (
     ArpSeen,
     ConnectionRefused,
@@ -36,6 +35,8 @@ from controller.planning.messages import Compared, Planned, Request
 from controller.planning.verdict import Levels
 from controller.tables.adoption import installed_hosts
 from controller.tables.messages import Counters, StageDone, SwitchRules, TablesRead
+from signalbox.errors import SignalboxError
+from signalbox.words import Strategy
 
 JOBS_REST_S = 0.1
 """Between rules for jobs that have changed: of thousands of jobs some change all the time, and each change makes

@@ -10,14 +10,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from controller.alarms import Alarm, AlarmKind, Missed
+from controller.alarms import Alarm, Missed
 from controller.fabric.drains import Drain
 from controller.fabric.parts import Part, PartKey, PartKind, SwitchRole, host_key, switch_key, told_apart
 from controller.fabric.topology import Dpid, Fabric, Switch
 from controller.jobs.job import Job
-from controller.jobs.spec import JobId
 from controller.memo import Changed
 from controller.shared_map import updated
+from signalbox.jobs.spec import JobId
+from signalbox.words import AlarmKind
 
 Key = TypeVar("Key")
 

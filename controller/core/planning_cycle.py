@@ -11,19 +11,20 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from controller.config import PlanningConfig, Strategy
+from controller.config import PlanningConfig
 from controller.core.messages import Command, Reply
 from controller.fabric.topology import Fabric, Link, LinkId
 from controller.histogram import Histogram
 from controller.jobs.demand import DemandSource
 from controller.jobs.job import Job
-from controller.jobs.spec import JobId
 from controller.planning.messages import Compared, Planned, ReplanOutcome, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan, TargetLeft
 from controller.planning.problem import PlanLimits, Problem, Routes, Snapshot
 from controller.planning.verdict import Levels, Verdict, verdict
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes
+from signalbox.jobs.spec import JobId
+from signalbox.words import Strategy
 
 MOST_REST_S = 2.0
 

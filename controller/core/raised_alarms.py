@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
-from controller.alarms import Alarm, AlarmKind
+from controller.alarms import Alarm
 from controller.core.refusals import CONNECTIONS_RECENT_S, DUPLICATES_RECENT_S, PACKETS_RECENT_S
 from controller.core.state import State
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.demand import JobDemand
-from controller.jobs.spec import JobId
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.tables.rules import Table
+from signalbox.jobs.spec import JobId
+from signalbox.words import AlarmKind
 
 _LLDP_KINDS = {
     "malformed": AlarmKind.LLDP_MALFORMED,

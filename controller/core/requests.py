@@ -10,12 +10,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from controller.config import Strategy
 from controller.core.derived import Derived
 from controller.core.effects import NOTHING, Effects, Work, at_once, commands
 from controller.core.messages import Reply
 from controller.core.state import State
-from controller.errors import InvalidInput, NotKnownYet, SignalboxError
 from controller.fabric.drains import links_named, with_links
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.fabric.parts import Part, PartKey
@@ -30,7 +28,6 @@ from controller.jobs.messages import (
     UpdateJob,
 )
 from controller.jobs.registry import Known
-from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import (
     Analyse,
     Explain,
@@ -42,6 +39,9 @@ from controller.planning.analysis.requests import (
 )
 from controller.planning.messages import EndSilence, Replan, Request, SetStrategy, SilenceAlarms
 from controller.planning.problem import FlowId, missing_hosts
+from signalbox.errors import InvalidInput, NotKnownYet, SignalboxError
+from signalbox.jobs.spec import JobId
+from signalbox.words import Strategy
 
 RETRY_S = 0.5
 """When what is not known yet may be: rules are read, and routes of jobs confirmed, within tenths of a second."""

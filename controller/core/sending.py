@@ -12,18 +12,14 @@ from dataclasses import dataclass
 from itertools import chain, starmap
 from typing import Any, NamedTuple
 
-from controller.config import Strategy
 from controller.core.messages import Command, Reply
 from controller.core.phases import Input, LinkLosses, Phases
-from controller.errors import SignalboxError, Superseded
 from controller.fabric.messages import ProbePorts, SendArpReply
 from controller.fabric.topology import Dpid, Host, Path
 from controller.fabric.topology_state import TopologyState
 from controller.histogram import Histogram
 from controller.jobs.job import Job
 from controller.jobs.registry import JobRegistry
-from controller.jobs.spec import JobId
-from controller.jobs.subflows import Dividing
 from controller.planning.messages import StrategySet
 from controller.planning.problem import FlowId, Route
 from controller.shared_map import differing, unequal, updated
@@ -32,6 +28,10 @@ from controller.tables.pinned_table import Pin
 from controller.tables.pins import PinSet
 from controller.tables.rules import FlowKey, FlowRule, RuleSet
 from controller.tables.switch_sync import SwitchSync
+from signalbox.errors import SignalboxError, Superseded
+from signalbox.jobs.spec import JobId
+from signalbox.jobs.subflows import Dividing
+from signalbox.words import Strategy
 
 ARP_ANSWER_AFTER_S = 0.5
 """An ARP request is answered when rules lead to its target, and after this time at the latest: a switch that does not

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from controller.errors import NO_SUCH_NAME, InvalidInput
 from controller.silence import Silence, SilenceKey
+from signalbox.errors import NO_SUCH_NAME, InvalidInput
 
 MOST = 1000
 """Silences at a time."""

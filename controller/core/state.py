@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from controller.config import Config, Strategy
+from controller.config import Config
 from controller.core.commits import Commits
 from controller.core.draining import Draining
 from controller.core.phases import Adoption, Departures, LinkLosses, Phases
@@ -20,7 +20,6 @@ from controller.core.planning_cycle import PlanningCycle
 from controller.core.refusals import Refusals
 from controller.core.sending import Sending
 from controller.core.silences import Silences
-from controller.errors import InvalidInput
 from controller.fabric.drains import Drains
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.known_parts import KnownParts
@@ -33,7 +32,6 @@ from controller.jobs.job import Job
 from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import SavedState
 from controller.jobs.registry import JobRegistry
-from controller.jobs.spec import JobId
 from controller.shared_map import differing
 from controller.tables.counters import CounterIntake
 from controller.tables.pins import PinSet
@@ -41,6 +39,9 @@ from controller.tables.rules import RuleSet
 from controller.tables.running_routes import RunningRoutes
 from controller.tables.switch_sync import SwitchSync
 from controller.tables.table_use import TableUses
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import JobId
+from signalbox.words import Strategy
 
 UNKNOWN_PORT_BPS = 10e9
 """Of a port that does not say its speed."""

@@ -17,7 +17,6 @@ from controller.fabric.topology import Dpid, Fabric, Host, LinkId
 from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
 from controller.jobs.prediction import prediction_withheld
-from controller.jobs.spec import JobId
 from controller.memo import Changed
 from controller.planning.demands import OVERHEAD, ideal_time_s
 from controller.planning.problem import (
@@ -30,6 +29,7 @@ from controller.silence import Silence, SilenceKey
 from controller.status import DrainStatus, JobState, JobStatus, Status, SwitchStatus
 from controller.tables.switch_sync import SwitchSync
 from controller.tables.table_use import TableUse
+from signalbox.jobs.spec import JobId
 
 
 def status(

@@ -15,9 +15,9 @@ from controller.fabric.topology import Host
 from controller.jobs.ends import EndReason, Ends
 from controller.jobs.job import Job
 from controller.jobs.messages import Registration
-from controller.jobs.spec import JobId
 from controller.planning.problem import missing_hosts
 from controller.shared_map import differing, updated
+from signalbox.jobs.spec import JobId
 
 Value = TypeVar("Value")
 

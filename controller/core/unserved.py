@@ -11,9 +11,9 @@ from controller.fabric.islands import Islands, connected
 from controller.fabric.parts import PartKey, PartKind, host_key
 from controller.fabric.topology import Host
 from controller.jobs.job import Job
-from controller.jobs.spec import JobId
 from controller.memo import Changed
 from controller.shared_map import SharedMap, updated
+from signalbox.jobs.spec import JobId
 
 
 class WithoutPath:

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from controller.errors import NO_SUCH_NAME, Conflict, FieldProblem, InvalidInput, cut
 from controller.fabric.islands import island_of
 from controller.fabric.parts import Part, PartKey, PartKind, cable_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
+from signalbox.errors import NO_SUCH_NAME, Conflict, FieldProblem, InvalidInput, cut
 
 Places = Mapping[str, Dpid]
 """The switch that each host is plugged into, by the host's address."""

@@ -14,7 +14,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from controller.errors import NO_SUCH_NAME, Conflict, FieldProblem, InvalidInput, cut
 from controller.fabric.declared_parts import DeclaredParts
 from controller.fabric.parts import (
     DECLARED,
@@ -30,6 +29,7 @@ from controller.fabric.parts import (
 )
 from controller.fabric.topology import Dpid, Fabric, Host, Link, PortNo, PortRef, Switch
 from controller.shared_map import SharedMap, differing
+from signalbox.errors import NO_SUCH_NAME, Conflict, FieldProblem, InvalidInput, cut
 
 MOST_OF_A_KIND = 16_384
 """Beyond so many nothing new is remembered: a switch that invents others, or hosts, must not fill the memory."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Set
 from operator import itemgetter
 from typing import Protocol
 
-from controller.jobs.spec import JobId
-from controller.jobs.subflows import Dividing, Pair
+from signalbox.jobs.spec import JobId
+from signalbox.jobs.subflows import Dividing, Pair
 
 
 class Announcing(Protocol):

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from controller.errors import Conflict
-from controller.jobs.messages import Connected
 from controller.jobs.reported_connections import Places, path_of
-from controller.jobs.spec import JobId
-from controller.jobs.subflows import Pair
+from signalbox.errors import Conflict
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.spec import JobId
+from signalbox.jobs.subflows import Pair
 
 if TYPE_CHECKING:
     from controller.jobs.job import Job

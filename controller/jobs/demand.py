@@ -8,12 +8,12 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from controller.fabric.counter_samples import Floats
-from controller.jobs.collectives import VirtualLinks
 from controller.jobs.job import Job
-from controller.jobs.spec import JobId
-from controller.jobs.subflows import Pair
 from controller.memo import Changed, MemoPerKey, same
 from controller.shared_map import SharedMap, updated
+from signalbox.jobs.collectives import VirtualLinks
+from signalbox.jobs.spec import JobId
+from signalbox.jobs.subflows import Pair
 
 
 class DemandSource(StrEnum):

@@ -14,9 +14,9 @@ from enum import StrEnum
 from itertools import takewhile
 from types import MappingProxyType
 
-from controller.errors import Gone, NotFound, no_such_job
-from controller.jobs.spec import JobId
 from controller.shared_map import SharedMap, updated
+from signalbox.errors import Gone, NotFound, no_such_job
+from signalbox.jobs.spec import JobId
 
 MAX_ENDS = 10_000
 """So many are kept."""

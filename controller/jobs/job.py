@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from controller.jobs.collectives import VirtualLinks
 from controller.jobs.messages import Registration
-from controller.jobs.spec import JobId, JobSpec, Transport
-from controller.jobs.subflows import Dividing, Pair
+from signalbox.jobs.collectives import VirtualLinks
+from signalbox.jobs.spec import JobId, JobSpec, Transport
+from signalbox.jobs.subflows import Dividing, Pair
 
 
 class Reported(NamedTuple):

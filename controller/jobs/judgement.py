@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from controller.fabric.counter_samples import Floats, Rows
 from controller.jobs.demand import Difference
 from controller.jobs.payload_windows import Window
-from controller.jobs.subflows import Pair
+from signalbox.jobs.subflows import Pair
 
 UNDECLARED = 0.05
 """Of the flow in the other direction. An acknowledgement with three SACK blocks has 28 bytes more than

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 
 from controller.jobs.job import Job, Vitals
-from controller.jobs.spec import JobId
+from signalbox.jobs.spec import JobId
 
 MOST_ENDED = 1000
 """Leases of registrations that are over are forgotten together, when there are so many more of them than jobs."""

@@ -14,17 +14,17 @@ from itertools import chain
 
 import numpy as np
 
-from controller.errors import InvalidInput
 from controller.jobs.announcements import Announcements
-from controller.jobs.collectives import VirtualLinks
 from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
-from controller.jobs.messages import IterationTime
 from controller.jobs.pair_counters import PairCounters, Totals
-from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.watched_job import WatchedJob, count_pairs
 from controller.memo import Changed
 from controller.shared_map import SharedMap, updated
+from signalbox.errors import InvalidInput
+from signalbox.jobs.collectives import VirtualLinks
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId, JobSpec
 
 LATE = 2.5
 """Intervals without counters of a switch after which it is not known what it counts."""

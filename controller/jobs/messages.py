@@ -7,15 +7,16 @@ import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from controller.config import Strategy
 from controller.fabric.drains import Drain
 from controller.fabric.parts import Part, PartKey
-from controller.jobs.collectives import VirtualLinks
 from controller.jobs.ends import EndReason, JobEnd
-from controller.jobs.spec import JobId, JobSpec
 from controller.silence import Silence, SilenceKey
+from signalbox.jobs.collectives import VirtualLinks
+from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.words import Strategy
 
 
 def new_uid() -> str:
@@ -120,13 +121,6 @@ class RenewLease:
 
 
 @dataclass(frozen=True, slots=True)
-class IterationTime:
-    index: int
-    duration_s: float
-    communication_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class ReportIterations:
     """Replies with how many of them are new."""
 
@@ -134,15 +128,6 @@ class ReportIterations:
     iterations: tuple[IterationTime, ...]
     owner: str | None = None
     reply: Future[Any] = field(default_factory=Future, compare=False)
-
-
-class Connected(NamedTuple):
-    """One connection, from the host that reports it."""
-
-    src_ip: str
-    src_port: int
-    dst_ip: str
-    dst_port: int
 
 
 @dataclass(frozen=True, slots=True)

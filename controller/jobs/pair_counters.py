@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from controller.fabric.counter_samples import Floats, Rows
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
-from controller.jobs.subflows import Pair
 from controller.memo import Memo
+from signalbox.jobs.subflows import Pair
 
 
 class Totals(NamedTuple):

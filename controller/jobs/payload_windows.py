@@ -15,7 +15,7 @@ import numpy as np
 
 from controller.fabric.counter_samples import Floats, Rows
 from controller.jobs.pair_counters import Totals
-from controller.jobs.spec import Transport
+from signalbox.jobs.spec import Transport
 
 HEADER_BYTES: Mapping[Transport, int] = {Transport.TCP: 66, Transport.ROCE_V2: 58}
 """Of a packet that carries data. TCP: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323, appendix A).

@@ -14,16 +14,16 @@ flow: each of theirs takes as much, too.
 
 from __future__ import annotations
 
-from controller.jobs.collectives import formulas_of
-from controller.jobs.formulas import (
+from controller.jobs.job import Job
+from signalbox.jobs.collectives import formulas_of
+from signalbox.jobs.formulas import (
     ALL_TO_ALL,
     BINOMIAL_TREE,
     HALVING_DOUBLING_ALL_REDUCE,
     QUATERNARY_TREE,
     RECURSIVE_HALVING_REDUCE_SCATTER,
 )
-from controller.jobs.job import Job
-from controller.jobs.spec import Dealing, Library
+from signalbox.jobs.spec import Dealing, Library
 
 STEPS_WAIT = (HALVING_DOUBLING_ALL_REDUCE, RECURSIVE_HALVING_REDUCE_SCATTER)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from controller.errors import Exhausted
-from controller.jobs.collectives import link_count
 from controller.jobs.messages import NO_QUOTA, Quota
-from controller.jobs.spec import MAX_VIRTUAL_LINKS, JobId, JobSpec
 from controller.jobs.watched_job import learning_rules
+from signalbox.errors import Exhausted
+from signalbox.jobs.collectives import link_count
+from signalbox.jobs.spec import MAX_VIRTUAL_LINKS, JobId, JobSpec
 
 if TYPE_CHECKING:
     from controller.jobs.job import Job

@@ -14,17 +14,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from controller.config import Strategy
-from controller.errors import InvalidInput
 from controller.fabric.drains import Drain
 from controller.fabric.parts import End, Part, PartKey, PartKind
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.collectives import VirtualLink, VirtualLinks
 from controller.jobs.ends import EndReason, JobEnd
-from controller.jobs.messages import Connected, Registration, SavedState, new_uid
-from controller.jobs.spec import JobId, JobSpec
+from controller.jobs.messages import Registration, SavedState, new_uid
 from controller.shared_map import differing
 from controller.silence import Silence
+from signalbox.errors import InvalidInput
+from signalbox.jobs.collectives import VirtualLink, VirtualLinks
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.words import Strategy
 
 FORMAT = 6
 """Of what ``encode`` gives. 1 was a JSON file with the records of 2; since 3 a job has an owner; since 4 there are

@@ -1,7 +1,7 @@
 """The accepted jobs: their specs, owners, virtual links, leases and reported times.
 
 Owns which jobs there are, and how they ended. In: specs, heartbeats and reports, with ``now`` in monotonic seconds.
-Out: frozen ``Job`` snapshots, or an error from ``controller.errors`` and no change. Knows nothing of hosts or routes.
+Out: frozen ``Job`` snapshots, or an error from ``signalbox.errors`` and no change. Knows nothing of hosts or routes.
 
 A job belongs to one registration, which its uid names. A caller is known by the uid of the registration whose lease
 token it has (``owner``), and changes that one only.
@@ -18,31 +18,12 @@ from typing import NamedTuple
 
 import structlog
 
-from controller.errors import (
-    ConcurrentUpdate,
-    Exhausted,
-    InvalidInput,
-    NotAnnounced,
-    SignalboxError,
-    WrongLeaseToken,
-    id_taken,
-    no_such_job,
-)
 from controller.histogram import Histogram
-from controller.jobs.collectives import VirtualLinks, virtual_links
 from controller.jobs.conflicts import refuse_connections_of_others, refuse_pairs_of_others
 from controller.jobs.ends import EndReason, Ends, JobEnd
 from controller.jobs.job import Job, Reported, Vitals
 from controller.jobs.leases import Leases
-from controller.jobs.messages import (
-    NO_QUOTA,
-    Connected,
-    IterationTime,
-    Quota,
-    RegisterJob,
-    Registration,
-    SavedState,
-)
+from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, Registration, SavedState
 from controller.jobs.quotas import (
     limit_reached,
     links_of,
@@ -61,9 +42,21 @@ from controller.jobs.reported_connections import (
     misfits,
     with_connections,
 )
-from controller.jobs.spec import JobId, JobSpec, same_traffic
-from controller.jobs.subflows import Dividing, Pair
 from controller.shared_map import SharedMap, updated
+from signalbox.errors import (
+    ConcurrentUpdate,
+    Exhausted,
+    InvalidInput,
+    NotAnnounced,
+    SignalboxError,
+    WrongLeaseToken,
+    id_taken,
+    no_such_job,
+)
+from signalbox.jobs.collectives import VirtualLinks, virtual_links
+from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.spec import JobId, JobSpec, same_traffic
+from signalbox.jobs.subflows import Dividing, Pair
 
 log = structlog.get_logger(__name__)
 

@@ -12,10 +12,10 @@ from heapq import nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from controller.errors import FieldProblem
-from controller.jobs.messages import Connected
-from controller.jobs.spec import ROCE_PORT, JobId, Transport
-from controller.jobs.subflows import Connection, Connections, Pair
+from signalbox.errors import FieldProblem
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.spec import ROCE_PORT, JobId, Transport
+from signalbox.jobs.subflows import Connection, Connections, Pair
 
 if TYPE_CHECKING:
     from controller.jobs.job import Job

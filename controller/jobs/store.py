@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 import structlog
 
-from controller.errors import InvalidInput, NotFound
 from controller.jobs.messages import SavedState
 from controller.jobs.records import FORMAT, Changes, Key, Kind, Unreadable, decode, first_format
 from controller.jobs.state_database import (
@@ -39,6 +38,7 @@ from controller.jobs.state_database import (
     upgrade,
     write,
 )
+from signalbox.errors import InvalidInput, NotFound
 
 log = structlog.get_logger(__name__)
 

@@ -16,15 +16,15 @@ import numpy as np
 
 from controller.fabric.counter_samples import Rows
 from controller.jobs.announcements import Announcements
-from controller.jobs.collectives import VirtualLink, VirtualLinks
 from controller.jobs.demand import DemandSource, Difference, JobDemand, Measurement
 from controller.jobs.job import Job
 from controller.jobs.judgement import Judge, Judgement
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.payload_windows import LAG_S, PayloadWindows, Window
-from controller.jobs.spec import JobSpec
-from controller.jobs.subflows import Connections, Pair
 from controller.memo import Memo
+from signalbox.jobs.collectives import VirtualLink, VirtualLinks
+from signalbox.jobs.spec import JobSpec
+from signalbox.jobs.subflows import Connections, Pair
 
 EQUAL = 0.08
 """Amounts closer than this (relative) are planned as equal, or closer than what is uncertain of them."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from controller.jobs.collectives import VirtualLink
-from controller.jobs.spec import Dealing, JobId, Transport
-from controller.jobs.subflows import Dividing, Pair
+from signalbox.jobs.collectives import VirtualLink
+from signalbox.jobs.spec import Dealing, JobId, Transport
+from signalbox.jobs.subflows import Dividing, Pair
 
 
 @dataclass(frozen=True)

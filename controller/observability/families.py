@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from controller.config import Strategy
 from controller.observability import samples
 from controller.observability.shapes import (
     Family,
@@ -23,8 +22,9 @@ from controller.observability.shapes import (
     per_port,
     per_switch,
 )
+from signalbox.words import Strategy
 
-VERSION = version("signalbox")
+VERSION = version("signalbox-controller")
 
 
 FAMILIES: tuple[Family, ...] = (

@@ -22,11 +22,11 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from controller.config import MetricsConfig
-from controller.errors import InvalidInput
 from controller.log_limit import LimitedLog
 from controller.observability.exposition import CONTENT_TYPE, Exposition
 from controller.status import StatusBoard
 from controller.tls import TlsContext
+from signalbox.errors import InvalidInput
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import get_args
 
-from controller.alarms import AlarmKind, severity
+from controller.alarms import severity
 from controller.fabric.messages import RefusalReason
 from controller.fabric.parts import PartKey, PartKind, switch_key
 from controller.observability.shapes import (
@@ -19,6 +19,7 @@ from controller.status import EndReason, JobState, SwitchStatus, Unserved
 from controller.tables.counters import CountersRead
 from controller.tables.dropped import Dropped
 from controller.tables.table_use import TableUse
+from signalbox.words import AlarmKind
 
 BITS_PER_BYTE = 8
 

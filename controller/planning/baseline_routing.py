@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from controller.fabric.topology import Dpid, LinkId
-from controller.jobs.spec import JobId
 from controller.planning.closed_forms import proper_coloring
 from controller.planning.greedy import PathChoices, largest_set_first
 from controller.planning.lanes import Lanes, find_lanes
 from controller.planning.problem import Ints, PlanLimits, Problem
 from controller.planning.solver import cp_model, solver_within
+from signalbox.jobs.spec import JobId
 
 # ---- the greedy of "Routing for Large ML Models" (arXiv 2503.05324)
 

@@ -25,11 +25,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from controller.jobs.spec import JobId
 from controller.planning.crossings import crossings
 from controller.planning.efficiency import Peaks, nic_levels, peaks
 from controller.planning.numbered import Bools, Floats, Ints, distinct
 from controller.planning.problem import Problem
+from signalbox.jobs.spec import JobId
 
 _SIZES = 16
 """Number of distinct demands, from the largest, for which the bound of whole flows is computed; each is valid."""

@@ -12,13 +12,13 @@ import math
 from typing import Any
 
 from controller.fabric.topology import LinkId
-from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import FabricNames
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.plan import Plan
 from controller.planning.problem import Problem, Route
 from controller.planning.verify import levels_of, verify
 from controller.planning.witnesses import Witnesses
+from signalbox.jobs.spec import JobId
 
 WHOLE = 10**12
 """The denominator of levels, bounds and shares."""

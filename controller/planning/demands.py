@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from controller.jobs.collectives import VirtualLink
-from controller.jobs.spec import Transport
+from signalbox.jobs.collectives import VirtualLink
+from signalbox.jobs.spec import Transport
 
 
 class Overhead(NamedTuple):

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Fabric, Link, LinkId
-from controller.jobs.spec import JobId
 from controller.planning.messages import Planned
 from controller.planning.problem import Flow, FlowId, Route, Routes, Snapshot
 from controller.shared_map import differing, updated
+from signalbox.jobs.spec import JobId
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

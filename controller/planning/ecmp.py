@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.fabric.topology import LinkId, Path
-from controller.jobs.spec import ROCE_PORT, JobId
 from controller.planning.efficiency import FabricLoads, Fixed, job_levels, nic_levels
 from controller.planning.plan import EcmpLevel
 from controller.planning.problem import Floats, Flow, FlowId, Ints, Problem, Route, Routes, whole
+from signalbox.jobs.spec import ROCE_PORT, JobId
 
 _CHUNK = 1 << 16
 """Numbers that are worked on at once: few enough to stay in the processor's cache."""

@@ -25,9 +25,9 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.fabric.topology import LinkId
-from controller.jobs.spec import JobId
 from controller.planning.numbered import Floats, Ints, Laid, distinct
 from controller.planning.problem import Problem, Routes
+from signalbox.jobs.spec import JobId
 
 LEVEL_TOLERANCE = 1e-4
 """Levels closer than this (relative) are the same level: far below what can be measured, well above rounding."""

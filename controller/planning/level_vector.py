@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 
-from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds, Cuts
 from controller.planning.efficiency import first_difference
 from controller.planning.problem import Floats, Ints, PlanLimits
 from controller.planning.solver import cp_model, solver_within
+from signalbox.jobs.spec import JobId
 
 _SCALE = 1_000_000
 """Integer units per cut. What jobs need of it is rounded down, so that the bound stays one."""

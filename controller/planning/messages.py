@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from controller.config import Strategy
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.jobs.messages import (
     DeregisterJob,
@@ -22,6 +21,7 @@ from controller.planning.plan import NoPlan, Plan, TargetLeft
 from controller.planning.problem import PlanLimits, Snapshot
 from controller.planning.verdict import Levels, Verdict
 from controller.silence import Silence, SilenceKey
+from signalbox.words import Strategy
 
 
 @dataclass(frozen=True, slots=True)

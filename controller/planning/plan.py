@@ -12,12 +12,12 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
-from controller.errors import SignalboxError
-from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference, job_levels
 from controller.planning.numbered import Laid
 from controller.planning.problem import FlowId, Problem, Route, Routes, Subflow, whole
+from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import JobId
 
 Certificate = Literal["optimal", "gap", "heuristic"]
 

@@ -23,9 +23,6 @@ from typing import NamedTuple, Protocol
 from controller.fabric.detours import candidate_paths
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
-from controller.jobs.collectives import VirtualLink
-from controller.jobs.spec import Dealing, JobId
-from controller.jobs.subflows import Dividing
 from controller.memo import Changed
 from controller.planning.demands import demands
 from controller.planning.numbered import Floats as Floats
@@ -33,6 +30,9 @@ from controller.planning.numbered import Ints as Ints
 from controller.planning.numbered import Links, Numbers
 from controller.planning.tiers import Tiers, find_tiers
 from controller.shared_map import SharedMap, differing, updated
+from signalbox.jobs.collectives import VirtualLink
+from signalbox.jobs.spec import Dealing, JobId
+from signalbox.jobs.subflows import Dividing
 
 MIN_CAPACITY_FRACTION = 0.05
 """Of a link's capacity, left to announced traffic however much background was measured: background that adapts gives

@@ -18,7 +18,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from controller.fabric.topology import Dpid
-from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import (
     LEVEL_TOLERANCE,
@@ -33,6 +32,7 @@ from controller.planning.plan import Draft, paths_used
 from controller.planning.problem import Ints, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.split_flows.dividing import that_fit
 from controller.planning.split_flows.shares import exactly_one
+from signalbox.jobs.spec import JobId
 
 _ATTEMPTS = 8
 """Goals for all jobs together, and as many jobs that are relieved alone."""

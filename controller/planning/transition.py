@@ -20,10 +20,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from controller.fabric.topology import LinkId
-from controller.jobs.spec import JobId
 from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels, job_loads
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes
 from controller.planning.solver import cp_model, solver_within
+from signalbox.jobs.spec import JobId
 
 _MOST_PIVOTS = 4
 _MOST_ROWS = 400

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from controller.jobs.spec import JobId
 from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.efficiency import outweighed, phase_levels
 from controller.planning.plan import Decision, Plan, Target, decide
 from controller.planning.problem import Problem, Route, Routes
 from controller.shared_map import SharedMap
+from signalbox.jobs.spec import JobId
 
 ECMP_SEED = 1
 NO_ROUTES: Routes = {}

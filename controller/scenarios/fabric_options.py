@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
-from controller.errors import InvalidInput
-from controller.jobs.spec import Dealing
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import Dealing
 
 LEAST_GBPS, MOST_GBPS = 1e-6, 1e6
 """Limits of rates: beyond them the exponent is mistyped, and far beyond them arithmetic overflows."""

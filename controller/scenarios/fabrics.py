@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.scenarios import topologies
 from controller.scenarios.topologies import OFFLINE, Topology
+from signalbox.errors import InvalidInput
 
 _SHOWN = 8
 """Names that an error lists before it only says how many there are."""

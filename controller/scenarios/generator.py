@@ -14,12 +14,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from controller.errors import InvalidInput
 from controller.fabric.topology import Fabric
-from controller.jobs.spec import Dealing
 from controller.jobs.workload import WorkloadJob
 from controller.scenarios.fabric_options import Placement
 from controller.scenarios.workloads import Line, Numbering, to_job
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import Dealing
 
 BYTES_PER_PARAMETER = 4
 START_SPREAD_NS = 15_000_000_000

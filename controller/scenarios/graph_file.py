@@ -13,12 +13,12 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from controller.errors import FieldProblem, InvalidInput, field_problems
 from controller.fabric.topology import Fabric
 from controller.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS
 from controller.scenarios.fabrics import fabric_of
 from controller.scenarios.topologies import OFFLINE, Switch, wire
-from controller.standard_input import called, read_bytes
+from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.standard_input import called, read_bytes
 
 _RESERVED = ":>, "
 """Separators in the names of cables and paths."""

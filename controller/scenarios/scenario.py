@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
-from controller.errors import FieldProblem
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path
 from controller.jobs.workload import WorkloadJob
 from controller.planning.analysis.requests import FabricNames
@@ -28,6 +27,7 @@ from controller.scenarios.fabrics import (
 )
 from controller.scenarios.graph_file import graph_file
 from controller.scenarios.workloads import Numbering, read_workload
+from signalbox.errors import FieldProblem
 
 GIGABIT = 1e9
 MAX_PATHS = 1024

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
-from controller.errors import FieldProblem, InvalidInput
+from signalbox.errors import FieldProblem, InvalidInput
 
 _ADDRESSES = 1 << 24
 _SMALLEST_PREFIX = 256

@@ -16,12 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric
-from controller.jobs.collectives import VirtualLink
-from controller.jobs.spec import Dealing, JobId
 from controller.jobs.workload import WorkloadJob
 from controller.planning.demands import ideal_communication_s
+from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.jobs.collectives import VirtualLink
+from signalbox.jobs.spec import Dealing, JobId
 
 SUFFIX = ".txt"
 _LARGEST = 10**18

@@ -10,7 +10,7 @@ import resource
 import structlog
 
 from controller.config import Config
-from controller.errors import InvalidInput
+from signalbox.errors import InvalidInput
 
 log = structlog.get_logger(__name__)
 

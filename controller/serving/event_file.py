@@ -18,8 +18,9 @@ from typing import Any
 
 import structlog
 
-from controller.events import KEPT, Event, EventHistory, EventKind
+from controller.events import KEPT, Event, EventHistory
 from controller.log_limit import LimitedLog
+from signalbox.words import EventKind
 
 log = LimitedLog(structlog.get_logger(__name__))
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from controller.alarms import OF_JOBS, Alarm, AlarmKey, AlarmKind, severity, text
+from controller.alarms import OF_JOBS, Alarm, AlarmKey, severity, text
 from controller.events import Event as HistoryEvent
-from controller.events import EventKind
 from controller.fabric.parts import Part, PartKind
 from controller.jobs.ends import ends_since
 from controller.shared_map import differing
 from controller.status import Status
+from signalbox.words import AlarmKind, EventKind
 
 Event = tuple[str, dict[str, Any]]
 

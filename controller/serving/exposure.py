@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from controller.config import ApiConfig, Config, SocketRole, TlsFiles, host_and_port, is_loopback
-from controller.errors import FieldProblem
+from controller.config import ApiConfig, Config, SocketRole, TlsFiles
+from signalbox.addresses import host_and_port, is_loopback
+from signalbox.errors import FieldProblem
 
 
 def problems(api: ApiConfig) -> Iterator[FieldProblem]:

@@ -14,7 +14,6 @@ from functools import partial
 from controller.api.files import ApiFiles
 from controller.config import Config
 from controller.core.messages import NewSettings
-from controller.errors import InvalidInput
 from controller.jobs.store import StateStore
 from controller.observability import logs
 from controller.planning.process import OnCrash, PlanningProcess, Put
@@ -23,6 +22,7 @@ from controller.serving.reload import Prepare, TakeOver
 from controller.serving.validity import CertificatesInUse
 from controller.status import StatusBoard
 from controller.tls import TlsContext
+from signalbox.errors import InvalidInput
 
 Configure = Callable[[], None]
 

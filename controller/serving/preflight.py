@@ -17,13 +17,14 @@ from controller import tls
 from controller.api import lease_tokens
 from controller.api.identities import Identities
 from controller.api.listening import socket_path
-from controller.config import Config, host_and_port
-from controller.errors import FieldProblem, InvalidInput
+from controller.config import Config
 from controller.fabric.parts import Declared
 from controller.jobs import store
-from controller.secret_files import of_another_user, open_to_others, replaceable
 from controller.serving import exposure, inventory, validity
 from controller.serving.validity import TLS_SECTIONS
+from signalbox.addresses import host_and_port
+from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.secret_files import of_another_user, open_to_others, replaceable
 
 
 def check(config: Config) -> None:

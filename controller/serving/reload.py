@@ -18,8 +18,8 @@ import structlog
 
 from controller import config as configuration
 from controller.config import Config, TlsFiles
-from controller.errors import FieldProblem, InvalidInput
 from controller.serving.validity import TLS_SECTIONS
+from signalbox.errors import FieldProblem, InvalidInput
 
 log = structlog.get_logger(__name__)
 

@@ -28,8 +28,7 @@ from controller.api.server import ApiServer
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Reply, Tick
-from controller.errors import InvalidInput
-from controller.events import EventHistory, EventKind
+from controller.events import EventHistory
 from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.jobs.store import StateStore
 from controller.log_limit import LimitedLog
@@ -50,6 +49,8 @@ from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import Status, StatusBoard
 from controller.tables.messages import FromSwitches, ToSwitches
 from controller.tls import TlsContext
+from signalbox.errors import InvalidInput
+from signalbox.words import EventKind
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)
@@ -133,7 +134,9 @@ def _run(config: Config, make_planner: MakePlanner, store: StateStore, board: St
             tokens = LeaseTokens.of(config.state_dir, store.has_owners)
             store.begin()
             first = loop.status(time.monotonic())
-        board.history.add(EventKind.CONTROLLER, "controller started", {"version": version("signalbox")}, time.time())
+        board.history.add(
+            EventKind.CONTROLLER, "controller started", {"version": version("signalbox-controller")}, time.time()
+        )
         driver = _Driver(loop, inbox, outbox, planner, analysis, store, board, at_start(first, alarms_before))
         driver.publish(first)  # jobs that were saved are there before the first question
         api = ApiServer(config.api, board, inbox.put, tokens, loaded.api)

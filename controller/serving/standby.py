@@ -18,9 +18,9 @@ from typing import NoReturn
 
 import structlog
 
-from controller.errors import InvalidInput
 from controller.jobs.store import StateStore
 from controller.southbound.outbox import stop_signals
+from signalbox.errors import InvalidInput
 
 log = structlog.get_logger(__name__)
 

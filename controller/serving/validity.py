@@ -18,8 +18,8 @@ from typing import NamedTuple
 import structlog
 
 from controller.config import Config, TlsFiles
-from controller.errors import FieldProblem, InvalidInput
 from controller.status import StatusBoard
+from signalbox.errors import FieldProblem, InvalidInput
 
 log = structlog.get_logger(__name__)
 

@@ -19,14 +19,14 @@ from itertools import chain, count
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from controller.jobs.collectives import VirtualLink
-from controller.jobs.spec import Dealing, JobId
 from controller.jobs.workload import WorkloadJob
 from controller.planning.plan import Target
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Subflow, flow_ids
 from controller.simulator.fluid import Fluid
 from controller.simulator.options import CYCLE_S, Options, Replan, Sharing
 from controller.simulator.routing import Routing, Scheme
+from signalbox.jobs.collectives import VirtualLink
+from signalbox.jobs.spec import Dealing, JobId
 
 
 class Stage(NamedTuple):

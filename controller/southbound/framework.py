@@ -20,9 +20,9 @@ from typing import Any, TypeVar, cast
 
 import structlog
 
-from controller.errors import InvalidInput
 from controller.southbound.openflow_framing import Malformed
 from controller.southbound.outbox import Outbox
+from signalbox.errors import InvalidInput
 
 CHOICE = "SIGNALBOX_OPENFLOW"
 

@@ -13,7 +13,6 @@ from ipaddress import IPv4Address
 from typing import Protocol
 
 from controller.fabric.topology import Dpid, PortNo
-from controller.jobs.subflows import PortClass
 from controller.southbound.framework import ofp
 from controller.southbound.openflow_framing import message
 from controller.tables.rules import (
@@ -35,6 +34,7 @@ from controller.tables.rules import (
     Table,
     ToGroup,
 )
+from signalbox.jobs.subflows import PortClass
 
 _FLOW_COMMANDS = {"add": ofp.OFPFC_ADD, "modify": ofp.OFPFC_MODIFY_STRICT, "delete": ofp.OFPFC_DELETE_STRICT}
 _GROUP_COMMANDS = {"add": ofp.OFPGC_ADD, "modify": ofp.OFPGC_MODIFY, "delete": ofp.OFPGC_DELETE}

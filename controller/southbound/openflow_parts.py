@@ -14,7 +14,6 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from controller.fabric.topology import PortNo
-from controller.jobs.subflows import PortClass, exactly
 from controller.southbound.framework import ofp
 from controller.southbound.openflow_framing import Malformed
 from controller.tables.rules import (
@@ -28,6 +27,7 @@ from controller.tables.rules import (
     ToController,
     ToGroup,
 )
+from signalbox.jobs.subflows import PortClass, exactly
 
 _TABLES = {int(table): table for table in Table}
 _LENGTHS = {((1 << length) - 1) << (32 - length): length for length in range(33)}

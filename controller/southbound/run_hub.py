@@ -11,12 +11,13 @@ from contextlib import contextmanager
 
 import structlog
 
-from controller.config import Config, is_loopback
+from controller.config import Config
 from controller.southbound.framework import AppManager, cfg, ofp_handler, wait_readable
 from controller.southbound.listener import Listener, listen
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.tables.messages import FromSwitches
 from controller.tls import TlsContext
+from signalbox.addresses import is_loopback
 
 log = structlog.get_logger(__name__)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from controller.jobs.subflows import exactly
 from controller.tables.messages import RuleCount
 from controller.tables.rules import (
     BROADCAST_MAC,
@@ -24,6 +23,7 @@ from controller.tables.rules import (
     Table,
     dropped_cookie,
 )
+from signalbox.jobs.subflows import exactly
 
 DHCP_SERVER_PORT = 67
 MULTICAST = Prefix("224.0.0.0", 4)

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from itertools import chain
 
 from controller.fabric.topology import Link, LinkId
-from controller.jobs.spec import JobId
 from controller.planning.problem import FlowId, Routes
 from controller.shared_map import SharedMap, differing, updated
+from signalbox.jobs.spec import JobId
 
 NO_FLOWS: frozenset[FlowId] = frozenset()
 

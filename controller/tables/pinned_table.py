@@ -23,8 +23,6 @@ from typing import NamedTuple
 
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo
-from controller.jobs.spec import ROCE_PORT, Transport
-from controller.jobs.subflows import PortClass, exactly
 from controller.planning.problem import FlowId, Route
 from controller.tables.rules import (
     ETH_IPV4,
@@ -43,6 +41,8 @@ from controller.tables.rules import (
     cookie,
     learning_cookie,
 )
+from signalbox.jobs.spec import ROCE_PORT, Transport
+from signalbox.jobs.subflows import PortClass, exactly
 
 PIN_PRIORITY = 100
 LEARNING_PRIORITY = 50

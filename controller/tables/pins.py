@@ -19,14 +19,14 @@ from typing import Protocol
 from controller.fabric.shortest_paths import ShortestPaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
 from controller.jobs.announcements import Announcements
-from controller.jobs.spec import JobId, Transport
-from controller.jobs.subflows import Pair
 from controller.memo import Memo
 from controller.planning.problem import Announced, FlowId, Pairs, Route, Routes, flow_ids
 from controller.shared_map import SharedMap, differing, updated
 from controller.tables.flows_by_link import FlowsByLink
 from controller.tables.pinned_table import Announcement, Part, Pin, Way, both_directions, reverse_path
 from controller.tables.rules import job_owner
+from signalbox.jobs.spec import JobId, Transport
+from signalbox.jobs.subflows import Pair
 
 
 class PinnedJob(Announced, Protocol):

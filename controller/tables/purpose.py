@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from controller.fabric.topology import Dpid, Fabric, PortNo
-from controller.jobs.spec import JobId
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import LEARNING_PRIORITY, counted
 from controller.tables.rule_text import match_text
@@ -32,6 +31,7 @@ from controller.tables.rules import (
     job_owner,
 )
 from controller.tables.switch_rules import ecmp_group_id, path_group_id
+from signalbox.jobs.spec import JobId
 
 
 class Purpose(StrEnum):

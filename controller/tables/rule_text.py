@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from controller.jobs.subflows import PortClass
 from controller.tables.rules import (
     ETH_ARP,
     ETH_IPV4,
@@ -20,6 +19,7 @@ from controller.tables.rules import (
     Prefix,
     ToGroup,
 )
+from signalbox.jobs.subflows import PortClass
 
 _PROTOCOLS = {(ETH_IPV4, None): "ip", (ETH_IPV4, IP_TCP): "tcp", (ETH_IPV4, IP_UDP): "udp", (ETH_ARP, None): "arp"}
 _ALL_PORTS = 0xFFFF

@@ -20,8 +20,8 @@ from itertools import chain, starmap
 from typing import Literal, NamedTuple
 
 from controller.fabric.topology import Dpid, PortNo
-from controller.jobs.subflows import PortClass
 from controller.shared_map import like, unequal, updated
+from signalbox.jobs.subflows import PortClass
 
 COOKIE_MAGIC = 0x5B17
 COOKIE_MASK = 0xFFFF_0000_0000_0000

@@ -13,8 +13,6 @@ from itertools import chain, takewhile
 from controller.fabric.recent_uses import Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path
-from controller.jobs.spec import JobId
-from controller.jobs.subflows import Pair
 from controller.memo import Memo
 from controller.planning.problem import FlowId, Route, Routes, Subflow, flow_ids, whole
 from controller.shared_map import SharedMap, differing, updated
@@ -22,6 +20,8 @@ from controller.tables.adoption import installed_pins
 from controller.tables.pinned_table import Part, Pin, counted
 from controller.tables.pins import PinnedJob, parts_of
 from controller.tables.rules import RuleSet, job_owner
+from signalbox.jobs.spec import JobId
+from signalbox.jobs.subflows import Pair
 
 Shares = Mapping[tuple[str, str], tuple[float, ...]]
 

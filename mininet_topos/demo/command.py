@@ -22,7 +22,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from controller.errors import SignalboxError
 from mininet_topos import ending
 from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.demo.parts import DemoError
@@ -33,6 +32,7 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import read_rank_log
+from signalbox.errors import SignalboxError
 
 SETTINGS: Settings = {
     "fabric": {"link_bps": RATE_BPS, "host_link_bps": RATE_BPS},

@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from controller.api.client import Client
-from controller.jobs.spec import Dealing
 from controller.scenarios.topologies import Host
 from mininet_topos.demo.report import RouteChange
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.trainer.announcer import RouteListener
+from signalbox.client import Client
+from signalbox.jobs.spec import Dealing
 
 POLL_S = 0.1
 START_TIMEOUT_S = 60.0

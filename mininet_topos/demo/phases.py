@@ -19,10 +19,6 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from controller.api.client import Client
-from controller.api.mapping import seconds, word_in
-from controller.config import Strategy
-from controller.errors import SignalboxError
 from controller.scenarios.topologies import Host
 from mininet_topos import ending
 from mininet_topos.demo.parts import (
@@ -41,6 +37,10 @@ from mininet_topos.demo.report import (
 )
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
+from signalbox.client import Client
+from signalbox.errors import SignalboxError
+from signalbox.mapping import seconds, word_in
+from signalbox.words import Strategy
 
 LEAVES = SPINES = HOSTS_PER_LEAF = 4
 RATE_BPS = 5e6

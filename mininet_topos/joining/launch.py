@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ENTER = Path(__file__).with_name("enter.sh")
 SYSTEM_PYTHON = "/usr/bin/python3"
-ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+ENVIRONMENT = {"PYTHONPATH": f"{ROOT}:{ROOT / 'client'}", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 STORE_PORT = 29_500
 """Of the store of PyTorch's jobs, at the address of rank 0."""

@@ -1,6 +1,6 @@
 """One rank of an Open MPI job, as a program that ``mpirun`` starts inside its host's namespace.
 
-    PYTHONPATH=. mpirun … /usr/bin/python3 -m mininet_topos.joining.mpi_rank --job a --peers 10.0.1.1,10.0.2.1 …
+    PYTHONPATH=.:client mpirun … /usr/bin/python3 -m mininet_topos.joining.mpi_rank --job a --peers 10.0.1.1,10.0.2.1 …
 
 In: the options of ``rank``; the rank is MPI's. Out: its log. Which algorithm runs is mpirun's choice
 (``launch.mpirun``). MPI connects once, so a process has one round.

@@ -22,11 +22,11 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from controller.api.certificates import Credentials
-from controller.api.client import DEFAULT_ADDRESS, Client, Unreachable
-from controller.errors import NotFound
-from controller.jobs.messages import Connected
 from mininet_topos.joining.connections import address_of
+from signalbox.client import DEFAULT_ADDRESS, Client, Unreachable
+from signalbox.credentials import Credentials
+from signalbox.errors import NotFound
+from signalbox.jobs.reports import Connected
 
 TOKEN_VARIABLE = "SIGNALBOX_LEASE_TOKEN"
 

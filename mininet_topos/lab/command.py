@@ -15,7 +15,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from controller.errors import FieldProblem, InvalidInput
 from controller.scenarios.fabric_options import FabricKind
 from mininet_topos import ending
 from mininet_topos.fabric_topo import FabricTopo
@@ -23,6 +22,7 @@ from mininet_topos.fat_tree import FatTree
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError
 from mininet_topos.leaf_spine import LeafSpine
+from signalbox.errors import FieldProblem, InvalidInput
 
 
 def _show(lab: Lab, console: Console) -> None:

@@ -22,8 +22,8 @@ from typing import Any, Literal, TextIO
 
 import structlog
 
-from controller.errors import SignalboxError
 from mininet_topos import ending
+from signalbox.errors import SignalboxError
 
 RECORDS = Path("/run/signalbox-labs")
 BRIDGE_MARK = "signalbox-lab"

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from controller.api.client import Client, Unreachable
-from controller.errors import SignalboxError
 from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.fabric_topo import FabricTopo
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
+from signalbox.client import Client, Unreachable
+from signalbox.errors import SignalboxError
 
 LINK_MBPS = 5.0
 FOUND_S = 60.0

@@ -16,15 +16,15 @@ from typing import Annotated
 
 import typer
 
-from controller.errors import InvalidInput
-from controller.jobs.spec import MAX_SUBFLOWS, Algorithm, Dealing
-from controller.jobs.subflows import port_classes
 from mininet_topos.trainer.collective import COLLECTIVES, ProtocolError, neighbours
 from mininet_topos.trainer.log import Iteration, TrainingLog
 from mininet_topos.trainer.mesh import PeerLostError, connect
 from mininet_topos.trainer.shares import SharesFile
 from mininet_topos.trainer.sockets import find_opened, publish_opened
 from mininet_topos.trainer.training import RankSpec, StopRequest, train
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import MAX_SUBFLOWS, Algorithm, Dealing
+from signalbox.jobs.subflows import port_classes
 
 FLOAT_BYTES = 4
 
@@ -39,9 +39,9 @@ def _announced(
         yield lambda _iteration: None
         return
     # Only rank 0 needs gRPC, and a demo starts twelve of these processes on two cores.
-    from controller.api.client import Client
-    from controller.jobs.messages import IterationTime
     from mininet_topos.trainer.announcer import Announcer, RouteListener, announcement, shares_of
+    from signalbox.client import Client
+    from signalbox.jobs.reports import IterationTime
 
     job = announcement(
         spec.job_id,

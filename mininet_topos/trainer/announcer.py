@@ -16,11 +16,11 @@ from uuid import uuid4
 
 import structlog
 
-from controller.errors import NotFound, SignalboxError
-from controller.jobs.messages import Connected, IterationTime
-from controller.jobs.spec import Algorithm, Dealing, JobSpec
-from controller.jobs.subflows import exactly
 from mininet_topos.trainer.shares import Shares, Subflow
+from signalbox.errors import NotFound, SignalboxError
+from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.spec import Algorithm, Dealing, JobSpec
+from signalbox.jobs.subflows import exactly
 
 MAX_PERIOD_S = 2.0
 RENEWALS_PER_LEASE = 4
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class Controller(Protocol):
-    """The calls of ``controller.api.client.Client`` that an ``Announcer`` makes."""
+    """The calls of ``signalbox.client.Client`` that an ``Announcer`` makes."""
 
     def register_job(self, spec: JobSpec, *, lease_token: str, request_id: str) -> Lease: ...
     def renew_lease(self, job_id: str, lease_token: str) -> object: ...
@@ -51,7 +51,7 @@ class Lease(Protocol):
 
 
 class RouteStreams(Protocol):
-    """The calls of ``controller.api.client.Client`` that a ``RouteListener`` makes."""
+    """The calls of ``signalbox.client.Client`` that a ``RouteListener`` makes."""
 
     def watch_routes(self, job_id: str) -> Iterator[Any]: ...
     def close(self) -> None: ...

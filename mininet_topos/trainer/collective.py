@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from controller.jobs.spec import Algorithm
 from mininet_topos.trainer.mesh import Bundle, Mesh
+from signalbox.jobs.spec import Algorithm
 
 SLICE_ELEMENTS = 2048
 """8 KiB: 14 ms on a 5 Mbit/s link, which is the resolution of the arrival times."""

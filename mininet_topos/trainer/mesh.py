@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from controller.jobs.subflows import PortClass
 from mininet_topos.trainer import sockets
 from mininet_topos.trainer.shares import RoundRobin
+from signalbox.jobs.subflows import PortClass
 
 HELLO = struct.Struct("!IB")
 MAX_GATHERED = 64

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from controller.jobs.subflows import PortClass
 from mininet_topos.trainer.sockets import replace_file
+from signalbox.jobs.subflows import PortClass
 
 SHARES_FILE = "routes.json"
 PARTS = 1000

@@ -17,8 +17,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from controller.jobs.messages import Connected
-from controller.jobs.subflows import PortClass
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.subflows import PortClass
 
 POLL_S = 0.02
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")

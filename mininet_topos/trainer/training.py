@@ -15,11 +15,11 @@ from types import FrameType
 
 import numpy as np
 
-from controller.jobs.spec import Algorithm, Dealing
 from mininet_topos.trainer.collective import COLLECTIVES, Vector, expected_result, training_vector
 from mininet_topos.trainer.log import Iteration
 from mininet_topos.trainer.mesh import Mesh
 from mininet_topos.trainer.shares import SharesFile, weights_of
+from signalbox.jobs.spec import Algorithm, Dealing
 
 
 @dataclass(frozen=True, slots=True)

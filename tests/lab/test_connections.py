@@ -15,8 +15,6 @@ from statistics import median
 
 import pytest
 
-from controller.api.client import Client
-from controller.jobs.spec import Algorithm, Dealing
 from mininet_topos.controller_process import Settings
 from mininet_topos.demo.parts import Training, TrainingJob
 from mininet_topos.lab.lab import Lab
@@ -25,6 +23,8 @@ from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.announcer import announcement
 from mininet_topos.trainer.log import read_rank_log
+from signalbox.client import Client
+from signalbox.jobs.spec import Algorithm, Dealing
 
 pytestmark = pytest.mark.lab
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.client import Client
-from controller.config import Strategy
-from controller.errors import AlreadyExists, Conflict, InvalidInput
-from controller.jobs.spec import JobSpec
 from controller.planning.verify import verify
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
+from signalbox.client import Client
+from signalbox.errors import AlreadyExists, Conflict, InvalidInput
+from signalbox.jobs.spec import JobSpec
+from signalbox.words import Strategy
 from tests.support.lab.pings import address, assert_pings
 from tests.support.lab.snoop import Snoop
 

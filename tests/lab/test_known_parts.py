@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.api.client import Client
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.jobs.spec import JobSpec
 from mininet_topos.controller_process import ControllerProcess, Settings, free_port
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
+from signalbox.client import Client
+from signalbox.jobs.spec import JobSpec
+from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.lab.pings import address, assert_pings
 
 pytestmark = pytest.mark.lab

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from controller.jobs.spec import JobSpec
 from mininet_topos.joining.connections import read_connections, received_from
 from mininet_topos.joining.jobs import LibraryJob, RunningJobs
 from mininet_topos.joining.launch import missing
@@ -15,6 +14,7 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
+from signalbox.jobs.spec import JobSpec
 from tests.support.lab.needs import needs
 
 pytestmark = pytest.mark.lab

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.client import Client
-from controller.api.mapping import word_in
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.jobs.spec import JobSpec
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import read_rank_log
+from signalbox.client import Client
+from signalbox.jobs.spec import JobSpec
+from signalbox.mapping import word_in
+from signalbox.v1 import signalbox_pb2 as pb
 
 pytestmark = pytest.mark.lab
 

@@ -20,9 +20,6 @@ from typing import Any
 
 import pytest
 
-from controller.api.client import Client
-from controller.jobs.messages import Connected
-from controller.jobs.spec import JobSpec
 from controller.scenarios.topologies import Host
 from mininet_topos.controller_process import Settings
 from mininet_topos.joining.connections import read_connections
@@ -31,6 +28,9 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run, wait_for
 from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
+from signalbox.client import Client
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.spec import JobSpec
 from tests.support.lab.needs import needs
 
 pytestmark = pytest.mark.lab

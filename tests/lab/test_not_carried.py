@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.api.client import Client
-from controller.api.mapping import word_in
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
+from signalbox.client import Client
+from signalbox.mapping import word_in
 
 pytestmark = pytest.mark.lab
 

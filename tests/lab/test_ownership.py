@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.client import Client
-from controller.jobs.spec import JobSpec
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run, wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
+from signalbox.client import Client
+from signalbox.jobs.spec import JobSpec
 from tests.support.lab.pings import address, assert_pings
 from tests.support.lab.snoop import Snoop
 

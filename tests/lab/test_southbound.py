@@ -12,8 +12,6 @@ import pytest
 from controller.config import Config
 from controller.fabric.messages import LinkLost, LinkSeen, PortChanged, SwitchConnected, SwitchLeft
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.spec import Transport
-from controller.jobs.subflows import port_classes
 from controller.planning.problem import FlowId
 from controller.tables.messages import (
     Counters,
@@ -48,6 +46,8 @@ from controller.tables.rules import (
     cookie,
 )
 from mininet_topos.controller_process import free_port
+from signalbox.jobs.spec import Transport
+from signalbox.jobs.subflows import port_classes
 from tests.support.wire.openflow_controller import Southbound, southbound
 
 pytestmark = pytest.mark.lab

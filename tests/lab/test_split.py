@@ -19,9 +19,6 @@ from typing import Any
 
 import pytest
 
-from controller.api.client import Client
-from controller.errors import NotFound
-from controller.jobs.spec import Algorithm
 from controller.scenarios.topologies import Host
 from mininet_topos.demo.parts import Training, TrainingJob
 from mininet_topos.lab.lab import Lab
@@ -29,6 +26,9 @@ from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.announcer import announcement
+from signalbox.client import Client
+from signalbox.errors import NotFound
+from signalbox.jobs.spec import Algorithm
 from tests.support.lab.snoop import Snoop
 
 pytestmark = pytest.mark.lab

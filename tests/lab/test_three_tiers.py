@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.client import Client
-from controller.config import Strategy
-from controller.jobs.spec import JobSpec
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.fat_tree import FatTree
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run, wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, fabric_links, running_fabric, settled
+from signalbox.client import Client
+from signalbox.jobs.spec import JobSpec
+from signalbox.words import Strategy
 from tests.support.lab.snoop import Snoop
 
 pytestmark = pytest.mark.lab

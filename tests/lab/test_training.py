@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.client import Client
 from mininet_topos.demo.parts import Training, TrainingJob
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import read_rank_log
+from signalbox.client import Client
 from tests.support.lab.snoop import Snoop
 
 pytestmark = pytest.mark.lab

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from controller.jobs.messages import Registration
-from controller.jobs.spec import JobId
+from signalbox.jobs.spec import JobId
 
 
 class _WithId(Protocol):

@@ -13,7 +13,7 @@ import pytest
 import structlog
 import yaml
 
-from controller.cli import main
+from signalbox.cli import main
 from tests.support.wire.control_stand_in import Running, running_api
 
 

@@ -7,8 +7,8 @@ from itertools import permutations
 
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
-from controller.jobs.subflows import port_classes
 from controller.planning.problem import FlowId
+from signalbox.jobs.subflows import port_classes
 from tests.support.fake_fabric import FakeFabric
 from tests.support.fake_switch import Packet
 

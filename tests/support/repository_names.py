@@ -20,14 +20,14 @@ import grpc
 import typer
 import yaml
 
-from controller.cli import app
 from controller.config import Config
 from controller.observability.families import FAMILIES
+from signalbox.cli import app
 from tests.support.doc_pages import ROOT
 
-PACKAGES = ("controller", "mininet_topos", "benchmarks")
+PACKAGES = ("client/signalbox", "controller", "mininet_topos", "benchmarks")
 _SOURCES = (*PACKAGES, "deploy", "tests/support", "tests/lab/conftest.py", "tests/lab/test_libraries.py")
-_SKIPPED = {"__pycache__", ".venv", ".venv-torch", "out", "pb", ".git"}
+_SKIPPED = {"__pycache__", ".venv", ".venv-torch", "out", ".git"}
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*")
 _WORD = re.compile(r"[\w.-]+")
 
@@ -60,8 +60,8 @@ def modules() -> dict[str, Module]:
     """Python modules by their dotted names; packages by the name of their folder."""
     found = {}
     for path in sorted(chain.from_iterable(paths for name, paths in files().items() if name.endswith(".py"))):
-        if path.startswith(_SOURCES):
-            dotted = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        if path.startswith(_SOURCES) and "_pb2" not in path:
+            dotted = path.removeprefix("client/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
             found[dotted] = _module(ast.parse((ROOT / path).read_bytes()))
     return found
 

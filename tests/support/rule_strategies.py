@@ -7,7 +7,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from controller.fabric.topology import PortNo
-from controller.jobs.subflows import PortClass
 from controller.southbound.framework import PROTOCOL, ofp, ofp_parser
 from controller.tables.rules import (
     COOKIE_MASK,
@@ -30,6 +29,7 @@ from controller.tables.rules import (
     ToGroup,
     cookie,
 )
+from signalbox.jobs.subflows import PortClass
 
 ports = st.integers(1, ofp.OFPP_MAX).map(PortNo)
 group_ids = st.integers(0, ofp.OFPG_MAX)

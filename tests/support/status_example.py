@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.alarms import Alarm, AlarmKind
-from controller.config import Strategy
+from controller.alarms import Alarm
 from controller.fabric.messages import RefusedPacket
 from controller.fabric.parts import End, Part, PartKind, cable_key, host_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.histogram import Histogram
-from controller.jobs.collectives import VirtualLinks
 from controller.jobs.demand import DemandSource, Difference, JobDemand, Measurement
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
-from controller.jobs.spec import JobId, JobSpec
-from controller.jobs.subflows import Dividing
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, whole
 from controller.silence import Silence
@@ -24,6 +20,10 @@ from controller.tables.counters import CountersRead
 from controller.tables.dropped import Dropped
 from controller.tables.rules import Table
 from controller.tables.table_use import TableUse
+from signalbox.jobs.collectives import VirtualLinks
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.jobs.subflows import Dividing
+from signalbox.words import AlarmKind, Strategy
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(101)
 UP1 = LinkId(LEAF1, PortNo(2))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.config import load
-from controller.errors import InvalidInput
+from signalbox.errors import InvalidInput
 
 GATEWAY = '[[fabric.gateway]]\nip = "10.0.4.254"\nmac = "{mac}"\n'
 

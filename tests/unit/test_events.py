@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.events import KEPT, Event, EventHistory, EventKind
+from controller.events import KEPT, Event, EventHistory
 from controller.serving import event_file
 from controller.serving.event_file import FILE, EventFile
+from signalbox.words import EventKind
 
 OUT_OF_RANGE = [
     f'\n[{number}, {at}, "plan", "what", {{{detail}}}]'.encode()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from controller.secret_files import of_another_user, open_to_others, replaceable
+from signalbox.secret_files import of_another_user, open_to_others, replaceable
 
 OURS, ROOT, ANOTHER = 1000, 0, 1001
 

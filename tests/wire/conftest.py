@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.api.client import Client
-from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from signalbox.client import Client
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.wire.control_stand_in import Running, running_api
 
 

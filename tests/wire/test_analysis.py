@@ -15,19 +15,12 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.api.client import Client
 from controller.api.convert_analysis import explain_message, what_if_message
 from controller.api.lease_tokens import LeaseTokens
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.server import ApiServer
-from controller.cli import main
-from controller.commands.output import fields
 from controller.config import ApiConfig
 from controller.core.messages import Message
-from controller.errors import Conflict, InvalidInput, NotFound, SignalboxError
 from controller.fabric.topology import Fabric
-from controller.jobs.spec import JobId
 from controller.planning.analysis.failures import analyse_failures
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import (
@@ -35,7 +28,6 @@ from controller.planning.analysis.requests import (
     AnalyseJob,
     AnalysisRequest,
     FabricNames,
-    FailureKind,
     GetPlanProof,
     Network,
     ProveRoutes,
@@ -46,6 +38,14 @@ from controller.planning.analysis.worker import AnalysisWorker, analyse
 from controller.planning.problem import PlanLimits, Problem, whole
 from controller.planning.verify import read, verify
 from controller.status import StatusBoard
+from signalbox.cli import main
+from signalbox.client import Client
+from signalbox.commands.output import fields
+from signalbox.errors import Conflict, InvalidInput, NotFound, SignalboxError
+from signalbox.jobs.spec import JobId
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from signalbox.words import FailureKind
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 
 Signalbox = Callable[..., tuple[int, str, str]]

@@ -14,15 +14,16 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-from controller.api import convert, watches
-from controller.api.client import Client, Unreachable
-from controller.api.mapping import seconds
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from controller.config import Strategy
-from controller.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
-from controller.jobs.messages import Connected, IterationTime
+from controller.api import watches
 from controller.planning.problem import FlowId
+from signalbox.client import Client, Unreachable
+from signalbox.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
+from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.mapping import seconds
+from signalbox.spec_messages import spec_message
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from signalbox.words import Strategy
 from tests.support.wire.api_calls import detail, reason, refused, ring, violations
 from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
 
@@ -82,7 +83,7 @@ def test_an_update_changes_the_fields_that_it_names(client: Client) -> None:
     expected.CopyFrom(before.spec)
     expected.max_subflows, expected.lease.seconds = 4, 99
     assert job.spec == expected == client.get_job("ring").spec
-    assert client.update_job(ring(size=7)).spec == convert.spec_message(ring(size=7))
+    assert client.update_job(ring(size=7)).spec == spec_message(ring(size=7))
     with pytest.raises(NotFound):
         client.update_job(ring("nobody"))
     with pytest.raises(InvalidInput, match=r"update_mask.paths\[0\]: JobSpec has no field 'colour'; choose '\*'"):

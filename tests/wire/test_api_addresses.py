@@ -13,11 +13,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from controller.api.client import Client, Unreachable
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.status import StatusBoard
+from signalbox.client import Client, Unreachable
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import Running, running_api
 

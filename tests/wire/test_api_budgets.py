@@ -15,12 +15,13 @@ import pytest
 
 from benchmarks.api_abuse import http2
 from controller.api import convert, services
-from controller.api.client import Client
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.jobs import registry
-from controller.jobs.collectives import VirtualLinks, virtual_links
-from controller.jobs.spec import JobSpec
+from signalbox.client import Client
+from signalbox.jobs.collectives import VirtualLinks, virtual_links
+from signalbox.jobs.spec import JobSpec
+from signalbox.spec_messages import job_spec
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.wire.control_stand_in import Running, running_api
 
 STATUS = "/signalbox.v1.ControllerService/GetStatus"
@@ -337,7 +338,7 @@ def test_a_request_that_is_compressed_is_refused() -> None:
 
 def test_other_calls_are_answered_while_a_large_request_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, answered = threading.Event(), threading.Event()
-    job_spec = convert.job_spec
+    job_spec = job_spec
 
     def slow(message: pb.JobSpec) -> JobSpec:
         reading.set()

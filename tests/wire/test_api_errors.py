@@ -16,14 +16,13 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from benchmarks.api_requests import raw
 from controller.api import convert, guard
-from controller.api.client import Client, Unreachable
 from controller.api.lease_tokens import LeaseTokens
-from controller.api.mapping import message_of
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
-from controller.errors import (
+from controller.status import StatusBoard
+from mininet_topos.lab.record import wait_for
+from signalbox.client import Client, Unreachable
+from signalbox.errors import (
     AlreadyExists,
     ConcurrentUpdate,
     Conflict,
@@ -34,10 +33,11 @@ from controller.errors import (
     SignalboxError,
     WrongLeaseToken,
 )
-from controller.jobs.messages import IterationTime
-from controller.jobs.spec import JobSpec
-from controller.status import StatusBoard
-from mininet_topos.lab.record import wait_for
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobSpec
+from signalbox.mapping import message_of
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.wire.api_calls import detail, message, reason, refused, ring, violations
 from tests.support.wire.control_stand_in import H1, Running, running_api
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.api_load import restarts
 from benchmarks.api_load.restarts import filled, killed
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2 as pb
 
 
 def test_a_controller_that_is_killed_under_load_has_what_it_acknowledged_and_its_lease_tokens_work() -> None:

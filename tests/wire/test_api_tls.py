@@ -13,15 +13,15 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from controller.api.certificates import Credentials
-from controller.api.client import Client, Unreachable
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.relay.passing import PREFACE
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
-from controller.errors import InvalidInput, Unauthenticated
 from controller.status import StatusBoard
 from mininet_topos.lab.record import wait_for
+from signalbox.client import Client, Unreachable
+from signalbox.credentials import Credentials
+from signalbox.errors import InvalidInput, Unauthenticated
 from tests.support.wire.certificates import Authority, Certificate
 from tests.support.wire.control_stand_in import Running, running_api
 

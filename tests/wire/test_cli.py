@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.api.client import Client
 from controller.config import ApiConfig
-from controller.events import EventKind
-from controller.jobs.spec import JobSpec
 from controller.planning.analysis.failures import analyse_failures
 from controller.planning.analysis.requests import AnalyseFailures, FabricNames, Network, Parts
 from controller.planning.analysis.results import FailureAnalysis
 from controller.planning.problem import PlanLimits, whole
 from controller.status import DrainStatus
+from signalbox.client import Client
+from signalbox.jobs.spec import JobSpec
+from signalbox.words import EventKind
 from tests.support.command_line import Result, Signalbox, api, signalbox
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 from tests.support.wire.certificates import Authority

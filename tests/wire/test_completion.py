@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.client import Client
-from controller.commands.bash_completion import whole_words
 from controller.status import DrainStatus
+from signalbox.client import Client
+from signalbox.commands.bash_completion import whole_words
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import Running
 
@@ -35,7 +35,12 @@ def path(tmp_path: Path) -> str:
 
 
 def completed(api: Running, path: str, *words: str) -> set[str]:
-    environ = {**os.environ, "PATH": path, "SIGNALBOX_ADDRESS": api.addresses[0], "PYTHONPATH": os.getcwd()}
+    environ = {
+        **os.environ,
+        "PATH": path,
+        "SIGNALBOX_ADDRESS": api.addresses[0],
+        "PYTHONPATH": f"{os.getcwd()}:{os.getcwd()}/client",
+    }
     argv = ["bash", "--norc", "-c", ASK, "bash", "signalbox", *words]
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
     assert done.stderr == ""

@@ -11,14 +11,14 @@ from shutil import rmtree
 
 import pytest
 
-from controller.api.client import Client, Unreachable
-from controller.commands.output import fields
-from controller.config import Strategy
-from controller.errors import NotFound, SignalboxError, WrongLeaseToken
-from controller.jobs.spec import Algorithm
 from mininet_topos.controller_process import START_S, ControllerProcess, _lives
 from mininet_topos.lab.record import wait_for
 from mininet_topos.trainer.announcer import announcement
+from signalbox.client import Client, Unreachable
+from signalbox.commands.output import fields
+from signalbox.errors import NotFound, SignalboxError, WrongLeaseToken
+from signalbox.jobs.spec import Algorithm
+from signalbox.words import Strategy
 
 
 def test_a_controller_answers_until_it_is_stopped_and_ends_cleanly(tmp_path: Path) -> None:

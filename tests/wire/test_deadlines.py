@@ -10,8 +10,8 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from controller.api import guard
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.services import Services
+from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.wire.control_stand_in import running_api
 
 UNARY = {

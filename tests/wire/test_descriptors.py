@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.api_abuse import http2
-from controller.api.client import Client
-from controller.jobs.spec import JobSpec
 from mininet_topos.controller_process import ControllerProcess, Settings, free_port
 from mininet_topos.lab.record import wait_for
+from signalbox.client import Client
+from signalbox.jobs.spec import JobSpec
 from tests.support.wire.fake_switch import FakeSwitch
 
 DESCRIPTORS = 256

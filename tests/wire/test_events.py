@@ -10,10 +10,10 @@ from functools import partial
 import pytest
 
 from controller.api import events
-from controller.api.client import Client
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.errors import InvalidInput
-from controller.events import EventKind
+from signalbox.client import Client
+from signalbox.errors import InvalidInput
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.words import EventKind
 from tests.support.wire.control_stand_in import Running, running_api
 
 

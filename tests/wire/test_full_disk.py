@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from benchmarks.full_disk import fill, small_disk
-from controller.api.client import Client
-from controller.config import Strategy
-from controller.errors import Unavailable
 from controller.jobs.messages import Registration, SavedState
 from controller.jobs.records import changes
-from controller.jobs.spec import JobSpec
 from controller.jobs.store import StateStore
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.record import wait_for
+from signalbox.client import Client
+from signalbox.errors import Unavailable
+from signalbox.jobs.spec import JobSpec
+from signalbox.words import Strategy
 from tests.support.by_id import registered
 
 JOBS = 200

@@ -12,7 +12,7 @@ import pytest
 
 from controller.config import ApiConfig
 from controller.jobs.registry import JobRegistry
-from tests.support.doc_pages import PAGES
+from tests.support.doc_pages import PAGES, ROOT
 from tests.support.wire.control_stand_in import running_api
 
 GUIDE = next(page for page in PAGES if page.name == "docs/how-to/announce-a-job.md")
@@ -64,7 +64,7 @@ def tls_settings(folder: Path) -> dict[str, Any]:
 def test_certificates_tokens_and_commands_of_the_tls_guide_work_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'client'}")
     commands = list(TLS_GUIDE.commands())
     for command in commands:
         if command.startswith(("openssl", "signalbox token")):

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import grpc
 
-from controller.api.client import Client
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.config import Strategy
-from controller.errors import SignalboxError
-from controller.jobs.spec import JobSpec
 from mininet_topos.controller_process import ControllerProcess
+from signalbox.client import Client
+from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import JobSpec
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.words import Strategy
 from tests.support.wire.fake_switch import FakeSwitch
 
 PROGRAM = "tests.support.wire.recorded_imports"

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from controller.api.client import Client
-from controller.errors import AlreadyExists, Gone, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
 from controller.jobs.job import Job
-from controller.jobs.messages import IterationTime, RegisterJob
+from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import Known
-from controller.jobs.spec import JobSpec
+from signalbox.client import Client
+from signalbox.errors import AlreadyExists, Gone, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobSpec
 from tests.support.wire.control_stand_in import H1, H2, Running, running_api
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from controller.api import convert, convert_fabric, convert_plan, guard, watches
-from controller.api.client import Client
 from controller.api.long_work import SMALL
-from controller.jobs.spec import JobSpec
 from controller.planning.problem import FlowId
+from signalbox.client import Client
+from signalbox.jobs.spec import JobSpec
+from signalbox.spec_messages import job_spec
 from tests.support.wire.control_stand_in import H1, VIA_SPINE, running_api
 
 DEADLINE_S = 20.0
@@ -91,7 +92,7 @@ def test_the_conversion_of_a_request_does_not_count_against_the_time_of_its_answ
 ) -> None:
     monkeypatch.setattr(guard, "ANSWER_S", 2.0)
     with running_api() as api, Client(api.addresses[0]) as client:
-        held = Held(convert.job_spec)
+        held = Held(job_spec)
         monkeypatch.setattr(convert, "job_spec", held)
         with together(lambda: client.register_job(large_job())) as results:
             assert held.begun.wait(DEADLINE_S)

@@ -15,10 +15,10 @@ from structlog.testing import capture_logs
 
 from benchmarks.monitoring import Prometheus, dashboard_expressions, get, prometheus
 from controller.config import MetricsConfig
-from controller.errors import InvalidInput
 from controller.observability.metrics import MetricsServer
 from controller.status import Status, StatusBoard
 from mininet_topos.lab.record import wait_for
+from signalbox.errors import InvalidInput
 from tests.support import status_example as example
 from tests.support.wire.certificates import Authority, Certificate
 

@@ -15,9 +15,6 @@ import grpc
 import pytest
 
 from controller.api import calls
-from controller.api.client import Client
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.relay import accepting
 from controller.api.relay.accepting import Listener, Pace
 from controller.api.relay.channel import Failed
@@ -25,6 +22,9 @@ from controller.api.relay.connections import ConnectionLimits
 from controller.api.relay.relay import Relay
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.record import wait_for
+from signalbox.client import Client
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.wire.control_stand_in import Running, running_api
 
 DEADLINE_S = 30.0

@@ -20,11 +20,11 @@ from grpc_status import rpc_status
 from structlog.testing import capture_logs
 
 from controller.api.access import RULES
-from controller.api.certificates import Credentials
-from controller.api.client import Client
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.errors import Exhausted, NotAllowed, NotFound, SignalboxError, Unauthenticated, WrongLeaseToken
-from controller.jobs.spec import JobSpec
+from signalbox.client import Client
+from signalbox.credentials import Credentials
+from signalbox.errors import Exhausted, NotAllowed, NotFound, SignalboxError, Unauthenticated, WrongLeaseToken
+from signalbox.jobs.spec import JobSpec
+from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.wire.control_stand_in import H1, H2, LEAF1, Running, running_api
 
 METHODS: dict[str, Any] = {

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import structlog
 
-from controller.api.certificates import Credentials
-from controller.api.client import Client
 from controller.api.lease_tokens import LeaseTokens
-from controller.errors import SignalboxError
 from controller.observability import logs
+from signalbox.client import Client
+from signalbox.credentials import Credentials
+from signalbox.errors import SignalboxError
 from tests.support.wire.control_stand_in import running_api
 
 LEASE_TOKEN, TOKEN = "uid.lease-token-of-somebody", "sbx_token-of-somebody"

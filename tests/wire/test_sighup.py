@@ -18,14 +18,14 @@ from urllib.request import urlopen
 
 import pytest
 
-from controller.api.certificates import Credentials
-from controller.api.client import Client, Unreachable
 from controller.api.identities import new_token
-from controller.errors import NotFound, SignalboxError, Unauthenticated, WrongLeaseToken
-from controller.jobs.messages import IterationTime
-from controller.jobs.spec import JobSpec
 from mininet_topos.controller_process import ControllerProcess, free_port
 from mininet_topos.lab.record import wait_for
+from signalbox.client import Client, Unreachable
+from signalbox.credentials import Credentials
+from signalbox.errors import NotFound, SignalboxError, Unauthenticated, WrongLeaseToken
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobSpec
 from tests.support.wire.certificates import Authority
 
 HERE = "IP:127.0.0.1"

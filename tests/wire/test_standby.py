@@ -12,11 +12,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from controller.api.certificates import Credentials
-from controller.api.client import Client
-from controller.errors import SignalboxError, Unauthenticated
 from mininet_topos.controller_process import ControllerProcess, free_port
 from mininet_topos.lab.record import wait_for
+from signalbox.client import Client
+from signalbox.credentials import Credentials
+from signalbox.errors import SignalboxError, Unauthenticated
 from tests.support.wire.certificates import Authority
 
 DEADLINE_S = 60.0

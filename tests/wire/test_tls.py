@@ -10,10 +10,10 @@ from typing import NamedTuple
 import pytest
 
 from controller.config import Config
-from controller.errors import InvalidInput
 from controller.fabric.messages import ConnectionRefused, SwitchConnected
 from controller.serving import preflight
 from mininet_topos.controller_process import free_port
+from signalbox.errors import InvalidInput
 from tests.support.wire.certificates import Authority, Certificate
 from tests.support.wire.fake_switch import HELLO, FakeSwitch
 from tests.support.wire.openflow_controller import Southbound, southbound

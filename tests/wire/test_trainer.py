@@ -19,10 +19,6 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from controller.api.client import Client
-from controller.jobs.messages import IterationTime
-from controller.jobs.spec import Algorithm, Dealing
-from controller.jobs.subflows import port_classes
 from mininet_topos.trainer.announcer import Announcer, announcement
 from mininet_topos.trainer.collective import COLLECTIVES, HEADER, ProtocolError, neighbours, ring_all_reduce
 from mininet_topos.trainer.log import Iteration
@@ -30,6 +26,10 @@ from mininet_topos.trainer.mesh import Mesh, PeerLostError, connect
 from mininet_topos.trainer.shares import SharesFile
 from mininet_topos.trainer.sockets import find, find_opened, publish_opened
 from mininet_topos.trainer.training import RankSpec, StopRequest, train
+from signalbox.client import Client
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import Algorithm, Dealing
+from signalbox.jobs.subflows import port_classes
 
 DEADLINE_S = 60.0
 T = TypeVar("T")

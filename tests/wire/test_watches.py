@@ -14,16 +14,18 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.alarms import Alarm, AlarmKind
+from controller.alarms import Alarm
 from controller.api import services, watches
-from controller.api.client import Client, Unreachable, resuming
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from controller.errors import Gone, InvalidInput, NotAllowed, NotFound, SignalboxError
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
-from controller.jobs.messages import IterationTime, Registration, SavedState
+from controller.jobs.messages import Registration, SavedState
 from controller.planning.problem import FlowId
 from controller.status import LinkStatus, Status
+from signalbox.client import Client, Unreachable, resuming
+from signalbox.errors import Gone, InvalidInput, NotAllowed, NotFound, SignalboxError
+from signalbox.jobs.reports import IterationTime
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from signalbox.words import AlarmKind
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import BACK, H1, H2, SPINE2, VIA_SPINE, Running, running_api
 from tests.wire.test_roles import client as caller

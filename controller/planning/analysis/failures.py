@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
-from controller.planning.analysis.requests import AnalyseFailures, FailureKind, Network
+from controller.planning.analysis.requests import AnalyseFailures, Network
 from controller.planning.analysis.results import Case, Failure, FailureAnalysis, Outcome, Present
 from controller.planning.bounds import level_bounds
 from controller.planning.ecmp import NextHops, ecmp_level
@@ -31,6 +31,7 @@ from controller.planning.plan import answered
 from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, Problem
 from controller.planning.target import outlook
+from signalbox.words import FailureKind
 
 Progress = Callable[[str, int, int], None]
 """Called with the stage, how many cases it has done, and how many there are."""

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from controller.errors import NotFound
 from controller.fabric.topology import LinkId
-from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import AnalyseJob, Network
 from controller.planning.analysis.results import (
     BusyLink,
@@ -27,6 +25,8 @@ from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels, job_loads
 from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.target import outlook
+from signalbox.errors import NotFound
+from signalbox.jobs.spec import JobId
 
 SPLIT_INTO = 8
 """Pieces that a flow may have when the gain of splitting is computed."""

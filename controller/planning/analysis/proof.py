@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from controller.errors import NotKnownYet, SignalboxError
 from controller.planning.analysis.requests import ProveRoutes
 from controller.planning.analysis.results import PlanProof
 from controller.planning.certificate import certificate, document
 from controller.planning.plan import answered
 from controller.planning.planner import plan
+from signalbox.errors import NotKnownYet, SignalboxError
 
 
 def prove_routes(request: ProveRoutes) -> PlanProof:

@@ -10,25 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, NamedTuple
 
-from controller.errors import NotFound, NotKnownYet
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.job import Job
-from controller.jobs.spec import JobId
 from controller.planning.demands import OVERHEAD, ideal_communication_s
 from controller.planning.problem import Flow, PlanLimits, Problem, Snapshot, missing_hosts
-
-
-class FailureKind(StrEnum):
-    """A switch without hosts, one cable, all of several cables between two switches; or all parts that were named."""
-
-    SPINE = "spine"
-    CABLE = "cable"
-    BUNDLE = "bundle"
-    PARTS = "parts"
-
+from signalbox.errors import NotFound, NotKnownYet
+from signalbox.jobs.spec import JobId
+from signalbox.words import FailureKind
 
 # ---- api -> loop
 

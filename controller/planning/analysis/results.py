@@ -11,10 +11,11 @@ from enum import StrEnum
 from typing import Literal
 
 from controller.fabric.topology import LinkId
-from controller.jobs.spec import JobId
-from controller.planning.analysis.requests import FailureKind, FlowEnds
+from controller.planning.analysis.requests import FlowEnds
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.plan import Certificate, EcmpLevel
+from signalbox.jobs.spec import JobId
+from signalbox.words import FailureKind
 
 # ---- one job
 

@@ -1,7 +1,7 @@
 """Analyses the network in a separate process: an analysis may take many plans, and neither OpenFlow nor the control
 loop shall wait for the interpreter meanwhile.
 
-In: requests with the futures of their results. Out: the results, or errors of ``controller.errors``. One request is
+In: requests with the futures of their results. Out: the results, or errors of ``signalbox.errors``. One request is
 worked on at a time; a few may wait. A request whose future is cancelled is dropped, and its process ended.
 """
 
@@ -23,12 +23,12 @@ from typing import Any
 import structlog
 
 from controller import child_signals
-from controller.errors import Exhausted, SignalboxError
 from controller.planning.analysis.failures import analyse_failures
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.proof import prove_routes
 from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, AnalysisRequest, ProveRoutes
 from controller.planning.analysis.results import Analysis
+from signalbox.errors import Exhausted, SignalboxError
 
 log = structlog.get_logger(__name__)
 

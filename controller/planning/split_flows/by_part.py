@@ -16,7 +16,6 @@ from functools import cmp_to_key
 import numpy as np
 
 from controller.fabric.topology import LinkId
-from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, links_beyond
 from controller.planning.lanes import lanes_of, parts
@@ -25,6 +24,7 @@ from controller.planning.plan import Draft, compare, draft
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.split_flows import lanes_first, peeling, search
 from controller.planning.whole_flows.cpsat import Solution
+from signalbox.jobs.spec import JobId
 
 _NEAR = 0.01
 """Of a level: near enough where links differ a little, as they do by measured background, which is never the same

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.fabric.topology import Dpid, LinkId, Path
-from controller.jobs.spec import JobId
 from controller.planning.ecmp import NextHops
 from controller.planning.numbered import link_rows
 from controller.planning.problem import Floats, Flow, Ints, Problem, Routes
+from signalbox.jobs.spec import JobId
 
 Bools = NDArray[np.bool_]
 

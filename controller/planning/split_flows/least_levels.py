@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.fabric.topology import LinkId
-from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference
 from controller.planning.numbered import Numbers
@@ -28,6 +27,7 @@ from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import Divider
 from controller.planning.split_flows.programme import Programme
 from controller.planning.split_flows.search import Fluid
+from signalbox.jobs.spec import JobId
 
 _MOST_COLUMNS = 1_000
 _MOST_CHOICES = 400

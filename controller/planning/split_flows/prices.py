@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from controller.fabric.topology import LinkId
-from controller.jobs.spec import JobId
 from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.lp import FluidModel, Goal
+from signalbox.jobs.spec import JobId
 
 _LARGEST = 10**9
 

@@ -21,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.fabric.topology import Dpid, LinkId
-from controller.jobs.spec import JobId
 from controller.planning import greedy
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.closed_forms import balanced_coloring
@@ -35,6 +34,7 @@ from controller.planning.split_flows.exclusive_links import exclusive_links
 from controller.planning.split_flows.lp import FluidModel, Goal, Spread
 from controller.planning.whole_flows import local_search
 from controller.planning.whole_flows.cpsat import Solution
+from signalbox.jobs.spec import JobId
 
 _REACHED = 1e-6
 """An excess (in levels) that counts as none."""

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.fabric.topology import LinkId, Path
-from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds, common_unit
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.solver import StagedSearch, cp_model
+from signalbox.jobs.spec import JobId
 
 _FINEST = 1e-7
 """The unit of loads that have no common unit. They are rounded down, so that a bound of the model is a bound of the

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ortools.linear_solver import pywraplp
 
 from controller.fabric.topology import Fabric, LinkId
-from controller.jobs.spec import JobId
 from controller.planning.problem import Flow, Problem
+from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import fabric_of, flow, problem_of, ring
 
 PHASES = [((0, 0.5),), ((0, 1.0),), ((1, 0.5),), ((0, 0.3), (1, 0.5)), ((0, 1.0), (2, 0.25))]

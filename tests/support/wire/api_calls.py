@@ -9,8 +9,8 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.jobs.spec import JobSpec
+from signalbox.jobs.spec import JobSpec
+from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.wire.control_stand_in import H1, H2
 
 

@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from controller.alarms import Alarm, AlarmKind
+from controller.alarms import Alarm
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Message
 from controller.core.silences import Silences
-from controller.errors import NO_SUCH_NAME, InvalidInput, NotKnownYet, SignalboxError, cut
 from controller.fabric.drains import Drains, links_named
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.fabric.parts import End, Part, PartKind, switch_key
@@ -32,7 +31,6 @@ from controller.jobs.messages import (
     UpdateJob,
 )
 from controller.jobs.registry import JobRegistry
-from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import WhatIf
 from controller.planning.analysis.results import FailureAnalysis
 from controller.planning.messages import EndSilence, Replan, ReplanOutcome, SetStrategy, SilenceAlarms, StrategySet
@@ -44,6 +42,9 @@ from controller.tables.counters import CountersRead
 from controller.tables.pinned_table import miss_rule
 from controller.tables.rules import OtherTable, RuleSet, Table
 from controller.tables.table_use import TableUse
+from signalbox.errors import NO_SUCH_NAME, InvalidInput, NotKnownYet, SignalboxError, cut
+from signalbox.jobs.spec import JobId
+from signalbox.words import AlarmKind
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(11)
 H1, H2 = "10.0.1.1", "10.0.2.1"

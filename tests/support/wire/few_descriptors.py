@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 
-from controller.__main__ import main
+from signalbox.__main__ import main
 
 if __name__ == "__main__":
     most = int(sys.argv.pop(1))

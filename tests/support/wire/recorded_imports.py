@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import Any
 
-from controller.__main__ import main
+from signalbox.__main__ import main
 
 if __name__ == "__main__":
     out = open(sys.argv.pop(1), "a", buffering=1)  # noqa: SIM115

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from controller.alarms import Alarm, AlarmKind
+from controller.alarms import Alarm
 from controller.api.access import EVERYONE, RULES, may_see, own_alarms, own_ends, refuse_other_tenants
 from controller.api.identities import Caller, Role
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.errors import NotFound
 from controller.jobs.ends import EndReason, JobEnd
-from controller.jobs.spec import JobId
+from signalbox.errors import NotFound
+from signalbox.jobs.spec import JobId
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.words import AlarmKind
 
 METHODS = {
     f"/{service.full_name}/{method.name}": method

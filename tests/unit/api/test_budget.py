@@ -6,7 +6,7 @@ import pytest
 
 from controller.api import budget as budget_module
 from controller.api.budget import Bucket, Budget, Call, CallLimits
-from controller.errors import Exhausted
+from signalbox.errors import Exhausted
 
 OF_CLIENT = CallLimits(calls=2, streams=1, calls_per_s=10)
 OF_ALL = CallLimits(calls=3, streams=2, calls_per_s=15)

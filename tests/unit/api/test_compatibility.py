@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2 as pb
 
 ROOT = Path(__file__).parents[3]
 PROTO = ROOT / "proto"

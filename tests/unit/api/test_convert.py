@@ -9,21 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api import convert, convert_fabric, convert_plan, pages
-from controller.api.mapping import duration, message_of, number_of, seconds, word_of
 from controller.api.pages import page_token
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.config import Strategy
-from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
 from controller.jobs.job import Reported, Vitals
-from controller.jobs.messages import IterationTime, Registration
-from controller.jobs.spec import Algorithm, Dealing, JobId, JobSpec, Library, Transport
-from controller.jobs.subflows import Dividing
+from controller.jobs.messages import Registration
 from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes, TargetLeft
 from controller.planning.problem import FlowId, Route, Subflow, whole
 from controller.status import JobState, JobStatus, Status, SwitchStatus
 from controller.tables.dropped import Dropped
+from signalbox.errors import InvalidInput
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import Algorithm, Dealing, JobId, JobSpec, Library, Transport
+from signalbox.jobs.subflows import Dividing
+from signalbox.mapping import duration, message_of, number_of, seconds, word_of
+from signalbox.spec_messages import job_spec, spec_message
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.words import Strategy
 from tests.support import status_example
 
 
@@ -115,7 +117,7 @@ def paths_of(error: pytest.ExceptionInfo[InvalidInput]) -> list[str]:
 
 @given(specs)
 def test_a_spec_survives_the_way_to_our_types_and_back(message: pb.JobSpec) -> None:
-    assert convert.spec_message(convert.job_spec(message)) == message
+    assert spec_message(job_spec(message)) == message
 
 
 @given(st.floats(1.0, 86_400.0))
@@ -148,39 +150,39 @@ def test_a_job_with_flows_that_have_no_path_is_at_0_whatever_its_level() -> None
 
 
 def test_a_lease_that_is_absent_is_the_default_and_one_that_is_over_is_zero() -> None:
-    message = convert.spec_message(job_status().spec)
+    message = spec_message(job_status().spec)
     message.ClearField("lease")
-    assert convert.job_spec(message).lease_s == 60.0
+    assert job_spec(message).lease_s == 60.0
     assert duration(-3.0) == Duration()
 
 
 def test_wrong_fields_are_named_as_in_the_proto_file() -> None:
-    message = convert.spec_message(job_status().spec)
+    message = spec_message(job_status().spec)
     message.lease.seconds = 0
     message.groups[0].ranks[1] = 7
     with pytest.raises(InvalidInput) as error:
-        convert.job_spec(message)
+        job_spec(message)
     assert paths_of(error) == ["lease"]
     message.lease.seconds = 5
     message.collectives[0].algorithm = 77  # type: ignore[assignment]
     with pytest.raises(InvalidInput) as error:
-        convert.job_spec(message)
+        job_spec(message)
     assert paths_of(error) == ["collectives[0].algorithm"]
     assert "ALGORITHM_BROADCAST" in str(error.value)
     message.collectives[0].algorithm = pb.ALGORITHM_BROADCAST
     with pytest.raises(InvalidInput) as error:
-        convert.job_spec(message)
+        job_spec(message)
     assert paths_of(error) == ["groups[0].ranks[1]"]
 
 
 def test_a_spec_whose_virtual_links_are_not_known_is_refused_here() -> None:
-    message = convert.spec_message(job_status().spec)
+    message = spec_message(job_status().spec)
     message.library = pb.LIBRARY_OPENMPI
     message.collectives[0].algorithm = pb.ALGORITHM_REDUCE_SCATTER
     message.endpoints.extend(["10.0.3.1", "10.0.4.1"])
     message.groups[0].ranks.extend([2, 3])
     with pytest.raises(InvalidInput, match="not known") as error:
-        convert.job_spec(message)
+        job_spec(message)
     assert paths_of(error) == ["collectives[0].algorithm"]
 
 
@@ -192,7 +194,7 @@ def test_over_long_lists_are_counted_not_read() -> None:
         rails=[pb.Rail(endpoints=["x"] * 4000)] * 8,
     )
     with pytest.raises(InvalidInput) as error:
-        convert.job_spec(message)
+        job_spec(message)
     assert list(map(str, error.value.problems)) == [
         "endpoints: at most 4096 endpoints are allowed (given: 5000)",
         "collectives: at most 256 collectives are allowed (given: 300)",
@@ -266,11 +268,11 @@ def test_a_whole_route_is_one_subflow_of_every_source_port() -> None:
 
 
 def test_a_job_without_word_of_subflows_stays_whole_over_tcp() -> None:
-    message = convert.spec_message(job_status().spec)
+    message = spec_message(job_status().spec)
     message.ClearField("max_subflows")
     for field in ("transport", "library", "dealing"):
         message.ClearField(field)
-    spec = convert.job_spec(message)
+    spec = job_spec(message)
     assert (spec.max_subflows, spec.transport) == (1, Transport.TCP)
     assert (spec.library, spec.dealing) == (Library.GENERIC, Dealing.BY_SHARE)
 
@@ -285,10 +287,10 @@ def test_a_job_without_word_of_subflows_stays_whole_over_tcp() -> None:
     ],
 )
 def test_wrong_fields_of_one_value_are_named(field: str, value: int, told: str) -> None:
-    message = convert.spec_message(job_status().spec)
+    message = spec_message(job_status().spec)
     setattr(message, field, value)
     with pytest.raises(InvalidInput, match=told) as error:
-        convert.job_spec(message)
+        job_spec(message)
     assert paths_of(error) == [field]
     assert str(error.value).endswith(f" (given: {value})")
 
@@ -403,10 +405,10 @@ MASKS = st.lists(st.sampled_from([name for name in pb.JobSpec.DESCRIPTOR.fields_
 def test_an_update_has_the_named_fields_of_the_new_spec_and_the_others_of_the_current_one(
     old: pb.JobSpec, new: pb.JobSpec, mask: list[str]
 ) -> None:
-    current = convert.job_spec(old)
+    current = job_spec(old)
     request = pb.UpdateJobRequest(spec=new, update_mask=FieldMask(paths=mask))
     spec, merged_with = convert.updated_spec(request, current)
-    message = convert.spec_message(spec)
+    message = spec_message(spec)
     assert merged_with == (current if mask else None)
     for name in pb.JobSpec.DESCRIPTOR.fields_by_name:
         assert getattr(message, name) == getattr(new if name in mask or not mask else old, name)
@@ -423,10 +425,10 @@ def test_a_mask_names_fields_of_a_spec_but_its_id() -> None:
 
 def test_a_star_is_all_fields() -> None:
     current = job_status().spec
-    new = convert.spec_message(current)
+    new = spec_message(current)
     new.max_subflows = 3
     request = pb.UpdateJobRequest(spec=new, update_mask=FieldMask(paths=["*"]))
-    assert convert.updated_spec(request, current) == (convert.job_spec(new), None)
+    assert convert.updated_spec(request, current) == (job_spec(new), None)
 
 
 def test_what_is_merged_is_checked_as_a_whole() -> None:

@@ -10,10 +10,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from controller.api.convert_analysis import explain_message, what_if_message, what_if_request
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.errors import InvalidInput
-from controller.jobs.spec import JobId
-from controller.planning.analysis.requests import FailureKind, FlowEnds
+from controller.planning.analysis.requests import FlowEnds
 from controller.planning.analysis.results import (
     BusyLink,
     Case,
@@ -29,6 +26,10 @@ from controller.planning.analysis.results import (
     Verdict,
 )
 from controller.planning.plan import EcmpLevel
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import JobId
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.words import FailureKind
 
 A, B = JobId("a"), JobId("b")
 LINK = BusyLink("s1>s101", False, 2.0, 0.0, (JobShare(A, 1, 1.0), JobShare(B, 1, 1.0)))

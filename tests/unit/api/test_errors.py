@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from controller.api import convert, errors
 from controller.api.convert_analysis import what_if_request
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.errors import (
+from signalbox.errors import (
     MAX_PROBLEMS,
     AlreadyExists,
     Conflict,
@@ -27,6 +26,8 @@ from controller.errors import (
     Superseded,
     Unavailable,
 )
+from signalbox.spec_messages import job_spec
+from signalbox.v1 import signalbox_pb2 as pb
 
 ADDRESSES = ("10.0.0.1", "10.0.0.2")
 
@@ -142,13 +143,13 @@ OUTSIZED = {
     "a long path of a mask": lambda: convert.check_mask(
         pb.UpdateJobRequest(update_mask={"paths": ["a" * 1_000_000] * 4})
     ),
-    "transfers": lambda: convert.job_spec(
+    "transfers": lambda: job_spec(
         pb.JobSpec(job_id="a", endpoints=ADDRESSES, transfers=[pb.Transfer(bytes_per_iteration=0)] * MANY)
     ),
-    "ranks of a group": lambda: convert.job_spec(
+    "ranks of a group": lambda: job_spec(
         pb.JobSpec(job_id="a", endpoints=ADDRESSES, groups=[pb.ParallelGroup(name="a", ranks=[9] * 4096)] * 16)
     ),
-    "empty groups": lambda: convert.job_spec(
+    "empty groups": lambda: job_spec(
         pb.JobSpec(job_id="a", endpoints=ADDRESSES, groups=[pb.ParallelGroup()] * 500_000)
     ),
 }

@@ -11,8 +11,8 @@ import pytest
 from controller.api.gate import Gate, Peer, peer_of
 from controller.api.identities import Caller, Identities, Role
 from controller.config import SocketRole
-from controller.errors import Unauthenticated
 from controller.status import StatusBoard
+from signalbox.errors import Unauthenticated
 
 TLS = {
     "transport_security_type": [b"ssl"],

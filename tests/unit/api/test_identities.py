@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from controller.api.identities import Caller, Identities, Role, new_token, token_table
-from controller.errors import InvalidInput
 from controller.jobs.messages import Quota
+from signalbox.errors import InvalidInput
 
 TOKEN = "sbx_example"
 SHA256 = hashlib.sha256(TOKEN.encode()).hexdigest()

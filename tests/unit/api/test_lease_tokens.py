@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from controller.api.lease_tokens import SECRET_BYTES, LeaseTokens
-from controller.errors import InvalidInput
 from controller.jobs.messages import new_uid
+from signalbox.errors import InvalidInput
 
 UID = "f31d4a67-9f4a-4a3a-8a3c-0f5e3d1f2b11"
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from controller.api import convert_plan, pages
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.errors import InvalidInput
 from controller.fabric.topology import LinkId, PortNo
-from controller.jobs.spec import JobId
 from controller.planning.problem import FlowId, Routes, whole
 from controller.status import Status
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import JobId
+from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.status_example import SPINE, UP1, fabric, job, plan, status
 
 FLOW, BACK = FlowId("10.0.1.1", "10.0.2.1"), FlowId("10.0.2.1", "10.0.1.1")

@@ -12,20 +12,19 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.alarms import AlarmKind
 from controller.alarms import Severity as AlarmSeverity
-from controller.api import convert, mapping
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.commands.output import fields
-from controller.config import Strategy
-from controller.errors import InvalidInput
 from controller.jobs.demand import DemandSource
-from controller.jobs.spec import Algorithm, Collective, Dealing, JobSpec, Library, Transport
-from controller.planning.analysis.requests import FailureKind
 from controller.planning.analysis.results import LeafCut, Outcome, Verdict
 from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import Certificate
 from controller.status import JobState
+from signalbox import mapping
+from signalbox.commands.output import fields
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import Algorithm, Collective, Dealing, JobSpec, Library, Transport
+from signalbox.spec_messages import job_spec
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.words import AlarmKind, FailureKind, Strategy
 
 ENUMS: list[tuple[Any, Iterable[str]]] = [
     (pb.Algorithm, Algorithm),
@@ -137,4 +136,4 @@ def test_durations_that_protobuf_forbids_are_none(whole: int, nanos: int) -> Non
     assert math.isnan(mapping.seconds(Duration(seconds=whole, nanos=nanos)))
     spec = pb.JobSpec(job_id="a", endpoints=["10.0.0.1", "10.0.0.2"], lease=Duration(seconds=whole, nanos=nanos))
     with pytest.raises(InvalidInput, match="lease: "):
-        convert.job_spec(spec)
+        job_spec(spec)

@@ -11,11 +11,12 @@ from google.protobuf.json_format import ParseDict
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from controller.api import convert, mapping
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.errors import InvalidInput
-from controller.jobs.collectives import check
-from controller.jobs.spec import MAX_RANKS, Algorithm, Dealing, JobSpec, Library, Transport
+from signalbox import mapping
+from signalbox.errors import InvalidInput
+from signalbox.jobs.collectives import check
+from signalbox.jobs.spec import MAX_RANKS, Algorithm, Dealing, JobSpec, Library, Transport
+from signalbox.spec_messages import job_spec
+from signalbox.v1 import signalbox_pb2 as pb
 
 NONSENSE = "nonsense"
 """A word of no enum."""
@@ -84,7 +85,7 @@ def in_file(spec: dict[str, Any]) -> JobSpec | dict[str, str]:
 
 def in_call(spec: dict[str, Any]) -> JobSpec | dict[str, str]:
     try:
-        return convert.job_spec(ParseDict(proto_json(spec), pb.JobSpec()))
+        return job_spec(ParseDict(proto_json(spec), pb.JobSpec()))
     except InvalidInput as error:
         return problems(error)
 

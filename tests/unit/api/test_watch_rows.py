@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from controller.api import convert, convert_fabric, convert_plan
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows
 from controller.api.watch_table import Reader, WatchTable
 from controller.fabric.topology import LinkId
 from controller.jobs.demand import DemandSource
-from controller.jobs.spec import JobId
 from controller.status import EndReason, JobEnd, LinkStatus, Status
+from signalbox.jobs.spec import JobId
+from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.status_example import UP1
 from tests.support.status_example import status as example_status
 

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_table import Encoding, Reader, ResumeTokens, WatchTable
-from controller.errors import InvalidInput
+from signalbox.errors import InvalidInput
+from signalbox.v1 import signalbox_pb2 as pb
 
 Value = tuple[str, str]
 """The owner and the MAC address of a host."""

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 import pytest
 
 from controller.api import watches
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_rows import Rows
 from controller.api.watch_table import Encoding
 from controller.api.watches import LARGE_BYTES, LARGE_TOGETHER, Feed, LargeMessages, Publications
 from controller.status import Status, StatusBoard
+from signalbox.v1 import signalbox_pb2 as pb
 
 
 class Counted(Rows[str, int]):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from benchmarks.api_load.load import pending_jobs
 from benchmarks.api_load.restarts import Kills, _compare, _medians, filled
-from controller.api.convert import spec_message
 from controller.api.lease_tokens import LeaseTokens
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.jobs.store import StateStore
+from signalbox.spec_messages import spec_message
+from signalbox.v1 import signalbox_pb2 as pb
 
 
 def test_a_state_that_was_filled_has_the_jobs_that_the_tokens_are_of(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import dealing
-from controller.errors import InvalidInput
 from controller.scenarios.workloads import HEADER
+from signalbox.errors import InvalidInput
 
 
 @pytest.fixture

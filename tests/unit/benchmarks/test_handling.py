@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.handling import measured
-from controller.errors import SignalboxError
 from controller.planning import target
+from signalbox.errors import SignalboxError
 
 
 def test_each_step_is_measured_and_the_planner_set_back() -> None:

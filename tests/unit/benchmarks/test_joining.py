@@ -13,10 +13,10 @@ import pytest
 from benchmarks.joining.levels import least_level, levels
 from benchmarks.joining.mixes import ALGORITHMS, mix, spec_of
 from benchmarks.joining.results import Announced, Mode, Row, summary
-from controller.errors import InvalidInput
-from controller.jobs.collectives import virtual_links
 from controller.scenarios.topologies import leaf_spine
 from mininet_topos.joining.jobs import Library, LibraryJob
+from signalbox.errors import InvalidInput
+from signalbox.jobs.collectives import virtual_links
 
 HOSTS = leaf_spine(4, 4, 4, 5e6, 5e6).hosts
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "data" / "wire_matrices.json").read_text())

@@ -39,7 +39,6 @@ from benchmarks.plan.workloads import (
     leaves_of_one_job,
     workloads,
 )
-from controller.errors import InvalidInput
 from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
@@ -48,6 +47,7 @@ from controller.scenarios.fabric_options import Placement
 from controller.scenarios.fabrics import leaf_spine
 from controller.scenarios.generator import generate, jobs_of
 from controller.scenarios.scenario import problem_of
+from signalbox.errors import InvalidInput
 
 LIMITS = PlanLimits(time_limit_s=5, ecmp_draws=20, deterministic=True)
 

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from controller.api import client
-from controller.api.certificates import Credentials
-from controller.api.client import Client
 from controller.api.identities import new_token
 from controller.api.lease_tokens import LeaseTokens
 from controller.commands.bundle import LOG_BYTES, REMOVED, bundle, without_secrets
 from controller.config import MetricsConfig
-from controller.errors import SignalboxError
 from controller.observability.metrics import MetricsServer
 from controller.status import StatusBoard
+from signalbox import client
+from signalbox.client import Client
+from signalbox.credentials import Credentials
+from signalbox.errors import SignalboxError
 from tests.support.command_line import Signalbox, api, signalbox
 from tests.support.wire.api_calls import ring
 from tests.support.wire.certificates import Authority

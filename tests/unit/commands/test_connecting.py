@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.certificates import NO_CREDENTIALS, Credentials
+from signalbox.credentials import NO_CREDENTIALS, Credentials
 from tests.support.repository_names import commands, options_of
 
 OPTIONS = {"--tls-ca", "--tls-certificate", "--tls-key", "--token-file"}

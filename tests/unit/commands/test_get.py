@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.api.client import Client
-from controller.commands import output
-from controller.commands.naming import completed, host_names, job_names, link_names, switch_names
 from controller.planning.problem import FlowId
 from controller.tables.counters import CountersRead
+from signalbox.client import Client
+from signalbox.commands import output
+from signalbox.commands.naming import completed, host_names, job_names, link_names, switch_names
 from tests.support.command_line import Result, Signalbox, api, signalbox
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import H1, H2, LEAF1, VIA_SPINE, Running

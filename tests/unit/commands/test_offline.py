@@ -14,8 +14,8 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-from controller.cli import main
 from controller.planning.baselines import SCHEMES
+from signalbox.cli import main
 from tests.support.command_line import Result
 
 LEAVES, SPINES, HOSTS = 4, 4, 4

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from controller.api.client import Client
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.fabric.topology import LinkId, PortNo
-from controller.jobs.spec import JobId
 from controller.planning.plan import TargetLeft
 from controller.planning.problem import FlowId, whole
 from controller.status import Status
+from signalbox.client import Client
+from signalbox.jobs.spec import JobId
+from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.command_line import Result, Signalbox, api, signalbox
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG, register

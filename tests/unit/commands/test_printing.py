@@ -7,12 +7,13 @@ from typing import Any
 from google.protobuf.duration_pb2 import Duration
 from rich.console import Console, Group, RenderableType
 
-from controller.alarms import Alarm, AlarmKind
+from controller.alarms import Alarm
 from controller.api import convert, convert_fabric
-from controller.api.mapping import timestamp
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.commands import naming, printing, printing_jobs
-from controller.commands.output import escape, fields
+from signalbox.commands import naming, printing, printing_jobs
+from signalbox.commands.output import escape, fields
+from signalbox.mapping import timestamp
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.words import AlarmKind
 from tests.support import status_example
 
 

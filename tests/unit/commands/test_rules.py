@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from controller.api import pages
-from controller.api.client import Client
-from controller.commands import output
-from controller.errors import NotKnownYet
 from controller.fabric.topology import Dpid
 from controller.tables.rules import is_ours
+from signalbox.client import Client
+from signalbox.commands import output
+from signalbox.errors import NotKnownYet
 from tests.support.command_line import Signalbox, api, signalbox
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG, register

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from controller.cli import main
 from controller.scenarios.workloads import HEADER
+from signalbox.cli import main
 
 FABRIC = ("--leaves", 2, "--spines", 2, "--hosts-per-leaf", 2)
 """Leaves 0 and 1, spines 2 and 3, hosts 4 to 7."""

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli import main
 from controller.config import Config, JobsConfig
 from controller.core.state import initial
-from controller.errors import InvalidInput
 from controller.fabric.parts import Declared
-from controller.jobs.collectives import VirtualLink, VirtualLinks
 from controller.jobs.messages import Registration, SavedState
 from controller.jobs.records import FORMAT, changes
-from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.state_database import checksum, opened, sealed
 from controller.jobs.store import FILE, StateStore
+from signalbox.cli import main
+from signalbox.errors import InvalidInput
+from signalbox.jobs.collectives import VirtualLink, VirtualLinks
+from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.by_id import registered
 
 Run = Callable[..., tuple[int, str, str]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from controller.commands.output import ALL_COLUMNS
-from controller.commands.tables import Column, Fitted
+from signalbox.commands.output import ALL_COLUMNS
+from signalbox.commands.tables import Column, Fitted
 
 NAME = "a-job-with-a-rather-long-name"
 COLUMNS = (Column("job"), Column("flows", 2, number=True), Column("path", 1, wraps=True), Column("lease", 3))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from controller.alarms import Alarm, AlarmKind
+from controller.alarms import Alarm
 from controller.api import convert, convert_plan
-from controller.api.mapping import timestamp
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.commands.output import fields
-from controller.commands.watch import FabricLines, alarm_lines, job_lines, plan_lines
+from signalbox.commands.output import fields
+from signalbox.commands.watch import FabricLines, alarm_lines, job_lines, plan_lines
+from signalbox.mapping import timestamp
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.words import AlarmKind
 from tests.support.status_example import status as example_status
 
 

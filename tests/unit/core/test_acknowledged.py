@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from controller.core.messages import Command, Message
-from controller.errors import SignalboxError
 from controller.jobs.messages import (
     DeregisterJob,
     RegisterJob,
@@ -20,7 +19,8 @@ from controller.jobs.messages import (
     StateSaved,
     UpdateJob,
 )
-from controller.jobs.spec import JobId
+from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import JobId
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.unit.core.test_commits import CONFIG
 

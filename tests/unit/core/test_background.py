@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from controller.config import Config, CountersConfig, FabricConfig, Strategy
+from controller.config import Config, CountersConfig, FabricConfig
 from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import LinkId, PortRef
 from controller.jobs.messages import RegisterJob
 from controller.planning.messages import SetStrategy
+from signalbox.words import Strategy
 from tests.support.busy_fabric import BusyFabric, Ring
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 

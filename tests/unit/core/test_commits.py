@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller.alarms import AlarmKind
-from controller.config import Config, FabricConfig, Strategy
+from controller.config import Config, FabricConfig
 from controller.core.messages import Message, Reply
-from controller.errors import NotFound, Unavailable
 from controller.jobs.messages import (
-    Connected,
     DeregisterJob,
     RegisterJob,
     RenewLease,
@@ -20,9 +17,12 @@ from controller.jobs.messages import (
     StateSaved,
     UpdateJob,
 )
-from controller.jobs.spec import JobId, JobSpec
 from controller.planning.messages import SetStrategy
 from controller.serving.event_log import events
+from signalbox.errors import NotFound, Unavailable
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.words import AlarmKind, Strategy
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
 CONFIG = Config(fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS))

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from controller.config import Config, FabricConfig
-from controller.errors import Conflict, InvalidInput, NotFound
-from controller.jobs.messages import Connected, DeregisterJob, RegisterJob, ReportConnections, UpdateJob
-from controller.jobs.spec import JobId, Transport
+from controller.jobs.messages import DeregisterJob, RegisterJob, ReportConnections, UpdateJob
 from controller.planning.problem import Route
 from controller.tables.rules import IP_UDP
+from signalbox.errors import Conflict, InvalidInput, NotFound
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.spec import JobId, Transport
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet
 

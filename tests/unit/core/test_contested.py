@@ -7,13 +7,13 @@ import pytest
 from controller.alarms import text
 from controller.config import PlanningConfig
 from controller.core.refusals import DUPLICATES_RECENT_S
-from controller.errors import NotKnownYet
 from controller.fabric.messages import ConnectionRefused, MastershipLost, SwitchLeft
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
 from controller.planning.analysis.requests import GetPlanProof
 from controller.serving.event_log import events
 from controller.tables.rules import Table
+from signalbox.errors import NotKnownYet
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, RINGS, assert_no_collision
 

@@ -6,20 +6,20 @@ from concurrent.futures import Future
 
 import pytest
 
-from controller.alarms import AlarmKind
-from controller.config import JobsConfig, Strategy
+from controller.config import JobsConfig
 from controller.core.messages import Reply
-from controller.errors import AlreadyExists, Conflict, Superseded
 from controller.fabric.messages import ArpSeen, LinkSeen, SwitchConnected
 from controller.fabric.parts import Declared
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, SavedState, UpdateJob
-from controller.jobs.spec import JobId
 from controller.planning.messages import Compared, Replan, ReplanOutcome, SetStrategy, StrategySet
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowRule, cookie_owner, job_owner
+from signalbox.errors import AlreadyExists, Conflict, Superseded
+from signalbox.jobs.spec import JobId
+from signalbox.words import AlarmKind, Strategy
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, RINGS, all_flows, assert_no_collision, register, spines_used
 

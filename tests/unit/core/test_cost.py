@@ -8,25 +8,19 @@ from typing import Any
 
 import pytest
 
-from controller.config import Strategy
 from controller.core import status_and_alarms
 from controller.core.derived import Row
 from controller.core.messages import Reply, Tick
 from controller.fabric.host_discovery import MAX_QUESTIONS
 from controller.fabric.messages import SendArpRequest
-from controller.jobs.messages import (
-    DeregisterJob,
-    IterationTime,
-    RegisterJob,
-    RenewLease,
-    ReportIterations,
-    SaveState,
-)
-from controller.jobs.spec import JobId
+from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations, SaveState
 from controller.jobs.watched_job import WatchedJob
 from controller.planning.messages import SetStrategy
 from controller.planning.verdict import Levels
 from controller.tables import pinned_table, pins
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId
+from signalbox.words import Strategy
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import LateAnswers, SlowSolver
 from tests.support.three_rings import CONFIG, register

@@ -6,9 +6,10 @@ import pytest
 
 from controller.fabric.messages import PortChanged, SwitchConnected, SwitchLeft
 from controller.fabric.topology import Dpid
-from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, ReportIterations
-from controller.jobs.spec import JobId
+from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations
 from controller.tables.rules import GroupRule
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, RINGS, spines_used
 

@@ -9,18 +9,19 @@ from itertools import pairwise, permutations, product
 
 import pytest
 
-from controller.config import Config, Strategy
-from controller.errors import NO_SUCH_NAME, Conflict, InvalidInput, NotKnownYet
+from controller.config import Config
 from controller.fabric.drains import Drain
 from controller.fabric.messages import DrainParts, ForgetParts, LinkSeen, PortChanged, UndrainParts
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.jobs.spec import JobId
-from controller.planning.analysis.requests import Analyse, FailureKind, WhatIf
+from controller.planning.analysis.requests import Analyse, WhatIf
 from controller.planning.analysis.worker import analyse
 from controller.planning.messages import SetStrategy
 from controller.status import DrainStatus
 from controller.tables.rules import Output, ToGroup
+from signalbox.errors import NO_SUCH_NAME, Conflict, InvalidInput, NotKnownYet
+from signalbox.jobs.spec import JobId
+from signalbox.words import FailureKind, Strategy
 from tests.support.fake_fabric import FakeFabric, ring_job
 
 SPINES = 4

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from controller.histogram import Histogram
-from controller.jobs.messages import IterationTime, ReportIterations
-from controller.jobs.spec import JobId
+from controller.jobs.messages import ReportIterations
 from controller.tables.messages import StageDone, SwitchResult
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId
 from tests.support.fake_fabric import FakeFabric
 from tests.support.late_answers import LateAnswers
 from tests.support.three_rings import CONFIG, register

@@ -11,11 +11,11 @@ import pytest
 from controller.api.convert_plan import routes_message
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import DeregisterJob, RegisterJob, UpdateJob
-from controller.jobs.spec import Dealing, JobId
-from controller.jobs.subflows import port_classes
 from controller.planning.problem import FlowId, Route
 from controller.status import JobStatus
 from controller.tables.pinned_table import read_pin_key
+from signalbox.jobs.spec import Dealing, JobId
+from signalbox.jobs.subflows import port_classes
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.fake_switch import Packet
 from tests.support.three_rings import CONFIG

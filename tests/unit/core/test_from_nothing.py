@@ -11,13 +11,12 @@ from dataclasses import replace
 
 import pytest
 
-from controller.config import Config, Strategy
+from controller.config import Config
 from controller.core.counted_links import CountedLinks
 from controller.core.sending import ConfirmedRoutes
 from controller.fabric.messages import ArpSeen, DrainParts, LinkSeen, PortChanged, UndrainParts
 from controller.fabric.topology import Dpid, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, UpdateJob
-from controller.jobs.spec import JobId
 from controller.planning.messages import Planned, SetStrategy
 from controller.tables import pins
 from controller.tables.flows_by_link import FlowsByLink
@@ -25,6 +24,8 @@ from controller.tables.messages import StageDone, SwitchRules
 from controller.tables.pins import Pins
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import mods_between
+from signalbox.jobs.spec import JobId
+from signalbox.words import Strategy
 from tests.support.fake_fabric import FABRIC_BPS, ring_job
 from tests.support.late_answers import LateAnswers
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from controller.config import Strategy
 from controller.fabric.messages import ArpSeen, LinkLost, LinkSeen, PortChanged
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
-from controller.jobs.spec import JobId
 from controller.planning.messages import SetStrategy
 from controller.planning.problem import FlowId
 from controller.tables.default_table import destination_rules
 from controller.tables.rules import FlowKey, GroupRule, Output, Prefix, Table
+from signalbox.jobs.spec import JobId
+from signalbox.words import Strategy
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import SlowSolver
 from tests.support.three_rings import CONFIG, RINGS, register

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.jobs.spec import JobId
 from controller.tables.rules import FlowRule, GroupRule, RuleMod, RuleSet
+from signalbox.jobs.spec import JobId
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.fake_switch import FakeSwitch
 from tests.support.three_rings import CONFIG, RINGS, assert_no_collision

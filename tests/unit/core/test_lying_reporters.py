@@ -11,11 +11,12 @@ from collections import Counter
 import pytest
 
 from controller.config import Config, FabricConfig
-from controller.errors import Conflict
-from controller.jobs.messages import Connected, DeregisterJob, RegisterJob, ReportConnections
-from controller.jobs.spec import JobId
+from controller.jobs.messages import DeregisterJob, RegisterJob, ReportConnections
 from controller.tables.messages import Counters, RuleCount
 from controller.tables.rules import FlowKey, Match, Table
+from signalbox.errors import Conflict
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.spec import JobId
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet
 

@@ -7,16 +7,16 @@ from itertools import permutations
 
 import pytest
 
-from controller.alarms import AlarmKind
 from controller.config import Config, FabricConfig, JobsConfig
-from controller.errors import InvalidInput
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.jobs.spec import JobId, JobSpec
 from controller.planning.problem import FlowId
 from controller.tables.messages import Counters, RuleCount
 from controller.tables.pinned_table import LEARNING_PRIORITY
 from controller.tables.rules import FlowKey, Table
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.words import AlarmKind
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
 Pair = tuple[str, str]

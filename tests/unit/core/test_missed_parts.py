@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller.alarms import Alarm, AlarmKind, text
-from controller.config import Strategy
+from controller.alarms import Alarm, text
 from controller.core.messages import Tick
 from controller.core.missed_parts import NamedHosts, part_alarm, saved_part, switch_alarms
-from controller.errors import Conflict, Unavailable
 from controller.fabric.messages import DrainParts, ForgetParts, MastershipLost, PortChanged, UndrainParts
 from controller.fabric.parts import (
     Declared,
@@ -25,7 +23,9 @@ from controller.fabric.parts import (
 )
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
-from controller.jobs.spec import JobId
+from signalbox.errors import Conflict, Unavailable
+from signalbox.jobs.spec import JobId
+from signalbox.words import AlarmKind, Strategy
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, RINGS, register
 

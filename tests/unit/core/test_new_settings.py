@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from controller.alarms import AlarmKind
 from controller.config import Config, reloaded_settings, with_settings
 from controller.core.messages import NewSettings
-from controller.errors import Exhausted
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
 from controller.planning.messages import SolvePlan
 from controller.tables.messages import TablesRead
 from controller.tables.rules import Table
+from signalbox.errors import Exhausted
+from signalbox.words import AlarmKind
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, register
 

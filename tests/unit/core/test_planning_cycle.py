@@ -6,15 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from controller.config import Strategy
 from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, ReportIterations, UpdateJob
-from controller.jobs.spec import JobId, JobSpec
+from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
 from controller.planning.messages import Planned, SetStrategy
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId
 from controller.tables.rules import FlowRule, Prefix
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.words import Strategy
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.late_answers import LateAnswers, SlowSolver
 from tests.support.three_rings import CONFIG, RINGS, register, spines_used

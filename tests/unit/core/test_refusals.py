@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from controller.alarms import AlarmKind, text
+from controller.alarms import text
 from controller.core.messages import Command, Message
 from controller.core.refusals import CONNECTIONS_RECENT_S, PACKETS_RECENT_S
 from controller.fabric.messages import ArpSeen, ConnectionRefused, PacketsRefused, ProbePorts, RefusedPacket
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.serving.event_log import events
+from signalbox.words import AlarmKind
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from controller.config import Strategy
 from controller.fabric.topology import LinkId
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.jobs.spec import JobId
 from controller.planning.messages import SetStrategy
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId
+from signalbox.jobs.spec import JobId
+from signalbox.words import Strategy
 from tests.support.busy_fabric import BusyFabric, Ring
 from tests.support.fake_fabric import FABRIC_BPS, ring_job
 from tests.support.three_rings import CONFIG, RINGS

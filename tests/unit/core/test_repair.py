@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.alarms import AlarmKind, text
-from controller.config import Strategy
+from controller.alarms import text
 from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import RegisterJob
@@ -18,6 +17,7 @@ from controller.planning.plan import Plan
 from controller.serving.event_log import events
 from controller.tables.messages import StageDone
 from controller.tables.rules import NARROW
+from signalbox.words import AlarmKind, Strategy
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import LateAnswers, SlowSolver
 from tests.support.three_rings import CONFIG, assert_no_collision, register, spines_used

@@ -6,10 +6,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from controller.config import Config, FabricConfig, Strategy
+from controller.config import Config, FabricConfig
 from controller.jobs.messages import RegisterJob
-from controller.jobs.spec import JobId
 from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, SolvePlan, StrategySet
+from signalbox.jobs.spec import JobId
+from signalbox.words import Strategy
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
 CONFIG = Config(fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from controller.errors import NotKnownYet
 from controller.fabric.messages import SwitchConnected
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import RegisterJob
-from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import Explain, GetPlanProof, Question, WhatIf
 from controller.tables.rules import Table
+from signalbox.errors import NotKnownYet
+from signalbox.jobs.spec import JobId
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, assert_no_collision, register, spines_used
 

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from controller.config import Strategy
 from controller.core.messages import Command, Message
 from controller.core.sending import ConfirmedRoutes
-from controller.errors import Conflict
 from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, Host, LinkId, PortNo, PortRef
-from controller.jobs.spec import Transport
-from controller.jobs.subflows import PortClass
 from controller.planning.messages import SetStrategy, StrategySet
 from controller.planning.problem import FlowId, Subflow, whole
 from controller.tables.messages import StageDone
 from controller.tables.pinned_table import Part, Pin, counting_rule
 from controller.tables.pins import PinSet
 from controller.tables.rules import FlowKey, FlowRule, RuleSet, Table, ToGroup
+from signalbox.errors import Conflict
+from signalbox.jobs.spec import Transport
+from signalbox.jobs.subflows import PortClass
+from signalbox.words import Strategy
 from tests.support.fake_fabric import FakeFabric
 from tests.support.late_answers import LateAnswers, SlowSolver
 from tests.support.three_rings import CONFIG, register, spines_used

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from controller.alarms import Alarm, AlarmKind
+from controller.alarms import Alarm
 from controller.config import Config
 from controller.core.messages import Tick
 from controller.core.silences import FORGOTTEN_S
-from controller.errors import InvalidInput, Unavailable
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.jobs.spec import JobId
 from controller.planning.messages import EndSilence, SilenceAlarms
 from controller.silence import Silence
+from signalbox.errors import InvalidInput, Unavailable
+from signalbox.jobs.spec import JobId
+from signalbox.words import AlarmKind
 from tests.support.fake_fabric import FakeFabric, ring_job
 
 MISSING = AlarmKind.HOSTS_MISSING

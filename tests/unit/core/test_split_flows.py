@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.config import JobsConfig, Strategy
+from controller.config import JobsConfig
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
-from controller.jobs.spec import JobId
-from controller.jobs.subflows import port_classes
 from controller.planning.messages import Planned, Replan, SetStrategy, SolvePlan
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
@@ -24,6 +22,9 @@ from controller.tables.pinned_table import PIN_PRIORITY, pin_key
 from controller.tables.pins import Pins, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table, stages_between
+from signalbox.jobs.spec import JobId
+from signalbox.jobs.subflows import port_classes
+from signalbox.words import Strategy
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet

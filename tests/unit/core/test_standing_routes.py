@@ -13,11 +13,11 @@ import pytest
 from controller.config import Config
 from controller.fabric.topology import Dpid, LinkId, PortRef
 from controller.jobs.messages import RegisterJob
-from controller.jobs.spec import JobId
 from controller.planning.messages import Planned
 from controller.planning.problem import FlowId
 from controller.scenarios.topologies import fat_tree
 from controller.tables import pins
+from signalbox.jobs.spec import JobId
 from tests.support.every_way import Watch, lose_carrier, watch_changes
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet

@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from controller.alarms import AlarmKind
-from controller.config import FabricConfig, Strategy
+from controller.config import FabricConfig
 from controller.core.messages import Command, Message
 from controller.fabric.messages import LinkSeen
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
-from controller.jobs.spec import JobId
 from controller.planning.messages import Planned
 from controller.planning.plan import EcmpLevel, Plan
 from controller.planning.problem import FlowId
@@ -19,6 +17,8 @@ from controller.tables.messages import Counters, PortCount, TablesRead
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import AnyTable, OtherTable, Table
 from controller.tables.table_use import TableUse
+from signalbox.jobs.spec import JobId
+from signalbox.words import AlarmKind, Strategy
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG, RINGS, register
 

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from controller.core.messages import Tick
-from controller.errors import Gone, InvalidInput, NotFound, Unavailable
 from controller.jobs.ends import EndReason
 from controller.jobs.messages import (
-    Connected,
     DeregisterJob,
     RegisterJob,
     Registration,
@@ -19,8 +17,10 @@ from controller.jobs.messages import (
     ReportConnections,
     StateNotSaved,
 )
-from controller.jobs.spec import JobId, JobSpec
 from controller.tables.rules import Prefix
+from signalbox.errors import Gone, InvalidInput, NotFound, Unavailable
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.by_id import registered
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.unit.core.test_commits import CONFIG, FULL, SlowDisk

@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from controller.config import Strategy
 from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.jobs.spec import JobId
 from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference, job_levels
 from controller.planning.messages import Planned, SetStrategy, SolvePlan
+from signalbox.jobs.spec import JobId
+from signalbox.words import Strategy
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG
 

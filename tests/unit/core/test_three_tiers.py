@@ -15,12 +15,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from controller.config import Config, Strategy
+from controller.config import Config
 from controller.fabric.messages import SwitchConnected, SwitchLeft
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.jobs.spec import JobId
 from controller.planning.messages import SetStrategy
 from controller.planning.problem import FlowId, Route, Subflow
 from controller.scenarios.fabrics import without
@@ -30,6 +29,8 @@ from controller.tables.pinned_table import Pin
 from controller.tables.pins import Pins
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import NARROW, RuleSet, Stage, stages_between
+from signalbox.jobs.spec import JobId
+from signalbox.words import Strategy
 from tests.support.by_id import by_id
 from tests.support.every_way import Watch, apart, lose_carrier, ring_flows, watch_changes
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ordered, ring_job

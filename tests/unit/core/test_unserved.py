@@ -6,15 +6,16 @@ from concurrent.futures import Future
 
 import pytest
 
-from controller.config import PlanningConfig, Strategy
+from controller.config import PlanningConfig
 from controller.fabric.messages import PortChanged
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import Analyse, Explain
 from controller.planning.analysis.results import JobAnalysis, Verdict
 from controller.planning.analysis.worker import analyse
 from controller.planning.messages import SetStrategy
+from signalbox.jobs.spec import JobId
+from signalbox.words import Strategy
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import SlowSolver
 from tests.support.three_rings import CONFIG, RINGS, register

@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from benchmarks.monitoring import DASHBOARD, dashboard_expressions, kinds_with_an_alert, panels, rules
-from controller.alarms import AlarmKind, severity
+from controller.alarms import severity
 from controller.config import Config, load
 from controller.observability.families import FAMILIES
+from signalbox.words import AlarmKind
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"

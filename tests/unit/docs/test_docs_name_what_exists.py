@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Config
+from signalbox.v1 import signalbox_pb2 as pb
 from tests.support import repository_names as names
 from tests.support.doc_pages import PAGES, ROOT, Page
 
@@ -126,7 +126,14 @@ def word_resolves(page: Page, word: str) -> bool:
 def folders(page: Page) -> list[Path]:
     """Where a page's files are: from the root, the package, the page itself, or a folder that the page names."""
     named = [ROOT / span for span in page.inline_code if "/" in span and " " not in span]
-    return [ROOT, ROOT / "controller", page.path.parent, *(path for path in named if path.is_dir())]
+    return [
+        ROOT,
+        ROOT / "controller",
+        ROOT / "client",
+        ROOT / "client/signalbox",
+        page.path.parent,
+        *(path for path in named if path.is_dir()),
+    ]
 
 
 # ---- commands

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from controller.cli import app
 from controller.config import load
-from controller.jobs.collectives import check, virtual_links
-from controller.jobs.spec import JobSpec
 from controller.scenarios.topologies import leaf_spine
 from mininet_topos.lab import command as lab
+from signalbox.cli import app
+from signalbox.jobs.collectives import check, virtual_links
+from signalbox.jobs.spec import JobSpec
 from tests.support.doc_pages import PAGES, ROOT
 
 FABRIC = leaf_spine(4, 4, 4, 5e6, 5e6)

@@ -11,11 +11,12 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from controller.alarms import Alarm, AlarmKind
+from controller.alarms import Alarm
 from controller.config import Config, reloaded_settings
-from controller.jobs.spec import Algorithm, JobSpec
 from controller.observability.families import FAMILIES
 from controller.observability.shapes import Family
+from signalbox.jobs.spec import Algorithm, JobSpec
+from signalbox.words import AlarmKind
 from tests.support.doc_pages import ROOT
 from tests.support.repository_names import commands, options_of
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.errors import InvalidInput
 from controller.fabric.drains import Drain, links_named, links_of_parts
 from controller.fabric.parts import End, Part, cable_key
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortNo, PortRef
+from signalbox.errors import InvalidInput
 
 
 class Read(list[Part]):

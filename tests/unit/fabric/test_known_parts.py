@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from controller.errors import Conflict, InvalidInput
 from controller.fabric import known_parts
 from controller.fabric.known_parts import CAUSE_S, KnownParts
 from controller.fabric.parts import Declared, DeclaredBundle, DeclaredCable, DeclaredSwitch, Part, PartKey, PartKind
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.fabric.topology_state import DeclaredHost
+from signalbox.errors import Conflict, InvalidInput
 
 PATIENCE_S = 15.0
 EPOCH = 1e9

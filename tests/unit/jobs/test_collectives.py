@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.errors import InvalidInput
-from controller.jobs import collectives
-from controller.jobs.collectives import VirtualLink, check, virtual_links
-from controller.jobs.library_profiles import formula
-from controller.jobs.spec import MAX_VIRTUAL_LINKS, Algorithm, JobSpec, Library
+from signalbox.errors import InvalidInput
+from signalbox.jobs import collectives
+from signalbox.jobs.collectives import VirtualLink, check, virtual_links
+from signalbox.jobs.library_profiles import formula
+from signalbox.jobs.spec import MAX_VIRTUAL_LINKS, Algorithm, JobSpec, Library
 
 
 def spec(algorithm: str, n: int, size: int, **collective: object) -> JobSpec:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from controller.errors import SignalboxError
-from controller.jobs.messages import NO_QUOTA, Connected, Quota, RegisterJob
+from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob
 from controller.jobs.registry import JobRegistry
-from controller.jobs.spec import JobId, JobSpec
+from signalbox.errors import SignalboxError
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.spec import JobId, JobSpec
 
 A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 MAX_JOBS = 4

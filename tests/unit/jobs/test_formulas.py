@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs import formulas as f
-from controller.jobs.formulas import Formula
+from signalbox.jobs import formulas as f
+from signalbox.jobs.formulas import Formula
 
 FORMULAS = [formula for formula in vars(f).values() if isinstance(formula, Formula)]
 SIZE = 720_720

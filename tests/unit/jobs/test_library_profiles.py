@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controller.jobs import formulas as f
-from controller.jobs.formulas import Formula
-from controller.jobs.library_profiles import formula
-from controller.jobs.spec import Algorithm, Library
+from signalbox.jobs import formulas as f
+from signalbox.jobs.formulas import Formula
+from signalbox.jobs.library_profiles import formula
+from signalbox.jobs.spec import Algorithm, Library
 from tests.support.doc_pages import ROOT
 
 A = Algorithm

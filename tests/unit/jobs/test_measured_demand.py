@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 from controller.alarms import difference_text
-from controller.errors import InvalidInput
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.measured_demand import BATCH, MeasuredDemand
-from controller.jobs.messages import Connected, IterationTime, RegisterJob
+from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
-from controller.jobs.spec import JobId, JobSpec
-from controller.jobs.subflows import Pair
+from signalbox.errors import InvalidInput
+from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.jobs.subflows import Pair
 
 INTERVAL_S = 2.0
 SEGMENT, HEADERS = 1448, 66

@@ -10,7 +10,11 @@ from functools import partial
 
 import pytest
 
-from controller.errors import (
+from controller.jobs.ends import MAX_ENDS, MAX_SAVED, EndReason, Ends, JobEnd, ends_since
+from controller.jobs.job import Job
+from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, Registration, SavedState
+from controller.jobs.registry import JobRegistry
+from signalbox.errors import (
     AlreadyExists,
     Conflict,
     Exhausted,
@@ -20,19 +24,8 @@ from controller.errors import (
     SignalboxError,
     WrongLeaseToken,
 )
-from controller.jobs.ends import MAX_ENDS, MAX_SAVED, EndReason, Ends, JobEnd, ends_since
-from controller.jobs.job import Job
-from controller.jobs.messages import (
-    NO_QUOTA,
-    Connected,
-    IterationTime,
-    Quota,
-    RegisterJob,
-    Registration,
-    SavedState,
-)
-from controller.jobs.registry import JobRegistry
-from controller.jobs.spec import JobId, JobSpec
+from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.by_id import registered
 
 A = JobId("a")

@@ -8,7 +8,7 @@ import pytest
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.pair_counters import PairCounters, Totals
-from controller.jobs.subflows import Pair, exactly
+from signalbox.jobs.subflows import Pair, exactly
 
 LEAF, OTHER = Dpid(1), Dpid(2)
 PAIR = ("10.0.1.1", "10.0.2.1")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.jobs.spec import MAX_SUBFLOWS, Dealing
-from controller.jobs.subflows import Dividing, Pieces, exactly, port_classes
+from signalbox.jobs.spec import MAX_SUBFLOWS, Dealing
+from signalbox.jobs.subflows import Dividing, Pieces, exactly, port_classes
 
 EVERY_PORT = range(1 << 16)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from controller.jobs.collectives import VirtualLink, VirtualLinks
 from controller.jobs.demand import DemandSource, JobDemand, MeasuredJobs
 from controller.jobs.messages import RegisterJob
 from controller.jobs.prediction import prediction_withheld
 from controller.jobs.registry import JobRegistry
-from controller.jobs.spec import Dealing, JobId, JobSpec
+from signalbox.jobs.collectives import VirtualLink, VirtualLinks
+from signalbox.jobs.spec import Dealing, JobId, JobSpec
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from controller.errors import AlreadyExists, Conflict, Exhausted, NotFound, WrongLeaseToken
 from controller.jobs.job import Job
-from controller.jobs.messages import NO_QUOTA, Connected, Quota, RegisterJob
+from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob
 from controller.jobs.registry import JobRegistry
-from controller.jobs.spec import JobId, JobSpec
+from signalbox.errors import AlreadyExists, Conflict, Exhausted, NotFound, WrongLeaseToken
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.spec import JobId, JobSpec
 
 TWO_JOBS = Quota(max_jobs=2)
 TEN_LINKS = Quota(max_virtual_links=10)

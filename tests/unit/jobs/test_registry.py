@@ -2,13 +2,14 @@ from typing import Any
 
 import pytest
 
-from controller.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
 from controller.jobs.ends import JobEnd
 from controller.jobs.job import Job, Vitals
 from controller.jobs.leases import MOST_ENDED
-from controller.jobs.messages import Connected, IterationTime, RegisterJob
+from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import MEASURED_WINDOW, JobRegistry
-from controller.jobs.spec import JobId, JobSpec
+from signalbox.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
+from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.spec import JobId, JobSpec
 
 
 def ring(job_id: str = "a", hosts: tuple[int, ...] = (1, 2, 3), **changes: object) -> JobSpec:

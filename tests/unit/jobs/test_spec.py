@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.errors import InvalidInput
-from controller.jobs.spec import MAX_ENDPOINTS, Algorithm, JobSpec
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import MAX_ENDPOINTS, Algorithm, JobSpec
 
 SPEC: dict[str, Any] = {
     "job_id": "gpt-3.train_1",

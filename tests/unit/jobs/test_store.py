@@ -17,8 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from controller.config import Strategy
-from controller.errors import InvalidInput, NotFound
 from controller.fabric.drains import Drain
 from controller.fabric.parts import (
     DECLARED,
@@ -34,13 +32,16 @@ from controller.fabric.parts import (
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs import state_database
 from controller.jobs import store as store_module
-from controller.jobs.collectives import VirtualLink, VirtualLinks
 from controller.jobs.ends import EndReason, JobEnd
-from controller.jobs.messages import Connected, Registration, SavedState
+from controller.jobs.messages import Registration, SavedState
 from controller.jobs.records import Key, Kind, changes, encode
-from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.store import StateStore
 from controller.silence import Silence
+from signalbox.errors import InvalidInput, NotFound
+from signalbox.jobs.collectives import VirtualLink, VirtualLinks
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.words import Strategy
 from tests.support.by_id import registered
 
 

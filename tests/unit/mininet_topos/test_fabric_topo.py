@@ -11,12 +11,12 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
-from controller.errors import InvalidInput
 from mininet_topos import fat_tree, leaf_spine
 from mininet_topos.fabric_topo import shaping
 from mininet_topos.fat_tree import FatTree
 from mininet_topos.lab import command as lab
 from mininet_topos.leaf_spine import LeafSpine
+from signalbox.errors import InvalidInput
 
 
 def test_parallel_cables_reach_mininet() -> None:

@@ -8,19 +8,19 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.alarms import AlarmKind
-from controller.config import Config, Strategy
+from controller.config import Config
 from controller.fabric.messages import DrainParts
 from controller.fabric.parts import UNKNOWN_DPID, End, Part, PartKey, PartKind, host_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from controller.histogram import FEW_SECONDS, Histogram
-from controller.jobs.spec import JobId
 from controller.observability.exposition import Exposition
 from controller.observability.families import FAMILIES
 from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.dropped import Dropped
 from controller.tables.rules import OtherTable, Table
 from controller.tables.table_use import TableUse
+from signalbox.jobs.spec import JobId
+from signalbox.words import AlarmKind, Strategy
 from tests.support import status_example as example
 from tests.support.fake_fabric import FakeFabric
 

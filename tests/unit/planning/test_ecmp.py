@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from controller.fabric.topology import PortNo
-from controller.jobs.spec import JobId
 from controller.planning.ecmp import ecmp_job_levels, ecmp_level
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Subflow, whole
+from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import (
     RATE,
     demo_flows,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from controller.jobs.collectives import VirtualLink
 from controller.planning.demands import demands, ideal_communication_s, ideal_time_s
 from controller.planning.efficiency import first_difference, job_levels, network_efficiency, outweighed
 from controller.planning.problem import Flow, Subflow, whole
+from signalbox.jobs.collectives import VirtualLink
 from tests.support.planning.fabrics import flow, leaf_spine, link_between, problem_of
 from tests.support.planning.loads import link_loads
 

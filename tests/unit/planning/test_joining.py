@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Fabric, Path
-from controller.jobs.spec import Dealing
 from controller.jobs.workload import WorkloadJob
 from controller.planning.bounds import level_bounds
 from controller.planning.closed_forms import route
@@ -22,6 +21,7 @@ from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, whole
 from controller.scenarios.fabrics import fat_tree, spine_links, without, without_random_links
 from controller.scenarios.scenario import problem_of
+from signalbox.jobs.spec import Dealing
 from tests.support.simulator_scenes import LINK_BPS, Host, fabric_of, job
 
 LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)

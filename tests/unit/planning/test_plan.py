@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.errors import SignalboxError
 from controller.fabric.topology import PortNo
-from controller.jobs.spec import JobId
 from controller.planning.bounds import level_bounds
 from controller.planning.plan import (
     Draft,
@@ -26,6 +24,8 @@ from controller.planning.plan import (
 from controller.planning.planner import plan, repair
 from controller.planning.problem import Flow, PlanLimits, Problem, Route, whole
 from controller.planning.target import solved
+from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, link_between, pinned, problem_of
 
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import Dpid, LinkId, PortNo
-from controller.jobs.spec import JobId
 from controller.planning.plan import EcmpLevel, Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, PlanLimits, Problem, Subflow, whole
+from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import RATE, demo_flows, flow, leaf_spine, pinned, problem_of
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Host, PortNo, PortRef
-from controller.jobs.collectives import VirtualLink
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
@@ -32,6 +31,7 @@ from controller.planning.problem import (
     whole,
 )
 from controller.scenarios.fabrics import leaf_spine
+from signalbox.jobs.collectives import VirtualLink
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.errors import InvalidInput
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.scenarios.fabrics import (
@@ -22,6 +21,7 @@ from controller.scenarios.fabrics import (
     without,
     without_random_links,
 )
+from signalbox.errors import InvalidInput
 
 RATE = 100e9
 

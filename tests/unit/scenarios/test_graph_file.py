@@ -9,9 +9,9 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from controller.errors import InvalidInput
 from controller.scenarios.fabrics import parallel_cables
 from controller.scenarios.graph_file import graph_file
+from signalbox.errors import InvalidInput
 
 
 def graph() -> nx.MultiGraph[Any]:

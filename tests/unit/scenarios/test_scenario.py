@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid
 from controller.scenarios.fabric_options import FabricKind, FabricOptions, WrongUsage
 from controller.scenarios.scenario import build_fabric, scenario
+from signalbox.errors import InvalidInput
 
 LINES = "5 7 0 1 0 1000 0 0\n7 5 1 0 0 1000 0 0\n6 5 0 0 0 1000 0 1\n5 6 0 0 0 1000 0 1\n"
 """Leaves 0 and 1, spines 2 to 4, hosts 5 and 6 on leaf 0, 7 and 8 on leaf 1: a ring across, and one inside leaf 0."""

@@ -7,8 +7,8 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from controller.errors import InvalidInput
 from controller.scenarios.topologies import EMULATED, OFFLINE, Scheme, Topology, fat_tree, leaf_spine
+from signalbox.errors import InvalidInput
 
 RATE = 5e6
 

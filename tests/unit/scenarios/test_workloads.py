@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.errors import InvalidInput
-from controller.jobs.collectives import VirtualLink
 from controller.jobs.workload import WorkloadJob
 from controller.scenarios.fabrics import leaf_spine
 from controller.scenarios.workloads import HEADER, read_workload
+from signalbox.errors import InvalidInput
+from signalbox.jobs.collectives import VirtualLink
 
 FABRIC = leaf_spine(2, 1, 4, 100e9, 100e9)
 """Leaves 0 and 1, spine 2, hosts 3 to 6 on leaf 0 and 7 to 10 on leaf 1."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.config import ApiConfig, Config, OpenFlowConfig
-from controller.errors import InvalidInput
 from controller.serving.descriptors import LEAST, OWN, PER_API_CONNECTION, within
+from signalbox.errors import InvalidInput
 
 
 @pytest.mark.parametrize("limit", [LEAST, 1024, 4096, 20_000, 1_000_000])

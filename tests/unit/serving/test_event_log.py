@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from controller.alarms import AlarmKind
 from controller.config import Config
-from controller.events import EventHistory, EventKind
+from controller.events import EventHistory
 from controller.fabric.messages import ArpSeen, ConnectionRefused, DrainParts, PortChanged, UndrainParts
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.jobs.spec import JobId
 from controller.serving.event_log import OF_ALARMS, at_start, events, not_over
 from controller.status import Status
+from signalbox.jobs.spec import JobId
+from signalbox.words import AlarmKind, EventKind
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, register
 

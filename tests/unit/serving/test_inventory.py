@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.errors import InvalidInput
 from controller.fabric.parts import Declared, DeclaredBundle, DeclaredCable, DeclaredSwitch, SwitchRole
 from controller.fabric.topology import Dpid
 from controller.fabric.topology_state import DeclaredHost
 from controller.serving import inventory
+from signalbox.errors import InvalidInput
 
 GOOD = """
 [[host]]

@@ -10,11 +10,11 @@ import pytest
 
 from controller.api.lease_tokens import LeaseTokens
 from controller.config import Config, JobsConfig
-from controller.errors import InvalidInput
 from controller.jobs.messages import Registration, SavedState
 from controller.jobs.records import changes
 from controller.jobs.store import StateStore
 from controller.serving import preflight
+from signalbox.errors import InvalidInput
 from tests.support.by_id import registered
 from tests.support.fake_fabric import ring_job
 

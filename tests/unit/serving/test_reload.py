@@ -8,8 +8,8 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from controller.config import Config
-from controller.errors import FieldProblem, InvalidInput
 from controller.serving.reload import Prepare, Reload, changeable
+from signalbox.errors import FieldProblem, InvalidInput
 
 TLS = {"certificate": "c.pem", "private_key": "c.key"}
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.errors import InvalidInput
 from controller.jobs.store import StateStore
 from controller.serving import standby
 from controller.serving.standby import wait_for_turn
 from mininet_topos.lab.record import wait_for
+from signalbox.errors import InvalidInput
 
 
 def test_a_free_directory_is_taken_at_once(tmp_path: Path) -> None:

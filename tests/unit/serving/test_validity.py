@@ -11,10 +11,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from controller.config import Config
-from controller.errors import InvalidInput
 from controller.serving import preflight, validity
 from controller.serving.validity import CertificatesInUse
 from controller.status import StatusBoard
+from signalbox.errors import InvalidInput
 from tests.support.wire.certificates import Authority, Certificate
 
 DAY_S = 86_400.0

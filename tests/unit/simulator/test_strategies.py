@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import Fabric
-from controller.jobs.spec import Dealing
 from controller.planning.baselines import SCHEMES
 from controller.planning.bounds import level_bounds
 from controller.planning.planner import plan
@@ -18,6 +17,7 @@ from controller.scenarios.generator import generate, jobs_of
 from controller.scenarios.scenario import problem_of
 from controller.simulator.options import Options, Replan, Sharing
 from controller.simulator.training import Outcome, Stage, simulate
+from signalbox.jobs.spec import Dealing
 
 SPINES = 4
 LINK_BPS = 100e9

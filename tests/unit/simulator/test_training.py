@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid
-from controller.jobs.spec import Dealing
 from controller.jobs.workload import WorkloadJob
 from controller.planning.efficiency import job_levels, outweighed
 from controller.planning.plan import NoPlan, Plan
@@ -19,6 +18,7 @@ from controller.scenarios.scenario import problem_of
 from controller.simulator.options import Options, Replan, Sharing
 from controller.simulator.routing import Scheme
 from controller.simulator.training import Outcome, Stage, simulate
+from signalbox.jobs.spec import Dealing
 from tests.support.simulator_scenes import STEP_BYTES, STEP_S, every_flow, fabric_of, greedy, job, over, plan_of, stage
 
 ONE = Options(iterations=1, replan=Replan.NEVER)

@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from controller.config import is_loopback
-from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid
 from controller.southbound.framework import CHOICE, chosen, wait_readable
 from controller.southbound.outbox import Outbox
 from controller.tables.messages import ReadRules
+from signalbox.addresses import is_loopback
+from signalbox.errors import InvalidInput
 
 
 def test_importing_ryu_patches_nothing() -> None:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 
 from controller.fabric.topology import PortNo
-from controller.jobs.subflows import PortClass
 from controller.southbound import openflow_encode as encode
 from controller.southbound.framework import PROTOCOL, ofp, ofp_parser
 from controller.tables.rules import (
@@ -29,6 +28,7 @@ from controller.tables.rules import (
     Table,
     cookie,
 )
+from signalbox.jobs.subflows import PortClass
 from tests.support.rule_strategies import mods, ryu_message
 
 

@@ -9,13 +9,11 @@ import pytest
 
 from controller.core.counted_links import CountedLinks
 from controller.core.sending import ConfirmedRoutes
-from controller.errors import Conflict
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.job import Job
-from controller.jobs.messages import Connected, RegisterJob
+from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
-from controller.jobs.spec import JobId
 from controller.planning.problem import FlowId, Flows, Problem, Route, Routed, Routes, capacities, in_order, whole
 from controller.scenarios.fabrics import leaf_spine
 from controller.tables.flows_by_link import FlowsByLink, lost_links
@@ -24,6 +22,9 @@ from controller.tables.pins import Pins
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, mods_between
 from controller.tables.running_routes import RunningRoutes
+from signalbox.errors import Conflict
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.spec import JobId
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job
 

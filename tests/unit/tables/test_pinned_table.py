@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from controller.fabric.topology import Dpid, LinkId, PortNo
-from controller.jobs.spec import Transport
-from controller.jobs.subflows import port_classes
 from controller.planning.problem import FlowId, Subflow, whole
 from controller.tables.pinned_table import (
     Announcement,
@@ -21,6 +19,8 @@ from controller.tables.pinned_table import (
     read_pin_key,
 )
 from controller.tables.rules import FlowKey, FlowRule, Match, RuleSet, Table, ToGroup
+from signalbox.jobs.spec import Transport
+from signalbox.jobs.subflows import port_classes
 
 FLOW, BACK = FlowId("10.0.1.1", "10.0.2.1"), FlowId("10.0.2.1", "10.0.1.1")
 OWNER = 7

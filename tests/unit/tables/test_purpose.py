@@ -9,8 +9,6 @@ import pytest
 
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import SavedState
-from controller.jobs.spec import ROCE_PORT, JobId, Transport
-from controller.jobs.subflows import PortClass, exactly
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import Part, pin_key
 from controller.tables.purpose import Ordered, Purpose, Purposes, Use, ordered
@@ -33,6 +31,8 @@ from controller.tables.rules import (
     ToGroup,
     dropped_cookie,
 )
+from signalbox.jobs.spec import ROCE_PORT, JobId, Transport
+from signalbox.jobs.subflows import PortClass, exactly
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG, register
 

@@ -10,7 +10,6 @@ import pytest
 from controller.fabric.recent_uses import Counted
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
-from controller.jobs.collectives import VirtualLinks
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
@@ -23,6 +22,7 @@ from controller.tables.pins import Pins, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, job_owner
 from controller.tables.running_routes import RunningRoutes, possible_links
+from signalbox.jobs.collectives import VirtualLinks
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job
 

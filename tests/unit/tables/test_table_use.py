@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.alarms import Alarm, AlarmKind, text
+from controller.alarms import Alarm, text
 from controller.fabric.topology import Dpid
 from controller.tables.messages import TablesRead
 from controller.tables.rules import (
@@ -20,6 +20,7 @@ from controller.tables.rules import (
 )
 from controller.tables.switch_sync import Refusal
 from controller.tables.table_use import FullTable, TableUse, TableUses
+from signalbox.words import AlarmKind
 
 A, B = Dpid(1), Dpid(2)
 FULL = "OFPET_FLOW_MOD_FAILED(5): OFPFMFC_TABLE_FULL(1)"

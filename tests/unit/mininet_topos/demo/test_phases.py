@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from controller import config
-from controller.config import Strategy
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.demo.command import SETTINGS
 from mininet_topos.demo.parts import DemoError
 from mininet_topos.demo.phases import cable_under_load
+from signalbox.words import Strategy
 
 
 def test_the_cable_that_carries_most_in_both_directions_is_cut() -> None:

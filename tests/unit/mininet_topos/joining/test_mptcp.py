@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controller.jobs.messages import Connected
 from mininet_topos.joining.mptcp import Part, carrying, parsed
+from signalbox.jobs.reports import Connected
 
 LISTED = """\
 tcp   0      0      10.9.0.1:40502 10.9.0.2:5201

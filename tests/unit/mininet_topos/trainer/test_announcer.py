@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from controller.api.client import Registered
-from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.errors import NotFound
-from controller.jobs.messages import Connected, IterationTime
-from controller.jobs.spec import Algorithm, JobSpec
 from mininet_topos.trainer.announcer import Announcer, announcement
+from signalbox.client import Registered
+from signalbox.errors import NotFound
+from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.spec import Algorithm, JobSpec
+from signalbox.v1 import signalbox_pb2 as pb
 
 DEADLINE_S = 30.0
 SPEC = announcement("job", ("10.0.1.1", "10.0.2.1"), Algorithm.RING_ALL_REDUCE, 4000, lease_s=1.0).model_copy(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from controller.jobs.spec import Algorithm
 from mininet_topos.trainer.collective import COLLECTIVES, chunk, expected_result, neighbours, training_vector
+from signalbox.jobs.spec import Algorithm
 
 
 def test_the_data_of_a_rank_are_the_same_wherever_they_are_computed() -> None:

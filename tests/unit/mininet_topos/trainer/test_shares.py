@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.subflows import PortClass, port_classes
 from mininet_topos.trainer.announcer import RouteListener, shares_of
 from mininet_topos.trainer.shares import PARTS, RoundRobin, SharesFile, weights_of
 from mininet_topos.trainer.sockets import bind_in_class
+from signalbox.jobs.subflows import PortClass, port_classes
 
 DEADLINE_S = 30.0
 

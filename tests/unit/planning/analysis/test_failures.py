@@ -11,16 +11,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from controller.errors import SignalboxError
 from controller.fabric.topology import Fabric, Host, PortNo, PortRef
 from controller.planning.analysis.failures import analyse_failures, cases, failed, single_failures
-from controller.planning.analysis.requests import AnalyseFailures, FabricNames, FailureKind, FlowEnds, Network
+from controller.planning.analysis.requests import AnalyseFailures, FabricNames, FlowEnds, Network
 from controller.planning.analysis.results import Case, FailureAnalysis
 from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, whole
+from signalbox.errors import SignalboxError
+from signalbox.words import FailureKind
 from tests.support.planning import fabrics as bare
 from tests.support.planning.fabrics import (
     RATE,

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.errors import NotFound
 from controller.fabric.topology import Fabric
-from controller.jobs.spec import JobId
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import AnalyseJob, FabricNames, Network
 from controller.planning.analysis.results import JobAnalysis, JobFlows, JobShare, Verdict
@@ -20,6 +18,8 @@ from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
+from signalbox.errors import NotFound
+from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import (
     RATE,
     demo_flows,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from controller.errors import NotKnownYet
 from controller.fabric.topology import Fabric
 from controller.planning.analysis.proof import prove_routes
 from controller.planning.analysis.requests import FabricNames, Network, ProveRoutes
 from controller.planning.problem import PlanLimits, Problem, whole
 from controller.planning.verify import verify
+from signalbox.errors import NotKnownYet
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 
 FABRIC = leaf_spine(2, 2)

@@ -9,18 +9,20 @@ from typing import Any
 
 import pytest
 
-from controller.config import Config, DiscoveryConfig, FabricConfig, Strategy
+from controller.config import Config, DiscoveryConfig, FabricConfig
 from controller.core.messages import Reply
-from controller.errors import Conflict, Exhausted, InvalidInput, NotFound, SignalboxError
 from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import Dpid, PortNo
-from controller.jobs.messages import IterationTime, RegisterJob, ReportIterations
-from controller.jobs.spec import JobId
+from controller.jobs.messages import RegisterJob, ReportIterations
 from controller.planning.analysis import worker as analysis_worker
-from controller.planning.analysis.requests import Analyse, AnalysisRequest, Explain, FailureKind, WhatIf
+from controller.planning.analysis.requests import Analyse, AnalysisRequest, Explain, WhatIf
 from controller.planning.analysis.results import FailureAnalysis, JobAnalysis, Verdict
 from controller.planning.analysis.worker import AnalysisWorker, analyse
 from controller.planning.messages import Replan, SetStrategy
+from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, SignalboxError
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId
+from signalbox.words import FailureKind, Strategy
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
 CONFIG = Config(

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.spec import JobId
 from controller.planning.efficiency import job_levels
 from controller.planning.problem import PlanLimits, Subflow, whole
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import evenly_full, fewer_pieces, on_the_roomiest, that_fit
 from controller.planning.split_flows.exclusive_links import exclusive_links
 from controller.planning.split_flows.search import start_routes
+from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
 from tests.support.planning.loads import link_loads
 from tests.support.planning.split_problems import rings, split

@@ -1,0 +1,63 @@
+"""PEM files of certificates and keys, and what is wrong with them: gRPC does not say it."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from signalbox.errors import FieldProblem
+from signalbox.secret_files import open_to_others
+
+CERTIFICATE = "certificate"
+
+
+KEY = "private key"
+
+
+class _EncryptedKey(Exception):
+    pass
+
+
+class _OpenKey(Exception):
+    """Has what is wrong with the modes of the file."""
+
+
+def client_problems(authorities: Path, certificate: Path | None, key: Path | None) -> Iterator[FieldProblem]:
+    """What is wrong with the files that the command line is given: gRPC says nothing of it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    found = [problem("--tls-ca", CERTIFICATE, authorities, context.load_verify_locations)]
+    if certificate and key:
+        found.append(problem("--tls-certificate", CERTIFICATE, certificate, context.load_verify_locations))
+    if certificate and key and not any(found):
+        load_key = partial(context.load_cert_chain, certificate, password=no_password)
+        found.append(problem("--tls-key", KEY, key, load_key))
+    return filter(None, found)
+
+
+def problem(where: str, what: str, path: Path, load: Callable[[Path], object]) -> FieldProblem | None:
+    """``where``: the field that names the file. ``what``: ``CERTIFICATE`` or ``KEY``."""
+    try:
+        load(path)
+    except _OpenKey as error:
+        return FieldProblem(where, f"{path}: {error}")
+    except _EncryptedKey:
+        return FieldProblem(where, f"{path} is encrypted, and nobody can be asked for a password")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            return FieldProblem(where, f"{path} is not the key of the certificate")
+        return FieldProblem(where, f"{path} is no PEM file with a {what}")
+    except OSError as error:
+        return FieldProblem(where, f"cannot read {path}: {error.strerror or error}")
+    return None
+
+
+def refuse_open(key: Path) -> None:
+    key.read_bytes()
+    if problem := open_to_others(key):
+        raise _OpenKey(problem)
+
+
+def no_password() -> str:
+    raise _EncryptedKey

@@ -1,0 +1,95 @@
+"""The ``signalbox`` command. Its commands are in ``commands``; other distributions add theirs (``MORE_COMMANDS``).
+
+In: arguments. Out: tables for people or, with ``--json``, the API's messages as JSON (field names as in the proto file,
+defaults included); errors as one line each on stderr, with an exit status that says what kind of error it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import entry_points, version
+from typing import Annotated
+
+import typer
+
+from signalbox.commands import (
+    alarms,
+    describe,
+    events,
+    get,
+    jobs,
+    maintenance,
+    network,
+    rules,
+    watch,
+)
+from signalbox.commands.bash_completion import for_bash
+from signalbox.commands.exit_status import ExitStatus, exit_status
+from signalbox.commands.usage import Commands
+from signalbox.errors import InvalidInput, SignalboxError
+
+MORE_COMMANDS = "signalbox.commands"
+"""Entry points of this group take the ``Typer`` application and add commands to it."""
+
+MAX_PROBLEMS = 16
+"""Lines for what is wrong with one file; the API has the same limit."""
+
+app = typer.Typer(
+    cls=Commands,
+    help="Signalbox routes the traffic of distributed training: every large flow gets its own path.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(jobs.commands, name="jobs")
+app.add_typer(network.commands)
+app.add_typer(maintenance.commands)
+app.add_typer(events.commands)
+app.add_typer(watch.commands, name="watch")
+app.add_typer(alarms.commands, name="alarms")
+app.add_typer(get.commands, name="get")
+app.add_typer(describe.commands, name="describe")
+app.add_typer(rules.commands)
+for more in entry_points(group=MORE_COMMANDS):
+    more.load()(app)
+
+
+def main() -> None:
+    """The entry point of the ``signalbox`` command."""
+    try:
+        with for_bash(os.environ):
+            app(prog_name="signalbox")
+    except InvalidInput as error:
+        _fail(*map(str, error.problems), status=exit_status(error))
+    except SignalboxError as error:
+        _fail(str(error), status=exit_status(error))
+    except UnicodeEncodeError as error:  # an argument that is no text
+        _fail(f"{error.object[error.start : error.end]!r} cannot be written as {error.encoding}")
+    except OSError as error:
+        what = error.strerror or str(error)
+        _fail(f"{error.filename}: {what}" if error.filename else what)
+
+
+def _fail(*problems: str, status: ExitStatus = ExitStatus.ERROR) -> None:
+    more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
+    for problem in (*problems[:MAX_PROBLEMS], *more):
+        typer.echo(f"error: {problem}", err=True)
+    sys.exit(status)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"signalbox {version('signalbox-client')}")
+        raise typer.Exit
+
+
+@app.callback()
+def signalbox(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", metavar="", help="Print the version and exit.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    """What all commands share."""

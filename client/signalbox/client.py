@@ -1,0 +1,390 @@
+"""The Python client of the API: synchronous, typed, our own errors.
+
+Owns one channel. In: our frozen types. Out: the API's messages, or an error of ``signalbox.errors`` where the status
+maps to one, ``Unreachable`` where the controller does not answer, and a plain ``SignalboxError`` otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Self, TypeVar
+from uuid import uuid4
+
+import grpc
+from google.protobuf.field_mask_pb2 import FieldMask
+
+from signalbox.client_errors import Unreachable as Unreachable
+from signalbox.client_errors import raise_ours
+from signalbox.credentials import NO_CREDENTIALS, Credentials
+from signalbox.errors import NotFound, SignalboxError, Unavailable
+from signalbox.fabric_work_calls import FabricWorkCalls
+from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.mapping import checked, duration, number_of, path_in_proto, seconds
+from signalbox.spec_messages import spec_message
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from signalbox.words import FailureKind, Strategy
+
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+
+LONG_CALL_S = 150.0
+"""For calls that wait for the solver and the switches, when that is more than the client's time-out."""
+
+RETRY_S = 0.2
+MAX_RETRY_S = 5.0
+"""Before a watch is opened again: after the first failure, and at most."""
+
+_RETRY = {
+    "methodConfig": [
+        {
+            "name": [{}],
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "2s",
+                "backoffMultiplier": 3,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        },
+        {"name": [{"service": "grpc.health.v1.Health"}]},
+    ]
+}
+"""gRPC A6: a call that UNAVAILABLE ended is sent again, up to three times; but not the one of ``_cause``."""
+
+PROBE_S = 0.2
+"""For that one."""
+
+NEWER_PLANS = 3
+"""How often routes are asked for that are to be of the plan that was asked for before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """``lease_token``: whoever has it can renew, change and end the job."""
+
+    job: pb.Job
+    lease_token: str = field(repr=False)
+
+
+Watched = TypeVar("Watched", bound=Any)
+
+
+def resuming(
+    watch: Callable[[str], Generator[Watched, None, None]],
+    lost: Callable[[SignalboxError], None] = lambda _: None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Generator[Watched, None, None]:
+    """The messages of a watch, opened again whenever the controller could not be reached: where it was, or with a
+    snapshot. ``watch``: opens it with a resume token, such as ``client.watch_jobs``. ``lost``: is called when it breaks
+    off. ``pause``: waits for so many seconds. Raises ``Unreachable`` and ``Unavailable`` only before the first
+    message, and every other error."""
+    token, failures = "", -1
+    while True:
+        stream = watch(token)
+        try:
+            for message in stream:
+                token, failures = message.resume_token or token, 0
+                yield message
+            return
+        except (Unreachable, Unavailable) as error:
+            if failures < 0:
+                raise
+            if failures == 0:
+                lost(error)
+            pause(min(RETRY_S * 2**failures, MAX_RETRY_S))
+            failures += 1
+        finally:
+            stream.close()
+
+
+class Client(FabricWorkCalls):
+    """``address``: ``HOST:PORT`` or ``unix:PATH``. ``timeout_s``: for one call with its retries; streams have none.
+    ``credentials``: who this client is, and whom it trusts. Raises ``InvalidInput`` when they cannot be used.
+
+    It remembers the lease tokens of the jobs that it has registered, and uses them where a call is given none."""
+
+    def __init__(
+        self, address: str = DEFAULT_ADDRESS, timeout_s: float = 10.0, credentials: Credentials = NO_CREDENTIALS
+    ) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._metadata = credentials.metadata(address)
+        self._channel = credentials.channel(
+            address,
+            [
+                ("grpc.service_config", json.dumps(_RETRY)),
+                # A plan of a large fabric is larger than the 4 MiB that gRPC accepts by default.
+                ("grpc.max_receive_message_length", -1),
+                # A client that has waited for a restart comes back soon after it; the default waits up to two minutes.
+                ("grpc.max_reconnect_backoff_ms", 2000),
+            ],
+        )
+        self._tokens: dict[str, str] = {}
+        self._request_ids: dict[str, str] = {}
+        self._jobs: Any = pb_grpc.JobServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._probe: Any = self._channel.unary_unary("/grpc.health.v1.Health/Check")
+        self._controller: Any = pb_grpc.ControllerServiceStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._channel.close()
+
+    # ---- jobs
+
+    def register_job(
+        self, spec: JobSpec, *, lease_token: str | None = None, request_id: str = "", take_over: bool = False
+    ) -> Registered:
+        """Announce a job; the same spec again, with its lease token or the same ``request_id``, renews its lease.
+        A ``request_id`` names one registration for good: give another one to register again. Without one the client
+        makes one, and repeats it until a call for the job is answered. Raises ``AlreadyExists`` when the job's id
+        belongs to another registration, which ``take_over`` ends; ``NotFound`` with how it ended when the registration
+        that the request made is over; and ``Conflict``."""
+        request_id = request_id or self._request_ids.setdefault(spec.job_id, str(uuid4()))
+        token = self._token(spec.job_id, lease_token)
+        request = pb.RegisterJobRequest(
+            spec=spec_message(spec), lease_token=token, request_id=request_id, take_over=take_over
+        )
+        try:
+            response: pb.RegisterJobResponse = self._call(self._jobs.RegisterJob, request)
+        except NotFound:
+            self._request_ids.pop(spec.job_id, None)
+            raise
+        self._request_ids.pop(spec.job_id, None)
+        self._tokens[spec.job_id] = response.lease_token
+        return Registered(response.job, response.lease_token)
+
+    def get_job(self, job_id: str) -> pb.Job:
+        response: pb.GetJobResponse = self._call(self._jobs.GetJob, pb.GetJobRequest(job_id=job_id))
+        return response.job
+
+    def list_jobs(self, page_size: int = 0) -> tuple[pb.Job, ...]:
+        """All of them, ordered by id. ``page_size``: asked for at one time, the controller's choice when 0."""
+        pages = self._pages(self._jobs.ListJobs, pb.ListJobsRequest(page_size=page_size))
+        return tuple(chain.from_iterable(page.jobs for page in pages))
+
+    def list_routes(self, job_ids: Iterable[str] = (), planned_otherwise: bool = False) -> tuple[pb.ListedRoute, ...]:
+        """Of these jobs, of all when empty, ordered by job, source and destination. ``planned_otherwise``: only those
+        that the newest plan has otherwise. Raises ``NotFound`` when there is no such job."""
+        request = pb.ListRoutesRequest(job_ids=job_ids, planned_otherwise=planned_otherwise)
+        return tuple(chain.from_iterable(page.routes for page in self._pages(self._jobs.ListRoutes, request)))
+
+    def plan_changes(self) -> tuple[pb.Plan, tuple[pb.ListedRoute, ...]] | None:
+        """The newest plan, and the routes that it has otherwise than the switches; None before the first plan. Raises
+        ``Unavailable`` when another plan comes each time."""
+        for _ in range(NEWER_PLANS):
+            plan = self.get_plan()
+            if plan is None:
+                return None
+            pages = [*self._pages(self._jobs.ListRoutes, pb.ListRoutesRequest(planned_otherwise=True))]
+            if all(page.plan_generation == plan.generation for page in pages):
+                return plan, tuple(chain.from_iterable(page.routes for page in pages))
+        raise Unavailable("new plans come faster than they can be compared; try again", 1.0)
+
+    def update_job(self, spec: JobSpec, fields: Iterable[str] = (), lease_token: str | None = None) -> pb.Job:
+        """Change the spec of a registered job. ``fields``: of ``spec``, which to change; all when empty. Raises
+        ``NotFound``, ``WrongLeaseToken``, ``Conflict`` as ``register_job``, and ``ConcurrentUpdate`` when the job was
+        updated at the same time."""
+        mask = FieldMask(paths=[path_in_proto(pb.JobSpec, name)[0] for name in fields])
+        token = self._token(spec.job_id, lease_token)
+        request = pb.UpdateJobRequest(spec=spec_message(spec), update_mask=mask, lease_token=token)
+        response: pb.UpdateJobResponse = self._call(self._jobs.UpdateJob, request)
+        return response.job
+
+    def deregister_job(self, job_id: str, lease_token: str | None = None, force: bool = False, uid: str = "") -> None:
+        """End a job; again with the same token, or ``uid``, is no error. ``force``: without the token, then ``uid``
+        names the registration, empty for whichever has the id. Raises ``NotFound`` and ``WrongLeaseToken``."""
+        token = self._token(job_id, lease_token)
+        request = pb.DeregisterJobRequest(job_id=job_id, lease_token=token, force=force, uid=uid)
+        self._call(self._jobs.DeregisterJob, request)
+
+    def renew_lease(self, job_id: str, lease_token: str | None = None) -> float:
+        """Returns the seconds left. Raises ``NotFound`` when the job has ended; the error's ``reason`` says how; and
+        ``WrongLeaseToken``."""
+        request = pb.RenewLeaseRequest(job_id=job_id, lease_token=self._token(job_id, lease_token))
+        response: pb.RenewLeaseResponse = self._call(self._jobs.RenewLease, request)
+        return seconds(response.lease_left)
+
+    def report_iterations(
+        self, job_id: str, iterations: Iterable[IterationTime], lease_token: str | None = None
+    ) -> int:
+        """Returns how many of them are new: above all indices that were reported before. Raises ``InvalidInput``."""
+        messages = [
+            checked(
+                pb.Iteration,
+                f"iterations[{number}]",
+                index=iteration.index,
+                duration=duration(iteration.duration_s),
+                communication=duration(iteration.communication_s),
+            )
+            for number, iteration in enumerate(iterations)
+        ]
+        token = self._token(job_id, lease_token)
+        request = pb.ReportIterationsRequest(job_id=job_id, iterations=messages, lease_token=token)
+        response: pb.ReportIterationsResponse = self._call(self._jobs.ReportIterations, request)
+        return response.accepted
+
+    def report_connections(
+        self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str | None = None
+    ) -> None:
+        """All connections that ``address`` has for the job; they replace those reported before."""
+        messages = [
+            checked(
+                pb.Connection,
+                f"connections[{number}]",
+                src=c.src_ip,
+                src_port=c.src_port,
+                dst=c.dst_ip,
+                dst_port=c.dst_port,
+            )
+            for number, c in enumerate(connections)
+        ]
+        token = self._token(job_id, lease_token)
+        request = pb.ReportConnectionsRequest(job_id=job_id, address=address, connections=messages, lease_token=token)
+        self._call(self._jobs.ReportConnections, request)
+
+    # Watches go on until they are closed; ``resuming`` opens them again after the controller could not be reached.
+
+    def watch_routes(
+        self, job_id: JobId | str, resume_token: str = "", uid: str = ""
+    ) -> Generator[pb.WatchRoutesResponse, None, None]:
+        """The job's routes now and whenever they change. ``uid``: of the registration, empty for that of the token, or
+        the one that has the id. Raises ``NotFound`` with how it ended when the registration is over."""
+        request = pb.WatchRoutesRequest(job_id=job_id, resume_token=resume_token, uid=uid)
+        return self._watch(self._jobs.WatchRoutes, request)
+
+    def watch_jobs(self, resume_token: str = "") -> Generator[pb.WatchJobsResponse, None, None]:
+        """All jobs, then those that change or end."""
+        return self._watch(self._jobs.WatchJobs, pb.WatchJobsRequest(resume_token=resume_token))
+
+    # ---- fabric, plan, status
+
+    def get_fabric(self) -> pb.GetFabricResponse:
+        response: pb.GetFabricResponse = self._call(self._controller.GetFabric, pb.GetFabricRequest())
+        return response
+
+    def get_plan(self) -> pb.Plan | None:
+        """None before the first plan."""
+        response: pb.GetPlanResponse = self._call(self._controller.GetPlan, pb.GetPlanRequest())
+        return response.plan if response.HasField("plan") else None
+
+    def get_status(self) -> pb.GetStatusResponse:
+        response: pb.GetStatusResponse = self._call(self._controller.GetStatus, pb.GetStatusRequest())
+        return response
+
+    def list_rules(self, dpid: int) -> tuple[pb.SwitchRule, ...]:
+        """That a switch holds. Raises ``NotKnownYet`` while it is not connected, or not read yet."""
+        pages = self._pages(self._controller.ListRules, pb.ListRulesRequest(dpid=dpid))
+        return tuple(chain.from_iterable(page.rules for page in pages))
+
+    def watch_fabric(self, resume_token: str = "") -> Generator[pb.WatchFabricResponse, None, None]:
+        """All switches, links and hosts, then those that change or go."""
+        return self._watch(self._controller.WatchFabric, pb.WatchFabricRequest(resume_token=resume_token))
+
+    def watch_plan(self, resume_token: str = "") -> Generator[pb.WatchPlanResponse, None, None]:
+        """The newest plan, and each that follows."""
+        return self._watch(self._controller.WatchPlan, pb.WatchPlanRequest(resume_token=resume_token))
+
+    def watch_alarms(self, resume_token: str = "") -> Generator[pb.WatchAlarmsResponse, None, None]:
+        """All alarms, then those that are raised or end."""
+        return self._watch(self._controller.WatchAlarms, pb.WatchAlarmsRequest(resume_token=resume_token))
+
+    def replan(self) -> pb.ReplanResponse:
+        """Plan now; returns when the plan was adopted or rejected."""
+        response: pb.ReplanResponse = self._call(self._controller.Replan, pb.ReplanRequest(), LONG_CALL_S)
+        return response
+
+    def set_strategy(self, strategy: Strategy) -> pb.SetStrategyResponse:
+        """Returns when the switches confirmed the rules of the strategy."""
+        request = pb.SetStrategyRequest(strategy=number_of(pb.Strategy.DESCRIPTOR, strategy))
+        response: pb.SetStrategyResponse = self._call(self._controller.SetStrategy, request, LONG_CALL_S)
+        return response
+
+    def explain(self, job_id: str) -> pb.ExplainResponse:
+        """Whether the network is what slows the job. Raises ``NotFound`` and ``Conflict`` (hosts are not found yet)."""
+        request = pb.ExplainRequest(job_id=job_id)
+        response: pb.ExplainResponse = self._call(self._controller.Explain, request, LONG_CALL_S)
+        return response
+
+    def what_if(
+        self,
+        kinds: Iterable[FailureKind] = (),
+        top: int = 0,
+        within_s: float = 0.0,
+        names: Iterable[str] = (),
+        wait_s: float | None = None,
+    ) -> pb.WhatIfResponse:
+        """What each single failure would do. ``kinds``: all when empty. ``top``: outcomes wanted, all when 0.
+        ``within_s``: seconds for all of it, the controller's choice when 0. ``names``: instead of ``kinds`` parts that
+        fail all at once, as ``drain`` takes them. ``wait_s``: seconds for the answer, as long as it may take when None.
+        Raises ``InvalidInput`` for names of nothing, and ``Unreachable`` without an answer."""
+        request = pb.WhatIfRequest(
+            kinds=[number_of(pb.FailureKind.DESCRIPTOR, kind) for kind in kinds],
+            top=top,
+            within=duration(within_s) if within_s else None,
+            names=names,
+        )
+        response: pb.WhatIfResponse = self._call(self._controller.WhatIf, request, LONG_CALL_S, wait_s)
+        return response
+
+    def get_plan_proof(self) -> pb.GetPlanProofResponse:
+        """The routes in force, with why none are better. Raises ``Conflict`` while some flows have none."""
+        request = pb.GetPlanProofRequest()
+        response: pb.GetPlanProofResponse = self._call(self._controller.GetPlanProof, request, LONG_CALL_S)
+        return response
+
+    def _pages(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
+        """Of a list, one answer after the other."""
+        while True:
+            page = self._call(method, request)
+            yield page
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    def _watch(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
+        stream = method(request, metadata=self._metadata)
+        try:
+            yield from stream
+        except grpc.RpcError as error:
+            raise_ours(error, self._address)
+        finally:
+            stream.cancel()
+
+    def _token(self, job_id: str, given: str | None) -> str:
+        """Empty without any."""
+        return self._tokens.get(job_id, "") if given is None else given
+
+    def _call(
+        self, method: Callable[..., Any], request: Any, at_least_s: float = 0.0, wait_s: float | None = None
+    ) -> Any:
+        """``wait_s``: for the answer, in place of the client's time-out and ``at_least_s``."""
+        wait_s = max(self._timeout_s, at_least_s) if wait_s is None else wait_s
+        try:
+            return method(request, timeout=wait_s, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise_ours(self._cause(error), self._address)
+
+    def _cause(self, error: grpc.RpcError) -> grpc.RpcError:
+        """A call whose time is over while it is sent again does not say why it failed before: another call does, while
+        there is no connection."""
+        if _ended_with(grpc.StatusCode.DEADLINE_EXCEEDED, error):
+            try:
+                self._probe(b"", timeout=PROBE_S)
+            except grpc.RpcError as found:
+                return found if _ended_with(grpc.StatusCode.UNAVAILABLE, found) else error
+        return error
+
+
+def _ended_with(code: grpc.StatusCode, error: Any) -> bool:
+    """By gRPC on this side: the controller sends details."""
+    return error.code() is code and not error.trailing_metadata()

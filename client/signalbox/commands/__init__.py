@@ -1,0 +1,1 @@
+"""The commands of ``signalbox`` that ask a controller, and how they show what they found."""

@@ -1,0 +1,93 @@
+"""``signalbox alarms``: what is wrong, and that operators know of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+
+from signalbox.client import DEFAULT_ADDRESS, Client
+from signalbox.commands import printing
+from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.events import duration_s
+from signalbox.commands.naming import alarm_names, completed
+from signalbox.commands.output import Address, AsJson, console, escape, fields, show
+from signalbox.errors import NO_SUCH_NAME, InvalidInput, cut
+from signalbox.words import AlarmKind
+
+commands = typer.Typer(help="List alarms, and say that they are known.", no_args_is_help=True)
+
+
+def _kind(text: str) -> AlarmKind:
+    try:
+        return AlarmKind(text.replace("-", "_"))
+    except ValueError:
+        raise typer.BadParameter(f"there is no kind '{text}'; choose {', '.join(AlarmKind)}") from None
+
+
+Kind = Annotated[AlarmKind, typer.Argument(parser=_kind, metavar="KIND", help="Of the alarms, as alarms list has it.")]
+Subject = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUBJECT", help="Of one alarm; without it all of the kind.", autocompletion=completed(alarm_names)
+    ),
+]
+Comment = Annotated[str, typer.Option(help="For others who look at the alarm.")]
+
+
+@commands.command("list", cls=ControllerCommand)
+def list_alarms(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """List what is wrong now, critical ones first, what operators know of last."""
+    with connect(address) as client:
+        found = fields(client.get_status())["alarms"]
+    show({"alarms": found}, lambda: Group(*printing.alarms(found)) if found else "No alarms.", as_json)
+
+
+@commands.command(cls=ControllerCommand)
+def acknowledge(kind: Kind, subject: Subject = "", comment: Comment = "", address: Address = DEFAULT_ADDRESS) -> None:
+    """Say that an alarm is known, until it is over: it stays in the list and does not count in the metrics."""
+    with connect(address) as client:
+        if not _raised(client, kind, subject):  # else it would hold for the next one
+            later = f"alarms silence {kind} --for TIME is also for alarms that are raised later"
+            raise InvalidInput.of("", f"{_none_of(kind, subject)}; {later}", NO_SUCH_NAME)
+        client.silence_alarms(kind, subject, None, comment)
+        _tell_silenced(client, kind, subject)
+
+
+@commands.command(cls=ControllerCommand)
+def silence(
+    kind: Kind,
+    for_s: Annotated[
+        float, typer.Option("--for", parser=duration_s, metavar="TIME", help="For how long: 30m, 2h, 3d.")
+    ],
+    subject: Subject = "",
+    comment: Comment = "",
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Say that alarms are known, also those that are raised later, for some time."""
+    with connect(address) as client:
+        client.silence_alarms(kind, subject, for_s, comment)
+        _tell_silenced(client, kind, subject)
+
+
+@commands.command(cls=ControllerCommand)
+def unsilence(kind: Kind, subject: Subject = "", address: Address = DEFAULT_ADDRESS) -> None:
+    """End a silence, or an acknowledgement."""
+    with connect(address) as client:
+        client.end_silence(kind, subject)
+
+
+def _tell_silenced(client: Client, kind: AlarmKind, subject: str) -> None:
+    """A subject with a typing error silences nothing: say which alarms are."""
+    found = _raised(client, kind, subject)
+    console().print(Group(*printing.alarms(found)) if found else f"Silenced; {escape(_none_of(kind, subject))}.")
+
+
+def _raised(client: Client, kind: AlarmKind, subject: str) -> list[dict[str, Any]]:
+    alarms = fields(client.get_status())["alarms"]
+    return [alarm for alarm in alarms if alarm["kind"] == kind and subject in ("", alarm["subject"])]
+
+
+def _none_of(kind: AlarmKind, subject: str) -> str:
+    return f"no alarm {kind}{f' of {cut(subject)}' if subject else ''} is raised now"

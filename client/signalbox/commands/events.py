@@ -1,0 +1,87 @@
+"""``signalbox events``: what has happened, also before a restart of the controller."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Generator, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from signalbox.client import DEFAULT_ADDRESS
+from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.output import Address, AsJson, document, fields, printable
+from signalbox.commands.watch import watched
+from signalbox.words import EventKind
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+commands = typer.Typer()
+
+
+def duration_s(text: str) -> float:
+    """``10m`` in seconds."""
+    if found := re.fullmatch(r"(\d+)([smhd])", text):
+        return int(found[1]) * _UNITS[found[2]]
+    raise typer.BadParameter(f"'{text}' is no time such as 90s, 10m, 2h or 3d")
+
+
+def _since(text: str) -> float:
+    """Seconds since 1970."""
+    if re.fullmatch(r"\d+[smhd]", text):
+        return time.time() - duration_s(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        message = (
+            f"'{text}' is neither so long ago (90s, 10m, 2h, 3d) nor a time (2026-11-23T14:00, with +00:00 in UTC)"
+        )
+        raise typer.BadParameter(message) from None
+    return moment.timestamp()
+
+
+def _kind(text: str) -> EventKind:
+    try:
+        return EventKind(text.replace("-", "_"))
+    except ValueError:
+        raise typer.BadParameter(f"there is no kind '{text}'; choose {', '.join(EventKind)}") from None
+
+
+@commands.command(cls=ControllerCommand)
+def events(
+    since: Annotated[
+        float | None, typer.Option(parser=_since, metavar="AGO|TIME", help="From then on: 90s, 10m, 2h, 3d, or a time.")
+    ] = None,
+    kind: Annotated[
+        list[EventKind] | None, typer.Option(parser=_kind, metavar="KIND", help="Of this kind only; may be repeated.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", metavar="", help="Go on with what follows, until Ctrl-C.")] = False,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Print what has happened, oldest first: switches, links, jobs, plans, drains, alarms."""
+    kinds = kind or []
+    with connect(address) as client:
+        if not watch:
+            for event in client.list_events(since, kinds):
+                _print(fields(event), as_json)
+            return
+        after = 0.0 if since is None else since
+
+        def messages(token: str) -> Generator[Any, None, None]:
+            return client.watch_events(token, None if token else after, kinds)
+
+        for message in watched(messages):
+            for event in fields(message)["events"]:
+                _print(event, as_json)
+
+
+def _print(event: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(document(event))
+        return
+    at = datetime.fromisoformat(event["event_time"]).astimezone(UTC)
+    details = "  ".join(f"{detail['name']}={detail['value']}" for detail in event["details"])
+    typer.echo(printable(f"{at:%Y-%m-%d %H:%M:%S}Z  {event['what']}  {details}".rstrip()))

@@ -1,0 +1,57 @@
+"""What a command's exit status says: docs/reference/command-line.md has the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+from signalbox.client import Unreachable
+from signalbox.errors import (
+    NO_SUCH_NAME,
+    AlreadyExists,
+    Conflict,
+    Exhausted,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    SignalboxError,
+    Unauthenticated,
+    Unavailable,
+    WrongLeaseToken,
+)
+
+
+class ExitStatus(IntEnum):
+    """``PARTLY``: some of what was asked for is done or found, and what is not is named. ``NOT_CHECKABLE``: levels are
+    proven by a search, of which nothing can be checked. ``REFUSED``: not as things are now; a later try may succeed."""
+
+    ERROR = 1
+    USAGE = 2
+    PARTLY = 3
+    NOT_CHECKABLE = 4
+    NOT_FOUND = 5
+    NOT_ALLOWED = 6
+    NO_ANSWER = 7
+    REFUSED = 8
+
+
+_OF: Mapping[type[BaseException], ExitStatus] = {
+    NotFound: ExitStatus.NOT_FOUND,
+    Unauthenticated: ExitStatus.NOT_ALLOWED,
+    NotAllowed: ExitStatus.NOT_ALLOWED,
+    WrongLeaseToken: ExitStatus.NOT_ALLOWED,
+    Unreachable: ExitStatus.NO_ANSWER,
+    AlreadyExists: ExitStatus.REFUSED,
+    Conflict: ExitStatus.REFUSED,
+    Exhausted: ExitStatus.REFUSED,
+    Unavailable: ExitStatus.REFUSED,
+    SignalboxError: ExitStatus.ERROR,
+}
+"""By class; a subclass without an entry counts as the nearest class that has one."""
+
+
+def exit_status(error: SignalboxError) -> ExitStatus:
+    """Of a command that this error ends. When one of several problems is a name of nothing, that counts."""
+    if isinstance(error, InvalidInput) and any(problem.reason == NO_SUCH_NAME for problem in error.problems):
+        return ExitStatus.NOT_FOUND
+    return next(_OF[kind] for kind in type(error).__mro__ if kind in _OF)

@@ -1,0 +1,118 @@
+"""``signalbox drain`` and ``undrain``: work on the fabric without a lost packet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+
+from signalbox.client import DEFAULT_ADDRESS, Client
+from signalbox.commands import printing
+from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.naming import completed, drained_names, part_names
+from signalbox.commands.output import Address, AsJson, escape, fields, show, waiting
+from signalbox.errors import InvalidInput, SignalboxError
+from signalbox.words import Strategy
+
+LOOK_AGAIN_S = 0.5
+
+COST_S = 5.0
+"""For the answer what a drain costs: the drain does not wait longer."""
+PLAN_COST_WITHIN_S = 2.0
+"""After which no plan is begun for that."""
+
+commands = typer.Typer()
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME",
+        help="Switches (spine2), cables (leaf1:3), or all cables between two switches (leaf1:spine2).",
+        show_default=False,
+        autocompletion=completed(part_names),
+    ),
+]
+
+
+@commands.command(cls=ControllerCommand)
+def drain(
+    names: Names = None,
+    wait: Annotated[bool, typer.Option("--wait", metavar="", help="Return when they can be pulled.")] = False,
+    timeout: Annotated[float, typer.Option(min=1, metavar="S", help="Seconds to wait at most.")] = 120.0,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Take switches or cables out of use: their flows move away. Without names: show what is drained, and what of it
+    can be pulled."""
+    with connect(address) as client:
+        cost = _cost(client, names) if names else None
+        found = fields(client.drain(names) if names else client.get_status())["drains"]
+        if wait:
+            with waiting("waiting until nothing is sent over them"):
+                found = _safe(client, {part["name"] for part in found}, time.monotonic() + timeout)
+    if cost is None:
+        show({"drains": found}, lambda: printing.drains(found), as_json)
+    else:
+        show({"drains": found, "cost": cost}, lambda: Group(printing.drains(found), _in_words(cost)), as_json)
+
+
+@commands.command(cls=ControllerCommand)
+def undrain(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME", help="As for drain.", autocompletion=completed(drained_names))
+    ],
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Use drained switches or cables again."""
+    with connect(address) as client:
+        found = fields(client.undrain(names))["drains"]
+    show({"drains": found}, lambda: printing.drains(found), as_json)
+
+
+def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
+    """What a drain does to the level of the worst job: ``level`` now and ``level_drained``, under ECMP means over hash
+    draws; None with a reason in ``not_known``. Raises ``InvalidInput`` for names of nothing."""
+    cost: dict[str, Any] = {"strategy": None, "level": None, "level_drained": None, "not_known": ""}
+    try:
+        cost["strategy"] = strategy = fields(client.get_status())["strategy"]
+        with waiting("computing what it costs"):
+            found = fields(client.what_if(within_s=PLAN_COST_WITHIN_S, names=names, wait_s=COST_S))
+    except InvalidInput:
+        raise
+    except SignalboxError as error:  # what forbids the drain too comes again
+        return {**cost, "not_known": str(error)}
+    outcome = found["outcomes"][0] if found["outcomes"] else None
+    if [case["kind"] for case in (*found["outcomes"], *found["unfelt"])] != ["parts"]:
+        return {**cost, "not_known": "the controller is of a version that does not compute it"}
+    before, after = (found["now"], outcome) if outcome else (found["now"],) * 2
+    if strategy == Strategy.PLANNED:
+        levels = before["level"], after["level"]
+    else:
+        levels = before["ecmp_level"]["mean"], (after["ecmp_level"] or {}).get("mean")
+    late = f"not within {PLAN_COST_WITHIN_S:g} s" if levels[1] is None else ""
+    return {**cost, "level": levels[0], "level_drained": levels[1], "not_known": late}
+
+
+def _in_words(cost: Mapping[str, Any]) -> str:
+    if cost["level_drained"] is None:
+        return escape(f"What it costs is not known: {cost['not_known']}")
+    how = "" if cost["strategy"] == Strategy.PLANNED else " on average under ECMP"
+    return f"Worst job: level {cost['level']:.2f} -> {cost['level_drained']:.2f}{how}"
+
+
+def _safe(client: Client, names: set[str], until: float) -> list[dict[str, object]]:
+    """These, once they can be pulled. Raises ``SignalboxError`` when that takes too long, or one is used again."""
+    while True:
+        found = [part for part in fields(client.get_status())["drains"] if part["name"] in names]
+        if again := names - {part["name"] for part in found}:
+            raise SignalboxError(f"not safe to pull: {', '.join(sorted(again))} is not drained any more")
+        left = [part for part in found if part["state"] != "safe"]
+        if not left:
+            return found
+        if time.monotonic() > until:
+            raise SignalboxError(f"not safe to pull yet: {', '.join(map(printing.drained, left))}")
+        time.sleep(LOOK_AGAIN_S)

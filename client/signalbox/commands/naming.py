@@ -1,0 +1,152 @@
+"""What operators call things: the names that commands take, and how a shell completes them.
+
+A switch goes by its name or dpid (``0x1``), a link by its name, by ``SWITCH:PORT`` or by ``SWITCH:SWITCH`` (all cables
+between the two, in that direction): ``>`` has another meaning to a shell. A host goes by its address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import typer
+
+from signalbox.client import DEFAULT_ADDRESS, Client
+from signalbox.commands.connecting import credentials_in
+from signalbox.commands.exit_status import ExitStatus
+from signalbox.commands.printing import when
+from signalbox.errors import NotFound, SignalboxError
+
+Fields = Mapping[str, Any]
+
+COMPLETION_S = 0.5
+"""For the answer of a controller that a shell waits for."""
+
+
+class Kind(NamedTuple):
+    """``called``: the names of one. ``listed_by``: the command that lists them."""
+
+    name: str
+    called: Callable[[Fields], Iterable[str]]
+    listed_by: str
+
+
+def _link_names(link: Fields) -> tuple[str, str, str]:
+    port, _, to = link["name"].partition(">")
+    return link["name"], port, f"{port.rpartition(':')[0]}:{to}"
+
+
+def _names_of_part(part: Fields) -> tuple[str, ...]:
+    """Of one that is down; a cable has the name of one of its links."""
+    return _link_names(part) if part["kind"] == "link" else (part["name"],)
+
+
+JOB = Kind("job", lambda job: (job["spec"]["job_id"],), "signalbox get jobs")
+SWITCH = Kind("switch", lambda switch: (switch["name"], f"{int(switch['dpid']):#x}"), "signalbox get switches")
+LINK = Kind("link", _link_names, "signalbox get links")
+HOST = Kind("host", lambda host: (host["ip"], host["mac"]), "signalbox get hosts")
+ALARM = Kind("alarm", lambda alarm: (alarm["kind"] or "", alarm["subject"]), "signalbox get alarms")
+
+
+class Named(NamedTuple):
+    """``missing``: names that nothing has."""
+
+    found: Sequence[Fields]
+    missing: Sequence[str]
+
+
+def named(kind: Kind, things: Sequence[Fields], names: Sequence[str], down: Sequence[Fields] = ()) -> Named:
+    """Those that are called so, in their order; all when no name is given. ``down``: parts of the fabric that are not
+    there now. Raises ``NotFound`` when nothing is called so."""
+    if not names:
+        return Named(things, ())
+    called = [(thing, {*kind.called(thing)}) for thing in things]
+    wanted = {*names}
+    found = [thing for thing, its in called if its & wanted]
+    known = set[str]().union(*(its for _, its in called))
+    missing = [name for name in dict.fromkeys(names) if name not in known]
+    if not found:
+        raise none_such(kind, missing[0], down)
+    return Named(found, missing)
+
+
+def the(kind: Kind, things: Sequence[Fields], name: str, down: Sequence[Fields] = ()) -> Fields:
+    """The one that is called so. ``down``: as for ``named``. Raises ``NotFound``; and wrong usage when several are."""
+    first, *others = named(kind, things, [name], down).found
+    if others:
+        several = ", ".join(next(iter(kind.called(thing))) for thing in (first, *others))
+        raise typer.BadParameter(f"several are called '{name}': {several}", param_hint=kind.name.upper())
+    return first
+
+
+def none_such(kind: Kind, name: str, down: Sequence[Fields] = ()) -> NotFound:
+    for part in down:
+        if part["kind"] == kind.name and name in (part["id"], *_names_of_part(part)):
+            since = "" if part["down_time"] is None else f" since {when(part['down_time'])}"
+            return NotFound(f"{kind.name} {part['name']} is down{since}; signalbox fabric lists what is down")
+    return NotFound(f"there is no {kind.name} '{name}'; {kind.listed_by} lists what there is")
+
+
+def tell_missing(kind: Kind, missing: Sequence[str], down: Sequence[Fields] = ()) -> None:
+    """After what was found. Ends the command with ``PARTLY`` when something is missing."""
+    for name in missing:
+        typer.echo(f"error: {none_such(kind, name, down)}", err=True)
+    if missing:
+        raise typer.Exit(ExitStatus.PARTLY)
+
+
+# ---- completion
+
+Names = Iterable[str | tuple[str, str]]
+"""With a text beside, where a shell shows one."""
+
+
+def completed(ask: Callable[[Client], Names]) -> Callable[[typer.Context, str], list[str | tuple[str, str]]]:
+    """For a shell. Silent when the controller cannot be asked."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str | tuple[str, str]]:
+        address = ctx.params.get("address") or DEFAULT_ADDRESS
+        try:
+            with Client(address, COMPLETION_S, credentials_in(ctx.params)) as client:
+                names = list(ask(client))
+        except SignalboxError:
+            return []
+        return [name for name in names if (name if isinstance(name, str) else name[0]).startswith(incomplete)]
+
+    return complete
+
+
+def job_names(client: Client) -> Names:
+    return [job.spec.job_id for job in client.list_jobs()]
+
+
+def switch_names(client: Client) -> Names:
+    return [switch.name for switch in client.get_fabric().switches]
+
+
+def link_names(client: Client) -> Names:
+    """By port and by switch, without what a shell would take for an order; where they lead is beside."""
+    links = [link.name.partition(">") for link in client.get_fabric().links]
+    between = dict.fromkeys(f"{port.rpartition(':')[0]}:{to}" for port, _, to in links)
+    return [*((port, f"to {to}") for port, _, to in links), *((name, "all cables") for name in between)]
+
+
+def part_names(client: Client) -> Names:
+    """Of what can be drained."""
+    return [*switch_names(client), *link_names(client)]
+
+
+def drained_names(client: Client) -> Names:
+    return [part.name.partition(">")[0] for part in client.get_status().drains]
+
+
+def down_names(client: Client) -> Names:
+    return [part.name.partition(">")[0] for part in client.get_fabric().parts_down]
+
+
+def host_names(client: Client) -> Names:
+    return [(host.ip, f"at {host.switch_name}") for host in client.get_fabric().hosts]
+
+
+def alarm_names(client: Client) -> Names:
+    return [alarm.subject for alarm in client.get_status().alarms]

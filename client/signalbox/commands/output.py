@@ -1,0 +1,157 @@
+"""What all commands share: tables for people, JSON and YAML for programs, a spinner on a terminal, the controller's
+address."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+from rich import markup
+from rich.console import Console, RenderableType
+from rich.status import Status
+
+from signalbox.mapping import is_duration, seconds, word_of
+from signalbox.standard_input import STANDARD_INPUT
+
+ALL_COLUMNS, ALL_LINES = 10_000, 100
+"""Size of the screen where nothing has to fit: in a pipe, and with ``-o wide``."""
+
+
+class Form(StrEnum):
+    """How a command prints what it has found. ``wide``: a table with all columns, however narrow the terminal is."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+FORM: ContextVar[Form] = ContextVar("form", default=Form.TABLE)
+"""Of the command that runs, where it has the option ``-o``."""
+
+AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON for programs instead of a table.")]
+
+
+Address = Annotated[
+    str,
+    typer.Option(
+        envvar="SIGNALBOX_ADDRESS",
+        help="Where the controller's API listens: HOST:PORT or unix:PATH.",
+        metavar="ADDRESS",
+    ),
+]
+
+
+def file_to_read(text: str) -> Path:
+    """Of an argument; ``-`` is standard input. Typer's own ``allow_dash`` looks for a file of that name."""
+    path = Path(text)
+    if path != STANDARD_INPUT and not path.exists():
+        raise typer.BadParameter(f"file '{path}' does not exist.")
+    if path.is_dir():
+        raise typer.BadParameter(f"file '{path}' is a directory.")
+    return path
+
+
+def fields(message: Message) -> dict[str, Any]:
+    """The message for tables and programs, in the order of the API and with every field; docs/reference/json-output.md
+    has the rules."""
+    return {key: value(message, name) for name, key, value in _fields(message.DESCRIPTOR)}
+
+
+Value = Callable[[Message, str], Any]
+
+
+@functools.cache
+def _fields(kind: Descriptor) -> tuple[tuple[str, str, Value], ...]:
+    """Per field its name in the API and here, and how its value is read; absent values are None."""
+    return tuple(
+        (field.name, f"{field.name}_s" if is_duration(field) else field.name, _value(field)) for field in kind.fields
+    )
+
+
+def _value(field: FieldDescriptor) -> Value:
+    convert = _convert(field)
+    if field.is_repeated:
+        return lambda message, name: [convert(item) for item in getattr(message, name)]
+    if field.has_presence:
+        return lambda message, name: convert(getattr(message, name)) if message.HasField(name) else None
+    return lambda message, name: convert(getattr(message, name))
+
+
+def _convert(field: FieldDescriptor) -> Callable[[Any], Any]:
+    if is_duration(field):
+        return seconds
+    if field.message_type is not None:
+        return _rfc3339 if field.message_type.full_name == Timestamp.DESCRIPTOR.full_name else fields
+    if field.enum_type is not None:
+        return functools.partial(word_of, field.enum_type)
+    return str if field.cpp_type in _SIXTY_FOUR_BITS else lambda value: value
+
+
+_SIXTY_FOUR_BITS = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
+"""Many programs that read JSON keep 53 bits of a number."""
+
+
+def _rfc3339(time: Timestamp) -> str:
+    return time.ToJsonString()
+
+
+def show(data: object, table: Callable[[], RenderableType], as_json: bool) -> None:
+    """``as_json``: data for programs, as YAML where that is asked for."""
+    if as_json:
+        typer.echo(document(data, indent=2))
+    else:
+        console().print(table())
+
+
+def document(data: object, indent: int | None = None) -> str:
+    """For programs, in the form that is asked for. Without ``indent`` it is one of several: a line of JSON, or a YAML
+    document that begins with a separate line."""
+    if FORM.get() is not Form.YAML:
+        return json.dumps(data, indent=indent)
+    import yaml  # takes a moment, which no other form needs
+
+    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, explicit_start=indent is None)
+    return text.removesuffix("\n")
+
+
+def printable(text: str) -> str:
+    """Without what a terminal obeys: names come from whoever registered a job."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def escape(text: str) -> str:
+    """For a table."""
+    return markup.escape(printable(text))
+
+
+def waiting(what: str) -> Status:
+    """A spinner on a terminal, nothing elsewhere."""
+    return Console(stderr=True).status(what)
+
+
+def console() -> Console:
+    """As wide as the terminal; in a pipe, and with ``-o wide``, as wide as what is printed."""
+    fits = sys.stdout.isatty() and FORM.get() is not Form.WIDE
+    # Without a height a dumb terminal would have 80 columns all the same.
+    return Console() if fits else Console(width=ALL_COLUMNS, height=ALL_LINES)
+
+
+def proven_over(levels_listed: int, candidates: int, stretch: int = 0) -> str:
+    """What levels are proven over, to follow their number. ``levels_listed``: how many are proven over so many
+    ``candidates`` per pair of switches; 0 where these show no more than is known of all. ``stretch``: links that paths
+    may have more than the shortest."""
+    every = f"over all loop-free paths of up to {stretch} more links than the shortest" if stretch else ""
+    every = every or "over all shortest paths"
+    listed = f", {levels_listed} over {candidates} candidate paths per pair of switches at most" if candidates else ""
+    return every + listed

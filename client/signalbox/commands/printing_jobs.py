@@ -1,0 +1,175 @@
+"""Jobs for people, and their routes. In: API messages in their JSON form. Out: what rich prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+
+from signalbox.commands.printing import (
+    ENDS,
+    Fields,
+    counted,
+    known,
+    rate,
+    route_columns,
+    route_rows,
+    seconds,
+    word,
+)
+from signalbox.commands.tables import Column, Fitted, facts
+
+MOST_PAIRS = 20
+"""Of a job, in a table."""
+
+
+_JOB_COLUMNS = (
+    Column("job"),
+    Column("state"),
+    Column("ranks", 5, number=True),
+    Column("flows", 3, number=True),
+    Column("pinned", 2, number=True),
+    Column("planned for", 4),
+    Column("level", 1, number=True),
+    Column("predicted", 6, number=True),
+    Column("measured", 2, number=True),
+    Column("iterations", 7, number=True),
+    Column("lease left", 5, number=True),
+)
+
+
+def jobs(found: Sequence[Fields]) -> RenderableType:
+    if not found:
+        return "No jobs are registered."
+    rows = (
+        (
+            job["spec"]["job_id"],
+            word(job["state"]) + (", no path" if job["flows_without_path"] else ""),
+            len(job["spec"]["endpoints"]),
+            job["virtual_links"],
+            job["pinned"],
+            _planned_for(job["demand"]),
+            known(job["level"], ".3f"),
+            known(job["efficiency_predicted"], ".1%"),
+            known(job["efficiency_measured"], ".1%"),
+            job["iterations"],
+            seconds(job["lease_left_s"]),
+        )
+        for job in found
+    )
+    return Fitted(_JOB_COLUMNS, rows)
+
+
+def job(found: Fields) -> RenderableType:
+    spec = found["spec"]
+    about = {
+        "job": spec["job_id"],
+        "state": word(found["state"]),
+        "hosts not found": ", ".join(found["missing_hosts"]) or "none",
+        "lease left": f"{seconds(found['lease_left_s'])} of {seconds(spec['lease_s'])}",
+        "announced": _announced(spec),
+        "flows": f"{found['virtual_links']}, {found['pinned']} pinned, in {found['subflows']} subflows"
+        + (f"; {found['flows_without_path']} without a path" if found["flows_without_path"] else ""),
+        "may be split": _split(spec),
+        "connections": "reported by the job" if spec["reports_connections"] else "not reported",
+        "planned for": _planned_for(found["demand"]),
+        "traffic": _traffic(found["demand"], observed=not (spec["collectives"] or spec["transfers"])),
+        "level": known(found["level"], ".3f", unknown="not known yet"),
+        "efficiency": f"{known(found['efficiency_predicted'], '.1%', ' predicted', 'not predicted')}, "
+        f"{known(found['efficiency_measured'], '.1%', ' measured', 'not measured')}",
+        **({"not predicted": found["prediction_withheld"]} if found["prediction_withheld"] else {}),
+        "communication": _communication(found),
+    }
+    shown: list[RenderableType] = [facts(about)]
+    if found["demand"] and found["demand"]["pairs"]:
+        shown.append(_pairs(found["demand"]["pairs"]))
+    if not spec["collectives"]:
+        return Group(*shown)
+    collectives = Fitted(
+        (
+            Column("phase"),
+            Column("collective"),
+            Column("bytes per iteration", number=True),
+            Column("groups", wraps=True),
+        ),
+        (
+            (c["phase"], word(c["algorithm"]), f"{int(c['bytes_per_iteration']):,}", ", ".join(c["groups"]))
+            for c in spec["collectives"]
+        ),
+    )
+    return Group(*shown, collectives)
+
+
+def _communication(found: Fields) -> str:
+    ideal = known(found["ideal_communication_s"], ".3f", " s ideal", "ideal not known yet")
+    if not int(found["iterations"]):
+        return f"{ideal}; no iteration reported"
+    last = known(found["last_communication_s"], ".3f", " s", "not known")
+    return f"{ideal}, {last} in the last of {found['iterations']} iterations"
+
+
+def _planned_for(demand: Fields | None) -> str:
+    """Which bytes, and whether others are looked for."""
+    if demand is None:
+        return "-"
+    looked_for = demand["learning"] and demand["source"] != "learning"
+    return word(demand["source"]) + (", learning" if looked_for else "")
+
+
+def _traffic(demand: Fields | None, observed: bool) -> str:
+    if demand is None or demand["window_s"] is None:
+        return "not counted now"
+    counted = f"{rate(demand['measured_bps'])} of payload"
+    if not observed:
+        counted += f", {demand['undeclared_fraction']:.1%} of it not announced"
+    return f"{counted}; {demand['difference']}" if demand["difference"] else counted
+
+
+def _pairs(pairs: Sequence[Fields]) -> RenderableType:
+    """The busiest, with bytes per iteration: as announced and as counted."""
+    busiest = sorted(pairs, key=lambda pair: -max(pair["measured_bps"], int(pair["declared_bytes"])))[:MOST_PAIRS]
+    rows = (
+        (
+            pair["src"],
+            pair["dst"],
+            f"{int(pair['declared_bytes']):,}",
+            f"{pair['measured_bytes']:,.0f}" if pair["measured_bytes"] is not None else "-",
+            rate(pair["measured_bps"]),
+        )
+        for pair in busiest
+    )
+    left = f"; {len(pairs) - len(busiest)} more with --json" if len(pairs) > len(busiest) else ""
+    columns = (*ENDS, *(Column(name, number=True) for name in ("announced", "counted", "rate")))
+    return Fitted(columns, rows, title=f"bytes per iteration{left}")
+
+
+def _announced(spec: Fields) -> str:
+    parts = []
+    if spec["collectives"]:
+        parts.append(f"{counted(len(spec['collectives']), 'collective')} (library: {word(spec['library'])})")
+    if spec["transfers"]:
+        parts.append(counted(len(spec["transfers"]), "transfer"))
+    nics = f", over {1 + len(spec['rails'])} NICs per rank" if spec["rails"] else ""
+    return (" and ".join(parts) or "nothing, the job is observed") + nics
+
+
+def _split(spec: Fields) -> str:
+    if spec["max_subflows"] <= 1:
+        return "no"
+    return f"into {spec['max_subflows']} subflows over {word(spec['transport'])}, dealt {word(spec['dealing'])}"
+
+
+def registered(found: Fields) -> RenderableType:
+    """The job, and what comes next."""
+    if found["state"] == "pending":
+        hosts = ", ".join(found["missing_hosts"])
+        comes = f"Waiting for {hosts}: the controller looks for them, and plans the job when all are found."
+    else:
+        comes = f"All its hosts are known. Its routes: signalbox jobs watch {found['spec']['job_id']}"
+    return Group(job(found), comes)
+
+
+def routes(found: Fields) -> RenderableType:
+    split = any(len(r["subflows"]) > 1 for r in found["routes"])
+    rows = (row for r in found["routes"] for row in route_rows(r, split))
+    return Fitted(route_columns(split), rows, title=f"routes, change {found['generation']}")

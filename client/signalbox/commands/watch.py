@@ -1,0 +1,165 @@
+"""``signalbox watch``: jobs, fabric, alarms and plans of a running controller, as they change.
+
+Out: one line per change for people, one JSON object per message for programs. A watch survives a controller that stops
+for a while.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import typer
+from google.protobuf.message import Message
+
+from signalbox.client import DEFAULT_ADDRESS, resuming
+from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.output import Address, AsJson, document, fields, printable
+from signalbox.commands.printing import down_since, drained, known, rate, silence
+from signalbox.errors import SignalboxError
+
+commands = typer.Typer(help="Print what changes, until Ctrl-C.", no_args_is_help=True)
+
+Fields = Mapping[str, Any]
+Lines = Callable[[Fields], Iterator[str]]
+
+
+@commands.command(cls=ControllerCommand)
+def jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Print all jobs, then those that change or end (with --json one object per message)."""
+    with connect(address) as client:
+        _print(client.watch_jobs, job_lines, as_json)
+
+
+@commands.command(cls=ControllerCommand)
+def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Print all switches, links and hosts, what is down, then what comes, changes or goes (rates only with --json)."""
+    with connect(address) as client:
+        _print(client.watch_fabric, FabricLines(), as_json)
+
+
+@commands.command(cls=ControllerCommand)
+def alarms(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Print all alarms, then those that are raised or end (with --json one object per message)."""
+    with connect(address) as client:
+        _print(client.watch_alarms, alarm_lines, as_json)
+
+
+@commands.command(cls=ControllerCommand)
+def plan(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Print the newest plan in a line, and each that follows; its routes only with --json."""
+    with connect(address) as client:
+        _print(client.watch_plan, plan_lines, as_json)
+
+
+def watched(watch: Callable[[str], Generator[Any, None, None]]) -> Iterator[Any]:
+    """The messages of a watch, until Ctrl-C; stderr says when the controller cannot be reached."""
+    with suppress(KeyboardInterrupt):
+        yield from resuming(watch, tell_lost)
+
+
+def tell_lost(error: SignalboxError) -> None:
+    """That a watch waits for the controller."""
+    typer.echo(f"{error}; trying again", err=True)
+
+
+def _print(watch: Callable[[str], Generator[Message, None, None]], lines: Lines, as_json: bool) -> None:
+    for message in watched(watch):
+        found = fields(message)
+        if as_json:
+            typer.echo(document(found))
+            continue
+        now = time.strftime("%H:%M:%S")
+        for line in lines(found):
+            typer.echo(f"{now}  {printable(line)}")
+
+
+# ---- lines for people
+
+
+def job_lines(found: Fields) -> Iterator[str]:
+    """Ends first: a job may have been registered again since."""
+    if found["snapshot"]:
+        yield "all jobs now:" if found["jobs"] else "no jobs now"
+    for end in found["ended"]:
+        yield f"job {end['job_id']}: {_words(end['reason'] or 'ended')}"
+    for job in found["jobs"]:
+        waits = f", waits for {', '.join(job['missing_hosts'])}" if job["missing_hosts"] else ""
+        yield (
+            f"job {job['spec']['job_id']}: {_words(job['state'])}{waits}, {job['pinned']} of {job['virtual_links']} "
+            f"flows pinned, level {known(job['level'], '.3f')}, {job['iterations']} iterations"
+        )
+
+
+class FabricLines:
+    """Remembers names: what is gone is told by number."""
+
+    def __init__(self) -> None:
+        self._switches: dict[str, str] = {}
+        self._links: dict[tuple[str, int], str] = {}
+
+    def __call__(self, found: Fields) -> Iterator[str]:
+        if found["snapshot"]:
+            self._links.clear()
+            yield "the whole fabric now:"
+        yield from self._gone(found)
+        for switch in found["switches"]:
+            self._switches[switch["dpid"]] = switch["name"]
+            synced = "in sync" if switch["in_sync"] else "not in sync"
+            foreign = f", {switch['foreign_rules']} foreign rules" if switch["foreign_rules"] else ""
+            yield f"switch {switch['name']}: {synced}, {switch['rules']} rules{foreign}"
+        for link in found["links"]:
+            at = link["src"]["dpid"], link["src"]["port"]
+            line = f"link {link['name']}: {rate(link['capacity_bps'])}"
+            if self._links.get(at) != line:
+                self._links[at] = line
+                yield line
+        for part in found["drains"]:
+            yield f"drained: {drained(part)}"
+        for host in found["hosts"]:
+            yield f"host {host['ip']}: at {host['switch_name']}, port {host['at']['port']}"
+        for part in found["parts_down"]:
+            yield f"{part['kind']} {part['name']}: down since {down_since(part)}"
+
+    def _gone(self, found: Fields) -> Iterator[str]:
+        for part in found["parts_back"]:
+            yield f"{part['kind']} {part['name']}: no longer down"
+        for dpid in found["switches_gone"]:
+            yield f"switch {self._switches.get(dpid, dpid)}: gone"
+        for at in found["links_gone"]:
+            line = self._links.pop((at["dpid"], at["port"]), f"link at {at['dpid']}, port {at['port']}: ")
+            yield f"{line.rpartition(': ')[0]}: gone"
+        for ip in found["hosts_gone"]:
+            yield f"host {ip}: gone"
+        for name in found["drains_gone"]:
+            yield f"undrained: {name}"
+
+
+def alarm_lines(found: Fields) -> Iterator[str]:
+    """Those that are over first."""
+    if found["snapshot"]:
+        yield "all alarms now:" if found["raised"] else "no alarms now"
+    for alarm in found["ended"]:
+        yield f"over: {alarm['text']}"
+    for alarm in found["raised"]:
+        known_of = silence(alarm["silence"]) if alarm["silence"] else ""
+        yield f"{alarm['severity']} {alarm['kind']}: {alarm['text']}{known_of}"
+
+
+def plan_lines(found: Fields) -> Iterator[str]:
+    """One line."""
+    plan = found["plan"]
+    if plan is None:
+        yield "no plan yet"
+        return
+    yield (
+        f"plan {plan['generation']}: worst level {plan['max_level']:.3f}, bound {plan['bound']:.3f} "
+        f"({plan['certificate']}), {len(plan['routes'])} flows routed, {len(plan['unrouted'])} without a path, "
+        f"{'installed' if plan['installed'] else 'not installed'}"
+    )
+
+
+def _words(word: str) -> str:
+    return word.replace("_", " ")

@@ -1,0 +1,195 @@
+"""Virtual links: what a job sends from address to address.
+
+In: a ``JobSpec``. Out: one ``VirtualLink`` per (source, destination, phase), with the bytes of one iteration: its
+transfers, and what its collectives are short for (``formulas``, chosen by ``library_profiles``). What ranks on one
+host send each other is none. A transfer is divided evenly over the NICs of its ranks, rounded up.
+
+A job's phases and the steps within them follow each other, so each step is a phase to the planner: ``phase`` is the
+place of (phase, step) in the order of those that send anything. Within a phase, each group of a collective runs its
+own sequence of steps, and the transfers are one more. All of them begin together. Where they have the same number of
+steps, steps of one number are taken as simultaneous: groups of a training job usually do the same. Where the numbers
+differ it is not known which steps meet, so the whole phase is one step. Its ideal time is then that of the busiest NIC
+for everything, which nothing can beat; that one step may load a link more than the phase as a whole is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from operator import attrgetter
+from typing import Self
+
+from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.jobs.formulas import Formula, Sent
+from signalbox.jobs.library_profiles import formula
+from signalbox.jobs.spec import MAX_VIRTUAL_LINKS, Collective, JobSpec, Library
+from signalbox.jobs.subflows import Pair
+
+MAX_JOB_BYTES = (1 << 63) - 1
+"""Per iteration; sums of bytes fit into the API's fields."""
+
+Steps = list[list[Sent]]
+"""What one sequence of steps sends, by rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualLink:
+    """An elephant flow: all ``bytes`` that a job sends from ``src_ip`` to ``dst_ip`` in ``phase`` of one iteration."""
+
+    src_ip: str
+    dst_ip: str
+    phase: int
+    bytes: int
+
+
+class VirtualLinks(tuple[VirtualLink, ...]):
+    """Those of one job, one per (source, destination, phase) and sorted by it, with what follows from them, each worked
+    out once: a job of 256 ranks can have 65,280."""
+
+    def worked_out(self) -> Self:
+        """These, with all that the control loop asks of those of a new job: it need not work that out."""
+        _ = self.pairs, self.addresses, self.bytes_of, self.most_to_one, self.most_from_one, self.exchanges
+        return self
+
+    @cached_property
+    def in_phases(self) -> Mapping[Pair, Sequence[tuple[int, int]]]:
+        """Per pair of addresses the (phase, bytes) of its virtual links. The pairs are sorted."""
+        of_pair = defaultdict[Pair, list[tuple[int, int]]](list)
+        for link in self:
+            of_pair[link.src_ip, link.dst_ip].append((link.phase, link.bytes))
+        return dict(of_pair)
+
+    @cached_property
+    def bytes_of(self) -> Mapping[Pair, int]:
+        """Of each pair, in all phases together."""
+        return {pair: sum(size for _, size in sizes) for pair, sizes in self.in_phases.items()}
+
+    @cached_property
+    def pairs(self) -> frozenset[Pair]:
+        """(source, destination) addresses."""
+        return frozenset(self.in_phases)
+
+    @cached_property
+    def addresses(self) -> frozenset[str]:
+        """Of hosts that send or receive."""
+        return frozenset(chain.from_iterable(self.in_phases))
+
+    @cached_property
+    def most_to_one(self) -> int:
+        """How many hosts send to one at once, in one phase."""
+        return max(Counter((link.phase, link.dst_ip) for link in self).values(), default=0)
+
+    @cached_property
+    def most_from_one(self) -> int:
+        """To how many hosts one sends at once, in one phase."""
+        return max(Counter((link.phase, link.src_ip) for link in self).values(), default=0)
+
+    @cached_property
+    def exchanges(self) -> bool:
+        """Whether two hosts send to each other in one phase."""
+        return any(
+            phase in {other for other, _ in self.in_phases.get((dst, src), ())}
+            for (src, dst), sizes in self.in_phases.items()
+            for phase, _ in sizes
+        )
+
+
+def virtual_links(spec: JobSpec) -> VirtualLinks:
+    """The job's virtual links, merged per (source, destination, phase) and sorted by it; none when it is observed.
+    Raises ``InvalidInput`` with what ``check`` finds, and for more bytes than a 64-bit number holds."""
+    InvalidInput.refuse(check(spec))
+    endpoints = spec.endpoints
+    nics = (endpoints, *(rail.endpoints for rail in spec.rails))
+    total: defaultdict[tuple[int, int], dict[tuple[str, str], int]] = defaultdict(dict)
+    for phase, sequences in _sequences(spec).items():
+        alike = len({len(steps) for steps in sequences}) == 1
+        for number, sent in chain.from_iterable(map(enumerate, sequences)):
+            in_place = total[phase, number if alike else 0]
+            for src, dst, size in sent:
+                if endpoints[src] != endpoints[dst]:
+                    for nic in nics:
+                        pair = nic[src], nic[dst]
+                        in_place[pair] = in_place.get(pair, 0) - (-size // len(nics))
+    # A place in which all ranks that send are on one host is none.
+    in_order = enumerate(total[place] for place in sorted(total) if total[place])
+    links = (VirtualLink(src, dst, phase, size) for phase, sent in in_order for (src, dst), size in sent.items())
+    in_all = sum(chain.from_iterable(of_place.values() for of_place in total.values()))
+    if in_all > MAX_JOB_BYTES:
+        where = "collectives" if spec.collectives else "transfers"
+        raise InvalidInput.of(where, f"the job sends {in_all} bytes per iteration; at most {MAX_JOB_BYTES} are allowed")
+    return VirtualLinks(sorted(links, key=attrgetter("src_ip", "dst_ip", "phase")))
+
+
+def formulas_of(spec: JobSpec) -> set[Formula]:
+    """Of the job's collectives."""
+    sizes = {group.name: len(group.ranks) for group in spec.groups}
+    found = (
+        _formula(spec.library, collective, n)
+        for collective in spec.collectives
+        for n in {sizes[name] for name in collective.groups}
+    )
+    return {known for known in found if known}
+
+
+def check(spec: JobSpec) -> list[FieldProblem]:
+    """What is wrong with a spec that ``JobSpec.parse`` accepts but that cannot be made into virtual links. Costs no
+    more than reading the spec."""
+    problems: list[FieldProblem] = []
+    sizes = {group.name: len(group.ranks) for group in spec.groups}
+    for c, collective in enumerate(spec.collectives):
+        where = f"collectives[{c}]"
+        if len(set(collective.groups)) < len(collective.groups):
+            ((name, times),) = Counter(collective.groups).most_common(1)
+            message = f"group '{name}' appears {times} times; a collective has a group once"
+            problems.append(FieldProblem(f"{where}.groups", message))
+        problems += [
+            FieldProblem(f"{where}.algorithm", _not_known(spec.library, collective, n))
+            for n in dict.fromkeys(sizes[name] for name in collective.groups)
+            if _formula(spec.library, collective, n) is None
+        ]
+    if (links := link_count(spec)) > MAX_VIRTUAL_LINKS:
+        parts = [part for part in ("collectives", "transfers", "rails") if getattr(spec, part)]
+        message = f"the {' and '.join(parts)} make {links} virtual links; at most {MAX_VIRTUAL_LINKS} are allowed"
+        problems.append(FieldProblem(parts[0], message))
+    return problems
+
+
+def link_count(spec: JobSpec) -> int:
+    """How many virtual links the job makes, without making them; those of one pair and phase, which become one, count
+    as several."""
+    sizes = {group.name: len(group.ranks) for group in spec.groups}
+    links = len(spec.transfers)
+    for collective in spec.collectives:
+        for n, groups in Counter(sizes[name] for name in collective.groups).items():
+            if known := _formula(spec.library, collective, n):
+                links += groups * known.links(n)
+    return links * (1 + len(spec.rails))
+
+
+def _sequences(spec: JobSpec) -> dict[int, list[Steps]]:
+    """Per phase what begins together."""
+    ranks = {group.name: group.ranks for group in spec.groups}
+    found: defaultdict[int, list[Steps]] = defaultdict(list)
+    for collective in spec.collectives:
+        for of_group in (ranks[name] for name in collective.groups):
+            if known := _formula(spec.library, collective, len(of_group)):
+                steps = known.steps(len(of_group), collective.bytes_per_iteration)
+                found[collective.phase].append([[(of_group[i], of_group[j], m) for i, j, m in step] for step in steps])
+    transfers: defaultdict[int, defaultdict[int, list[Sent]]] = defaultdict(lambda: defaultdict(list))
+    for t in spec.transfers:
+        transfers[t.phase][t.step].append((t.src, t.dst, t.bytes_per_iteration))
+    for phase, steps_of in transfers.items():
+        found[phase].append([steps_of[step] for step in sorted(steps_of)])
+    return found
+
+
+def _formula(library: Library, collective: Collective, n: int) -> Formula | None:
+    return formula(library, collective.algorithm, n, collective.bytes_per_iteration)
+
+
+def _not_known(library: Library, collective: Collective, n: int) -> str:
+    what = f"{collective.algorithm} of {collective.bytes_per_iteration} bytes over {n} ranks"
+    return f"what {library} sends in {what} is not known; announce the algorithm by its name, or transfers"

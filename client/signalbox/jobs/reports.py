@@ -1,0 +1,22 @@
+"""What a running job reports: times of its iterations, and its connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class IterationTime:
+    index: int
+    duration_s: float
+    communication_s: float
+
+
+class Connected(NamedTuple):
+    """One connection, from the host that reports it."""
+
+    src_ip: str
+    src_port: int
+    dst_ip: str
+    dst_port: int

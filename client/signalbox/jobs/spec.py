@@ -1,0 +1,314 @@
+"""What a job announces, validated: endpoints, parallel groups, collectives, transfers, and how it divides its bytes.
+
+Owns the meaning of a job spec. In: plain data (from protobuf, JSON or a test). Out: a frozen ``JobSpec``, or
+``InvalidInput`` with the wrong fields by their paths.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from enum import StrEnum
+from itertools import chain
+from operator import attrgetter
+from socket import AF_INET, inet_pton
+from typing import Annotated, Any, NewType, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    StrictBool,
+    ValidationError,
+)
+from pydantic_core import PydanticCustomError
+
+from signalbox.errors import FieldProblem, InvalidInput, field_problems
+
+JobId = NewType("JobId", str)
+
+MAX_ENDPOINTS = 4096
+MAX_GROUPS = 4096
+MAX_COLLECTIVES = 256
+MAX_VIRTUAL_LINKS = 65_536
+"""Per job, before merging: an all-to-all over 256 ranks fits. Also the largest number of transfers."""
+MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
+"""Over all groups: a group of n ranks that is used makes at least n-1 >= n/2 virtual links."""
+MAX_RAILS = 7
+MAX_BYTES = 1 << 50
+MAX_PHASE = 1000
+MAX_STEP = 1000
+MAX_SUBFLOWS = 16
+MIN_LEASE_S = 1.0
+MAX_LEASE_S = 86_400.0
+
+
+class Algorithm(StrEnum):
+    """How a collective moves its bytes; ``formulas`` gives who sends what to whom. The last three, ``broadcast`` and
+    ``all_to_all`` name what a job asks for: its ``Library`` decides how it is done."""
+
+    RING_ALL_REDUCE = "ring_all_reduce"
+    RING_REDUCE_SCATTER = "ring_reduce_scatter"
+    RING_ALL_GATHER = "ring_all_gather"
+    HALVING_DOUBLING_ALL_REDUCE = "halving_doubling_all_reduce"
+    ALL_TO_ALL = "all_to_all"
+    BROADCAST = "broadcast"
+    PIPELINE_SEND = "pipeline_send"
+    RECURSIVE_DOUBLING_ALL_REDUCE = "recursive_doubling_all_reduce"
+    ALL_REDUCE = "all_reduce"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_GATHER = "all_gather"
+
+
+class Library(StrEnum):
+    """The communication library, see ``library_profiles``. ``generic``: each algorithm as its literature has it."""
+
+    GENERIC = "generic"
+    GLOO = "gloo"
+    OPENMPI = "openmpi"
+    NCCL = "nccl"
+
+
+class Dealing(StrEnum):
+    """How a sender divides the bytes of a virtual link over its connections. ``paced`` and ``by_share``: in proportion
+    to the shares of its subflows, ``paced`` each at its own steady rate. ``even``: the same number of bytes on each.
+    ``common_queue``: the next bytes go to whichever connection takes them. Levels hold for all but ``by_share``."""
+
+    PACED = "paced"
+    BY_SHARE = "by_share"
+    EVEN = "even"
+    COMMON_QUEUE = "common_queue"
+
+
+ROCE_PORT = 4791
+
+
+class Transport(StrEnum):
+    """What carries the bytes: where a switch finds the ports that tell subflows apart. ``roce_v2`` is UDP to port 4791
+    with the source port as entropy (InfiniBand specification, annex A17)."""
+
+    TCP = "tcp"
+    ROCE_V2 = "roce_v2"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False)
+
+
+def _ipv4(text: str) -> str:
+    """As it is: inet_pton(3) takes four decimal numbers without leading zeros only, so an address has one spelling."""
+    try:
+        address = inet_pton(AF_INET, text)
+    except (OSError, ValueError):
+        raise PydanticCustomError("ipv4", "must be an IPv4 address such as 10.0.1.2") from None
+    # Unspecified, loopback, multicast and reserved (IANA's registry of special-purpose addresses).
+    if address == b"\0\0\0\0" or address[0] == 127 or address[0] >= 224:
+        raise PydanticCustomError("ipv4_unicast", "must be the address of a host")
+    return text
+
+
+def _no_text(value: object) -> object:
+    """``true`` is not 1, and ``"7"`` is not 7."""
+    if isinstance(value, bool | str):
+        raise PydanticCustomError("number", "must be a number")
+    return value
+
+
+IPv4 = Annotated[str, AfterValidator(_ipv4)]
+Whole = Annotated[int, BeforeValidator(_no_text)]
+Rank = Annotated[Whole, Field(ge=0)]
+Bytes = Annotated[Whole, Field(ge=1, le=MAX_BYTES)]
+Phase = Annotated[Whole, Field(ge=0, le=MAX_PHASE)]
+Seconds = Annotated[float, BeforeValidator(_no_text)]
+
+
+def _job_id(text: str) -> str:
+    if not text:
+        raise PydanticCustomError("missing", "is missing")
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?", text):
+        raise PydanticCustomError(
+            "job_id",
+            "must have 1 to 63 lower-case letters, digits, '.', '_' and '-', a letter or digit at both ends",
+        )
+    return text
+
+
+def _printable(text: str) -> str:
+    """A terminal that shows it obeys no control characters of it."""
+    if not text.isprintable():
+        raise PydanticCustomError("printable", "must have printable characters only")
+    return text
+
+
+class ParallelGroup(_Frozen):
+    """Ranks (indices into ``endpoints``) that communicate with each other, in ring or pipeline order."""
+
+    name: Annotated[str, AfterValidator(_printable)] = Field(min_length=1, max_length=63)
+    ranks: Annotated[tuple[Rank, ...], FailFast()] = Field(min_length=2, max_length=MAX_ENDPOINTS)
+
+
+class Collective(_Frozen):
+    """One collective that every named group runs once per iteration.
+
+    ``bytes_per_iteration``: the size M of the buffer per rank (all-reduce, reduce-scatter, all-gather: the whole
+    vector; all-to-all: what one rank sends in all, its own share counted; broadcast and pipeline send: what each rank
+    gets). What is in one ``phase`` overlaps in time, phases do not.
+    """
+
+    algorithm: Algorithm
+    groups: tuple[str, ...] = Field(min_length=1, max_length=MAX_GROUPS)
+    bytes_per_iteration: Bytes
+    phase: Phase = 0
+
+
+class Transfer(_Frozen):
+    """What rank ``src`` sends to rank ``dst`` in each iteration. Steps of one phase follow each other."""
+
+    src: Rank
+    dst: Rank
+    bytes_per_iteration: Bytes
+    phase: Phase = 0
+    step: Whole = Field(default=0, ge=0, le=MAX_STEP)
+
+
+class Rail(_Frozen):
+    """A further NIC of every rank: its address, by rank."""
+
+    endpoints: Annotated[tuple[IPv4, ...], FailFast()] = Field(min_length=2, max_length=MAX_ENDPOINTS)
+
+
+class JobSpec(_Frozen):
+    """A job's traffic: ``transfers``, and ``collectives`` as short forms of transfers. With neither it is ``observed``.
+
+    ``endpoints``: one IPv4 address per rank; ranks on one host have the same. ``rails``: further NICs; every transfer
+    is divided evenly over the first NICs and the rails, NIC k to NIC k. ``max_subflows``: into how many pieces the job
+    can divide each virtual link; 1 keeps them whole. ``transport``: of its connections; whole flows are routed
+    whatever it is. ``dealing``: how it divides a virtual link over its connections. ``reports_connections``: the job
+    tells which connections it has open, so that subflows need no port classes. ``lease_s``: seconds without renewal
+    after which the job is forgotten."""
+
+    job_id: Annotated[str, AfterValidator(_job_id)]
+    endpoints: tuple[IPv4, ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
+    groups: tuple[ParallelGroup, ...] = Field(default=(), max_length=MAX_GROUPS)
+    collectives: tuple[Collective, ...] = Field(default=(), max_length=MAX_COLLECTIVES)
+    transfers: Annotated[tuple[Transfer, ...], FailFast()] = Field(default=(), max_length=MAX_VIRTUAL_LINKS)
+    library: Library = Library.GENERIC
+    rails: tuple[Rail, ...] = Field(default=(), max_length=MAX_RAILS)
+    max_subflows: Whole = Field(default=1, ge=1, le=MAX_SUBFLOWS)
+    transport: Transport = Transport.TCP
+    dealing: Dealing = Dealing.BY_SHARE
+    reports_connections: StrictBool = False
+    lease_s: Seconds = Field(default=60.0, ge=MIN_LEASE_S, le=MAX_LEASE_S, allow_inf_nan=False)
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        """Of all NICs."""
+        return frozenset((*self.endpoints, *(ip for rail in self.rails for ip in rail.endpoints)))
+
+    @property
+    def observed(self) -> bool:
+        """The job says who takes part, not what is sent."""
+        return not self.collectives and not self.transfers
+
+    @classmethod
+    def parse(cls, data: Any) -> Self:
+        """``data``: a mapping of the field names. Raises ``InvalidInput`` naming the wrong fields: those whose
+        values are wrong in themselves (of long lists the first), else up to 100 that do not fit to others."""
+        try:
+            spec = cls.model_validate(data)
+        except ValidationError as error:
+            raise InvalidInput(field_problems(error, cls)) from None
+        misfits = chain(oversized(spec), spec._wrong_groups(), spec._wrong_transfers(), spec._wrong_rails())
+        InvalidInput.refuse(misfits)
+        return spec
+
+    def _wrong_groups(self) -> Iterator[FieldProblem]:
+        names = Counter(group.name for group in self.groups)
+        for g, group in enumerate(self.groups):
+            where = f"groups[{g}]"
+            if names[group.name] > 1:
+                yield FieldProblem(f"{where}.name", f"'{group.name}' is used by {names[group.name]} groups")
+            if max(group.ranks) >= len(self.endpoints):
+                for r, rank in enumerate(group.ranks):
+                    yield from self._without_endpoint(f"{where}.ranks[{r}]", rank)
+            if len(set(group.ranks)) < len(group.ranks):
+                ((rank, times),) = Counter(group.ranks).most_common(1)
+                yield FieldProblem(f"{where}.ranks", f"rank {rank} appears {times} times; a group has a rank once")
+        known = ", ".join(sorted(names)[:8]) or "none"
+        for c, collective in enumerate(self.collectives):
+            for g, name in enumerate(collective.groups):
+                if name not in names:
+                    path = f"collectives[{c}].groups[{g}]"
+                    yield FieldProblem(path, f"no group is called '{name}'; there are: {known}")
+
+    def _wrong_transfers(self) -> Iterator[FieldProblem]:
+        for t, transfer in enumerate(self.transfers):
+            yield from self._without_endpoint(f"transfers[{t}].src", transfer.src)
+            yield from self._without_endpoint(f"transfers[{t}].dst", transfer.dst)
+            if transfer.src == transfer.dst:
+                yield FieldProblem(f"transfers[{t}].dst", f"rank {transfer.dst} sends to itself")
+
+    def _without_endpoint(self, path: str, rank: int) -> Iterator[FieldProblem]:
+        if rank >= len(self.endpoints):
+            yield FieldProblem(path, f"rank {rank} has no endpoint; ranks go from 0 to {len(self.endpoints) - 1}")
+
+    def _wrong_rails(self) -> Iterator[FieldProblem]:
+        """Of each rail the first address that is wrong: an address has one place, and ranks are on one host in every
+        rail or in none. Otherwise it would be open which transfers stay within a host."""
+        taken = dict.fromkeys(self.endpoints, "endpoints")
+        for r, rail in enumerate(self.rails):
+            where = f"rails[{r}].endpoints"
+            if len(rail.endpoints) != len(self.endpoints):
+                message = f"one address per rank is needed: {len(self.endpoints)} (given: {len(rail.endpoints)})"
+                yield FieldProblem(where, message)
+                continue
+            host_of: dict[str, str] = {}
+            nic_of: dict[str, str] = {}
+            for rank, (host, nic) in enumerate(zip(self.endpoints, rail.endpoints, strict=True)):
+                if nic in taken:
+                    message = f"{nic} is in {taken[nic]} too; an address is in one rail only"
+                elif nic_of.setdefault(host, nic) != nic:
+                    message = f"ranks on {host} have {nic_of[host]}; ranks on one host have one address in a rail"
+                elif host_of.setdefault(nic, host) != host:
+                    message = f"ranks on {host_of[nic]} have {nic} too; ranks on two hosts have two addresses"
+                else:
+                    continue
+                yield FieldProblem(f"{where}[{rank}]", message)
+                break
+            taken |= dict.fromkeys(rail.endpoints, where)
+
+
+def oversized(spec: Any) -> Iterator[FieldProblem]:
+    """Lists that are too long, alone or taken together. ``spec``: anything with the fields of a ``JobSpec``, so that it
+    can be asked before anything is spent on the items."""
+    lists = (
+        ("endpoints", spec.endpoints, MAX_ENDPOINTS),
+        ("groups", spec.groups, MAX_GROUPS),
+        ("collectives", spec.collectives, MAX_COLLECTIVES),
+        ("transfers", spec.transfers, MAX_VIRTUAL_LINKS),
+        ("rails", spec.rails, MAX_RAILS),
+    )
+    alone = [(path, path, len(items), limit) for path, items, limit in lists]
+    together = (
+        ("groups", "ranks in all groups", spec.groups, attrgetter("ranks"), MAX_RANKS),
+        ("collectives", "groups in all collectives", spec.collectives, attrgetter("groups"), MAX_VIRTUAL_LINKS),
+        ("rails", "addresses in all rails", spec.rails, attrgetter("endpoints"), MAX_RAILS * MAX_ENDPOINTS),
+    )
+    # Of a list that is too long the items are not counted: there may be a million.
+    few = all(count <= limit for *_, count, limit in alone)
+    summed = [(path, what, sum(map(len, map(of, items))), limit) for path, what, items, of, limit in together if few]
+    for path, what, count, limit in (*alone, *summed):
+        if count > limit:
+            yield FieldProblem(path, f"at most {limit} {what} are allowed (given: {count})")
+
+
+NOT_TRAFFIC = ("lease_s", "max_subflows", "dealing")
+
+
+def same_traffic(one: JobSpec, other: JobSpec) -> bool:
+    """Whether what was measured of one is of the other too."""
+    return one.model_copy(update={name: getattr(other, name) for name in NOT_TRAFFIC}) == other

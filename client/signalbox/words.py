@@ -1,0 +1,63 @@
+"""Words of the API's enums: what commands take and show, and what the controller means by them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Strategy(StrEnum):
+    """What is done with plans. ``shadow`` plans and reports what a plan would gain, and installs nothing."""
+
+    ECMP = "ecmp"
+    PLANNED = "planned"
+    SHADOW = "shadow"
+
+
+class AlarmKind(StrEnum):
+    """By what is wrong."""
+
+    PLAN_WORSE_THAN_ECMP = "plan_worse_than_ecmp"
+    FLOWS_WITHOUT_PATH = "flows_without_path"
+    RULES_REFUSED = "rules_refused"
+    MASTERSHIP_LOST = "mastership_lost"
+    DUPLICATE_DPID = "duplicate_dpid"
+    FOREIGN_RULES = "foreign_rules"
+    LLDP_MALFORMED = "lldp_malformed"
+    LLDP_FORGED = "lldp_forged"
+    LLDP_REPLAYED = "lldp_replayed"
+    LLDP_REFLECTED = "lldp_reflected"
+    PUNT_LIMIT_EXCEEDED = "punt_limit_exceeded"
+    ADDRESSES_CLAIMED = "addresses_claimed"
+    HOSTS_MISSING = "hosts_missing"
+    DEMAND_DIFFERS = "demand_differs"
+    STATE_NOT_SAVED = "state_not_saved"
+    COUNTERS_STALE = "counters_stale"
+    CONNECTIONS_REFUSED = "connections_refused"
+    SWITCH_DOWN = "switch_down"
+    LINK_DOWN = "link_down"
+    HOST_DOWN = "host_down"
+    FABRIC_INCOMPLETE = "fabric_incomplete"
+    TABLE_NEARLY_FULL = "table_nearly_full"
+
+
+class EventKind(StrEnum):
+    """What an event is about. ``JOB_ALARM``: of a job; as many as jobs cause."""
+
+    CONTROLLER = "controller"
+    FABRIC = "fabric"
+    DRAIN = "drain"
+    RULES = "rules"
+    PLAN = "plan"
+    STRATEGY = "strategy"
+    JOB = "job"
+    ALARM = "alarm"
+    JOB_ALARM = "job_alarm"
+
+
+class FailureKind(StrEnum):
+    """A switch without hosts, one cable, all of several cables between two switches; or all parts that were named."""
+
+    SPINE = "spine"
+    CABLE = "cable"
+    BUNDLE = "bundle"
+    PARTS = "parts"

@@ -1,0 +1,64 @@
+"""``signalbox serve``, and all commands that the controller adds to those of its client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller import config
+from controller.commands import analysis, bundle, offline, state, token, verify
+from controller.serving import exposure, preflight
+from signalbox.commands.output import file_to_read
+from signalbox.standard_input import STANDARD_INPUT
+
+
+def add_to(app: typer.Typer) -> None:
+    """The entry point of the group ``signalbox.commands``."""
+    app.command()(serve)
+    for group in (bundle, offline, verify, analysis, token):
+        app.add_typer(group.commands)
+    app.add_typer(state.commands, name="state")
+
+
+def serve(
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            help="A TOML file; without it the defaults are used. With --check - is standard input.",
+            metavar="FILE",
+            parser=file_to_read,
+        ),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", metavar="", help="Check the configuration and exit.")] = False,
+    standby: Annotated[
+        bool,
+        typer.Option("--standby", metavar="", help="Wait while another controller uses state_dir, then take over."),
+    ] = False,
+) -> None:
+    """Run the controller until it is stopped (Ctrl-C or SIGTERM).
+
+    SIGHUP has it read certificates, tokens, the log level, limits and settings of planning again.
+    """
+    if config_file == STANDARD_INPUT and not check:
+        raise typer.BadParameter(
+            "standard input is for --check: a controller reads its file again", param_hint="--config"
+        )
+    settings = config.load(config_file)
+    preflight.check(settings)
+    if check or standby:
+        preflight.check_saved(settings)
+    if check:
+        preflight.check_dates(settings)
+        typer.echo("the configuration is valid")
+        for line in exposure.who_may(settings):
+            typer.echo(line)
+        for doubt in preflight.doubts(settings):
+            typer.echo(f"warning: {doubt}")
+        return
+    # Ryu and the solver take a second to import, which no other command needs.
+    from controller.serving.serve import serve as run
+
+    raise typer.Exit(run(settings, standby, config_file=config_file))
