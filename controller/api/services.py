@@ -53,11 +53,11 @@ from controller.planning.messages import (
 )
 from controller.status import JobStatus, Status, StatusBoard
 from controller.tables.purpose import ordered
+from signalbox import spec_messages
 from signalbox.errors import Gone, InvalidInput, NotFound, NotKnownYet, WrongLeaseToken
 from signalbox.jobs.collectives import VirtualLinks, link_count, virtual_links
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.mapping import duration
-from signalbox.spec_messages import job_spec
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 
@@ -230,7 +230,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def RegisterJob(self, request: pb.RegisterJobRequest, _: Context) -> pb.RegisterJobResponse:  # noqa: N802
         caller, request_id = CALLER.get(), convert.request_id(request)
         with _in_spec(request):
-            spec = await self._read(request, lambda: job_spec(request.spec))
+            spec = await self._read(request, lambda: spec_messages.job_spec(request.spec))
             links = await self._links(spec)
         registration = RegisterJob(
             spec,

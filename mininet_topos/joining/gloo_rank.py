@@ -1,7 +1,7 @@
 """One rank of a PyTorch job over Gloo, as a program inside its host's namespace; one process per rank.
 
-    PYTHONPATH=.:client .venv-torch/bin/python -m mininet_topos.joining.gloo_rank --job a --rank 0 --peers 10.0.1.1,10.0.2.1 \\
-        --control DIR --out DIR
+    PYTHONPATH=.:client .venv-torch/bin/python -m mininet_topos.joining.gloo_rank --job a --rank 0 \\
+        --peers 10.0.1.1,10.0.2.1 --control DIR --out DIR
 
 In: the options of ``rank``. Out: its log. The store is a process of rank 0 at ``STORE_PORT`` of its address. Every
 round makes a new process group: new connections, from new ephemeral ports.

@@ -14,12 +14,12 @@ import grpc
 import pytest
 
 from benchmarks.api_abuse import http2
-from controller.api import convert, services
+from controller.api import services
 from controller.jobs import registry
+from signalbox import spec_messages
 from signalbox.client import Client
 from signalbox.jobs.collectives import VirtualLinks, virtual_links
 from signalbox.jobs.spec import JobSpec
-from signalbox.spec_messages import job_spec
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.wire.control_stand_in import Running, running_api
@@ -338,14 +338,14 @@ def test_a_request_that_is_compressed_is_refused() -> None:
 
 def test_other_calls_are_answered_while_a_large_request_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, answered = threading.Event(), threading.Event()
-    job_spec = job_spec
+    job_spec = spec_messages.job_spec
 
     def slow(message: pb.JobSpec) -> JobSpec:
         reading.set()
         assert answered.wait(DEADLINE_S)
         return job_spec(message)
 
-    monkeypatch.setattr(convert, "job_spec", slow)
+    monkeypatch.setattr(spec_messages, "job_spec", slow)
     many = [pb.Transfer(src=0, dst=1, bytes_per_iteration=1 + n) for n in range(10_000)]
     spec = pb.JobSpec(job_id="large", endpoints=["10.0.0.1", "10.0.0.2"], transfers=many)
     with running_api() as api, grpc.insecure_channel(api.addresses[0]) as channel:

@@ -13,9 +13,9 @@ import pytest
 from controller.api import convert, convert_fabric, convert_plan, guard, watches
 from controller.api.long_work import SMALL
 from controller.planning.problem import FlowId
+from signalbox import spec_messages
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
-from signalbox.spec_messages import job_spec
 from tests.support.wire.control_stand_in import H1, VIA_SPINE, running_api
 
 DEADLINE_S = 20.0
@@ -92,8 +92,8 @@ def test_the_conversion_of_a_request_does_not_count_against_the_time_of_its_answ
 ) -> None:
     monkeypatch.setattr(guard, "ANSWER_S", 2.0)
     with running_api() as api, Client(api.addresses[0]) as client:
-        held = Held(job_spec)
-        monkeypatch.setattr(convert, "job_spec", held)
+        held = Held(spec_messages.job_spec)
+        monkeypatch.setattr(spec_messages, "job_spec", held)
         with together(lambda: client.register_job(large_job())) as results:
             assert held.begun.wait(DEADLINE_S)
             time.sleep(2.5)
