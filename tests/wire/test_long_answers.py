@@ -64,7 +64,7 @@ def large_job(job_id: str = "large") -> JobSpec:
         (convert_fabric, "fabric_message", Client.get_fabric),
         (convert_plan, "replan_bytes", Client.replan),
         (convert, "jobs_bytes", Client.list_jobs),
-        (convert, "job_spec", lambda client: client.register_job(large_job("another"), take_over=True)),
+        (spec_messages, "job_spec", lambda client: client.register_job(large_job("another"), take_over=True)),
         (convert, "job_message", lambda client: client.get_job("large")),
         (convert, "updated_spec", lambda client: client.update_job(large_job(), ["lease_s"])),
     ],
