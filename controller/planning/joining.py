@@ -1,8 +1,8 @@
 """Equal pieces of one flow on fewer paths: a piece costs rules on switches, and most flows need not be cut.
 
 Where a sender deals the same bytes to each connection, a flow is several pieces, each a whole flow to the planner
-(``jobs.subflows``). The plans for these pieces say which levels can be reached. Here are drafts that cut only what has
-to be cut for that:
+(``signalbox.jobs.subflows``). The plans for these pieces say which levels can be reached. Here are drafts that cut
+only what has to be cut for that:
 
 - *Joined problem*: every flow is whole again, unless its pieces run on several paths. Its plan has all pieces of a flow
   on one path.

@@ -47,7 +47,7 @@ Pairs = frozenset[tuple[str, str]]
 
 class FlowId(NamedTuple):
     """Source and destination address; at most one job without an owner announces a pair. ``owner`` and ``piece``: of
-    flows that have the same addresses, see ``jobs.subflows``."""
+    flows that have the same addresses, see ``signalbox.jobs.subflows``."""
 
     src_ip: str
     dst_ip: str
