@@ -45,7 +45,7 @@ GRACE_S = 1.0
 AGAIN_S = 0.4
 SHOWN = 2000
 SCRIPT = "scripts/openvswitch.sh"
-LAB = (SCRIPT, "run", sys.executable, "-m", "mininet_topos.lab")
+LAB = (SCRIPT, "run", sys.executable, "-m", "signalbox", "lab")
 PROGRAMS: Mapping[str, tuple[tuple[str, ...], float, float]] = {
     "demo": (("make", "--assume-old=setup", "demo"), 16.0, 170.0),
     "lab": (LAB, 5.0, 10.0),

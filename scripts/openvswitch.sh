@@ -126,8 +126,8 @@ case ${1:-} in
     run)
         shift
         [[ $# -gt 0 ]] || die "run what?  $0 run COMMAND..."
-        case " $* " in # these take signals from their first line on (mininet_topos/ending.py); until then they wait
-            *" -m mininet_topos.lab "* | *" -m mininet_topos.demo "*) set -- env --block-signal=INT,TERM,HUP "$@" ;;
+        case " $* " in # these note signals when they begin (mininet_topos/ending.py); until then signals wait
+            *"signalbox lab "* | *" -m mininet_topos.demo "*) set -- env --block-signal=INT,TERM,HUP "$@" ;;
         esac
         if running && ! ours ovs-vswitchd; then # foreign daemons: nothing to start, nothing to stop
             exec "$@"

@@ -1,4 +1,4 @@
-"""The ``signalbox`` command. Its commands are in ``commands``; other distributions add theirs (``MORE_COMMANDS``).
+"""The ``signalbox`` command. Its commands are in ``commands``; other distributions add theirs (``distributions``).
 
 In: arguments. Out: tables for people or, with ``--json``, the API's messages as JSON (field names as in the proto file,
 defaults included); errors as one line each on stderr, with an exit status that says what kind of error it is.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import entry_points, version
 from typing import Annotated
 
 import typer
@@ -27,10 +26,8 @@ from signalbox.commands import (
 from signalbox.commands.bash_completion import for_bash
 from signalbox.commands.exit_status import ExitStatus, exit_status
 from signalbox.commands.usage import Commands
+from signalbox.distributions import installed
 from signalbox.errors import InvalidInput, SignalboxError
-
-MORE_COMMANDS = "signalbox.commands"
-"""Entry points of this group take the ``Typer`` application and add commands to it."""
 
 MAX_PROBLEMS = 16
 """Lines for what is wrong with one file; the API has the same limit."""
@@ -50,8 +47,6 @@ app.add_typer(alarms.commands, name="alarms")
 app.add_typer(get.commands, name="get")
 app.add_typer(describe.commands, name="describe")
 app.add_typer(rules.commands)
-for more in entry_points(group=MORE_COMMANDS):
-    more.load()(app)
 
 
 def main() -> None:
@@ -77,9 +72,10 @@ def _fail(*problems: str, status: ExitStatus = ExitStatus.ERROR) -> None:
     sys.exit(status)
 
 
-def _print_version(wanted: bool) -> None:
+def _print_versions(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"signalbox {version('signalbox-client')}")
+        for name, version in installed().items():
+            typer.echo(f"{name} {version}")
         raise typer.Exit
 
 
@@ -88,7 +84,7 @@ def signalbox(
     _version: Annotated[
         bool,
         typer.Option(
-            "--version", metavar="", help="Print the version and exit.", is_eager=True, callback=_print_version
+            "--version", metavar="", help="Print what is installed and exit.", is_eager=True, callback=_print_versions
         ),
     ] = False,
 ) -> None:

@@ -16,7 +16,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib.metadata import distributions, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +30,7 @@ from signalbox.commands.connecting import ControllerCommand, connect, given_cred
 from signalbox.commands.exit_status import ExitStatus
 from signalbox.commands.output import Address, fields, waiting
 from signalbox.credentials import Credentials
+from signalbox.distributions import installed
 from signalbox.errors import SignalboxError
 from signalbox.standard_input import STANDARD_INPUT
 
@@ -139,7 +140,7 @@ def _versions() -> str:
     """Of this program and what it runs on: the controller's own is in its status."""
     found = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "signalbox": version("signalbox-controller"),
+        "signalbox": installed(),
         "python": sys.version,
         "platform": platform.platform(),
         "packages": dict(sorted((each.name, each.version) for each in distributions())),

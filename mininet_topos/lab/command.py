@@ -1,53 +1,34 @@
-"""An emulated fabric from the command line, up until Ctrl-C.
+"""``signalbox lab``: an emulated fabric, up until Ctrl-C.
 
-    python -m mininet_topos.lab --leaves 4 --spines 4 --hosts 4
-    python -m mininet_topos.lab --fabric fat-tree --k 4
-
-In: the topology's sizes, and the controller's address. Root is needed.
+In: the topology's sizes, and the controller's address. Root, Open vSwitch and Mininet are needed. Mininet is a package
+of the system: it is imported when the command runs, so that all others work without it.
 """
 
 from __future__ import annotations
 
 import signal
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from controller.scenarios.fabric_options import FabricKind
 from mininet_topos import ending
-from mininet_topos.fabric_topo import FabricTopo
-from mininet_topos.fat_tree import FatTree
-from mininet_topos.lab.lab import Lab
-from mininet_topos.lab.record import LabError
-from mininet_topos.leaf_spine import LeafSpine
-from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.errors import InvalidInput, SignalboxError
+
+if TYPE_CHECKING:
+    from mininet_topos.fabric_topo import FabricTopo
+    from mininet_topos.lab.lab import Lab
+
+Sizes = dict[str, int | None]
 
 
-def _show(lab: Lab, console: Console) -> None:
-    table = Table("host", "address", "MAC", "plugged into")
-    for host in lab.hosts:
-        table.add_row(host.name, host.ip, host.mac, f"{host.leaf} port {host.port}")
-    console.print(table)
-    console.print(
-        f"{lab.datapath} datapath, controller {lab.controller}, {len(lab.switches)} switches. Ctrl-C ends it."
-    )
+def add_to(app: typer.Typer) -> None:
+    """The entry point of the group ``signalbox.commands``."""
+    app.command()(lab)
 
 
-def _topo(kind: FabricKind, sizes: dict[str, int | None], rates_mbps: tuple[float, float], prefix: str) -> FabricTopo:
-    """Raises ``InvalidInput`` for wrong sizes, and for sizes of the other topology."""
-    given = {name: size for name, size in sizes.items() if size is not None}
-    foreign = given.keys() & ({"k"} if kind is FabricKind.LEAF_SPINE else {"leaves", "spines", "hosts", "cables"})
-    if foreign:
-        raise InvalidInput((FieldProblem("--fabric", f"a {kind} has no {', '.join(sorted(foreign))}"),))
-    if kind is FabricKind.FAT_TREE:
-        return FatTree(given.get("k", 4), *rates_mbps, prefix)
-    leaves, spines, hosts = (given.get(name, 4) for name in ("leaves", "spines", "hosts"))
-    return LeafSpine(leaves, spines, hosts, *rates_mbps, given.get("cables", 1), prefix)
-
-
-def main(
+def lab(
     fabric: Annotated[FabricKind, typer.Option(help="The topology.")] = FabricKind.LEAF_SPINE,
     leaves: Annotated[int | None, typer.Option(help="Leaf switches, 4 by default.")] = None,
     spines: Annotated[int | None, typer.Option(help="Spine switches, 4 by default.")] = None,
@@ -59,20 +40,62 @@ def main(
     prefix: Annotated[str, typer.Option(help="Put before all names, so that labs can run in parallel.")] = "",
     controller: Annotated[str, typer.Option(help="The controller, in Open vSwitch's syntax.")] = "tcp:127.0.0.1:6653",
 ) -> None:
-    """Run an emulated fabric until Ctrl-C."""
-    console = Console()
+    """Run an emulated fabric until Ctrl-C (root, Open vSwitch and Mininet)."""
+    ending.note_signals()  # before anything is imported that takes time
+    sizes = {"leaves": leaves, "spines": spines, "hosts": hosts, "cables": cables, "k": k}
+    ending.run(lambda: _until_interrupted(fabric, sizes, (host_mbps, fabric_mbps), prefix, controller))
+
+
+def _until_interrupted(kind: FabricKind, sizes: Sizes, rates_mbps: tuple[float, float], prefix: str, to: str) -> None:
+    """``to``: the controller. Raises ``InvalidInput``, ``LabError``, and ``SignalboxError`` without Mininet."""
     try:
-        sizes = {"leaves": leaves, "spines": spines, "hosts": hosts, "cables": cables, "k": k}
-        with Lab(_topo(fabric, sizes, (host_mbps, fabric_mbps), prefix), controller) as lab:
-            _show(lab, console)
+        import mininet  # noqa: F401
+    except ImportError:
+        raise SignalboxError(
+            f"{sys.executable} has no Mininet, which is a package of the system (mininet on Debian); "
+            "scripts/bootstrap.sh of a checkout makes an environment that has it"
+        ) from None
+    from mininet_topos.lab.lab import Lab
+
+    try:
+        with Lab(topology(kind, sizes, rates_mbps, prefix), to) as lab:
+            _show(lab)
             try:
                 while True:
                     ending.sleep(60)
             except ending.Interrupted as interrupted:
-                console.print("taking the lab down")
+                typer.echo("taking the lab down")
                 if interrupted.number != signal.SIGINT:
                     raise
-    except (LabError, InvalidInput) as error:
+    except SignalboxError:
         ending.check()
-        console.print(f"[red]{error}[/red]")
-        raise typer.Exit(1) from None
+        raise
+
+
+def topology(kind: FabricKind, sizes: Sizes, rates_mbps: tuple[float, float], prefix: str) -> FabricTopo:
+    """Raises ``InvalidInput`` for wrong sizes, and for sizes of the other topology."""
+    from mininet_topos.fat_tree import FatTree
+    from mininet_topos.leaf_spine import LeafSpine
+
+    given = {name: size for name, size in sizes.items() if size is not None}
+    foreign = given.keys() & ({"k"} if kind is FabricKind.LEAF_SPINE else {"leaves", "spines", "hosts", "cables"})
+    if foreign:
+        raise InvalidInput.of("--fabric", f"a {kind} has no {', '.join(sorted(foreign))}")
+    if kind is FabricKind.FAT_TREE:
+        return FatTree(given.get("k", 4), *rates_mbps, prefix)
+    leaves, spines, hosts = (given.get(name, 4) for name in ("leaves", "spines", "hosts"))
+    return LeafSpine(leaves, spines, hosts, *rates_mbps, given.get("cables", 1), prefix)
+
+
+def _show(lab: Lab) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("host", "address", "MAC", "plugged into")
+    for host in lab.hosts:
+        table.add_row(host.name, host.ip, host.mac, f"{host.leaf} port {host.port}")
+    console = Console()
+    console.print(table)
+    console.print(
+        f"{lab.datapath} datapath, controller {lab.controller}, {len(lab.switches)} switches. Ctrl-C ends it."
+    )

@@ -185,7 +185,7 @@ def test_a_failing_body_still_takes_the_lab_down(lab_prefix: str) -> None:
 
 def lab_process(prefix: str) -> subprocess.Popen[str]:
     """A lab in a process of its own, up."""
-    argv = [sys.executable, "-m", "mininet_topos.lab", "--leaves", "2", "--spines", "1", "--hosts", "1"]
+    argv = [sys.executable, "-m", "signalbox", "lab", "--leaves", "2", "--spines", "1", "--hosts", "1"]
     owner = subprocess.Popen([*argv, "--prefix", prefix], stdout=subprocess.PIPE, text=True)
     assert owner.stdout
     while "Ctrl-C" not in (line := owner.stdout.readline()):

@@ -159,7 +159,9 @@ def commands() -> dict[str, Any]:
         for name, inner in getattr(command, "commands", {}).items():
             yield from walk(inner, f"{path} {name}".strip())
 
-    return dict(walk(typer.main.get_command(app), ""))
+    program: Any = typer.main.get_command(app)
+    program.list_commands(typer.Context(program))
+    return dict(walk(program, ""))
 
 
 def options_of(command: Any) -> set[str]:

@@ -1,4 +1,7 @@
-"""Wrong values of options are told in our words, with the value: Typer passes on pydantic's, which leave it out."""
+"""All commands, and what is wrong with their options.
+
+Commands of other distributions take a while to load: that is done when one is called, or when all are listed.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,32 @@ from typing import Any
 import typer
 from pydantic import ValidationError
 from typer.core import TyperGroup
+from typer.main import get_group
 
+from signalbox.distributions import added_commands
 from signalbox.errors import value_problem
 
 
 class Commands(TyperGroup):
-    """All commands. What is wrong with their options passes here before it is printed."""
+    """All commands. What is wrong with their options passes here before it is printed: Typer passes on pydantic's
+    words, which leave out the value."""
+
+    _complete = False
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, cmd_name) or self._with_added(ctx).get(cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*self._with_added(ctx)]
+
+    def _with_added(self, ctx: Any) -> Any:
+        """While a shell completes words nothing is said about commands that cannot be loaded."""
+        if not self._complete:
+            self._complete = True
+            warn = (lambda _: None) if ctx.resilient_parsing else _warn
+            for name, command in get_group(added_commands(warn)).commands.items():
+                self.commands.setdefault(name, command)
+        return self.commands
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -21,3 +44,7 @@ class Commands(TyperGroup):
             if isinstance(error.__cause__, ValidationError):
                 error.message = value_problem(error.__cause__)
             raise
+
+
+def _warn(what: str) -> None:
+    typer.echo(f"warning: {what}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from enum import Enum
 from typing import get_args
@@ -10,11 +11,13 @@ import pytest
 import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from typer.main import get_group
 
 from controller.alarms import Alarm
 from controller.config import Config, reloaded_settings
 from controller.observability.families import FAMILIES
 from controller.observability.shapes import Family
+from signalbox.distributions import added_commands
 from signalbox.jobs.spec import Algorithm, JobSpec
 from signalbox.words import AlarmKind
 from tests.support.doc_pages import ROOT
@@ -124,6 +127,11 @@ def test_every_command_is_described_with_its_options(path: str) -> None:
     assert f"`signalbox {path}" in COMMAND_LINE
     options = options_of(commands()[path]) - {"--help"}
     assert [option for option in options if option.startswith("--") and f"`{option}" not in COMMAND_LINE] == []
+
+
+def test_it_is_said_which_distribution_has_which_command() -> None:
+    (row,) = re.findall(r"^\| `signalbox-controller` \| (.*) \|$", COMMAND_LINE, re.MULTILINE)
+    assert {*re.findall("`(.*?)`", row)} == get_group(added_commands(pytest.fail)).commands.keys()
 
 
 @pytest.mark.parametrize("field", JobSpec.model_fields)

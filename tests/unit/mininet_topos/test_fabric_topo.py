@@ -8,13 +8,12 @@ import sys
 from types import ModuleType
 
 import pytest
-from typer import Typer
-from typer.testing import CliRunner
 
+from controller.scenarios.fabric_options import FabricKind
 from mininet_topos import fat_tree, leaf_spine
 from mininet_topos.fabric_topo import shaping
 from mininet_topos.fat_tree import FatTree
-from mininet_topos.lab import command as lab
+from mininet_topos.lab.command import topology
 from mininet_topos.leaf_spine import LeafSpine
 from signalbox.errors import InvalidInput
 
@@ -77,20 +76,19 @@ runpy.run_path({str(module.__file__)!r})
 print(*sorted({{name.partition(".")[0] for name in set(sys.modules) - before}} - sys.stdlib_module_names))
 """
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert loaded == ["controller", "mininet_topos"]
+    assert loaded == ["controller", "mininet_topos", "signalbox"]
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("kind", "sizes", "problem"),
     [
-        (["--fabric", "fat-tree", "--leaves", "4"], "a fat-tree has no leaves"),
-        (["--k", "4"], "a leaf-spine has no k"),
-        (["--fabric", "fat-tree", "--k", "3"], "k: must be an even number"),
+        (FabricKind.FAT_TREE, {"leaves": 4}, "--fabric: a fat-tree has no leaves"),
+        (FabricKind.LEAF_SPINE, {"k": 4}, "--fabric: a leaf-spine has no k"),
+        (FabricKind.FAT_TREE, {"k": 3}, "k: must be an even number"),
     ],
 )
-def test_a_lab_of_sizes_that_its_topology_does_not_have_is_refused(options: list[str], problem: str) -> None:
-    app = Typer()
-    app.command()(lab.main)
-    answer = CliRunner().invoke(app, options)
-    assert answer.exit_code == 1
-    assert problem in answer.output
+def test_a_lab_of_sizes_that_its_topology_does_not_have_is_refused(
+    kind: FabricKind, sizes: dict[str, int | None], problem: str
+) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        topology(kind, sizes, (5, 5), "")

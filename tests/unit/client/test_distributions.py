@@ -1,0 +1,80 @@
+"""Commands of other distributions: there when they are installed, left out when they cannot be loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from signalbox.distributions import CLIENT, installed
+from tests.support.command_line import Signalbox, signalbox
+
+__all__ = ("signalbox",)
+
+ADDS = """
+def add_to(app):
+    @app.command()
+    def greet():
+        print("hello")
+
+    @app.command("status")
+    def another_status():
+        print("not the client's")
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that Python finds modules and distributions in."""
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def install(site: Path, name: str, code: str) -> None:
+    """A distribution of version 7 with one module and its entry point."""
+    (site / f"{name}.py").write_text(code)
+    info = site / f"{name}-7.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 7\n")
+    (info / "entry_points.txt").write_text(f"[signalbox.commands]\n{name} = {name}:add_to\n")
+
+
+def test_a_distribution_adds_commands_and_replaces_none(signalbox: Signalbox, site: Path) -> None:
+    assert "No such command 'greet'" in signalbox("greet").err
+    install(site, "greeting", ADDS)
+    assert signalbox("greet").out == "hello\n"
+    assert "greet" in signalbox("--help").out
+    assert "not the client's" not in signalbox("status", "--address", "unix:/nowhere").out
+
+
+def test_one_that_cannot_be_loaded_takes_no_other_command_along(signalbox: Signalbox, site: Path) -> None:
+    install(site, "broken", "import no_such_module")
+    install(site, "greeting", ADDS)
+    warning = (
+        "warning: without the commands 'broken' of broken 7, which cannot be loaded: "
+        "ModuleNotFoundError: No module named 'no_such_module'\n"
+    )
+    listed = signalbox("--help")
+    assert ("greet" in listed.out, "serve" in listed.out, listed.err) == (True, True, warning)
+    assert signalbox("greet") == type(listed)(0, "hello\n", warning)
+    assert signalbox("break").err.startswith(warning)
+
+
+def test_nothing_is_said_of_it_where_that_does_not_matter(
+    signalbox: Signalbox, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, "broken", "import no_such_module")
+    assert signalbox("jobs", "--help").err == ""
+    assert signalbox("--version").err == ""
+    monkeypatch.setenv("_SIGNALBOX_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "signalbox\n")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    completed = signalbox()
+    assert {"jobs", "serve"} <= set(completed.out.split())
+    assert completed.err == ""
+
+
+def test_the_versions_are_of_all_that_is_installed(signalbox: Signalbox, site: Path) -> None:
+    install(site, "another", ADDS)
+    assert [*installed()] == [CLIENT, "another", "signalbox-controller"]
+    assert signalbox("--version").out.splitlines()[1:2] == ["another 7"]
