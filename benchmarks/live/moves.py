@@ -37,7 +37,7 @@ from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.probing import Probing
 from mininet_topos.probe.queues import Drops, all_drops, drops_since, large_socket_buffers, prioritise_probes
 from mininet_topos.probe.report import Pair, Stream
-from mininet_topos.trainer.announcer import announcement
+from mininet_topos.trainer.announcement import announcement
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import Algorithm

@@ -21,9 +21,9 @@ from controller.scenarios.topologies import Host
 from mininet_topos.demo.report import RouteChange
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
-from mininet_topos.trainer.announcer import RouteListener
 from signalbox.client import Client
 from signalbox.jobs.spec import Dealing
+from signalbox.route_following import Route, RouteFollower
 
 POLL_S = 0.1
 START_TIMEOUT_S = 60.0
@@ -151,21 +151,21 @@ class RouteWatch:
     def __init__(self, address: str, job_ids: Sequence[str]) -> None:
         self.changes: list[RouteChange] = []
         self._stack = ExitStack()
-        self._listeners = [
-            RouteListener(lambda: Client(address), job_id, partial(self._add, job_id), retry_s=POLL_S)
+        self._followers = [
+            RouteFollower(lambda: Client(address), job_id, partial(self._add, job_id), max_pause_s=POLL_S)
             for job_id in job_ids
         ]
 
     def __enter__(self) -> Self:
-        for listener in self._listeners:
-            self._stack.enter_context(listener)
+        for follower in self._followers:
+            self._stack.enter_context(follower)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _add(self, job_id: str, routes: Any) -> None:
-        paths = {(r.src, r.dst): tuple(r.switches) if r.pinned else () for r in routes.routes}
+    def _add(self, job_id: str, routes: tuple[Route, ...]) -> None:
+        paths = {(r.src, r.dst): r.switches if r.pinned else () for r in routes}
         latest = self.in_force().get(job_id)
         if latest is None or latest.paths != paths:
             self.changes.append(RouteChange(time.monotonic(), job_id, paths))

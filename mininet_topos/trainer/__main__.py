@@ -10,7 +10,7 @@ training. SIGTERM to rank 0 ends all ranks after the iteration that it starts ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -39,11 +39,14 @@ def _announced(
         yield lambda _iteration: None
         return
     # Only rank 0 needs gRPC, and a demo starts twelve of these processes on two cores.
-    from mininet_topos.trainer.announcer import Announcer, RouteListener, announcement, shares_of
-    from signalbox.client import Client
-    from signalbox.jobs.reports import IterationTime
+    from mininet_topos.trainer.announcement import announcement
+    from signalbox.joining import join
+    from signalbox.route_following import Route, shares_of
 
-    job = announcement(
+    def write_shares(routes: tuple[Route, ...]) -> None:
+        shares.write({f"{src}>{dst}": pieces for (src, dst), pieces in shares_of(routes).items()})
+
+    announced = announcement(
         spec.job_id,
         spec.peers,
         spec.algorithm,
@@ -53,13 +56,14 @@ def _announced(
         spec.dealing,
         reports_connections,
     )
-    with ExitStack() as stack:
-        announcer = stack.enter_context(Announcer(lambda: Client(api), job, lambda: find_opened(directory, spec.size)))
-        if spec.follows_shares:
-            shares = SharesFile(directory)
-            listener = RouteListener(lambda: Client(api), spec.job_id, lambda routes: shares.write(shares_of(routes)))
-            stack.enter_context(listener)
-        yield lambda done: announcer.report(IterationTime(done.index, done.duration_s, done.communication_s))
+    shares = SharesFile(directory)
+    with join(
+        announced,
+        address=api,
+        on_routes=write_shares if spec.follows_shares else None,
+        connections=lambda: find_opened(directory, spec.size),
+    ) as joined:
+        yield lambda done: joined.iteration(done.duration_s, done.communication_s)
 
 
 def run(

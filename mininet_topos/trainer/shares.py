@@ -1,8 +1,8 @@
 """How a rank divides its bytes over the connections to a peer.
 
-The controller decides the share of every subflow; rank 0 receives it (``announcer``) and writes it into the directory
-that the ranks share; every rank reads it there before each iteration. Owns that file, and the order in which slices are
-assigned to connections.
+The controller decides the share of every subflow; rank 0 receives it (``signalbox.join``) and writes it into the
+directory that the ranks share; every rank reads it there before each iteration. Owns that file, and the order in which
+slices are assigned to connections.
 """
 
 from __future__ import annotations

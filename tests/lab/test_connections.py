@@ -21,7 +21,7 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.trainer.announcer import announcement
+from mininet_topos.trainer.announcement import announcement
 from mininet_topos.trainer.log import read_rank_log
 from signalbox.client import Client
 from signalbox.jobs.spec import Algorithm, Dealing

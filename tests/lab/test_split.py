@@ -25,7 +25,7 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.trainer.announcer import announcement
+from mininet_topos.trainer.announcement import announcement
 from signalbox.client import Client
 from signalbox.errors import NotFound
 from signalbox.jobs.spec import Algorithm

@@ -13,7 +13,7 @@ import pytest
 
 from mininet_topos.controller_process import START_S, ControllerProcess, _lives
 from mininet_topos.lab.record import wait_for
-from mininet_topos.trainer.announcer import announcement
+from mininet_topos.trainer.announcement import announcement
 from signalbox.client import Client, Unreachable
 from signalbox.commands.output import fields
 from signalbox.errors import NotFound, SignalboxError, WrongLeaseToken

@@ -19,17 +19,17 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from mininet_topos.trainer.announcer import Announcer, announcement
+from mininet_topos.trainer.announcement import announcement
 from mininet_topos.trainer.collective import COLLECTIVES, HEADER, ProtocolError, neighbours, ring_all_reduce
 from mininet_topos.trainer.log import Iteration
 from mininet_topos.trainer.mesh import Mesh, PeerLostError, connect
 from mininet_topos.trainer.shares import SharesFile
 from mininet_topos.trainer.sockets import find, find_opened, publish_opened
 from mininet_topos.trainer.training import RankSpec, StopRequest, train
-from signalbox.client import Client
-from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import Algorithm, Dealing
 from signalbox.jobs.subflows import port_classes
+from signalbox.joining import join
+from signalbox.membership import Ended
 
 DEADLINE_S = 60.0
 T = TypeVar("T")
@@ -301,11 +301,12 @@ def test_processes_stop_together_on_sigterm_to_rank_0(tmp_path: Path) -> None:
 def test_training_goes_on_when_the_controller_is_not_there(tmp_path: Path) -> None:
     specs = [RankSpec("job", rank, addresses(2), elements=1000, iterations=5) for rank in range(2)]
     job = announcement("job", ("10.0.1.1", "10.0.2.1"), Algorithm.RING_ALL_REDUCE, 4000, lease_s=1.0)
-    with Announcer(lambda: Client(f"unix:{tmp_path}/absent", timeout_s=0.2), job) as announcer:
+    with join(job, address=f"unix:{tmp_path}/absent") as joined:
         for iterations in train_together(tmp_path, specs, StopRequest()):
             assert len(iterations) == 5
             for done in iterations:
-                announcer.report(IterationTime(done.index, done.end - done.start, done.communication_s))
+                joined.iteration(done.duration_s, done.communication_s)
+    assert joined.ended is Ended.LEFT
 
 
 def test_a_job_that_cannot_be_announced_says_why(tmp_path: Path) -> None:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mininet_topos.trainer.announcer import RouteListener, shares_of
 from mininet_topos.trainer.shares import PARTS, RoundRobin, SharesFile, weights_of
 from mininet_topos.trainer.sockets import bind_in_class
 from signalbox.jobs.subflows import PortClass, port_classes
-
-DEADLINE_S = 30.0
 
 some_weights = st.lists(st.integers(0, PARTS), min_size=1, max_size=16).filter(any)
 
@@ -61,93 +54,22 @@ def test_a_share_goes_to_the_connection_whose_port_is_in_its_class() -> None:
     assert weights_of([(1.0, 0x20, 0x20)], [0, 2]) == (PARTS, 0), "no connection has such a port"
 
 
-def message(*subflows: tuple[float, int, int]) -> SimpleNamespace:
-    """A message of the route stream, with one route."""
-    return routes_of(
-        SimpleNamespace(share=share, port_value=value, port_mask=mask, connections=[])
-        for share, value, mask in subflows
-    )
-
-
-def reporting_message(*subflows: tuple[float, list[int]]) -> SimpleNamespace:
-    """The same of a job that reports its connections: shares, and source ports."""
-    return routes_of(
-        SimpleNamespace(share=share, connections=[SimpleNamespace(src_port=port) for port in ports])
-        for share, ports in subflows
-    )
-
-
-def routes_of(subflows: Iterable[SimpleNamespace]) -> SimpleNamespace:
-    return SimpleNamespace(routes=[SimpleNamespace(src="10.0.1.1", dst="10.0.2.1", subflows=list(subflows))])
-
-
-END_OF_STREAM = SimpleNamespace(routes=[])
-
-
-def test_whole_and_unpinned_flows_are_not_divided() -> None:
-    assert shares_of(message((1.0, 0, 0))) == shares_of(message()) == {}
-
-
 def test_the_connections_of_a_subflow_have_equal_parts_of_its_share() -> None:
-    told = reporting_message((0.6, [40_001, 40_004]), (0.4, [40_002, 50_000]))
-    (pieces,) = shares_of(told).values()
-    assert weights_of(pieces, [40_002, 40_001, 40_004]) == (200, 300, 300), "port 50000 is a listener's"
+    told = [(0.3, 40_001, 0xFFFF), (0.3, 40_004, 0xFFFF), (0.2, 40_002, 0xFFFF), (0.2, 50_000, 0xFFFF)]
+    assert weights_of(told, [40_002, 40_001, 40_004]) == (200, 300, 300), "port 50000 is a listener's"
 
 
-class Stream:
-    """A controller whose route stream sends the messages of ``send``, and ends at ``END_OF_STREAM``."""
-
-    def __init__(self) -> None:
-        self.connections = 0
-        self.queue: list[SimpleNamespace] = []
-        self.changed = threading.Condition()
-
-    def connect(self) -> Stream:
-        self.connections += 1
-        return self
-
-    def watch_routes(self, _: str) -> Iterator[SimpleNamespace]:
-        with self.changed:
-            while True:
-                self.changed.wait_for(lambda: bool(self.queue), DEADLINE_S)
-                first = self.queue.pop(0)
-                if first is END_OF_STREAM:
-                    raise ConnectionError("the controller was killed")
-                yield first
-
-    def send(self, message: SimpleNamespace) -> None:
-        with self.changed:
-            self.queue.append(message)
-            self.changed.notify_all()
-
-    def close(self) -> None:
-        self.send(END_OF_STREAM)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_ranks_read_what_the_listener_heard_and_shares_stay_when_the_controller_goes(
-    tmp_path: Path,
-) -> None:
-    stream, shares, written = Stream(), SharesFile(tmp_path), SharesFile(tmp_path)
+def test_ranks_read_what_was_written_last(tmp_path: Path) -> None:
+    shares, written = SharesFile(tmp_path), SharesFile(tmp_path)
     assert not shares.read_again()
-    with RouteListener(stream.connect, "job", lambda routes: written.write(shares_of(routes)), retry_s=0.01):
-        stream.send(message((0.5, 0, 2), (0.5, 2, 2)))
-        wait_until(shares.read_again)
-        assert shares.subflows("10.0.1.1", "10.0.2.1") == [(0.5, 0, 2), (0.5, 2, 2)]
-        assert shares.subflows("10.0.2.1", "10.0.1.1") == ()
-        assert not shares.read_again(), "it did not change"
-        stream.send(END_OF_STREAM)
-        wait_until(lambda: stream.connections > 1)
-        assert not shares.read_again()
-        stream.send(message((1.0, 0, 0)))
-        wait_until(shares.read_again)
-        assert shares.subflows("10.0.1.1", "10.0.2.1") == ()
+    written.write({"10.0.1.1>10.0.2.1": [(0.5, 0, 2), (0.5, 2, 2)]})
+    assert shares.read_again()
+    assert shares.subflows("10.0.1.1", "10.0.2.1") == [(0.5, 0, 2), (0.5, 2, 2)]
+    assert shares.subflows("10.0.2.1", "10.0.1.1") == ()
+    assert not shares.read_again(), "it did not change"
+    written.write({})
+    assert shares.read_again()
+    assert shares.subflows("10.0.1.1", "10.0.2.1") == ()
 
 
 @pytest.mark.parametrize("ports", port_classes(16)[::5])

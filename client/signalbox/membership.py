@@ -1,0 +1,231 @@
+"""A job's membership: its registration, its lease, and what it reports. Decisions only; ``rounds`` has the thread.
+
+In: a spec, what the training reports, and the time. Out: calls to the controller, and how many seconds later the next
+round of them is due. No error of the controller leaves this module: calls are repeated after growing pauses, the job
+is registered again when its lease has run out, and the latest iterations are kept until they are reported. A job that
+another registration has taken over is left to it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from typing import Any, Protocol
+from uuid import uuid4
+
+from signalbox.errors import AlreadyExists, Gone, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
+from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.spec import JobSpec
+from signalbox.rounds import FIRST_PAUSE_S, pause_after
+
+REPORT_S = 2.0
+MIN_PAUSE_S = 0.1
+RENEWALS_PER_LEASE = 4
+MAX_PAUSE_S = 10.0
+TRIES_PER_LEASE = 6
+"""While calls fail, and the lease has not run out yet."""
+KEPT_ITERATIONS = 1000
+
+log = logging.getLogger("signalbox")
+
+
+class Ended(StrEnum):
+    """Why a job is not kept registered any more. ``left``: by this program. ``taken_over``: another registration has
+    the job's id. ``deregistered``: by an operator. ``refused``: what was announced is wrong. ``forked``: this is a
+    child of the process that joined."""
+
+    LEFT = "left"
+    TAKEN_OVER = "taken_over"
+    DEREGISTERED = "deregistered"
+    REFUSED = "refused"
+    FORKED = "forked"
+
+
+ENDS = {Gone.JOB_TAKEN_OVER: Ended.TAKEN_OVER, Gone.JOB_DEREGISTERED: Ended.DEREGISTERED}
+"""After which a job is not registered again."""
+
+
+class Controller(Protocol):
+    """The calls of ``signalbox.client.Client`` that a membership makes."""
+
+    def register_job(self, spec: JobSpec, *, lease_token: str, request_id: str, take_over: bool) -> Any: ...
+    def renew_lease(self, job_id: str, lease_token: str) -> float: ...
+    def report_iterations(self, job_id: str, iterations: Sequence[IterationTime], lease_token: str) -> object: ...
+    def report_connections(
+        self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str
+    ) -> object: ...
+    def deregister_job(self, job_id: str, lease_token: str) -> object: ...
+    def close(self) -> None: ...
+
+
+class Membership:
+    """``connect``: makes a client; it is called again after every failure. ``connections``: of the job, None while they
+    are not known; it is asked only if the job reports them. ``take_over``: end the registration that has the job's id,
+    but only at first. ``on_end``: told why, once. ``on_return``: called when calls succeed again after a failure.
+
+    All but ``report`` and ``cancel`` belongs to one thread."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Controller],
+        spec: JobSpec,
+        on_end: Callable[[Ended], None],
+        connections: Callable[[], frozenset[Connected] | None] = lambda: None,
+        take_over: bool = False,
+        on_return: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._spec, self._job_id = spec, spec.job_id
+        self.registered = False
+        self.first_error: Exception | None = None
+        self.tried = threading.Event()
+        """Set after the first round; ``first_error`` is what kept it from registering the job."""
+        self._connect = connect
+        self._connections = connections
+        self._take_over = take_over
+        self._on_end = on_end
+        self._on_return = on_return
+        self._controller: Controller | None = None
+        self._request_id = str(uuid4())  # of the next registration: it names that one for good
+        self._token = ""  # empty before the first
+        self._renew_at = 0.0
+        self._reported: deque[IterationTime] = deque(maxlen=KEPT_ITERATIONS)
+        self._unsent: list[IterationTime] = []
+        self._told: frozenset[Connected] | None = None
+        self._heard = 0.0  # when calls last succeeded, at first when they began
+        self._failures = 0
+        self._logged: set[type[Exception]] = set()  # since then
+        self._cancelled = False
+
+    def report(self, iteration: IterationTime) -> None:
+        """Keep an iteration for the next round; returns at once, from any thread. Indices ascend but for threads that
+        report at the same time."""
+        self._reported.append(iteration)
+
+    def renew_now(self) -> None:
+        """In the next round, whenever it would be due."""
+        self._renew_at = 0.0
+
+    def round(self, now: float) -> float | None:
+        """One round of calls. Returns seconds until the next one; None when there is none any more."""
+        self._heard = self._heard or now
+        try:
+            self._calls(now)
+        except Exception as error:
+            self.first_error = self.first_error if self.tried.is_set() else error
+            pause_s = self._after(error, now - self._heard)
+        else:
+            self._heard = now
+            if self._failures:
+                self._failures = 0
+                self._logged.clear()
+                self._on_return()
+            pause_s = max(MIN_PAUSE_S, min(REPORT_S, self._renew_at - now))
+        self.tried.set()
+        return pause_s
+
+    def leave(self) -> None:
+        """Report what is left and release the job. The controller may be away: then its lease runs out."""
+        with suppress(Exception):
+            if self.registered:
+                controller = self._controller = self._controller or self._connect()
+                with suppress(SignalboxError):
+                    self._send_iterations(controller)
+                controller.deregister_job(self._job_id, self._token)
+        self.registered = False
+        self._hang_up()
+
+    def cancel(self) -> None:
+        """End the calls that are under way, from any thread; no more follow."""
+        self._cancelled = True
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        if controller := self._controller:
+            self._controller = None
+            controller.close()
+
+    def _calls(self, now: float) -> None:
+        controller = self._controller = self._controller or self._connect()
+        if not self.registered:
+            registered = controller.register_job(
+                self._spec,
+                lease_token=self._token,
+                request_id=self._request_id,
+                take_over=self._take_over and not self._token,
+            )
+            self._token, self._request_id = registered.lease_token, str(uuid4())
+            self.registered, self._told = True, None
+            self._renew_at = now + self._spec.lease_s / RENEWALS_PER_LEASE
+        elif now >= self._renew_at:
+            self._renew_at = now + controller.renew_lease(self._job_id, self._token) / RENEWALS_PER_LEASE
+        self._send_iterations(controller)
+        if self._spec.reports_connections:
+            self._send_connections(controller)
+
+    def _send_iterations(self, controller: Controller) -> None:
+        while self._reported:
+            self._unsent.append(self._reported.popleft())
+        self._unsent = sorted(self._unsent, key=lambda iteration: iteration.index)[-KEPT_ITERATIONS:]
+        if self._unsent:
+            with self._left_out("iterations"):
+                controller.report_iterations(self._job_id, self._unsent, self._token)
+            self._unsent = []
+
+    def _send_connections(self, controller: Controller) -> None:
+        found = self._connections()
+        if found is None or found == self._told:
+            return
+        for address in sorted({connection.src_ip for connection in found | (self._told or frozenset())}):
+            of_address = [connection for connection in found if connection.src_ip == address]
+            with self._left_out("connections"):
+                controller.report_connections(self._job_id, address, of_address, self._token)
+        self._told = found
+
+    @contextmanager
+    def _left_out(self, what: str) -> Iterator[None]:
+        """If the controller refuses them: they would be refused again."""
+        try:
+            yield
+        except InvalidInput as error:
+            self._log_once(error, f"{what} are left out")
+
+    def _after(self, error: Exception, silence_s: float) -> float | None:
+        """The pause that follows it; None when the membership is over. ``silence_s``: since calls last succeeded."""
+        if self._cancelled:
+            return None
+        if why := self._end_by(error):
+            self.registered = False
+            self._hang_up()
+            log.warning("job '%s' is not announced any more (%s), the training goes on: %s", self._job_id, why, error)
+            self._on_end(why)
+            return None
+        if isinstance(error, NotFound):
+            self.registered, self._request_id = False, str(uuid4())
+        else:
+            self._log_once(error, "not in touch with the controller")
+        self._hang_up()
+        self._failures += 1
+        self._renew_at = 0.0
+        lease_s = self._spec.lease_s
+        most_s = max(FIRST_PAUSE_S, lease_s / TRIES_PER_LEASE) if silence_s < lease_s else MAX_PAUSE_S
+        return pause_after(self._failures, min(MAX_PAUSE_S, most_s))
+
+    def _end_by(self, error: Exception) -> Ended | None:
+        """None: the next round tries again."""
+        if isinstance(error, NotFound):
+            return ENDS.get(error.reason)
+        if isinstance(error, AlreadyExists | WrongLeaseToken) and self._token:
+            return Ended.TAKEN_OVER
+        # Without a controller it is of the credentials: files change.
+        refused = isinstance(error, InvalidInput) and self._controller and not self.registered
+        return Ended.REFUSED if refused else None
+
+    def _log_once(self, error: Exception, what: str) -> None:
+        """Per kind of error until calls succeed again."""
+        if type(error) not in self._logged:
+            log.warning("job '%s': %s, the training goes on: %s", self._job_id, what, error)
+        self._logged.add(type(error))

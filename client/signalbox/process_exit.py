@@ -1,0 +1,157 @@
+"""What a process still holds when it ends, released: at its exit and at SIGTERM; and not held by its forked children.
+
+Owns one ``atexit`` function, the fork handler, and the action of SIGTERM where the program has none. A program with a
+handler keeps it: what it holds is released when the program exits. SIGTERM goes on ending the process, also while its
+first thread waits inside a library, where no Python handler would run: the signal is noticed through
+``signal.set_wakeup_fd`` by a thread, which releases and then ends the process by the signal's default action.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from types import FrameType
+from typing import Protocol
+
+from signalbox.rounds import LEAVE_S
+
+_CREDENTIALS = struct.Struct("=iii")
+"""``struct ucred``: process, user, group (unix(7))."""
+_STOP = b"\0"
+
+
+class Held(Protocol):
+    """``begin_leaving``: returns at once. ``end_leaving``: when it has been released, or the time is over. ``forget``:
+    in a forked child, where locks may be held by threads that are not there, and no other method is called."""
+
+    def begin_leaving(self) -> None: ...
+    def end_leaving(self, timeout_s: float) -> None: ...
+    def forget(self) -> None: ...
+
+
+_held: set[Held] = set()
+_once = threading.Lock()
+_handlers_set = False
+_sigterm: _Sigterm | None = None
+
+
+def hold(thing: Held) -> None:
+    """Release it when the process ends. Only the first thread of a program can set the action of SIGTERM."""
+    global _handlers_set, _sigterm
+    with _once:
+        if not _handlers_set:
+            atexit.register(release_all)
+            os.register_at_fork(after_in_child=_forget_all)
+            _handlers_set = True
+        if not _sigterm and _is_first_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            with suppress(ImportError, OSError, RuntimeError):  # without it a lease runs out
+                _sigterm = _Sigterm()
+        _held.add(thing)
+
+
+def let_go(thing: Held) -> None:
+    """It has been released."""
+    global _sigterm
+    with _once:
+        _held.discard(thing)
+        if _sigterm and not _held and _is_first_thread():
+            _sigterm.restore()
+            _sigterm = None
+
+
+def release_all(within_s: float = LEAVE_S) -> None:
+    """All at once; returns when that is done, or the time is over."""
+    deadline = time.monotonic() + within_s
+    held = tuple(_held)
+    for thing in held:
+        thing.begin_leaving()
+    for thing in held:
+        thing.end_leaving(deadline - time.monotonic())
+
+
+def _forget_all() -> None:
+    """In a forked child."""
+    global _once, _sigterm
+    _once = threading.Lock()
+    if _sigterm:
+        _sigterm.restore()
+        _sigterm.close()
+        _sigterm = None
+    for thing in _held:
+        thing.forget()
+    _held.clear()
+
+
+def _is_first_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+class _Sigterm:
+    """Its action, from when this is made in the first thread until ``restore``. Raises ``ImportError``, ``OSError`` and
+    ``RuntimeError`` where it cannot be set."""
+
+    def __init__(self) -> None:
+        import ctypes  # here, since an import in another thread can stop a child that is forked meanwhile
+
+        self._set_signal = ctypes.pythonapi.PyOS_setsig
+        self._set_signal.argtypes, self._set_signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+        self._noticed, self._notice = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        # A child that is forked without Python's knowledge has the same descriptor: each byte says who wrote it.
+        self._noticed.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._notice.setblocking(False)
+        threading.Thread(target=self._run, name="signalbox-sigterm", daemon=True).start()
+        self._former_fd = signal.set_wakeup_fd(self._notice.fileno(), warn_on_full_buffer=False)
+        if self._former_fd != -1:  # the program's; it then waits for the first thread
+            signal.set_wakeup_fd(self._former_fd)
+        signal.signal(signal.SIGTERM, self._handle)
+
+    def restore(self) -> None:
+        """In the first thread."""
+        if signal.getsignal(signal.SIGTERM) == self._handle:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if self._former_fd == -1:
+            now = signal.set_wakeup_fd(-1)
+            if now not in (-1, self._notice.fileno()):
+                signal.set_wakeup_fd(now)
+        self._write(_STOP)
+
+    def close(self) -> None:
+        """What ``restore`` leaves to the thread."""
+        self._noticed.close()
+        self._notice.close()
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        """Takes no lock: the thread that it interrupts may hold it."""
+        self._write(bytes([number]))
+
+    def _write(self, what: bytes) -> None:
+        with suppress(OSError):
+            self._notice.send(what)
+
+    def _run(self) -> None:
+        while True:
+            data, ancillary, _, _ = self._noticed.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size))
+            if _writer(ancillary) != os.getpid():
+                continue
+            if data == _STOP:
+                break
+            if data[0] == signal.SIGTERM and signal.getsignal(signal.SIGTERM) == self._handle:
+                with suppress(Exception):
+                    release_all()
+                self._set_signal(signal.SIGTERM, None)
+                os.kill(os.getpid(), signal.SIGTERM)
+        self.close()
+
+
+def _writer(ancillary: list[tuple[int, int, bytes]]) -> int | None:
+    """The process that wrote a message."""
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+            return int(_CREDENTIALS.unpack_from(data)[0])
+    return None

@@ -1,0 +1,178 @@
+"""What this process's own TCP connections have carried, as the kernel counts it.
+
+Owns the reading of sock_diag(7), which needs no privileges, and which sockets are this process's. In: nothing. Out:
+open connections, and bytes per pair of addresses. Layouts are those of linux/netlink.h, linux/inet_diag.h and
+linux/tcp.h. A poll is linear in the TCP sockets of the network namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.subflows import Pair
+
+NETLINK_SOCK_DIAG = 4
+SOCK_DIAG_BY_FAMILY = 20
+NLM_F_REQUEST, NLM_F_DUMP = 1, 0x300
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+INET_DIAG_INFO = 2
+OPEN = sum(1 << state for state in (1, 4, 5, 8, 9, 11))
+"""ESTABLISHED, and the states of which one end has sent its last byte."""
+
+_REQUEST = struct.Struct("=IHHIIBBBxI48x")
+_HEADER = struct.Struct("=IH")
+_ENDS = struct.Struct("!HH16s16s")
+_INODE = struct.Struct("=I")
+_ATTRIBUTE = struct.Struct("=HH")
+_COUNTED = struct.Struct("=QQ")
+_ENDS_AT, _INODE_AT, _ATTRIBUTES_AT = 20, 84, 88
+"""In a message, its header of 16 bytes included."""
+_COUNTED_AT = 4 + 120
+"""``tcpi_bytes_acked``, and after it ``tcpi_bytes_received``, in an attribute with its header."""
+
+_MAPPED = bytes(10) + b"\xff\xff"
+"""What precedes an IPv4 address in an IPv6 one (RFC 4291, 2.5.5.2)."""
+
+_RECEIVED_AT_ONCE = 1 << 18
+
+
+class Exchanged(NamedTuple):
+    """Payload bytes: ``sent`` ones that the other end has acknowledged, and ``received`` ones."""
+
+    sent: int = 0
+    received: int = 0
+
+
+class OwnSockets:
+    """``counts``: which of the process's connections are of interest, asked once for each. Not for several threads."""
+
+    def __init__(self, counts: Callable[[Connected], bool] = lambda _: True) -> None:
+        self._counts = counts
+        self._known: dict[int, Connected | None] = {}  # by inode; None: another process's, or of no interest
+        self._carried: dict[int, Exchanged] = {}  # of sockets that the process has not closed
+        self._closed: defaultdict[Pair, Exchanged] = defaultdict(Exchanged)
+        self._open: set[int] = set()
+
+    @property
+    def connections(self) -> frozenset[Connected]:
+        """That were open at the latest poll. The source is this process's end, whichever end has connected."""
+        return frozenset(connected for inode in self._open if (connected := self._known[inode]))
+
+    @property
+    def exchanged(self) -> dict[Pair, Exchanged]:
+        """Per address of this process and of its peer, over all connections since they were opened, as of the latest
+        poll. What a socket carried between its last poll and its end is not in it."""
+        total = self._closed.copy()
+        for inode, carried in self._carried.items():
+            self._add(total, inode, carried)
+        return dict(total)
+
+    def poll(self) -> None:
+        """Raises ``OSError`` where the kernel does not tell."""
+        carried: dict[int, Exchanged] = {}
+        new: dict[int, Connected | None] = {}
+        seen = set()
+        for inode, at, data in _sockets():
+            seen.add(inode)
+            if inode in self._known:
+                if self._known[inode]:
+                    carried[inode] = _exchanged(data, at)
+                continue
+            connected = _connected(data, at)
+            new[inode] = connected if connected and self._counts(connected) else None
+            if new[inode]:
+                carried[inode] = _exchanged(data, at)
+        missing = self._carried.keys() - seen
+        ours = _own_inodes() if missing or any(new.values()) else set()
+        for inode, connected in new.items():
+            self._known[inode] = connected if inode in ours else None
+            if inode not in ours:
+                carried.pop(inode, None)
+        self._open = set(carried)
+        for inode in missing:
+            if inode in ours:  # reset, or passed over by a dump while others came and went
+                carried[inode] = self._carried[inode]
+            else:
+                self._add(self._closed, inode, self._carried[inode])
+        self._carried = carried
+        for inode in self._known.keys() - seen - carried.keys():
+            del self._known[inode]
+
+    def _add(self, total: defaultdict[Pair, Exchanged], inode: int, more: Exchanged) -> None:
+        connected = self._known[inode]
+        assert connected
+        pair = connected.src_ip, connected.dst_ip
+        total[pair] = Exchanged(total[pair].sent + more.sent, total[pair].received + more.received)
+
+
+def _own_inodes() -> set[int]:
+    """Of the sockets that this process has open."""
+    found = set()
+    with os.scandir("/proc/self/fd") as files:
+        for file in files:
+            with suppress(FileNotFoundError):
+                link = os.readlink(file.path)
+                if link.startswith("socket:["):
+                    found.add(int(link[8:-1]))
+    return found
+
+
+def _sockets() -> Iterator[tuple[int, int, bytes]]:
+    """Of each open TCP socket in the network namespace its inode, and where its message begins in which bytes. Those
+    that no process has a descriptor of have no inode."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG) as kernel:
+        for family in (socket.AF_INET, socket.AF_INET6):
+            extension = 1 << (INET_DIAG_INFO - 1)
+            flags = NLM_F_REQUEST | NLM_F_DUMP
+            ask = _REQUEST.pack(
+                _REQUEST.size, SOCK_DIAG_BY_FAMILY, flags, 0, 0, family, socket.IPPROTO_TCP, extension, OPEN
+            )
+            kernel.sendto(ask, (0, 0))
+            more = True
+            while more:
+                data = kernel.recv(_RECEIVED_AT_ONCE)
+                at = 0
+                while at < len(data):
+                    length, kind = _HEADER.unpack_from(data, at)
+                    if kind == NLMSG_ERROR:
+                        (code,) = struct.unpack_from("=i", data, at + 16)
+                        raise OSError(-code, f"sock_diag: {os.strerror(-code)}")
+                    if kind == NLMSG_DONE:
+                        more = False
+                        break
+                    (inode,) = _INODE.unpack_from(data, at + _INODE_AT)
+                    if inode:
+                        yield inode, at, data
+                    at += length + 3 & ~3
+
+
+def _connected(data: bytes, at: int) -> Connected | None:
+    """None for IPv6."""
+    port, peer_port, ip, peer_ip = _ENDS.unpack_from(data, at + _ENDS_AT)
+    if data[at + 16] == socket.AF_INET:
+        own, other = ip[:4], peer_ip[:4]
+    elif ip.startswith(_MAPPED) and peer_ip.startswith(_MAPPED):
+        own, other = ip[12:], peer_ip[12:]
+    else:
+        return None
+    return Connected(socket.inet_ntoa(own), port, socket.inet_ntoa(other), peer_port)
+
+
+def _exchanged(data: bytes, at: int) -> Exchanged:
+    """Nothing where the kernel gives no tcp_info, or an old one."""
+    (length,) = _INODE.unpack_from(data, at)
+    end = at + length
+    at += _ATTRIBUTES_AT
+    while at + 4 <= end:
+        size, kind = _ATTRIBUTE.unpack_from(data, at)
+        if kind == INET_DIAG_INFO:
+            return Exchanged(*_COUNTED.unpack_from(data, at + _COUNTED_AT)) if size >= _COUNTED_AT + 16 else Exchanged()
+        at += size + 3 & ~3
+    return Exchanged()

@@ -1,0 +1,33 @@
+"""What a job of the trainer announces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from signalbox.jobs.spec import Algorithm, Dealing, JobSpec
+
+
+def announcement(
+    job_id: str,
+    peers: Sequence[str],
+    algorithm: Algorithm,
+    vector_bytes: int,
+    lease_s: float,
+    max_subflows: int = 1,
+    dealing: Dealing = Dealing.BY_SHARE,
+    reports_connections: bool = False,
+) -> JobSpec:
+    """The spec of a job of one group that runs one collective per iteration, ranks in the order of ``peers``. Raises
+    ``InvalidInput``."""
+    return JobSpec.parse(
+        {
+            "job_id": job_id,
+            "endpoints": tuple(peers),
+            "groups": [{"name": "all", "ranks": tuple(range(len(peers)))}],
+            "collectives": [{"algorithm": algorithm, "groups": ["all"], "bytes_per_iteration": vector_bytes}],
+            "max_subflows": max_subflows,
+            "dealing": dealing,
+            "reports_connections": reports_connections,
+            "lease_s": lease_s,
+        }
+    )

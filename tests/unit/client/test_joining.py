@@ -1,0 +1,230 @@
+"""What users call: whatever is wrong, the training program goes on, unless it asked for errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import signalbox
+from signalbox.errors import InvalidInput
+from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.spec import JobSpec
+from signalbox.joining import Step, _between
+from signalbox.membership import Ended
+
+DEADLINE_S = 30.0
+ENDPOINTS = ["10.0.1.1", "10.0.2.1"]
+SPEC = {"job_id": "job", "endpoints": ENDPOINTS, "lease_s": 30.0}
+
+
+class FakeClient:
+    """In place of ``signalbox.client.Client``; all of them."""
+
+    made: list[Any]
+    specs: list[JobSpec]
+    reported: list[IterationTime]
+
+    def __init__(self, address: str, **more: Any) -> None:
+        self.made.append((address, more["credentials"]))
+
+    def register_job(self, spec: JobSpec, **_: Any) -> Any:
+        self.specs.append(spec)
+        return SimpleNamespace(lease_token="token")
+
+    def report_iterations(self, _job_id: str, iterations: list[IterationTime], _token: str) -> None:
+        self.reported.extend(iterations)
+
+    def deregister_job(self, *_: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def clients(monkeypatch: pytest.MonkeyPatch) -> type[FakeClient]:
+    FakeClient.made, FakeClient.specs, FakeClient.reported = [], [], []
+    monkeypatch.setattr("signalbox.client.Client", FakeClient)
+    return FakeClient
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("more", [{}, {"lease_s": 5.0}], ids=["as it is", "changed"])
+@pytest.mark.parametrize("given", ["job", SPEC, JobSpec.parse(SPEC)], ids=["keywords", "mapping", "spec"])
+def test_a_spec_is_given_in_any_form(given: Any, more: dict[str, Any], clients: type[FakeClient]) -> None:
+    fields = {**SPEC, **more} if given == "job" else more
+    fields = {name: value for name, value in fields.items() if name != "job_id"}
+    with signalbox.join(given, **fields) as job:
+        wait_until(lambda: job.registered)
+        assert job.id == "job"
+        assert job.ended is None
+    assert clients.specs == [JobSpec.parse({**SPEC, **more})]
+    assert job.ended is Ended.LEFT
+
+
+def test_address_and_credentials_are_those_of_the_environment_unless_given(
+    clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIGNALBOX_ADDRESS", "192.0.2.10:50051")
+    monkeypatch.setenv("SIGNALBOX_TLS_CA", "/etc/signalbox/ca.pem")
+    with signalbox.join(SPEC):
+        wait_until(lambda: bool(clients.specs))
+    with signalbox.join(SPEC, address="unix:/run/signalbox/api.sock"):
+        wait_until(lambda: len(clients.specs) == 2)
+    addresses, credentials = zip(*clients.made, strict=True)
+    assert addresses == ("192.0.2.10:50051", "unix:/run/signalbox/api.sock")
+    assert str(credentials[0].tls_ca) == "/etc/signalbox/ca.pem"
+
+
+WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "a field": ("job", {"endpoints": ["10.0.1.1", "10.0.2.300"]}, "endpoints[1]: must be an IPv4 address"),
+    "an option": ("job", {"endpoints": ENDPOINTS, "adress": "192.0.2.10:50051"}, "adress: unknown field"),
+    "nothing else": ("job", {}, "endpoints: is missing"),
+    "no id": (None, {"endpoints": ENDPOINTS}, "job_id: must be text"),
+    "a number": (7, {"endpoints": ENDPOINTS}, "job_id: must be text"),
+    "no address": (SPEC, {"address": "192.0.2.10"}, "address: must be HOST:PORT or unix:PATH"),
+    "a rank": (SPEC, {"rank": "first"}, "first"),
+    "a mapping": ({"job": "job"}, {}, "job: unknown field"),
+}
+
+
+@pytest.mark.parametrize(("given", "more", "said"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_logged_once_and_the_training_goes_on(
+    given: Any, more: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture, clients: type[FakeClient]
+) -> None:
+    with signalbox.join(given, **more) as job:
+        with job.step():
+            pass
+        job.iteration(1.0, 0.5)
+        assert (job.routes, job.shares, job.registered) == ((), {}, False)
+    assert job.ended is Ended.REFUSED
+    assert not clients.made
+    (record,) = caplog.records
+    assert said in record.getMessage()
+
+
+@pytest.mark.parametrize(("given", "more", "said"), WRONG.values(), ids=WRONG)
+def test_strict_raises_it(given: Any, more: dict[str, Any], said: str) -> None:
+    with pytest.raises((InvalidInput, ValueError)) as error:
+        signalbox.join(given, strict=True, **more)
+    assert said in str(error.value)
+
+
+def test_an_environment_whose_grpc_cannot_be_imported_trains_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "signalbox.client", None)
+    with signalbox.join(SPEC) as job:
+        pass
+    assert job.ended is Ended.REFUSED
+    assert len(caplog.records) == 1
+
+
+def test_other_ranks_announce_nothing(clients: type[FakeClient]) -> None:
+    threads = threading.active_count()
+    with signalbox.join("job", rank=1) as job:
+        job.iteration(1.0, 0.5)
+        assert threading.active_count() <= threads + 1, "at most that of SIGTERM"
+    assert not clients.made
+
+
+def test_iterations_are_numbered_and_times_that_cannot_be_are_left_out(
+    clients: type[FakeClient], caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong: tuple[Any, ...] = (0.0, -1.0, float("nan"), float("inf"), 8 * 86_400.0, None, "long")
+    with signalbox.join(SPEC) as job:
+        job.iteration(1.0, 0.5)
+        for duration_s in wrong:
+            job.iteration(duration_s)
+        job.iteration(1.0, 0.0)
+        job.iteration(1.0, float("nan"))
+        job.iteration(2.0)
+        job.iteration(3.0, 3.5)
+        wait_until(lambda: job.registered)
+    assert clients.reported == [IterationTime(0, 1.0, 0.5), IterationTime(1, 2.0, 2.0), IterationTime(2, 3.0, 3.0)]
+    assert len(caplog.records) == 1
+
+
+def test_a_step_is_timed_with_its_communication_unless_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("signalbox.joining.time", SimpleNamespace(perf_counter=lambda: now))
+    reported: list[tuple[float, float | None]] = []
+
+    def report(duration_s: float, communication_s: float | None) -> None:
+        reported.append((duration_s, communication_s))
+
+    with Step(report):
+        now += 2.0
+    with Step(report) as step:
+        now += 1.0
+        for part_s in (0.5, 0.25):
+            with step.communication():
+                now += part_s
+    with pytest.raises(KeyboardInterrupt), Step(report):
+        raise KeyboardInterrupt
+    assert reported == [(2.0, None), (1.75, 0.75)]
+
+
+def test_threads_that_report_at_the_same_time_lose_nothing(clients: type[FakeClient]) -> None:
+    with signalbox.join(SPEC) as job:
+
+        def report() -> None:
+            for _ in range(100):
+                job.iteration(1.0)
+
+        threads = [threading.Thread(target=report) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        wait_until(lambda: job.registered)
+    assert sorted(iteration.index for iteration in clients.reported) == list(range(800))
+
+
+HERE, THERE, ELSEWHERE = "10.0.1.1", "10.0.2.1", "10.0.9.9"
+
+
+@pytest.mark.parametrize("controller", ["10.0.2.1:50051", "controller.example:50051", "unix:/run/signalbox/api.sock"])
+def test_connections_of_the_job_are_those_between_its_addresses_but_not_that_to_the_controller(controller: str) -> None:
+    counts = _between(frozenset({HERE, THERE}), controller)
+    assert counts(Connected(HERE, 40_000, THERE, 29_500))
+    assert counts(Connected(THERE, 29_500, HERE, 40_000))
+    assert not counts(Connected(HERE, 40_000, ELSEWHERE, 443))
+    assert not counts(Connected(HERE, 40_000, HERE, 29_500))
+    assert counts(Connected(HERE, 40_001, THERE, 50_051)) is controller.startswith("unix:")
+
+
+def test_a_kernel_that_does_not_tell_what_sockets_carry_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("signalbox.socket_bytes.NETLINK_SOCK_DIAG", 255)
+    with signalbox.join("job", rank=1) as job:
+        assert job.exchanged() == job.exchanged() == {}
+        assert job.connections() == frozenset()
+    assert len(caplog.records) == 1
+
+
+def test_the_import_waits_for_nothing_heavy() -> None:
+    program = "import signalbox, sys; print('pydantic' in sys.modules); signalbox.join; print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    pydantic, modules = said.splitlines()
+    assert pydantic == "False"
+    assert not {"grpc", "numpy", "typer", "rich", "controller", "ctypes"} & set(modules.split())
+
+
+def test_the_package_offers_no_other_names() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'leave'"):
+        getattr(signalbox, "leave")  # noqa: B009

@@ -1,0 +1,184 @@
+"""Routes as the controller tells them, also when its stream breaks off or goes silent."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from signalbox.errors import Gone, NotFound, SignalboxError
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.subflows import PortClass
+from signalbox.route_following import Route, RouteFollower, routes_in, shares_of
+from signalbox.v1 import signalbox_pb2 as pb
+
+DEADLINE_S = 30.0
+SRC, DST = "10.0.1.1", "10.0.2.1"
+SPLIT = ((0.5, 0, 2), (0.5, 2, 2))
+
+
+def message(*subflows: tuple[float, int, int], token: str = "") -> pb.WatchRoutesResponse:
+    """A message of the route stream, with one route."""
+    pieces = [
+        pb.Subflow(share=share, port_value=value, port_mask=mask, switches=["leaf1", "spine1", "leaf2"])
+        for share, value, mask in subflows
+    ]
+    return with_pieces(pieces, token)
+
+
+def with_pieces(pieces: list[pb.Subflow], token: str = "") -> pb.WatchRoutesResponse:
+    whole = pieces[0].switches if len(pieces) == 1 else ()
+    route = pb.Route(src=SRC, dst=DST, pinned=bool(pieces), switches=whole, subflows=pieces)
+    return pb.WatchRoutesResponse(routes=[route], resume_token=token)
+
+
+def test_routes_are_what_the_message_says() -> None:
+    path = ("leaf1", "spine1", "leaf2")
+    (whole,) = routes_in(message((1.0, 0, 0)))
+    assert (whole.src, whole.dst, whole.pinned, whole.switches) == (SRC, DST, True, path)
+    (split,) = routes_in(message(*SPLIT))
+    assert (split.switches, [piece.switches for piece in split.subflows]) == ((), [path, path])
+    assert [piece.ports for piece in split.subflows] == [PortClass(0, 2), PortClass(2, 2)]
+    (hashed,) = routes_in(message())
+    assert not hashed.pinned
+
+
+def test_only_split_flows_are_divided() -> None:
+    assert shares_of(routes_in(message((1.0, 0, 0)))) == shares_of(routes_in(message())) == {}
+    assert shares_of(routes_in(message(*SPLIT))) == {(SRC, DST): SPLIT}
+
+
+def test_the_connections_of_a_subflow_have_equal_parts_of_its_share() -> None:
+    def connection(port: int) -> pb.Connection:
+        return pb.Connection(src=SRC, src_port=port, dst=DST, dst_port=5000)
+
+    pieces = [
+        pb.Subflow(share=0.6, connections=[connection(40_001), connection(40_004)]),
+        pb.Subflow(share=0.4, connections=[connection(40_002)]),
+    ]
+    routes = routes_in(with_pieces(pieces))
+    assert routes[0].subflows[1].connections == (Connected(SRC, 40_002, DST, 5000),)
+    exact = 0xFFFF
+    assert shares_of(routes) == {(SRC, DST): ((0.3, 40_001, exact), (0.3, 40_004, exact), (0.4, 40_002, exact))}
+
+
+class Streams:
+    """A controller whose route streams tell what is in ``streams``, one list each: a message, or an error."""
+
+    def __init__(self, *streams: Sequence[pb.WatchRoutesResponse | Exception]) -> None:
+        self.streams = list(streams)
+        self.tokens: list[str] = []
+        self.opened = self.closed = 0
+
+    def connect(self) -> Streams:
+        self.opened += 1
+        return self
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def watch_routes(self, job_id: str, resume_token: str) -> Iterator[pb.WatchRoutesResponse]:
+        assert job_id == "job"
+        self.tokens.append(resume_token)
+        for each in self.streams.pop(0) if self.streams else [SignalboxError("away")]:
+            if isinstance(each, Exception):
+                raise each
+            yield each
+
+
+def followed(streams: Streams, on_gone: Callable[[Gone], bool] = lambda _: False) -> tuple[RouteFollower, list[int]]:
+    """A follower that has followed all streams, and per change the number of subflows."""
+    told: list[int] = []
+    follower = RouteFollower(streams.connect, "job", lambda routes: told.append(len(routes[0].subflows)), on_gone)
+    while streams.streams and follower.round() is not None:
+        pass
+    return follower, told
+
+
+def test_a_stream_that_broke_off_goes_on_where_it_was_and_the_routes_stay() -> None:
+    away = SignalboxError("away")
+    streams = Streams([message(*SPLIT, token="a"), message((1.0, 0, 0), token="b"), away], [away], [message(token="c")])
+    follower, told = followed(streams)
+    assert told == [2, 1, 0]
+    assert streams.tokens == ["", "b", "b"]
+    assert streams.opened == streams.closed == 3
+    assert follower.routes == routes_in(message())
+
+
+def test_pauses_grow_while_there_is_no_stream_and_begin_anew_after_one() -> None:
+    away = SignalboxError("away")
+    streams = Streams(*[[away]] * 6, [message(), away])
+    follower = RouteFollower(streams.connect, "job", lambda _: None, max_pause_s=4.0)
+    pauses = [follower.round() or 0.0 for _ in range(7)]
+    assert pauses[0] < pauses[1] < pauses[2] <= 4.0
+    assert all(3.0 <= pause <= 4.0 for pause in pauses[2:6])
+    assert pauses[6] <= 1.0
+
+
+def test_a_registration_that_is_over_is_followed_by_the_next_one_unless_that_is_not_wanted() -> None:
+    reasons: list[Gone] = []
+
+    def on_gone(reason: Gone) -> bool:
+        reasons.append(reason)
+        return reason is Gone.JOB_TAKEN_OVER
+
+    ran_out, taken_over = (NotFound("over", reason) for reason in (Gone.LEASE_RAN_OUT, Gone.JOB_TAKEN_OVER))
+    streams = Streams([message(token="a"), ran_out], [message(token="b"), taken_over], [message(token="c")])
+    _, told = followed(streams, on_gone)
+    assert len(told) == 2
+    assert reasons == [Gone.LEASE_RAN_OUT, Gone.JOB_TAKEN_OVER]
+    assert streams.tokens == ["", ""]
+
+
+def test_a_callback_that_raises_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    streams = Streams([message(*SPLIT), message((1.0, 0, 0))])
+    told: list[tuple[Route, ...]] = []
+
+    def fail(routes: tuple[Route, ...]) -> None:
+        told.append(routes)
+        raise ZeroDivisionError("a fault of the training program")
+
+    follower = RouteFollower(streams.connect, "job", fail)
+    follower.round()
+    assert follower.routes == told[1]
+    assert "a fault of the training program" in caplog.text
+
+
+class SilentStream:
+    """One that tells nothing until it is closed."""
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+        self.opened = 0
+
+    def connect(self) -> SilentStream:
+        self.opened += 1
+        self.closed.clear()
+        return self
+
+    def watch_routes(self, *_: str) -> Iterator[pb.WatchRoutesResponse]:
+        yield message()
+        assert self.closed.wait(DEADLINE_S)
+        raise ValueError("Cannot invoke RPC on closed channel!")
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_a_silent_stream_is_opened_again_when_asked_and_ends_with_the_follower() -> None:
+    stream = SilentStream()
+    before = threading.active_count()
+    with RouteFollower(stream.connect, "job", lambda _: None, max_pause_s=0.01) as follower:
+        wait_until(lambda: bool(follower.routes))
+        follower.reopen()
+        wait_until(lambda: stream.opened == 2)
+    wait_until(lambda: threading.active_count() == before)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
