@@ -1,0 +1,271 @@
+"""A process that has joined a job ends, in every way, or forks: the job is released, or stays its owner's."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mininet_topos.controller_process import ControllerProcess
+from signalbox.jobs.spec import JobId
+from tests.support.wire.control_stand_in import H1, H2, Running
+
+DEADLINE_S = 60.0
+
+BEGIN = f"""
+import ctypes, multiprocessing, os, signal, sys, threading, time
+import signalbox
+
+def join(**more):
+    return signalbox.join("job", endpoints=["{H1}", "{H2}"], address=sys.argv[1], strict=True, **more)
+
+def joined():
+    print("joined", flush=True)
+
+def wait():
+    joined()
+    while True:
+        time.sleep(0.01)
+"""
+
+STUCK = """
+join()
+c = ctypes.CDLL(None)
+mutex = ctypes.create_string_buffer(64)
+c.pthread_mutex_lock(mutex)
+joined()
+c.pthread_mutex_lock(mutex)  # a library that waits for a peer, and does not come back for signals
+"""
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def has_job(api: Running) -> bool:
+    return JobId("job") in api.control.registry.jobs
+
+
+@contextmanager
+def program(api: Running | ControllerProcess, text: str) -> Iterator[subprocess.Popen[str]]:
+    """That has joined, and says so."""
+    address = api.addresses[0] if isinstance(api, Running) else api.address
+    argv = [sys.executable, "-W", "error", "-c", BEGIN + text, address]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            assert process.stdout.readline() == "joined\n", process.communicate()[1]
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Its status, and what else it said."""
+    said, errors = process.communicate(timeout=DEADLINE_S)
+    return process.returncode, said, errors
+
+
+ENDS = {
+    "the end of the program": ("join(); joined()", 0),
+    "sys.exit": ("join(); joined(); sys.exit(3)", 3),
+    "an exception": ("join(); joined(); 1 / 0", 1),
+    "an exception in with": ("with join():\n    joined(); 1 / 0", 1),
+    "another thread joined": ("t = threading.Thread(target=join); t.start(); t.join(); joined()", 0),
+}
+
+
+@pytest.mark.parametrize(("text", "status"), ENDS.values(), ids=ENDS)
+def test_the_job_is_released_with_the_program(api: Running, text: str, status: int) -> None:
+    with program(api, text) as process:
+        found, _, errors = ended(process)
+    assert found == status
+    assert ("ZeroDivisionError" in errors) is (status == 1)
+    assert not has_job(api)
+
+
+def test_sigterm_ends_a_program_without_a_handler_as_before_and_releases_the_job(api: Running) -> None:
+    with program(api, "join(); wait()") as process:
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == (-signal.SIGTERM, "", "")
+    assert not has_job(api)
+
+
+def test_sigterm_also_ends_one_that_waits_inside_a_library(api: Running) -> None:
+    with program(api, STUCK) as process:
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == (-signal.SIGTERM, "", "")
+    assert not has_job(api)
+
+
+ASYNCIO = """
+import asyncio
+async def train():
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, stop.set)
+    joined()
+    await stop.wait()
+    print("stopped", flush=True)
+    await asyncio.sleep(60)
+join()
+asyncio.run(train())
+"""
+
+
+def test_a_program_that_waits_for_signals_itself_is_ended_too(api: Running) -> None:
+    with program(api, ASYNCIO) as process:
+        process.send_signal(signal.SIGUSR1)
+        assert process.stdout
+        assert process.stdout.readline() == "stopped\n"
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == (-signal.SIGTERM, "", "")
+    assert not has_job(api)
+
+
+HANDLERS = {
+    "that stops later": "signal.signal(signal.SIGTERM, lambda *_: asked.append(1)); join()",
+    "set after joining": "join(); signal.signal(signal.SIGTERM, lambda *_: asked.append(1))",
+}
+GRACEFUL = """
+asked = []
+{}
+joined()
+while not asked:
+    time.sleep(0.01)
+print("saving", flush=True)
+time.sleep(0.5)
+print("saved", flush=True)
+"""
+
+
+@pytest.mark.parametrize("set_handler", HANDLERS.values(), ids=HANDLERS)
+def test_a_program_keeps_its_own_handler_and_the_job_until_it_ends(api: Running, set_handler: str) -> None:
+    with program(api, GRACEFUL.format(set_handler)) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout
+        assert process.stdout.readline() == "saving\n"
+        assert has_job(api)
+        assert ended(process) == (0, "saved\n", "")
+    assert not has_job(api)
+
+
+def test_a_program_that_ignores_sigterm_goes_on(api: Running) -> None:
+    text = "signal.signal(signal.SIGTERM, signal.SIG_IGN); join(); joined(); sys.stdin.read(); time.sleep(0.3)"
+    with program(api, text) as process:
+        process.send_signal(signal.SIGTERM)
+        assert ended(process)[0] == 0
+    assert not has_job(api)
+
+
+def test_signals_are_as_before_when_the_job_is_left(api: Running) -> None:
+    text = (
+        "with join(): assert callable(signal.getsignal(signal.SIGTERM)); joined()\n"
+        "assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL\n"
+        "assert signal.set_wakeup_fd(-1) == -1\n"
+        "while threading.active_count() > 1: time.sleep(0.01)\n"
+    )
+    with program(api, text) as process:
+        assert ended(process) == (0, "", "")
+
+
+def test_the_lease_of_a_killed_program_runs_out(tmp_path: Path) -> None:
+    controller = ControllerProcess(tmp_path)
+    with controller.running() as client, program(controller, "join(lease_s=1.5); wait()") as process:
+        time.sleep(2.0)
+        assert len(client.list_jobs()) == 1, "it is renewed until then"
+        process.kill()
+        process.wait(DEADLINE_S)
+        wait_until(lambda: not client.list_jobs())
+        (*_, event) = client.list_events(kinds=["job"])
+        assert {detail.name: detail.value for detail in event.details}["reason"] == "lease_ran_out"
+
+
+CHILDREN = {
+    "multiprocessing": "child = context.Process(target=look); child.start(); child.join(); status = child.exitcode",
+    "os.fork": """
+child = os.fork()
+if not child:
+    look()
+    sys.exit(0)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+""",
+}
+FORKS = """
+context = multiprocessing.get_context("fork")
+job = join()
+job.routes
+
+def look():
+    job.iteration(1.0)
+    with job.step():
+        pass
+    assert (job.ended, job.registered, job.exchanged()) == ("forked", False, {{}}), job.ended
+    assert job.connections() == frozenset() and job.routes is not None
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and signal.set_wakeup_fd(-1) == -1
+    job.leave()
+
+for _ in range(5):
+    {}
+    assert status == 0, status
+assert job.ended is None
+joined()
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("fork", CHILDREN.values(), ids=CHILDREN)
+def test_a_forked_child_does_not_own_the_job(api: Running, fork: str) -> None:
+    text = FORKS.format(fork.strip().replace("\n", "\n    "))
+    argv = [sys.executable, "-c", BEGIN + text, api.addresses[0]]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "joined\n"
+        assert has_job(api)
+        assert api.control.registry.jobs[JobId("job")].vitals.reported.iterations == 0
+        process.communicate("\n", timeout=DEADLINE_S)
+        assert process.returncode == 0
+    assert not has_job(api)
+
+
+CHILD_SIGNALS = """
+job = join()
+read, write = os.pipe()
+child = os.fork()
+if not child:
+    os.write(write, b"1")
+    time.sleep(60)
+os.read(read, 1)
+os.kill(child, signal.SIGTERM)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+
+# A child that is forked behind Python's back keeps the handler, and the descriptor that it writes to.
+c = ctypes.CDLL(None)
+child = c.fork()
+if not child:
+    c.kill(c.getpid(), signal.SIGTERM)
+    c._exit(0)
+os.waitpid(child, 0)
+joined()
+sys.stdin.readline()
+assert job.registered
+"""
+
+
+def test_a_signal_to_a_child_does_not_end_its_parent(api: Running) -> None:
+    argv = [sys.executable, "-c", BEGIN + CHILD_SIGNALS, api.addresses[0]]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "joined\n"
+        assert has_job(api)
+        process.communicate("\n", timeout=DEADLINE_S)
+        assert process.returncode == 0

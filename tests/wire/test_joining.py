@@ -1,0 +1,228 @@
+"""``signalbox.join`` against the real API server and the real controller process."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import signalbox
+from controller.planning.problem import FlowId
+from mininet_topos.controller_process import ControllerProcess
+from signalbox.client import Client
+from signalbox.credentials import Credentials
+from signalbox.errors import AlreadyExists, InvalidInput
+from signalbox.jobs.reports import Connected
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.jobs.subflows import Connections, PortClass
+from signalbox.membership import Ended
+from signalbox.route_following import Route, Subflow
+from tests.support.wire.certificates import Authority
+from tests.support.wire.control_stand_in import H1, H2, VIA_SPINE, Running, running_api
+
+DEADLINE_S = 60.0
+ENDPOINTS = [H1, H2]
+TRANSFERS = [{"src": 0, "dst": 1, "bytes_per_iteration": 1000}]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def joined(api: Running) -> Iterator[signalbox.Job]:
+    with signalbox.join("job", endpoints=ENDPOINTS, transfers=TRANSFERS, address=api.addresses[0]) as job:
+        wait_until(lambda: job.registered)
+        yield job
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """That the client has logged."""
+    return [record.getMessage() for record in caplog.records if record.name == "signalbox"]
+
+
+def jobs(api: Running) -> list[str]:
+    return list(api.control.registry.jobs)
+
+
+def test_a_job_is_announced_reports_iterations_and_is_released(
+    api: Running, client: Client, joined: signalbox.Job
+) -> None:
+    for _ in range(3):
+        with joined.step() as step, step.communication():
+            pass
+    wait_until(lambda: client.get_job("job").iterations == 3)
+    assert client.get_job("job").last_iteration_index == 2
+    joined.iteration(2.0, 1.0)
+    joined.leave()
+    assert jobs(api) == []
+    assert joined.ended is Ended.LEFT
+    joined.leave()
+
+
+def test_routes_and_shares_are_followed_by_every_rank_from_the_first_look_on(
+    api: Running, joined: signalbox.Job
+) -> None:
+    told: list[tuple[Route, ...]] = []
+    with signalbox.join("job", rank=1, address=api.addresses[0], on_routes=told.append) as other:
+        wait_until(lambda: bool(joined.routes) and bool(other.routes))
+        assert not joined.routes[0].pinned
+        api.control.set_route(FlowId(H1, H2), VIA_SPINE)
+        wait_until(lambda: joined.routes[0].pinned and other.routes[0].pinned)
+        path = ("leaf1", "spine1", "leaf2")
+        assert joined.routes == other.routes == (Route(H1, H2, True, path, (Subflow(1.0, path, PortClass(0, 0)),)),)
+        assert joined.shares == {}
+        assert told[-1] == other.routes
+        joined.leave()
+        wait_until(lambda: other.ended is Ended.DEREGISTERED)
+    assert other.routes[0].pinned, "what was known stays"
+
+
+def test_a_job_that_was_taken_over_is_left_to_its_new_owner(
+    api: Running, client: Client, joined: signalbox.Job
+) -> None:
+    address = api.addresses[0]
+    with signalbox.join("job", endpoints=ENDPOINTS, address=address, take_over=True) as owner:
+        wait_until(lambda: owner.registered)
+        joined.iteration(1.0)
+        wait_until(lambda: joined.ended is not None)
+        assert joined.ended is Ended.TAKEN_OVER
+        joined.leave()
+        assert not client.get_job("job").spec.transfers, "it is the new owner's"
+        assert jobs(api) == ["job"]
+        assert owner.ended is None
+    assert jobs(api) == []
+
+
+def test_a_take_over_is_known_at_once_while_routes_are_followed(api: Running, joined: signalbox.Job) -> None:
+    wait_until(lambda: bool(joined.routes))
+    with Client(api.addresses[0]) as other:
+        other.register_job(JobSpec.parse({"job_id": "job", "endpoints": ENDPOINTS}), take_over=True)
+        wait_until(lambda: joined.ended is Ended.TAKEN_OVER)
+
+
+TWICE = {
+    "job_id": "job",
+    "endpoints": ENDPOINTS,
+    "groups": [{"name": "all", "ranks": [0, 1]}],
+    "collectives": [{"algorithm": "ring_all_reduce", "groups": ["all", "all"], "bytes_per_iteration": 1000}],
+}
+"""What only the controller looks at."""
+
+
+def test_a_spec_that_the_controller_refuses_is_told_with_its_fields(
+    api: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    with signalbox.join(TWICE, address=api.addresses[0]) as job:
+        wait_until(lambda: job.ended is Ended.REFUSED)
+    (told,) = lines(caplog)
+    assert "collectives[0].groups: " in told
+    with pytest.raises(InvalidInput) as error:
+        signalbox.join(TWICE, address=api.addresses[0], strict=True)
+    assert [problem.path for problem in error.value.problems] == ["collectives[0].groups"]
+
+
+@pytest.mark.usefixtures("joined")
+def test_strict_raises_what_the_controller_answers_and_nothing_stays(api: Running) -> None:
+    with pytest.raises(AlreadyExists):
+        signalbox.join("job", endpoints=ENDPOINTS, address=api.addresses[0], strict=True)
+    with signalbox.join("other", endpoints=["10.0.1.9", "10.0.2.9"], address=api.addresses[0], strict=True) as other:
+        assert other.registered
+    assert jobs(api) == ["job"]
+
+
+def test_connections_of_all_ranks_are_reported(api: Running) -> None:
+    found = Connected(H1, 40_001, H2, 29_500)
+    more: dict[str, Any] = {"reports_connections": True, "connections": lambda: frozenset({found})}
+    with signalbox.join("job", endpoints=ENDPOINTS, transfers=TRANSFERS, address=api.addresses[0], **more):
+        wait_until(lambda: bool(jobs(api)) and bool(reported(api)))
+        assert reported(api)[H1, H2] == ((40_001, 29_500),)
+
+
+def reported(api: Running) -> Connections:
+    return api.control.registry.jobs[JobId("job")].dividing.connections
+
+
+# ---- controllers that do not answer
+
+
+def test_a_controller_that_accepts_and_says_nothing_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with signalbox.join("job", endpoints=ENDPOINTS, address=address) as job:
+            accepted, _ = silent.accept()
+            for _ in range(100):
+                with job.step():
+                    pass
+            assert job.routes == ()
+        accepted.close()
+    assert job.ended is Ended.LEFT
+    assert not lines(caplog), "the end of the program is no outage"
+
+
+@pytest.mark.parametrize("trusts", ["nothing", "another authority"])
+def test_tls_that_fails_is_one_line(tmp_path: Path, trusts: str, caplog: pytest.LogCaptureFixture) -> None:
+    ours, other = Authority(tmp_path, "ours"), Authority(tmp_path, "other")
+    server = ours.sign("controller", also="IP:127.0.0.1")
+    credentials = Credentials() if trusts == "nothing" else Credentials(tls_ca=other.certificate)
+    with running_api(certificate=server.certificate, private_key=server.private_key) as api:
+        address = api.addresses[0]
+        with signalbox.join("job", endpoints=ENDPOINTS, address=address, credentials=credentials) as job:
+            wait_until(lambda: bool(lines(caplog)))
+            assert not job.registered
+    assert len(lines(caplog)) == 1
+    trusted = Credentials(tls_ca=ours.certificate)
+    with running_api(certificate=server.certificate, private_key=server.private_key) as api:
+        with signalbox.join("job", endpoints=ENDPOINTS, address=api.addresses[0], credentials=trusted, strict=True):
+            assert jobs(api) == ["job"]
+        assert jobs(api) == []
+
+
+@pytest.mark.parametrize("keeps_state", [True, False])
+def test_a_killed_controller_that_starts_again_has_the_job_and_hears_of_the_time_between(
+    tmp_path: Path, keeps_state: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    controller = ControllerProcess(tmp_path)
+    with ExitStack() as stack:
+        client = stack.enter_context(controller.running())
+        job = stack.enter_context(signalbox.join("job", endpoints=ENDPOINTS, lease_s=30, address=controller.address))
+        job.iteration(1.0)
+        wait_until(lambda: bool(client.list_jobs()) and client.get_job("job").iterations == 1)
+        uid = client.get_job("job").uid
+        controller.kill()
+        job.iteration(1.0)
+        wait_until(lambda: len(lines(caplog)) == 1)
+        if not keeps_state:
+            (tmp_path / "state").rename(tmp_path / "lost")
+        stack.enter_context(controller.running())
+        wait_until(lambda: bool(client.list_jobs()) and client.get_job("job").iterations > 0)
+        assert (client.get_job("job").uid == uid) is keeps_state
+        assert client.get_job("job").last_iteration_index == 1
+        job.leave()
+        assert client.list_jobs() == ()
+    assert len(lines(caplog)) == 1, "one outage"
+
+
+def test_a_paused_controller_is_waited_for(tmp_path: Path) -> None:
+    controller = ControllerProcess(tmp_path)
+    with controller.running() as client:
+        with signalbox.join("job", endpoints=ENDPOINTS, address=controller.address) as job:
+            wait_until(lambda: job.registered)
+            assert controller.process
+            controller.process.send_signal(signal.SIGSTOP)
+            for _ in range(10):
+                job.iteration(1.0)
+            time.sleep(0.5)
+            controller.process.send_signal(signal.SIGCONT)
+            wait_until(lambda: client.get_job("job").iterations == 10)
+            assert job.ended is None
+        assert client.list_jobs() == ()
