@@ -200,12 +200,14 @@ def test_each_kind_of_job_is_registered_and_shown(
 
 def test_every_problem_of_a_spec_is_a_line_on_stderr(signalbox: Signalbox, tmp_path: Path) -> None:
     path = tmp_path / "job.json"
-    path.write_text(json.dumps({**SPEC, "endpoints": [H1, "nowhere"], "color": "blue"}))
+    text = json.dumps({**SPEC, "endpoints": [H1, "nowhere"], "color": "blue"})
+    path.write_text(text)
+    at = [1 + text.index(part) for part in ('"nowhere"', '"color"')]
     result = signalbox("jobs", "register", path)
     assert (result.status, result.out) == (1, "")
     assert [line.split(": ")[:3] for line in result.err.splitlines()] == [
-        ["error", str(path), "endpoints[1]"],
-        ["error", str(path), "color"],
+        ["error", f"{path}:1:{at[0]}", "endpoints[1]"],
+        ["error", f"{path}:1:{at[1]}", "color"],
     ]
 
 
@@ -231,7 +233,7 @@ def test_a_file_that_is_no_spec_is_an_error_line(signalbox: Signalbox, tmp_path:
     path.write_bytes(text)
     result = signalbox("jobs", "register", path)
     assert result.status == 1
-    assert result.err.startswith(f"error: {path}: ")
+    assert result.err.startswith(f"error: {path}:")
     assert result.err.count("\n") == 1
 
 

@@ -1,7 +1,7 @@
 """Commands that talk to a controller take the options that say who they are, and whom they trust.
 
 A command of class ``ControllerCommand`` has them after its own; ``connect`` uses them. One that has ``--json`` also has
-``-o``, of which ``--json`` is the short form.
+``-o``, of which ``--json`` is the short form; so has a ``PrintingCommand``, which needs no controller.
 """
 
 from __future__ import annotations
@@ -72,23 +72,34 @@ def _options(of: Callable[..., object]) -> Sequence[Any]:
 _CONNECTION, _OUTPUT = _options(_credentials), _options(_form)
 
 
-class ControllerCommand(TyperCommand):
-    """The command's own options, then those of its output and its connection."""
+class PrintingCommand(TyperCommand):
+    """The command's own options, then that of its output."""
 
     def __init__(self, name: str | None, *, params: Sequence[Any], **more: Any) -> None:
         output = _OUTPUT if any(param.name == "as_json" for param in params) else ()
-        super().__init__(name, params=[*params, *output, *_CONNECTION], **more)
+        super().__init__(name, params=[*params, *output], **more)
 
     def invoke(self, ctx: Any) -> Any:
-        _GIVEN.set(credentials_in(ctx.params))
-        for option in _CONNECTION:
-            del ctx.params[option.name]
         form = Form(ctx.params.pop("output", Form.TABLE))
         if form is not Form.TABLE and ctx.params["as_json"]:
             raise typer.BadParameter("--json is --output json: give one of them", param_hint="--output")
         FORM.set(form)
         if form in (Form.JSON, Form.YAML):
             ctx.params["as_json"] = True
+        return super().invoke(ctx)
+
+
+class ControllerCommand(PrintingCommand):
+    """The command's own options, then those of its output and its connection."""
+
+    def __init__(self, name: str | None, *, params: Sequence[Any], **more: Any) -> None:
+        super().__init__(name, params=params, **more)
+        self.params += _CONNECTION
+
+    def invoke(self, ctx: Any) -> Any:
+        _GIVEN.set(credentials_in(ctx.params))
+        for option in _CONNECTION:
+            del ctx.params[option.name]
         given = {param.name: (param, ctx.params.get(param.name)) for param in self.params}
         try:
             return super().invoke(ctx)

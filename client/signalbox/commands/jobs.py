@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import functools
-import json
-import tomllib
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from rich.console import Group
 
 from signalbox.client import DEFAULT_ADDRESS
 from signalbox.commands import printing_jobs
-from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.connecting import ControllerCommand, PrintingCommand, connect
 from signalbox.commands.lease_files import forget, keep, kept, path_of
 from signalbox.commands.naming import completed, job_names
-from signalbox.commands.output import Address, AsJson, console, document, fields, file_to_read, show
+from signalbox.commands.output import FORM, Address, AsJson, Form, console, document, fields, file_to_read, show
+from signalbox.commands.printing import Fields
 from signalbox.commands.watch import watched
-from signalbox.errors import AlreadyExists, InvalidInput, SignalboxError, WrongLeaseToken
+from signalbox.errors import AlreadyExists, SignalboxError, WrongLeaseToken
 from signalbox.jobs.spec import JobSpec
-from signalbox.standard_input import STANDARD_INPUT, called, read_bytes
+from signalbox.spec_files import JobInPlace, jobs_in
 
-commands = typer.Typer(help="Announce, change, list, watch and remove jobs.", no_args_is_help=True)
+commands = typer.Typer(help="Announce, change, check, list, watch and remove jobs.", no_args_is_help=True)
 
 SpecFile = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="The job spec: JSON, or TOML when it ends in .toml; - for standard input, where JSON begins with {.",
+        help="One job spec or several, in YAML, JSON or TOML by the file's ending; - for standard input.",
         parser=file_to_read,
     ),
 ]
@@ -62,20 +61,47 @@ def register_job(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Announce the job that FILE describes, and keep its lease token. The same file again renews the job's lease."""
-    with _spec_in(file) as spec, connect(address) as client, _take_over_named():
-        registered = client.register_job(spec, lease_token=kept(address, spec.job_id), take_over=take_over)
+    """Announce the jobs that FILE describes, and keep their lease tokens. The same file again renews their leases."""
+
+    def register(spec: JobSpec) -> Fields:
+        with _take_over_named():
+            registered = client.register_job(spec, lease_token=kept(address, spec.job_id), take_over=take_over)
         keep(address, spec.job_id, registered.lease_token)
-    found = fields(registered.job)
-    show(found, lambda: printing_jobs.registered(found), as_json)
+        return fields(registered.job)
+
+    jobs = jobs_in(file)
+    with connect(address) as client:
+        _show_each(jobs, register, as_json)
 
 
 @commands.command("update", cls=ControllerCommand)
 def update_job(file: SpecFile, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
-    """Change a registered job to what FILE describes now. Flows that stay keep their routes until the next plan."""
-    with _spec_in(file) as spec, connect(address) as client, _needs_token(address, spec.job_id):
-        found = fields(client.update_job(spec, lease_token=kept(address, spec.job_id)))
-    show(found, lambda: printing_jobs.registered(found), as_json)
+    """Change registered jobs to what FILE describes now. Flows that stay keep their routes until the next plan."""
+
+    def update(spec: JobSpec) -> Fields:
+        with _needs_token(address, spec.job_id):
+            return fields(client.update_job(spec, lease_token=kept(address, spec.job_id)))
+
+    jobs = jobs_in(file)
+    with connect(address) as client:
+        _show_each(jobs, update, as_json)
+
+
+@commands.command("check", cls=PrintingCommand)
+def check_job(file: SpecFile, as_json: AsJson = False) -> None:
+    """Say what the jobs that FILE describes would announce, or all that is wrong with them. Needs no controller. In
+    JSON or YAML: the specs, without short forms."""
+    specs = [job.spec for job in jobs_in(file)]
+    if not as_json:
+        console().print(Group(*map(printing_jobs.checked, specs)))
+        return
+    found = _one_or_all([spec.model_dump(mode="json", exclude_defaults=True) for spec in specs])
+    if FORM.get() is Form.YAML:
+        from signalbox.yaml_text import dump  # takes a moment, which no other form needs
+
+        typer.echo(dump(found), nl=False)
+    else:
+        typer.echo(document(found, indent=2))
 
 
 @commands.command("renew", cls=ControllerCommand)
@@ -114,6 +140,26 @@ def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json
                 console().print(printing_jobs.routes(found))
 
 
+def _show_each(jobs: Sequence[JobInPlace], call: Callable[[JobSpec], Fields], as_json: bool) -> None:
+    """What comes of a call for each job, one after the other. An error ends it; of several jobs those that are done are
+    named."""
+    found: list[Fields] = []
+    try:
+        for job in jobs:
+            with job.errors_placed():
+                found.append(call(job.spec))
+    except SignalboxError:
+        if found:
+            typer.echo(f"done: {', '.join(each['spec']['job_id'] for each in found)}; not the others", err=True)
+        raise
+    show(_one_or_all(found), lambda: Group(*map(printing_jobs.registered, found)), as_json)
+
+
+def _one_or_all(found: Sequence[Fields]) -> Fields | Sequence[Fields]:
+    """In JSON a file with one job is an object, as the job is; several are a list."""
+    return found[0] if len(found) == 1 else found
+
+
 def _needs_token(address: str, job_id: str) -> AbstractContextManager[None]:
     """For commands that nothing but the job's lease token helps."""
     where = path_of(address, job_id)
@@ -143,36 +189,3 @@ def _advice(kind: type[SignalboxError], what: str) -> Iterator[None]:
         yield
     except kind as error:
         raise kind(f"{error}; {what}") from None
-
-
-@contextmanager
-def _spec_in(file: Path) -> Iterator[JobSpec]:
-    """What is wrong with it is told with the file's name, also by the controller."""
-    try:
-        yield JobSpec.parse(_read(file))
-    except InvalidInput as error:
-        raise error.within(called(file)) from None
-
-
-def _read(file: Path) -> Any:
-    toml = file.suffix == ".toml"
-    try:
-        text = read_bytes(file).decode()
-        toml = toml or (file == STANDARD_INPUT and not text.lstrip().startswith("{"))
-        return tomllib.loads(text) if toml else json.loads(text, object_pairs_hook=_each_once)
-    except OSError as error:
-        raise InvalidInput.of("", error.strerror or str(error)) from None
-    except (ValueError, RecursionError) as error:
-        what = "not JSON (only a file whose name ends in .toml is read as TOML)"
-        if toml:
-            what = "not TOML (JSON would begin with {)" if file == STANDARD_INPUT else "not TOML"
-        raise InvalidInput.of("", f"{what}: {error}") from None
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON. Raises ``ValueError`` for a name that it has twice, of which JSON keeps the last."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
-        raise ValueError(f"'{twice}' is there twice in one object")
-    return found

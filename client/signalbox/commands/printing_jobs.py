@@ -1,7 +1,8 @@
-"""Jobs for people, and their routes. In: API messages in their JSON form. Out: what rich prints."""
+"""Jobs for people, and their routes. In: API messages in their JSON form, or specs. Out: what rich prints."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -18,6 +19,8 @@ from signalbox.commands.printing import (
     word,
 )
 from signalbox.commands.tables import Column, Fitted, facts
+from signalbox.jobs.collectives import virtual_links
+from signalbox.jobs.spec import JobSpec
 
 MOST_PAIRS = 20
 """Of a job, in a table."""
@@ -167,6 +170,49 @@ def registered(found: Fields) -> RenderableType:
     else:
         comes = f"All its hosts are known. Its routes: signalbox jobs watch {found['spec']['job_id']}"
     return Group(job(found), comes)
+
+
+def checked(spec: JobSpec) -> RenderableType:
+    """What it would announce."""
+    links = virtual_links(spec)
+    hosts = len(set(spec.endpoints))
+    about = {
+        "job": spec.job_id,
+        "ranks": f"{len(spec.endpoints)} on {counted(hosts, 'host')}",
+        "announced": _announced(spec.model_dump(mode="json")),
+    }
+    if spec.observed:
+        return facts({**about, "traffic": "learnt from what switches count"})
+    sent = Counter[str]()
+    for link in links:
+        sent[link.src_ip] += link.bytes
+    in_phases = len({link.phase for link in links})
+    about |= {
+        "groups": str(len(spec.groups)),
+        "virtual links": f"{len(links)}, between {counted(len(links.pairs), 'pair')} of addresses, "
+        f"in {counted(in_phases, 'phase')}",
+        "bytes per iteration": f"{sent.total():,}",
+        "largest sender": "none" if not sent else "{}, {:,} bytes per iteration".format(*sent.most_common(1)[0]),
+    }
+    rows: list[Sequence[object]] = []
+    if of := spec.transfers:
+        each = _range([transfer.bytes_per_iteration for transfer in of])
+        rows.append((_range([transfer.phase for transfer in of]), "transfer", each, len(of), 2))
+    sizes = {group.name: len(group.ranks) for group in spec.groups}
+    for c in spec.collectives:
+        ranks = _range([sizes[name] for name in c.groups])
+        rows.append((c.phase, word(c.algorithm), f"{c.bytes_per_iteration:,}", len(c.groups), ranks))
+    columns = (
+        Column("phase"),
+        Column("what"),
+        *(Column(name, number=True) for name in ("bytes per iteration", "number", "ranks in each")),
+    )
+    return Group(facts(about), Fitted(columns, rows))
+
+
+def _range(numbers: Sequence[int]) -> str:
+    least, most = min(numbers), max(numbers)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def routes(found: Fields) -> RenderableType:

@@ -95,7 +95,7 @@ class Transport(StrEnum):
     ROCE_V2 = "roce_v2"
 
 
-class _Frozen(BaseModel):
+class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False)
 
 
@@ -118,10 +118,26 @@ def _no_text(value: object) -> object:
     return value
 
 
+_UNITS = {
+    f"{prefix}{binary}B": base**power
+    for power, prefix in enumerate("KMGT", start=1)
+    for binary, base in (("i", 1024), ("", 1000))
+}
+
+
+def _bytes(value: object) -> object:
+    """``"64 MiB"`` is 64·2^20; other text is no number."""
+    if isinstance(value, str) and (size := re.fullmatch(r"(\d{1,16}) ?([kKMGT]i?B)", value)):
+        return int(size[1]) * _UNITS[size[2].upper().replace("I", "i")]
+    if isinstance(value, bool | str):
+        raise PydanticCustomError("bytes", "must be a number of bytes, or text such as '64 MiB' or '2 GB'")
+    return value
+
+
 IPv4 = Annotated[str, AfterValidator(_ipv4)]
 Whole = Annotated[int, BeforeValidator(_no_text)]
 Rank = Annotated[Whole, Field(ge=0)]
-Bytes = Annotated[Whole, Field(ge=1, le=MAX_BYTES)]
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1, le=MAX_BYTES)]
 Phase = Annotated[Whole, Field(ge=0, le=MAX_PHASE)]
 Seconds = Annotated[float, BeforeValidator(_no_text)]
 
@@ -144,14 +160,14 @@ def _printable(text: str) -> str:
     return text
 
 
-class ParallelGroup(_Frozen):
+class ParallelGroup(Frozen):
     """Ranks (indices into ``endpoints``) that communicate with each other, in ring or pipeline order."""
 
     name: Annotated[str, AfterValidator(_printable)] = Field(min_length=1, max_length=63)
     ranks: Annotated[tuple[Rank, ...], FailFast()] = Field(min_length=2, max_length=MAX_ENDPOINTS)
 
 
-class Collective(_Frozen):
+class Collective(Frozen):
     """One collective that every named group runs once per iteration.
 
     ``bytes_per_iteration``: the size M of the buffer per rank (all-reduce, reduce-scatter, all-gather: the whole
@@ -165,7 +181,7 @@ class Collective(_Frozen):
     phase: Phase = 0
 
 
-class Transfer(_Frozen):
+class Transfer(Frozen):
     """What rank ``src`` sends to rank ``dst`` in each iteration. Steps of one phase follow each other."""
 
     src: Rank
@@ -175,13 +191,13 @@ class Transfer(_Frozen):
     step: Whole = Field(default=0, ge=0, le=MAX_STEP)
 
 
-class Rail(_Frozen):
+class Rail(Frozen):
     """A further NIC of every rank: its address, by rank."""
 
     endpoints: Annotated[tuple[IPv4, ...], FailFast()] = Field(min_length=2, max_length=MAX_ENDPOINTS)
 
 
-class JobSpec(_Frozen):
+class JobSpec(Frozen):
     """A job's traffic: ``transfers``, and ``collectives`` as short forms of transfers. With neither it is ``observed``.
 
     ``endpoints``: one IPv4 address per rank; ranks on one host have the same. ``rails``: further NICs; every transfer

@@ -45,13 +45,15 @@ def given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Given:
 
 @pytest.mark.usefixtures("api")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_job_spec_may_be_json_or_toml(signalbox: Signalbox, given: Given) -> None:
+def test_a_job_spec_may_be_json_toml_or_yaml(signalbox: Signalbox, given: Given) -> None:
     given(TOML)
     assert signalbox("jobs", "register", "-", "--json").json["spec"]["transfers"][0]["bytes_per_iteration"] == "1000"
     given(" \n" + ring().model_dump_json())
     assert signalbox("jobs", "update", "-", "--json").json["spec"]["collectives"]
+    given("# the same\njob_id: ring\nendpoints:\n- " + H1 + "\n- " + H2)
+    assert signalbox("jobs", "update", "-", "--json").json["spec"]["collectives"] == []
     given("{")
-    assert signalbox("jobs", "register", "-").err.startswith("error: standard input: not JSON")
+    assert signalbox("jobs", "register", "-").err.startswith("error: standard input:1:2: not JSON")
     given('job_id = "ring"\ncolor = "blue"\nendpoints = []')
     assert "error: standard input: color: unknown field" in signalbox("jobs", "register", "-").err
 

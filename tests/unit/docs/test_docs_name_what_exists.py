@@ -54,6 +54,11 @@ FOREIGN = {
     # the published workload files
     "stage_index",
     "flow_size",
+    # YAML, Megatron-LM
+    "!!str",
+    "initialize_model_parallel",
+    "tp-cp-ep-dp-pp",
+    "_allreduce_word_embedding_grads",
     # files and functions that are not in the repository
     "state.db-shm",
     "state.db-wal",

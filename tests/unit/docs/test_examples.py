@@ -16,6 +16,8 @@ from mininet_topos.lab.command import lab
 from signalbox.cli import app
 from signalbox.jobs.collectives import check, virtual_links
 from signalbox.jobs.spec import JobSpec
+from signalbox.models import PRESETS, Model, Parallelism, Preset
+from signalbox.spec_files import jobs_in
 from tests.support.doc_pages import PAGES, ROOT
 
 FABRIC = leaf_spine(4, 4, 4, 5e6, 5e6)
@@ -68,6 +70,50 @@ def test_the_readme_shows_the_example_job_as_it_is() -> None:
 
 def test_the_first_spec_of_the_reference_is_a_spec_file() -> None:
     assert check(JobSpec.parse(json.loads(shown_first("docs/reference/job-spec.md", "json")))) == []
+
+
+GUIDE = next(p for p in PAGES if p.name == "docs/how-to/announce-a-job.md")
+IN_GUIDE = [block.text for block in GUIDE.blocks if block.language == "yaml"]
+
+
+@pytest.mark.parametrize("text", IN_GUIDE, ids=range(len(IN_GUIDE)))
+def test_the_job_files_of_the_guide_are_jobs(text: str, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(text)
+    found = [job.spec for job in jobs_in(tmp_path / "job.yaml")]
+    assert all(spec.observed or virtual_links(spec) for spec in found)
+    assert len(found) == 1 + text.count("---\n")
+
+
+def test_gpt_3_takes_ten_lines_and_is_checked_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (text,) = (text for text in IN_GUIDE if "gpt3-175b" in text)
+    assert len(text.splitlines()) <= 10
+    Path("gpt3.yaml").write_text(text)
+    (block,) = (block.text for block in GUIDE.blocks if "jobs check gpt3.yaml" in block.text)
+    line, _, shown = block.partition("\n")
+    printed = printed_by([line.removeprefix("$ ")], "")
+    assert [row.split() for row in printed.splitlines()] == [row.split() for row in shown.splitlines()]
+
+
+def test_the_presets_are_those_of_the_reference() -> None:
+    """Columns: layers, width, heads (of keys and values), inner width, vocabulary, tokens, batch."""
+    page = next(p for p in PAGES if p.name == "docs/reference/model-traffic.md")
+    for preset in Preset:
+        (row,) = (line for line in page.text.splitlines() if line.startswith(f"| `{preset}` | "))
+        shown = row.replace(",", "").replace(" 8 experts", "").split(" | ")[1:8]
+        given = PRESETS[preset]
+        model = Model.model_validate({"global_batch": 1, "preset": preset})
+        heads = str(model.heads) + (f" ({model.kv_heads})" if model.kv_heads else "")
+        widths = model.hidden, heads, model.ffn or 4 * model.hidden
+        sizes = model.layers, *widths, model.vocabulary, model.sequence, given.get("global_batch", "–")
+        assert shown == [str(size) for size in sizes]
+
+
+@pytest.mark.parametrize("field", [*Model.model_fields, *Parallelism.model_fields])
+def test_every_field_of_a_model_is_in_the_reference(field: str) -> None:
+    page = next(p for p in PAGES if p.name == "docs/reference/model-traffic.md")
+    tables = page.text.partition("## Fields")[2].partition("| preset | layers")[0]
+    assert any(f"`{field}`" in line.split(" | ")[0] for line in tables.splitlines() if line.startswith("| `"))
 
 
 def test_the_cable_that_the_tutorial_cuts_is_the_one_that_it_names() -> None:

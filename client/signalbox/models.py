@@ -1,0 +1,375 @@
+"""What training a transformer sends in one iteration, from its size and how it is divided over ranks.
+
+In: a ``Model``, a ``Parallelism``, and the address of each rank. Out: groups, collectives and transfers of a job spec.
+docs/reference/model-traffic.md has the formulas in one place, with what they leave out. Pure.
+
+Sources:
+- Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism", 2019,
+  arXiv 1909.08053: tensor parallelism.
+- Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021,
+  arXiv 2104.04473: pipelines, micro-batches, and all three kinds together.
+- Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022, arXiv 2205.05198: sequence
+  parallelism.
+- Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, arXiv 1910.02054.
+- Lepikhin et al., "GShard: Scaling Giant Models with Conditional Computation and Automatic Sharding", 2020,
+  arXiv 2006.16668: experts.
+- Megatron-LM's source, ``initialize_model_parallel`` in ``megatron/core/parallel_state.py``: which ranks form a group.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from itertools import chain, pairwise, product
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field, StrictBool, model_validator
+
+from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.jobs.spec import MAX_BYTES, Algorithm, Collective, Frozen, ParallelGroup, Transfer, Whole
+
+MAX_SIZE = 1 << 50
+"""Of any number of a model; Python's integers do not overflow, and what is sent has a limit of its own."""
+
+Size = Annotated[Whole, Field(ge=1, le=MAX_SIZE)]
+Count = Annotated[Whole, Field(ge=0, le=MAX_SIZE)]
+
+
+class Preset(StrEnum):
+    """Models with published sizes."""
+
+    GPT3_175B = "gpt3-175b"
+    LLAMA2_70B = "llama2-70b"
+    LLAMA3_8B = "llama3-8b"
+    LLAMA3_70B = "llama3-70b"
+    LLAMA3_405B = "llama3-405b"
+    MIXTRAL_8X7B = "mixtral-8x7b"
+
+
+_LLAMA = {"gated_mlp": True, "tied_embeddings": False}
+_LLAMA3 = {**_LLAMA, "kv_heads": 8, "vocabulary": 128_256, "sequence": 8192}
+
+PRESETS: dict[Preset, dict[str, Any]] = {
+    # Brown et al., "Language Models are Few-Shot Learners", 2020, table 2.1, with its 175.0 B parameters. A batch there
+    # is 3.2 M tokens; 1,536 sequences is that of Narayanan et al., table 2.
+    Preset.GPT3_175B: {
+        "layers": 96,
+        "hidden": 12_288,
+        "heads": 96,
+        "sequence": 2048,
+        "vocabulary": 50_257,
+        "parameters": 175_000_000_000,
+        "global_batch": 1536,
+        "tied_embeddings": True,
+    },
+    # Touvron et al., "Llama 2", 2023, table 1 and section 2.2 (4 M tokens in a batch); widths of its params.json.
+    Preset.LLAMA2_70B: {
+        **_LLAMA,
+        "layers": 80,
+        "hidden": 8192,
+        "ffn": 28_672,
+        "heads": 64,
+        "kv_heads": 8,
+        "vocabulary": 32_000,
+        "sequence": 4096,
+        "global_batch": 1024,
+    },
+    # "The Llama 3 Herd of Models", 2024, arXiv 2407.21783, table 3; a batch of the largest in table 4 (16 M tokens).
+    Preset.LLAMA3_8B: {**_LLAMA3, "layers": 32, "hidden": 4096, "ffn": 14_336, "heads": 32},
+    Preset.LLAMA3_70B: {**_LLAMA3, "layers": 80, "hidden": 8192, "ffn": 28_672, "heads": 64},
+    Preset.LLAMA3_405B: {
+        **_LLAMA3,
+        "layers": 126,
+        "hidden": 16_384,
+        "ffn": 53_248,
+        "heads": 128,
+        "global_batch": 2048,
+    },
+    # Jiang et al., "Mixtral of Experts", 2024, arXiv 2401.04088, table 1.
+    Preset.MIXTRAL_8X7B: {
+        **_LLAMA,
+        "layers": 32,
+        "hidden": 4096,
+        "ffn": 14_336,
+        "heads": 32,
+        "kv_heads": 8,
+        "vocabulary": 32_000,
+        "sequence": 32_768,
+        "experts": 8,
+        "experts_per_token": 2,
+    },
+}
+
+
+def _by_name(value: object) -> object:
+    return {"preset": value} if isinstance(value, str) else value
+
+
+class Model(Frozen):
+    """A decoder-only transformer and its batch. Sizes of tensors are in elements, ``sequence`` in tokens, batches in
+    sequences. ``preset``: where what is not given comes from. ``parameters``: in all, when they are known better than
+    by ``weights``. ``element_bytes``: of an activation or parameter that is sent; ``gradient_bytes``: of a gradient.
+    ``ffn``: the inner width of a feed-forward block, 4·``hidden`` when absent, which has two matrices, with
+    ``gated_mlp`` three. ``kv_heads``: as many as ``heads`` when absent. ``experts``: feed-forward blocks of a layer
+    that has several; ``expert_layers``: how many layers that are, all when absent."""
+
+    preset: Preset | None = None
+    layers: Size
+    hidden: Size
+    heads: Size
+    kv_heads: Size | None = None
+    ffn: Size | None = None
+    gated_mlp: StrictBool = False
+    vocabulary: Size
+    tied_embeddings: StrictBool = True
+    experts: Count = 0
+    experts_per_token: Size = 2
+    expert_layers: Count | None = None
+    parameters: Size | None = None
+    sequence: Size
+    micro_batch: Size = 1
+    global_batch: Size
+    element_bytes: Size = 2
+    gradient_bytes: Size = 4
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled_in(cls, given: Any) -> Any:
+        """What is given counts. In place of a preset that is not known any other one: so the error names it alone."""
+        if not isinstance(given, dict) or given.get("preset") is None:
+            return given
+        name = given["preset"]
+        return {**PRESETS[Preset(name) if name in tuple(Preset) else Preset.GPT3_175B], **given}
+
+    @property
+    def layers_with_experts(self) -> int:
+        if not self.experts:
+            return 0
+        return self.layers if self.expert_layers is None else self.expert_layers
+
+    @property
+    def feed_forward(self) -> int:
+        """Parameters of one feed-forward block."""
+        return (3 if self.gated_mlp else 2) * self.hidden * (self.ffn or 4 * self.hidden)
+
+    @property
+    def expert_weights(self) -> int:
+        """Parameters of all experts: those that expert parallelism divides."""
+        return self.layers_with_experts * self.experts * self.feed_forward
+
+    @property
+    def weights(self) -> int:
+        """Parameters in all: ``parameters``, or those of matrices and embeddings. Per layer 2h²(1 + kv_heads/heads) of
+        attention (4h² without grouped queries) and its feed-forward blocks; once the embedding, V·h, and when it is not
+        tied the output's. Biases, norms, learned positions and routers, together below 0.2 %, are left out: for GPT-3
+        this is the 12lh² + Vh of Narayanan et al., section 5.1, without its smaller terms."""
+        if self.parameters is not None:
+            return self.parameters
+        attention = 2 * self.hidden**2 + _up(2 * self.hidden**2 * (self.kv_heads or self.heads), self.heads)
+        dense = (self.layers - self.layers_with_experts) * self.feed_forward
+        embeddings = (1 if self.tied_embeddings else 2) * self.vocabulary * self.hidden
+        return self.layers * attention + dense + self.expert_weights + embeddings
+
+    @property
+    def activation_bytes(self) -> int:
+        """Of one micro-batch between two layers: b·s·h elements (Narayanan et al., section 3.2)."""
+        return self.micro_batch * self.sequence * self.hidden * self.element_bytes
+
+
+NamedModel = Annotated[Model, BeforeValidator(_by_name)]
+"""Of plain data the name of a preset will do."""
+
+
+class Parallelism(Frozen):
+    """How the model is divided over ranks. ``data``: what the ranks leave when absent. ``expert``: over so many of the
+    ``data`` ranks the experts of a layer are spread. ``sequence_parallel``: what tensor ranks would all hold is divided
+    between them along the sequence. ``zero``: the stage of ZeRO (0: each rank has everything; 1: also called
+    distributed optimizer; 3: also called fully sharded). ``overlap_gradients``: gradients are sent during the backward
+    pass, not after it."""
+
+    tensor: Size = 1
+    pipeline: Size = 1
+    data: Size | None = None
+    expert: Size = 1
+    sequence_parallel: StrictBool = False
+    zero: Literal[0, 1, 3] = 0
+    overlap_gradients: StrictBool = False
+
+
+class Traffic(NamedTuple):
+    """Of one iteration, as a job spec has it."""
+
+    groups: list[ParallelGroup]
+    collectives: list[Collective]
+    transfers: list[Transfer]
+
+
+class _Sent(NamedTuple):
+    """What every group of a kind sends: the M of a collective (``Collective``), in bytes."""
+
+    kind: str
+    algorithm: Algorithm
+    size: int
+    phase: int
+
+
+def traffic(model: Model, parallelism: Parallelism, endpoints: Sequence[str]) -> Traffic:
+    """What ranks on different hosts send each other; groups within a host are left out. ``endpoints``: the address of
+    each rank. Raises ``InvalidInput`` when the numbers do not fit to each other, with paths below ``model`` and
+    ``parallelism``, when more is sent than a spec can say, or when nothing is sent to another host."""
+    ranks = len(endpoints)
+    data = parallelism.data or ranks // (parallelism.tensor * parallelism.pipeline)
+    InvalidInput.refuse(_misfits(model, parallelism, data, ranks))
+    across_hosts: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
+    for kind, members in groups_of(parallelism, data):
+        if len({endpoints[rank] for rank in members}) > 1:
+            across_hosts[kind].append(members)
+    groups: dict[str, ParallelGroup] = {}
+    collectives: list[Collective] = []
+    transfers: list[Transfer] = []
+    for kind, algorithm, size, phase in sent(model, parallelism, data):
+        of_kind = across_hosts[kind] if size else []
+        if of_kind and size > MAX_BYTES:
+            message = f"{kind} groups send {size} bytes in each iteration; at most {MAX_BYTES} are allowed"
+            raise InvalidInput.of("model", message)
+        if algorithm is Algorithm.PIPELINE_SEND:
+            # Both ways. As transfers: two groups for each pipeline could be more than a spec may have.
+            stages = chain.from_iterable(map(pairwise, of_kind))
+            pairs = chain.from_iterable(((a, b), (b, a)) for a, b in stages if endpoints[a] != endpoints[b])
+            transfers += [Transfer(src=a, dst=b, bytes_per_iteration=size, phase=phase) for a, b in pairs]
+        elif of_kind:
+            named = {f"{kind}-{members[0]}": members for members in of_kind}
+            groups |= {name: ParallelGroup(name=name, ranks=members) for name, members in named.items()}
+            collective = Collective(algorithm=algorithm, groups=tuple(named), bytes_per_iteration=size, phase=phase)
+            collectives.append(collective)
+    if not collectives and not transfers:
+        raise InvalidInput.of("model", "sends nothing between hosts, so there is nothing to announce")
+    return Traffic([*groups.values()], collectives, transfers)
+
+
+def groups_of(parallelism: Parallelism, data: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Per group its kind and its ranks. Rank = t + T·(d + D·p), of tensor rank t of T, data rank d of D and pipeline
+    stage p; expert ranks follow each other in d. That is Megatron-LM's order ``tp-cp-ep-dp-pp``, and its groups; an
+    ``embedding`` group is the first and the last stage of a pipeline. D must be a multiple of ``expert``."""
+    sizes = (parallelism.tensor, parallelism.expert, data // parallelism.expert, parallelism.pipeline)
+    kinds = {"tensor": {0}, "pipeline": {3}, "data": {1, 2}, "expert": {1}, "expert-data": {2}}
+    for kind, varying in kinds.items():
+        offsets = _ranks(sizes, varying)
+        for first in _ranks(sizes, {0, 1, 2, 3} - varying) if len(offsets) > 1 else ():
+            members = tuple(first + offset for offset in offsets)
+            yield kind, members
+            if kind == "pipeline":
+                yield "embedding", (members[0], members[-1])
+
+
+def sent(model: Model, parallelism: Parallelism, data: int) -> Iterator[_Sent]:
+    """What each kind of group sends in one iteration. A pipeline has m = global_batch / (data · micro_batch)
+    micro-batches, a stage L = ⌈layers / pipeline⌉ layers; A is ``activation_bytes``.
+
+    - ``tensor``: 4·L·m·A in all-reduces: two per layer forward, two backward (Shoeybi et al., section 3; the
+      8bsh(t-1)/t of Narayanan et al., section 3.2). With ``sequence_parallel`` each is a reduce-scatter and an
+      all-gather, and two more all-gathers per layer are needed backward, so 4·L·m·A and 6·L·m·A (Korthikanti et al.,
+      section 4.2.2).
+    - ``pipeline``: m·A to the next stage, and as much back to the one before (Narayanan et al., section 3.2): from each
+      tensor rank, all of which have the same, to its counterpart; with ``sequence_parallel`` 1/T of it each.
+    - ``expert``: 4·Le·m·k·A in all-to-alls, of Le layers with experts per stage and k ``experts_per_token``: tokens to
+      their experts and back, forward and backward (GShard, section 3); with ``sequence_parallel`` 1/T of it.
+    - ``data``: gradients of the rank's share of parameters, ``weights`` / (T·P), in one all-reduce. ``zero`` 1: a
+      reduce-scatter of gradients and an all-gather of parameters; 3: for each micro-batch a reduce-scatter, and an
+      all-gather both forward and backward (ZeRO, section 7).
+    - ``expert-data``: the same of the experts, 1/E of them, among ranks that have the same ones; these are not in
+      ``data`` then.
+    - ``embedding``: an all-reduce of the gradients of the embedding, V·h/T, when it is tied (Megatron-LM's
+      ``_allreduce_word_embedding_grads``).
+
+    Phase 0 is forward and backward, phase 1 what follows: gradients without ``overlap_gradients``. Fractions of bytes
+    are rounded up."""
+    micro_batches = model.global_batch // (data * model.micro_batch)
+    held_by = parallelism.tensor if parallelism.sequence_parallel else 1
+    per_layer = _up(model.layers, parallelism.pipeline) * micro_batches * model.activation_bytes
+    if parallelism.sequence_parallel:
+        yield _Sent("tensor", Algorithm.REDUCE_SCATTER, 4 * per_layer, 0)
+        yield _Sent("tensor", Algorithm.ALL_GATHER, 6 * per_layer, 0)
+    else:
+        yield _Sent("tensor", Algorithm.ALL_REDUCE, 4 * per_layer, 0)
+
+    across_stages = _up(micro_batches * model.activation_bytes, held_by)
+    yield _Sent("pipeline", Algorithm.PIPELINE_SEND, across_stages, 0)
+
+    layers = _up(model.layers_with_experts, parallelism.pipeline)
+    tokens = micro_batches * model.experts_per_token * model.activation_bytes
+    yield _Sent("expert", Algorithm.ALL_TO_ALL, _up(4 * layers * tokens, held_by), 0)
+
+    divided = parallelism.tensor * parallelism.pipeline
+    apart = model.expert_weights if parallelism.expert > 1 else 0
+    after = 0 if parallelism.overlap_gradients else 1
+    yield from _replicas("data", model, parallelism.zero, model.weights - apart, divided, micro_batches, after)
+    divided *= parallelism.expert
+    yield from _replicas("expert-data", model, parallelism.zero, apart, divided, micro_batches, after)
+    if model.tied_embeddings:
+        size = _up(model.vocabulary * model.hidden * model.gradient_bytes, parallelism.tensor)
+        yield _Sent("embedding", Algorithm.ALL_REDUCE, size, after)
+
+
+def _replicas(
+    kind: str, model: Model, zero: int, parameters: int, divided: int, micro_batches: int, after: int
+) -> Iterator[_Sent]:
+    """How ranks with the same ``parameters`` / ``divided`` agree on them. ``after``: the phase of gradients."""
+    gradients, elements = parameters * model.gradient_bytes, parameters * model.element_bytes
+    if zero == 0:
+        yield _Sent(kind, Algorithm.ALL_REDUCE, _up(gradients, divided), after)
+        return
+    scatters, gathers, phase = (1, 1, after) if zero == 1 else (micro_batches, 2 * micro_batches, 0)
+    yield _Sent(kind, Algorithm.REDUCE_SCATTER, _up(scatters * gradients, divided), phase)
+    yield _Sent(kind, Algorithm.ALL_GATHER, _up(gathers * elements, divided), phase)
+
+
+def _misfits(model: Model, parallelism: Parallelism, data: int, ranks: int) -> Iterator[FieldProblem]:
+    tensor, pipeline, expert = parallelism.tensor, parallelism.pipeline, parallelism.expert
+    if tensor * pipeline * data != ranks:
+        product_of = f"tensor {tensor} x pipeline {pipeline}"
+        if parallelism.data is not None:
+            product_of += f" x data {parallelism.data}"
+        needed = tensor * pipeline * (parallelism.data or 1)
+        what = "ranks are needed" if parallelism.data is not None else "ranks, or a multiple, are needed"
+        yield FieldProblem("parallelism", f"{product_of} makes {needed}: so many {what} (given: {ranks})")
+        return
+    per_batch = data * model.micro_batch
+    if model.global_batch % per_batch:
+        message = f"must be a multiple of {per_batch}: data {data} x micro_batch {model.micro_batch}"
+        yield FieldProblem("model.global_batch", f"{message} (given: {model.global_batch})")
+    if model.heads % tensor:
+        yield FieldProblem("parallelism.tensor", f"must divide the model's heads, {model.heads} (given: {tensor})")
+    if model.kv_heads and model.kv_heads > model.heads:
+        yield FieldProblem("model.kv_heads", f"must be at most heads, {model.heads} (given: {model.kv_heads})")
+    if pipeline > model.layers:
+        yield FieldProblem("parallelism.pipeline", f"must be at most the layers, {model.layers} (given: {pipeline})")
+    if model.layers_with_experts > model.layers:
+        message = f"must be at most the layers, {model.layers} (given: {model.expert_layers})"
+        yield FieldProblem("model.expert_layers", message)
+    if expert > 1 and not model.layers_with_experts:
+        yield FieldProblem("parallelism.expert", "must be 1: the model has no experts")
+    elif data % expert or model.experts % expert:
+        message = f"must divide data, {data}, and the model's experts, {model.experts} (given: {expert})"
+        yield FieldProblem("parallelism.expert", message)
+    if model.experts and model.experts_per_token > model.experts:
+        message = f"must be at most experts, {model.experts} (given: {model.experts_per_token})"
+        yield FieldProblem("model.experts_per_token", message)
+    if model.parameters is not None and model.parameters < model.expert_weights:
+        message = f"must be at least those of the experts, {model.expert_weights} (given: {model.parameters})"
+        yield FieldProblem("model.parameters", message)
+
+
+def _ranks(sizes: Sequence[int], varying: Iterable[int]) -> list[int]:
+    """Ranks with coordinate 0 in all axes but the ``varying``, ascending. ``sizes``: of the axes, the fastest first."""
+    strides = [1]
+    for size in sizes[:-1]:
+        strides.append(strides[-1] * size)
+    axes = sorted(varying, reverse=True)
+    places = product(*(range(sizes[axis]) for axis in axes))
+    return [sum(strides[axis] * at for axis, at in zip(axes, place, strict=True)) for place in places]
+
+
+def _up(number: int, divisor: int) -> int:
+    return -(-number // divisor)

@@ -1,0 +1,173 @@
+"""Job specs in files: YAML, JSON or TOML, one job or several.
+
+In: a file, or standard input. Out: its jobs, each with its place; what is wrong is told with file, line and column of
+the field. Of TOML only errors of its syntax have a line. docs/reference/job-spec.md describes the fields.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.file_forms import job_in
+from signalbox.jobs.spec import JobSpec
+from signalbox.standard_input import called, read_bytes
+
+if TYPE_CHECKING:
+    from signalbox.yaml_text import Node
+
+PlaceOf = Callable[[str], str]
+"""The place of a field, by its path in the job: ``FILE:LINE:COLUMN``, or what of it is known."""
+
+
+@dataclass(frozen=True)
+class JobInPlace:
+    """A job of a file. ``spec``: without short forms."""
+
+    spec: JobSpec
+    place_of: PlaceOf
+
+    @contextmanager
+    def errors_placed(self) -> Iterator[None]:
+        """What is wrong with it is told with its place, also by the controller."""
+        with _placed(self.place_of):
+            yield
+
+
+def jobs_in(path: Path) -> list[JobInPlace]:
+    """Those of the file, at least one. Raises ``InvalidInput`` with what is wrong with any of them."""
+    name = called(path)
+    found: list[JobInPlace] = []
+    problems: list[FieldProblem] = []
+    for data, place_of in _read(path, name):
+        try:
+            with _placed(place_of):
+                found.append(JobInPlace(job_in(data), place_of))
+        except InvalidInput as error:
+            problems += error.problems
+    if problems:
+        raise InvalidInput(tuple(problems))
+    if not found:
+        raise InvalidInput.of(name, "there is no job in it")
+    twice = [job for job, times in Counter(job.spec.job_id for job in found).items() if times > 1]
+    InvalidInput.refuse(FieldProblem(name, f"'{job}' is the id of several jobs in it") for job in twice)
+    return found
+
+
+@contextmanager
+def _placed(place_of: PlaceOf) -> Iterator[None]:
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(tuple(_with_place(problem, place_of(problem.path)) for problem in error.problems)) from None
+
+
+def _with_place(problem: FieldProblem, place: str) -> FieldProblem:
+    return replace(problem, path=f"{place}: {problem.path}" if problem.path else place)
+
+
+def _read(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
+    """The data of each job."""
+    try:
+        text = read_bytes(path).decode("utf-8-sig")
+    except OSError as error:
+        raise InvalidInput.of(name, error.strerror or str(error)) from None
+    except UnicodeDecodeError as error:
+        raise InvalidInput.of(name, f"is not text in UTF-8, at byte {error.start + 1}") from None
+    form = _FORMS.get(path.suffix) or _form_of(text)
+    if form == "toml":
+        return _jobs(_toml(text, name), lambda: None, name)
+    if form == "json":
+        return _jobs(_json(text, name), cache(lambda: _json_root(text, name)), name)
+    return [job for node in _nodes(text, name) for job in _jobs(node.data, partial(_same, node), name)]
+
+
+def _jobs(data: Any, root: Callable[[], Node | None], name: str) -> list[tuple[Any, PlaceOf]]:
+    """Of a document: one job, or a list of them. ``root``: where its places are; None when they are not known."""
+    if isinstance(data, list):
+        return [(job, partial(_place, name, root, f"[{i}]")) for i, job in enumerate(data)]
+    return [(data, partial(_place, name, root, ""))]
+
+
+def _place(name: str, root: Callable[[], Node | None], job: str, path: str) -> str:
+    """``job``: its path in the document."""
+    node = root()
+    return ":".join((name, *map(str, node.place_of(f"{job}.{path}")))) if node else name
+
+
+def _same(node: Node) -> Node:
+    return node
+
+
+_FORMS = {".toml": "toml", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
+
+
+def _form_of(text: str) -> str:
+    """By the first line that is no comment: JSON begins with a bracket, TOML with a field and an equals sign."""
+    first = next((line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")), "")
+    if first.startswith(("{", "[")):
+        return "json"
+    return "toml" if re.match(r"[\w\"'.-]+\s*=", first) else "yaml"
+
+
+def _nodes(text: str, name: str) -> list[Node]:
+    from signalbox.yaml_text import documents  # takes a moment, which nothing else needs
+
+    try:
+        return documents(text)
+    except InvalidInput as error:
+        (problem,) = error.problems
+        raise InvalidInput.of(f"{name}:{problem.path}", problem.message) from None
+
+
+def _toml(text: str, name: str) -> Any:
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        at = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
+        place, what = (f"{name}:{at[1]}:{at[2]}", str(error)[: at.start()]) if at else (name, str(error))
+        raise InvalidInput.of(place, f"not TOML: {what}") from None
+
+
+def _json(text: str, name: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_each_once)
+    except json.JSONDecodeError as error:
+        raise InvalidInput.of(f"{name}:{error.lineno}:{error.colno}", f"not JSON: {error.msg}") from None
+    except RecursionError:
+        raise InvalidInput.of(name, "too many lists and objects are in each other") from None
+    except ValueError as error:
+        # A field that is there twice, or a number that is too long: the other reader finds it too, with its place.
+        _nodes(_as_yaml(text), name)
+        raise InvalidInput.of(name, str(error)) from None
+
+
+def _json_root(text: str, name: str) -> Node | None:
+    try:
+        (root,) = _nodes(_as_yaml(text), name)
+    except (InvalidInput, ValueError):
+        return None  # such as a control character in a text, which YAML does not allow
+    return root
+
+
+def _as_yaml(text: str) -> str:
+    """JSON with every field in its place, but without tabs and halves of characters, which YAML does not allow."""
+    return re.sub(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}", "\\\\u0020", text.replace("\t", " "))
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises ``ValueError`` for a name that it has twice, of which JSON keeps the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
+        raise ValueError(f"'{twice}' is there twice in one object")
+    return found

@@ -1,0 +1,134 @@
+"""Hosts in place of endpoints, a model in place of groups and collectives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from signalbox.errors import InvalidInput
+from signalbox.file_forms import job_in
+from signalbox.jobs.collectives import virtual_links
+from signalbox.jobs.spec import JobSpec
+
+OBSERVED: dict[str, Any] = {"job_id": "a", "hosts": "10.0.1-2.1-2"}
+MODEL = {"layers": 4, "hidden": 64, "heads": 4, "vocabulary": 100, "sequence": 8, "global_batch": 8}
+
+
+def problems(**job: Any) -> dict[str, str]:
+    with pytest.raises(InvalidInput) as error:
+        job_in({"job_id": "a", **job})
+    return {problem.path: problem.message for problem in error.value.problems}
+
+
+def test_ranges_of_hosts_are_in_order_the_last_number_counting_fastest() -> None:
+    assert job_in(OBSERVED).endpoints == ("10.0.1.1", "10.0.1.2", "10.0.2.1", "10.0.2.2")
+    assert job_in({**OBSERVED, "hosts": ["10.0.9.9", "10.0.1.1-2"]}).endpoints == ("10.0.9.9", "10.0.1.1", "10.0.1.2")
+
+
+def test_hosts_stand_for_their_ranks_with_all_nics() -> None:
+    spec = job_in({**OBSERVED, "hosts": "10.0.1.1-2", "ranks_per_host": 2, "rails": [{"hosts": "10.1.1.1-2"}]})
+    assert spec.endpoints == ("10.0.1.1", "10.0.1.1", "10.0.1.2", "10.0.1.2")
+    assert [rail.endpoints for rail in spec.rails] == [("10.1.1.1", "10.1.1.1", "10.1.1.2", "10.1.1.2")]
+
+
+def test_a_spec_without_short_forms_is_the_same_spec() -> None:
+    plain = {
+        "job_id": "a",
+        "endpoints": ["10.0.1.1", "10.0.2.1"],
+        "rails": [{"endpoints": ["10.1.1.1", "10.1.2.1"]}],
+        "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 5}],
+        "library": "gloo",
+        "lease_s": 3600,
+    }
+    assert job_in(plain) == JobSpec.parse(plain)
+    assert job_in(OBSERVED).observed
+
+
+def test_what_a_model_stands_for_is_a_spec_that_stands_for_itself() -> None:
+    spec = job_in({**OBSERVED, "model": MODEL, "parallelism": {"pipeline": 2}, "max_subflows": 4})
+    again = job_in(spec.model_dump(mode="json", exclude_defaults=True))
+    assert again == spec
+    assert virtual_links(again)
+    assert spec.max_subflows == 4
+
+
+@pytest.mark.parametrize(
+    ("job", "path", "message"),
+    [
+        ({}, "endpoints", "is missing: give the address of each rank, or hosts"),
+        ({**OBSERVED, "endpoints": ["10.0.1.1", "10.0.1.2"]}, "hosts", "give hosts or endpoints, not both"),
+        ({"hosts": "10.0.1.1"}, "hosts", "endpoints: at least 2 endpoints are needed (given: 1)"),
+        ({"hosts": []}, "hosts", "at least 1 hosts are needed (given: 0)"),
+        ({"hosts": "10.0.1.3-1"}, "hosts[0]", "must be IPv4 addresses such as"),
+        ({"hosts": "10.0.1.01-2"}, "hosts[0]", "must be IPv4 addresses such as"),
+        ({"hosts": "10.0.1.250-256"}, "hosts[0]", "must be IPv4 addresses such as"),
+        ({"hosts": ["10.0.1.1", 7]}, "hosts[1]", "must be text (given: 7)"),
+        ({"hosts": "127.0.0.1-2"}, "hosts", "endpoints[1]: must be the address of a host (given: '127.0.0.2')"),
+        (
+            {"hosts": ["10.0.1.1-2", "10.0.1.2"]},
+            "hosts",
+            "10.0.1.2 is there 2 times; a host is there once, for ranks_per",
+        ),
+        ({"hosts": "10.0-255.0-255.1"}, "hosts", "at most 4096 hosts are allowed (given: 65536)"),
+        ({"hosts": "10.0.0-3.1-255", "ranks_per_host": 8}, "hosts", "with 8 ranks each these are 8160; at most 4096"),
+        (
+            {"ranks_per_host": 2, "endpoints": ["10.0.1.1"] * 2},
+            "ranks_per_host",
+            "is for hosts; endpoints have an address",
+        ),
+        (
+            {**OBSERVED, "rails": [{"hosts": "10.1.1.1"}]},
+            "rails[0].hosts",
+            "one address per host is needed: 4 (given: 1)",
+        ),
+        ({**OBSERVED, "rails": [{}]}, "rails[0]", "give endpoints or hosts, one of them"),
+        ({**OBSERVED, "rails": [{"hosts": "10.0.1.1-4"}]}, "rails[0].hosts", "10.0.1.1 is in endpoints too"),
+        (
+            {"endpoints": ["10.0.1.1", "10.0.2.1"], "rails": [{"hosts": "10.1.1.1-2"}]},
+            "rails[0].hosts",
+            "is for jobs with hosts; give endpoints, an address per rank",
+        ),
+        ({**OBSERVED, "parallelism": {"tensor": 2}}, "parallelism", "is for a model, which is missing"),
+        ({**OBSERVED, "model": MODEL, "groups": []}, "groups", "is what the model stands for: give one or the other"),
+        (
+            {**OBSERVED, "model": MODEL, "library": "openmpi"},
+            "library",
+            "must be another one with a model: what openmpi",
+        ),
+        (
+            {**OBSERVED, "model": {**MODEL, "width": 3}},
+            "model.width",
+            "unknown field; known are preset, layers, hidden",
+        ),
+        ({**OBSERVED, "model": {"layers": 4}}, "model.hidden", "is missing"),
+        ({**OBSERVED, "model": "gpt4"}, "model.preset", "must be 'gpt3-175b', 'llama2-70b', "),
+        ({**OBSERVED, "model": 3}, "model", "must be an object or table with the fields preset, layers"),
+        ({**OBSERVED, "model": MODEL, "parallelism": {"zero": 2}}, "parallelism.zero", "must be 0, 1 or 3 (given: 2)"),
+        (
+            {**OBSERVED, "model": {**MODEL, "micro_batch": 4}},
+            "model.global_batch",
+            "must be a multiple of 16: data 4 x micro",
+        ),
+        (
+            {**OBSERVED, "model": MODEL, "parallelism": {"tensor": 3}},
+            "parallelism",
+            "tensor 3 x pipeline 1 makes 3: so many",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_as_it_was_given(job: dict[str, Any], path: str, message: str) -> None:
+    found = problems(**job)
+    assert path in found
+    assert found[path].startswith(message)
+
+
+def test_limits_of_a_spec_are_those_of_the_model_too() -> None:
+    """4,096 ranks with 8 NICs."""
+    rails = [{"hosts": f"10.{rail}.0-1.0-255"} for rail in range(1, 8)]
+    job = {"hosts": "10.0.0-1.0-255", "ranks_per_host": 8, "rails": rails, "model": {**MODEL, "global_batch": 2048}}
+    (message,) = problems(**job, parallelism={"pipeline": 4}).values()
+    assert message.endswith(
+        "the collectives and transfers and rails make 98304 virtual links; at most 65536 are allowed"
+    )
+    job_in({"job_id": "a", **job, "rails": [], "parallelism": {"pipeline": 2}})

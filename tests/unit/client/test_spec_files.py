@@ -1,0 +1,199 @@
+"""Job specs in files: which text is read as what, several jobs in one file, and where problems are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import JobSpec
+from signalbox.spec_files import jobs_in
+
+SPEC: dict[str, Any] = {
+    "job_id": "ring",
+    "endpoints": ["10.0.1.1", "10.0.2.1"],
+    "groups": [{"name": "dp", "ranks": [0, 1]}],
+    "collectives": [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 1000}],
+}
+YAML = """\
+job_id: ring
+endpoints: [10.0.1.1, 10.0.2.1]
+groups:
+  - name: dp
+    ranks: [0, 1]
+collectives:
+  - {algorithm: ring_all_reduce, groups: [dp], bytes_per_iteration: 1000}
+"""
+TOML = """\
+# a comment
+job_id = "ring"
+endpoints = ["10.0.1.1", "10.0.2.1"]
+groups = [{name = "dp", ranks = [0, 1]}]
+collectives = [{algorithm = "ring_all_reduce", groups = ["dp"], bytes_per_iteration = 1000}]
+"""
+
+
+class Files:
+    """Files that a test writes, and what is found in them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def specs(self, text: str | bytes, name: str = "job.yaml") -> list[JobSpec]:
+        path = self.folder / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return [job.spec for job in jobs_in(path)]
+
+    def problems(self, text: str | bytes, name: str = "job.yaml") -> list[str]:
+        """Without the folder."""
+        with pytest.raises(InvalidInput) as error:
+            self.specs(text, name)
+        return [str(problem).removeprefix(f"{self.folder}/") for problem in error.value.problems]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("job.yaml", YAML),
+        ("job.yml", YAML),
+        ("job.json", json.dumps(SPEC)),
+        ("job.json", "\ufeff" + json.dumps(SPEC, indent="\t")),
+        ("job.yaml", json.dumps(SPEC)),
+        ("job.toml", TOML),
+        ("job", YAML),
+        ("job", "---\n" + YAML),
+        ("job", "\n" + json.dumps(SPEC)),
+        ("job", TOML),
+    ],
+)
+def test_the_same_spec_in_each_form(files: Files, name: str, text: str) -> None:
+    assert files.specs(text, name) == [JobSpec.parse(SPEC)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("jobs.yaml", YAML + "---\n" + YAML.replace("ring\n", "other\n")),
+        ("jobs.yaml", json.dumps([SPEC, {**SPEC, "job_id": "other"}])),
+        ("jobs.json", json.dumps([SPEC, {**SPEC, "job_id": "other"}])),
+    ],
+)
+def test_a_file_may_have_several_jobs(files: Files, name: str, text: str) -> None:
+    assert [spec.job_id for spec in files.specs(text, name)] == ["ring", "other"]
+
+
+def test_problems_of_all_jobs_have_their_places(files: Files) -> None:
+    wrong = YAML.replace("job_id: ring", "job_id: Ring\ncolor: blue").replace("1000", "0")
+    assert files.problems(YAML + "---\n" + wrong) == [
+        "job.yaml:9:1: job_id: must have 1 to 63 lower-case letters, digits, '.', '_' and '-', "
+        "a letter or digit at both ends (given: 'Ring')",
+        "job.yaml:16:48: collectives[0].bytes_per_iteration: must be at least 1 (given: 0)",
+        "job.yaml:10:1: color: unknown field; known are job_id, endpoints, groups, collectives, transfers, library, "
+        "rails, max_subflows, transport, dealing, reports_connections, lease_s, hosts, ranks_per_host, model, "
+        "parallelism",
+    ]
+    listed = json.dumps([SPEC, {**SPEC, "groups": [{"name": "dp", "ranks": [0, 7]}]}], indent=1)
+    line = listed.splitlines().index("     7") + 1
+    message = "groups[0].ranks[1]: rank 7 has no endpoint; ranks go from 0 to 1"
+    assert files.problems(listed, "jobs.json") == [f"jobs.json:{line}:6: {message}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (YAML.replace("[0, 1]", "[0, 2]"), "job.yaml:5:16: groups[0].ranks[1]: rank 2 has no endpoint; ranks go from"),
+        (YAML.replace("10.0.2.1", "10.0.2.300"), "job.yaml:2:23: endpoints[1]: must be an IPv4 address such as"),
+        (
+            YAML.replace("[dp]", "[pp]"),
+            "job.yaml:7:43: collectives[0].groups[0]: no group is called 'pp'; there are: dp",
+        ),
+        (YAML.replace("ring_all", "all"), ""),
+        (YAML + "reports_connections: no\n", "job.yaml:8:1: reports_connections: must be true or false (given: 'no')"),
+        (YAML + "lease: 60s\n", "job.yaml:8:1: lease: unknown field; known are job_id"),
+        (YAML + "max_subflows: '4'\n", "job.yaml:8:1: max_subflows: must be a number (given: '4')"),
+        (YAML.replace("job_id: ring\n", ""), "job.yaml:1:1: job_id: is missing"),
+        (
+            YAML.replace("ring_all_reduce", "ALGORITHM_RING_ALL_REDUCE"),
+            "job.yaml:7:6: collectives[0].algorithm: must be '",
+        ),
+        (YAML.replace("[0, 1]", "0-1"), "job.yaml:5:5: groups[0].ranks: must be a list (given: '0-1')"),
+        (YAML + "endpoints: []\n", "job.yaml:8:1: 'endpoints' is there twice in one object, first in line 2"),
+        (YAML.replace("endpoints", "   - endpoints"), "job.yaml:2:"),
+        ("- 1\n- 2\n", "job.yaml:1:3: must be an object or table with the fields job_id, endpoints"),
+        ("just text", "job.yaml:1:1: must be an object or table with the fields job_id, endpoints"),
+        ("", "job.yaml: there is no job in it"),
+        ("# nothing\n", "job.yaml: there is no job in it"),
+        (YAML + "---\n" + YAML, "job.yaml: 'ring' is the id of several jobs in it"),
+        (b"job_id: \xff", "job.yaml: is not text in UTF-8, at byte 9"),
+    ],
+)
+def test_what_is_wrong_in_yaml_has_file_line_and_column(files: Files, text: str | bytes, problem: str) -> None:
+    if problem:
+        assert files.problems(text)[0].startswith(problem)
+    else:
+        assert files.specs(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"job_id": }', "job.json:1:12: not JSON: Expecting value"),
+        ("{\n\t'job_id': 1}", "job.json:2:2: not JSON: Expecting property name enclosed in double quotes"),
+        (
+            '{\n\t"job_id": "a",\n\t"job_id": "b"\n}',
+            "job.json:3:2: 'job_id' is there twice in one object, first in line 2",
+        ),
+        ('{"job_id": ' + "9" * 5000 + "}", "job.json:1:12: a number of 5000 digits is too long"),
+        ("[" * 100_000, "job.json: too many lists and objects are in each other"),
+        ("[]", "job.json: there is no job in it"),
+        ('{\n\t"job_id": "\\ud83d\\ude00",\n\t"endpoints": 7}', "job.json:2:2: job_id: must have 1 to 63 lower-case"),
+        ('{\n "job_id": "a\x7f",\n "endpoints": 7}', "job.json: job_id: must have 1 to 63 lower-case"),
+        ('{"job_id": "a", "endpoints": NaN}', "job.json:1:17: endpoints: must be a list (given: nan)"),
+    ],
+)
+def test_what_is_wrong_in_json_has_file_line_and_column(files: Files, text: str, problem: str) -> None:
+    assert files.problems(text, "job.json")[0].startswith(problem)
+
+
+def test_of_toml_syntax_has_a_place_and_fields_have_none(files: Files) -> None:
+    assert files.problems("job_id = a", "job.toml") == ["job.toml:1:10: not TOML: Invalid value"]
+    assert files.problems('job_id = "a"\nendpoints = [', "job.toml")[0].startswith("job.toml: not TOML: ")
+    assert files.problems(TOML + 'color = "blue"', "job.toml")[0].startswith("job.toml: color: unknown field")
+
+
+@pytest.mark.parametrize(
+    ("given", "bytes_"),
+    [("64 MiB", 64 << 20), ("2GB", 2_000_000_000), ("1 kB", 1000), ("3 KiB", 3072), ("1 TB", 10**12), ("1e9", 10**9)],
+)
+def test_bytes_may_have_a_unit(files: Files, given: str, bytes_: int) -> None:
+    (spec,) = files.specs(YAML.replace("1000", given))
+    assert spec.collectives[0].bytes_per_iteration == bytes_
+
+
+@pytest.mark.parametrize("given", ["'64'", "64 mb", "64 Mbit", "-1 MB", "1.5 GB", "many", "99999 TB", "true"])
+def test_other_text_is_no_number_of_bytes(files: Files, given: str) -> None:
+    (problem,) = files.problems(YAML.replace("1000", given))
+    at = "job.yaml:7:48: collectives[0].bytes_per_iteration: must be "
+    assert problem.startswith((f"{at}a number of bytes, or text such as '64 MiB' or '2 GB'", f"{at}at most"))
+
+
+def test_what_the_controller_finds_wrong_has_a_place_too(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(YAML)
+    (job,) = jobs_in(path)
+    with pytest.raises(InvalidInput) as error, job.errors_placed():
+        raise InvalidInput.of("collectives[0].groups", "the pair is another job's")
+    assert str(error.value) == f"{path}:7:34: collectives[0].groups: the pair is another job's"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"job\.yaml: No such file"):
+        jobs_in(tmp_path / "job.yaml")
