@@ -178,6 +178,7 @@ def cut(value: str) -> str:
 _WORDS: Mapping[str, str] = {
     "missing": "is missing",
     "string_type": "must be text",
+    "string_unicode": "must be text without halves of characters",
     "int_type": "must be a whole number",
     "int_parsing": "must be a whole number",
     "int_from_float": "must be a whole number",

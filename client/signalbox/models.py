@@ -162,8 +162,8 @@ class Model(Frozen):
     def weights(self) -> int:
         """Parameters in all: ``parameters``, or those of matrices and embeddings. Per layer 2h²(1 + kv_heads/heads) of
         attention (4h² without grouped queries) and its feed-forward blocks; once the embedding, V·h, and when it is not
-        tied the output's. Biases, norms, learned positions and routers, together below 0.2 %, are left out: for GPT-3
-        this is the 12lh² + Vh of Narayanan et al., section 5.1, without its smaller terms."""
+        tied the output's. Biases, norms, learned positions and routers, below 0.05 % of each preset, are left out: for
+        GPT-3 this is the 12lh² + Vh of Narayanan et al., section 5.1, without its smaller terms."""
         if self.parameters is not None:
             return self.parameters
         attention = 2 * self.hidden**2 + _up(2 * self.hidden**2 * (self.kv_heads or self.heads), self.heads)

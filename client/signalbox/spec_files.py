@@ -83,7 +83,7 @@ def _read(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
         raise InvalidInput.of(name, error.strerror or str(error)) from None
     except UnicodeDecodeError as error:
         raise InvalidInput.of(name, f"is not text in UTF-8, at byte {error.start + 1}") from None
-    form = _FORMS.get(path.suffix) or _form_of(text)
+    form = _FORMS.get(path.suffix.lower()) or _form_of(text)
     if form == "toml":
         return _jobs(_toml(text, name), lambda: None, name)
     if form == "json":

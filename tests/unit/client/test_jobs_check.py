@@ -83,6 +83,16 @@ def test_sums_that_only_virtual_links_show_are_refused_without_a_controller(sign
 
 
 @pytest.mark.usefixtures("api")
+def test_what_a_model_stands_for_is_the_same_job(signalbox: Signalbox, file: Path) -> None:
+    file.write_text(GPT_3)
+    assert signalbox("jobs", "register", file, "--json").json["virtual_links"] == 96
+    long = file.with_name("long.yaml")
+    long.write_text(signalbox("jobs", "check", file, "-o", "yaml").out)
+    renewed = signalbox("jobs", "register", long)
+    assert (renewed.status, renewed.err) == (0, ""), "another spec would be refused"
+
+
+@pytest.mark.usefixtures("api")
 def test_several_jobs_are_registered_one_after_the_other(signalbox: Signalbox, file: Path) -> None:
     other = RING.replace("ring", "other").replace("src: 0, dst: 1", "src: 1, dst: 0")
     file.write_text(f"{RING}---\n{other}")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import JobSpec
@@ -18,6 +22,7 @@ SPEC: dict[str, Any] = {
     "groups": [{"name": "dp", "ranks": [0, 1]}],
     "collectives": [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 1000}],
 }
+ENDINGS = (".yaml", ".json", ".toml", "")
 YAML = """\
 job_id: ring
 endpoints: [10.0.1.1, 10.0.2.1]
@@ -156,6 +161,10 @@ def test_what_is_wrong_in_yaml_has_file_line_and_column(files: Files, text: str 
         ("[]", "job.json: there is no job in it"),
         ('{\n\t"job_id": "\\ud83d\\ude00",\n\t"endpoints": 7}', "job.json:2:2: job_id: must have 1 to 63 lower-case"),
         ('{\n "job_id": "a\x7f",\n "endpoints": 7}', "job.json: job_id: must have 1 to 63 lower-case"),
+        (
+            json.dumps({**SPEC, "groups": [{"name": "\ud83d", "ranks": [0, 1]}]}),
+            "job.json:1:71: groups[0].name: must be text w",
+        ),
         ('{"job_id": "a", "endpoints": NaN}', "job.json:1:17: endpoints: must be a list (given: nan)"),
     ],
 )
@@ -169,18 +178,52 @@ def test_of_toml_syntax_has_a_place_and_fields_have_none(files: Files) -> None:
     assert files.problems(TOML + 'color = "blue"', "job.toml")[0].startswith("job.toml: color: unknown field")
 
 
+PARTS = [*YAML.splitlines(keepends=True), *TOML.splitlines(keepends=True), *json.dumps(SPEC).split(" ")]
+PARTS += ["model: llama2-70b\n", "hosts: 10.0.0.1-4\n", "parallelism: {tensor: 4}\n", "rails:\n- hosts: 10.1.0.1-4\n"]
+PARTS += [
+    *"[]{}'\"#~\t\0",
+    "- ",
+    ": ",
+    "&a ",
+    "*a",
+    "? ",
+    "---\n",
+    "1e999",
+    "!!x ",
+    '"\\ud83d"',
+    "9" * 5000,
+    "[" * 2000,
+]
+
+
+@given(st.lists(st.sampled_from(PARTS) | st.text(max_size=2), max_size=12).map("".join), st.sampled_from(ENDINGS))
+def test_any_text_is_a_job_or_an_error_in_our_words(text: str, ending: str) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"job{ending}"
+        path.write_text(text, errors="surrogatepass")
+        problems: list[str] = []
+        try:
+            found = jobs_in(path)
+        except InvalidInput as error:
+            problems = [str(problem) for problem in error.problems]
+    assert problems or found
+    for problem in problems:
+        assert problem.startswith(str(path))
+        assert not re.search("[Ii]nput should|[Ii]nput is|pydantic", problem)
+
+
 @pytest.mark.parametrize(
-    ("given", "bytes_"),
+    ("text", "bytes_"),
     [("64 MiB", 64 << 20), ("2GB", 2_000_000_000), ("1 kB", 1000), ("3 KiB", 3072), ("1 TB", 10**12), ("1e9", 10**9)],
 )
-def test_bytes_may_have_a_unit(files: Files, given: str, bytes_: int) -> None:
-    (spec,) = files.specs(YAML.replace("1000", given))
+def test_bytes_may_have_a_unit(files: Files, text: str, bytes_: int) -> None:
+    (spec,) = files.specs(YAML.replace("1000", text))
     assert spec.collectives[0].bytes_per_iteration == bytes_
 
 
-@pytest.mark.parametrize("given", ["'64'", "64 mb", "64 Mbit", "-1 MB", "1.5 GB", "many", "99999 TB", "true"])
-def test_other_text_is_no_number_of_bytes(files: Files, given: str) -> None:
-    (problem,) = files.problems(YAML.replace("1000", given))
+@pytest.mark.parametrize("text", ["'64'", "64 mb", "64 Mbit", "-1 MB", "1.5 GB", "many", "99999 TB", "true"])
+def test_other_text_is_no_number_of_bytes(files: Files, text: str) -> None:
+    (problem,) = files.problems(YAML.replace("1000", text))
     at = "job.yaml:7:48: collectives[0].bytes_per_iteration: must be "
     assert problem.startswith((f"{at}a number of bytes, or text such as '64 MiB' or '2 GB'", f"{at}at most"))
 
