@@ -21,6 +21,7 @@ from signalbox.commands import (
     maintenance,
     network,
     rules,
+    traces,  # noqa: F401  adds to jobs
     watch,
 )
 from signalbox.commands.bash_completion import for_bash

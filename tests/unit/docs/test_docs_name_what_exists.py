@@ -51,6 +51,12 @@ FOREIGN = {
     "pkill",
     "killall",
     "mn -c",
+    # NCCL and PyTorch
+    "NCCL_ALGO",
+    "NCCL_DEBUG=INFO",
+    "TORCH_FR_BUFFER_SIZE",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE",
     # the published workload files
     "stage_index",
     "flow_size",

@@ -1,0 +1,151 @@
+"""``signalbox jobs from``: a job spec from what frameworks write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from signalbox.commands.jobs import commands
+from signalbox.commands.output import file_to_read
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import JobSpec
+from signalbox.standard_input import STANDARD_INPUT, called, opened
+
+MAX_SPEC_BYTES = 4 << 20
+
+HINTS = {
+    "job_id": "--job-id gives it",
+    "endpoints": "--endpoints gives the address of each rank",
+}
+"""By what is missing."""
+
+
+class Format(StrEnum):
+    """What a trace was written by."""
+
+    NCCL = "nccl"
+    FLIGHT_RECORDER = "flight-recorder"
+    CHAKRA = "chakra"
+
+
+@commands.command("from")
+def from_trace(
+    trace_format: Annotated[Format, typer.Argument(metavar="FORMAT", help="nccl, flight-recorder or chakra.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="The traces of all ranks; - for standard input.", parser=file_to_read),
+    ],
+    job_id: Annotated[str | None, typer.Option("--job-id", metavar="NAME", help="The job's id.")] = None,
+    endpoints: Annotated[
+        str | None, typer.Option("--endpoints", metavar="ADDRESS,...", help="The address of each rank.")
+    ] = None,
+    spec: Annotated[
+        Path | None,
+        typer.Option(
+            "--spec",
+            metavar="FILE",
+            help="What the trace does not say, as in a job spec: YAML or JSON with endpoints, groups and so on.",
+            parser=file_to_read,
+        ),
+    ] = None,
+    iterations: Annotated[
+        int | None,
+        typer.Option("--iterations", metavar="N", min=1, help="How many iterations the trace has."),
+    ] = None,
+    all_reduce_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--bytes", metavar="N", min=1, help="nccl: what each iteration all-reduces, without logged calls."
+        ),
+    ] = None,
+) -> None:
+    """Print the job spec that follows from traces of a job, for jobs register."""
+    if [*files, spec].count(STANDARD_INPUT) > 1:
+        raise typer.BadParameter("standard input can be one file only")
+    if all_reduce_bytes is not None and trace_format is not Format.NCCL:
+        raise typer.BadParameter("only with nccl", param_hint="--bytes")
+    given = _given(spec) if spec else {}
+    given |= {"job_id": job_id} if job_id else {}
+    given |= {"endpoints": endpoints.split(",")} if endpoints else {}
+    with _hints():
+        found = _found(trace_format, files, given, iterations, all_reduce_bytes)
+    typer.echo(_text(found))
+    if found.observed:
+        typer.echo("note: the trace has no calls; switches measure what the job sends", err=True)
+
+
+def _found(
+    trace_format: Format, files: list[Path], given: dict[str, Any], iterations: int | None, all_reduce_bytes: int | None
+) -> JobSpec:
+    # Each reader is loaded when it is needed: one makes protobuf messages.
+    if trace_format is Format.NCCL:
+        from signalbox.traces import nccl
+
+        return nccl.job_spec(files, given, iterations, all_reduce_bytes)
+    if trace_format is Format.FLIGHT_RECORDER:
+        from signalbox.traces import flight_recorder
+
+        return flight_recorder.job_spec(files, JobSpec.parse(given), iterations)
+    from signalbox.traces import chakra
+
+    return chakra.job_spec(files, JobSpec.parse(given), iterations)
+
+
+def _given(file: Path) -> dict[str, Any]:
+    with opened(file) as stream:
+        text = stream.read(MAX_SPEC_BYTES + 1)
+    if len(text) > MAX_SPEC_BYTES:
+        raise InvalidInput.of(called(file), f"is larger than {MAX_SPEC_BYTES} bytes")
+    try:
+        if text.lstrip().startswith(b"{"):
+            data = json.loads(text)
+        elif any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+            raise ValueError("it has an alias (*), which is not taken here")
+        else:
+            data = yaml.safe_load(text)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise InvalidInput.of(called(file), f"is neither YAML nor JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise InvalidInput.of(called(file), "must have the fields of a job spec")
+    InvalidInput.refuse(
+        InvalidInput.of(f"{called(file)}: {name}", "is what the trace says; leave it out").problems[0]
+        for name in ("collectives", "transfers")
+        if name in data
+    )
+    return data
+
+
+@contextmanager
+def _hints() -> Iterator[None]:
+    """What is missing is an option here."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(
+            tuple(
+                replace(problem, message=f"{problem.message}; {HINTS[problem.path]}")
+                if problem.message == "is missing" and problem.path in HINTS
+                else problem
+                for problem in error.problems
+            )
+        ) from None
+
+
+def _text(spec: JobSpec) -> str:
+    """JSON with a line per group, collective and transfer."""
+    fields = spec.model_dump(mode="json", exclude_defaults=True).items()
+    return "{\n" + ",\n".join(f"  {json.dumps(name)}: {_value(value)}" for name, value in fields) + "\n}"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(f"    {json.dumps(item)}" for item in value) + "\n  ]"
+    return json.dumps(value)

@@ -1,0 +1,1 @@
+"""Job specs from what frameworks write: one module per format, which share ``calls`` and ``specs``."""

@@ -1,0 +1,234 @@
+"""MLCommons Chakra execution traces: what each rank's communication nodes send.
+
+In: ``.et`` files, one per rank: length and ``GlobalMetadata``, then length and ``Node``, repeated; a length is a
+varint. Versions 0.0.4 and 1.0.1 write the same fields. Out: a job spec.
+
+Of the schema (mlcommons/chakra, ``schema/protobuf/et_def.proto``) only those fields are declared here that are needed,
+by their numbers; protobuf skips all others. Files differ in the type that an attribute has, so any of the integer types
+is taken. ``comm_size`` is what the rank puts in. ``comm_type`` of a node that sends or receives is not read: files have
+the node's type there, which means something else. Nodes that run on the host and have no ``comm_type`` are the calls
+that lead to a kernel with one, and are left out.
+
+The schema has no process groups. An attribute ``pg_name`` names one of the groups that the user gives; without it all
+ranks take part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from signalbox.errors import InvalidInput, cut
+from signalbox.jobs.spec import JobSpec
+from signalbox.standard_input import called, opened
+from signalbox.traces.calls import MAX_CALLS, SEND, Call, Kind, TooManyCalls, per_iteration
+from signalbox.traces.specs import GATHER, REDUCE, SCATTER, file_of_rank, with_amounts
+
+MAX_MESSAGE_BYTES = 16 << 20
+"""A node has some hundred bytes, or kilobytes where it names many others."""
+
+_SEND, _RECEIVE, _COLLECTIVE = 5, 6, 7
+"""Types of nodes."""
+
+_COLLECTIVES = {
+    0: "all_reduce",
+    1: REDUCE,
+    2: "all_gather",
+    3: GATHER,
+    4: SCATTER,
+    5: "broadcast",
+    6: "all_to_all",
+    7: "reduce_scatter",
+    8: "reduce_scatter",
+    9: "barrier",
+}
+"""By ``comm_type``."""
+
+_INTEGERS = ("int32_val", "int64_val", "uint32_val", "uint64_val", "sint32_val", "sint64_val")
+
+
+def _messages() -> tuple[Any, Any]:
+    """``GlobalMetadata`` and ``Node``."""
+    of = FieldDescriptorProto
+    file = FileDescriptorProto(name="chakra", package="chakra", syntax="proto2")
+    for message, *fields in (
+        ("BoolList", (1, "values", of.TYPE_BOOL, "")),
+        (
+            "Attribute",
+            (1, "name", of.TYPE_STRING, ""),
+            (7, "int32_val", of.TYPE_INT32, ""),
+            (9, "int64_val", of.TYPE_INT64, ""),
+            (11, "uint32_val", of.TYPE_UINT32, ""),
+            (13, "uint64_val", of.TYPE_UINT64, ""),
+            (15, "sint32_val", of.TYPE_SINT32, ""),
+            (17, "sint64_val", of.TYPE_SINT64, ""),
+            (27, "bool_val", of.TYPE_BOOL, ""),
+            (28, "bool_list", of.TYPE_MESSAGE, ".chakra.BoolList"),
+            (29, "string_val", of.TYPE_STRING, ""),
+        ),
+        ("Metadata", (1, "version", of.TYPE_STRING, ""), (2, "attr", of.TYPE_MESSAGE, ".chakra.Attribute")),
+        (
+            "Node",
+            (1, "id", of.TYPE_UINT64, ""),
+            (2, "name", of.TYPE_STRING, ""),
+            (3, "type", of.TYPE_INT32, ""),
+            (10, "attr", of.TYPE_MESSAGE, ".chakra.Attribute"),
+        ),
+    ):
+        made = file.message_type.add(name=message)
+        for number, name, kind, of_message in fields:
+            label = of.LABEL_REPEATED if name in ("values", "attr") else of.LABEL_OPTIONAL
+            made.field.add(name=name, number=number, type=kind, label=label, type_name=of_message or None)
+    pool = DescriptorPool()
+    pool.Add(file)
+    metadata, node = (pool.FindMessageTypeByName(f"chakra.{name}") for name in ("Metadata", "Node"))
+    return GetMessageClass(metadata), GetMessageClass(node)
+
+
+_Metadata, _Node = _messages()
+
+
+def job_spec(files: Sequence[Path], given: JobSpec, iterations: int | None = None) -> JobSpec:
+    """``given``: the addresses of all ranks, and the groups that the trace names. ``iterations``: how many the trace
+    has; one where it is not said. Raises ``InvalidInput``, ``OSError``."""
+    ranks = tuple(range(len(given.endpoints)))
+    of_rank = file_of_rank(files)
+    missing = [rank for rank in ranks if rank not in of_rank]
+    if missing or len(of_rank) > len(ranks):
+        what = f"no file of rank {missing[0]}" if missing else f"{len(of_rank)} files"
+        raise InvalidInput.of("", f"{what}, and endpoints of {len(ranks)} ranks; each rank has a file and an address")
+    calls: dict[int, list[Call]] = {}
+    left = MAX_CALLS
+    for rank in ranks:
+        try:
+            calls[rank] = list(_calls(of_rank[rank], rank, given, left))
+        except InvalidInput as error:
+            raise error.within(called(of_rank[rank])) from None
+        left -= len(calls[rank])
+    return with_amounts(given, per_iteration(calls, iterations or 1), {ranks: "all"}, given.library)
+
+
+def _calls(file: Path, rank: int, given: JobSpec, at_most: int) -> Iterator[Call]:
+    with opened(file) as stream:
+        parts = _parts(stream)
+        _metadata(next(parts, b""))
+        for number, part in enumerate(parts):
+            node = _parsed(_Node, part, f"node {number}")
+            if node.type in (_SEND, _RECEIVE, _COLLECTIVE):
+                try:
+                    call = _call(node, rank, given)
+                except InvalidInput as error:
+                    raise error.within(f"node {node.id} ('{cut(node.name)}')") from None
+                if call and call.bytes:
+                    at_most -= 1
+                    if at_most < 0:
+                        raise TooManyCalls.in_trace()
+                    yield call
+
+
+def _parts(stream: BinaryIO) -> Iterator[bytes]:
+    """Each message of the file."""
+    at = 0
+    while first := stream.read(1):
+        length = shift = 0
+        byte = first[0]
+        while byte & 0x80 and shift < 28:
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            more = stream.read(1)
+            if not more:
+                raise InvalidInput.of(f"byte {at}", "the file ends within a length; is it cut off?")
+            byte = more[0]
+        length |= byte << shift
+        if length > MAX_MESSAGE_BYTES:
+            raise InvalidInput.of(
+                f"byte {at}",
+                f"a message of {length} bytes; at most {MAX_MESSAGE_BYTES} are allowed. Is it a Chakra trace (.et)?",
+            )
+        part = stream.read(length)
+        if len(part) < length:
+            raise InvalidInput.of(f"byte {at}", f"a message of {length} bytes, and {len(part)} follow; is it cut off?")
+        yield part
+        at += 1 + shift // 7 + length
+
+
+def _parsed(kind: Any, part: bytes, where: str) -> Any:
+    try:
+        return kind.FromString(part)
+    except DecodeError:
+        raise InvalidInput.of(where, "is not a message of a Chakra trace") from None
+
+
+def _metadata(part: bytes) -> None:
+    """Refuses what is no trace: each has a version, or an attribute that names the schema."""
+    metadata = _parsed(_Metadata, part, "byte 0")
+    if not metadata.version and not any(attribute.name == "schema" for attribute in metadata.attr):
+        raise InvalidInput.of("byte 0", "no metadata with a version: this is not a Chakra trace")
+
+
+def _call(node: Any, rank: int, given: JobSpec) -> Call | None:
+    """None for what sends nothing, or is the host's side of what does."""
+    attributes = {attribute.name: attribute for attribute in node.attr}
+    size = _number(attributes, "comm_size")
+    if node.type != _COLLECTIVE:
+        peer_name = "comm_dst" if node.type == _SEND else "comm_src"
+        peer = _rank(_needed(_number(attributes, peer_name), peer_name), given, peer_name)
+        pair = (rank, peer) if node.type == _SEND else (peer, rank)
+        return Call(Kind(SEND, pair), _needed(size, "comm_size")) if peer != rank else None
+    number = _number(attributes, "comm_type")
+    if number is None and size is None and "is_cpu_op" in attributes and attributes["is_cpu_op"].bool_val:
+        return None
+    what = _COLLECTIVES.get(_needed(number, "comm_type"))
+    if what is None:
+        raise InvalidInput.of("comm_type", f"is {number}; it goes from 0 to {max(_COLLECTIVES)}")
+    if what == "barrier":
+        return None
+    ranks = _group(attributes, rank, given)
+    size = _needed(size, "comm_size")
+    return Call(Kind(what, ranks), size * len(ranks) if what in ("all_gather", GATHER) else size)
+
+
+def _group(attributes: Mapping[str, Any], rank: int, given: JobSpec) -> tuple[int, ...]:
+    """The ranks that take part. Which is the root of a broadcast is not recorded: it is taken to be the first."""
+    name = attributes["pg_name"].string_val if "pg_name" in attributes else ""
+    if not name:
+        if "involved_dim" in attributes and not all(attributes["involved_dim"].bool_list.values):
+            message = "some ranks only take part, and no pg_name says which; record it, or give transfers"
+            raise InvalidInput.of("involved_dim", message)
+        return tuple(range(len(given.endpoints)))
+    groups = {group.name: group.ranks for group in given.groups}
+    if name not in groups:
+        known = ", ".join(list(groups)[:8]) or "none"
+        raise InvalidInput.of("pg_name", f"no group is called '{cut(name)}'; given are: {known}. --spec gives groups")
+    if rank not in groups[name]:
+        raise InvalidInput.of("pg_name", f"rank {rank} is not in group '{cut(name)}'")
+    return groups[name]
+
+
+def _number(attributes: Mapping[str, Any], name: str) -> int | None:
+    if name not in attributes:
+        return None
+    attribute = attributes[name]
+    found = [getattr(attribute, kind) for kind in _INTEGERS if attribute.HasField(kind)]
+    if len(found) != 1 or found[0] < 0:
+        raise InvalidInput.of(name, "must be a whole number, at least 0")
+    return int(found[0])
+
+
+def _needed(value: int | None, name: str) -> int:
+    if value is None:
+        raise InvalidInput.of(name, "is missing")
+    return value
+
+
+def _rank(number: int, given: JobSpec, name: str) -> int:
+    if number >= len(given.endpoints):
+        message = f"rank {number} has no endpoint; ranks go from 0 to {len(given.endpoints) - 1}"
+        raise InvalidInput.of(name, message)
+    return number

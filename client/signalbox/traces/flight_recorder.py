@@ -1,0 +1,299 @@
+"""PyTorch's flight recorder: what the collectives in the dumps of all ranks send.
+
+In: dumps as JSON (``_dump_fr_trace_json``, ``_dump_nccl_trace_json``) or pickles (``TORCH_NCCL_DUMP_ON_TIMEOUT``), of
+which nothing but plain data is taken. Out: a job spec.
+
+A dump has the last calls of one rank. The ranks of a process group are those of the group of that name that the user
+gives, else those that ``pg_config`` has, else all for the default group, else those whose dumps have calls of it. The
+root of a broadcast or reduction is not recorded: it is taken to be the group's first rank.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import pickletools
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from signalbox.errors import InvalidInput, cut
+from signalbox.jobs.spec import JobSpec
+from signalbox.standard_input import called, opened
+from signalbox.traces.calls import MAX_CALLS, SEND, Call, Kind, TooManyCalls, per_iteration
+from signalbox.traces.specs import GATHER, REDUCE, SCATTER, file_of_rank, library_of, with_amounts
+
+MAX_DUMP_BYTES = 32 << 20
+"""Of one rank; 2,000 calls with stack traces are half a megabyte."""
+
+MAX_ENTRIES = 100_000
+MAX_TENSORS = 1024
+"""Of one call."""
+
+_WHATS = {
+    "all_reduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce",
+    "all_gather": "all_gather",
+    "all_gather_single": "all_gather",
+    "_all_gather_base": "all_gather",
+    "all_gather_into_tensor_coalesced": "all_gather",
+    "allgather_coalesced": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter",
+    "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "broadcast": "broadcast",
+    "_broadcast_oop": "broadcast",
+    "all_to_all": "all_to_all",
+    "all_to_all_single": "all_to_all",
+    "all_to_all_v_single": "all_to_all",
+    "reduce": REDUCE,
+    "_reduce_oop": REDUCE,
+    "gather": GATHER,
+    "scatter": SCATTER,
+    "send": SEND,
+    "recv": SEND,
+}
+"""By ``profiling_name`` without the library."""
+
+_NO_BYTES = frozenset({"barrier", "all_reduce_barrier", "coalesced", "split", "new_window"})
+"""``coalesced`` stands for calls that are recorded one by one as well."""
+
+_DTYPE_BYTES = {
+    **dict.fromkeys(("byte", "char", "bool"), 1),
+    **dict.fromkeys(("short", "half", "bfloat16", "uint16"), 2),
+    **dict.fromkeys(("int", "float", "uint32"), 4),
+    **dict.fromkeys(("long", "double", "complexfloat", "uint64"), 8),
+    **dict.fromkeys(("complexdouble",), 16),
+}
+
+
+_PLAIN_DATA = frozenset(
+    (
+        *("PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1"),
+        *("BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2"),
+        *("TUPLE3", "EMPTY_LIST", "APPEND", "APPENDS", "EMPTY_DICT", "SETITEM", "SETITEMS", "BINPUT", "LONG_BINPUT"),
+        *("MEMOIZE", "BINGET", "LONG_BINGET"),
+    )
+)
+"""Instructions of pickles that make numbers, texts, lists, tuples and dictionaries, and nothing else."""
+
+
+class _PlainData(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it has {cut(module)}.{cut(name)}, which is no plain data")
+
+
+def job_spec(files: Sequence[Path], given: JobSpec, iterations: int | None = None) -> JobSpec:
+    """``given``: the addresses of all ranks. ``iterations``: how many each dump has; None where that is to be found
+    out. Raises ``InvalidInput``, ``OSError``."""
+    dumps = {rank: _Dump(rank, file) for rank, file in file_of_rank(files).items()}
+    everyone = tuple(range(len(given.endpoints)))
+    groups = _groups(dumps, given, everyone)
+    calls: dict[int, list[Call]] = {}
+    left = MAX_CALLS
+    for rank, dump in dumps.items():
+        try:
+            calls[rank] = list(dump.calls(groups))
+        except InvalidInput as error:
+            raise error.within(called(dump.file)) from None
+        left -= len(calls[rank])
+        if left < 0:
+            raise TooManyCalls.in_trace()
+    _complete(calls, everyone)
+    names = {tuple(sorted(ranks)): name for name, ranks in groups.items()}
+    library = library_of(library for dump in dumps.values() for library in dump.libraries)
+    return with_amounts(given, per_iteration(calls, iterations), names, library)
+
+
+def _complete(calls: Mapping[int, Sequence[Call]], everyone: Sequence[int]) -> None:
+    """What a rank sends without a dump is known if the others call nothing that it is not in, and all that they call
+    has all ranks: then it has no groups of its own."""
+    kinds = {call.kind for made in calls.values() for call in made}
+    all_of_all = all(len(kind.ranks) == len(everyone) for kind in kinds)
+    for rank in everyone:
+        if rank not in calls and not all_of_all:
+            raise InvalidInput.of("", f"no dump of rank {rank}, which may have groups that no other dump has")
+    for rank in calls:
+        if rank >= len(everyone):
+            raise InvalidInput.of(
+                "endpoints", f"rank {rank} has a dump and no address; give {rank + 1} addresses or more"
+            )
+
+
+class _Dump:
+    """Of one rank."""
+
+    def __init__(self, rank: int, file: Path) -> None:
+        self.rank, self.file = rank, file
+        data = _read(file)
+        entries = data.get("entries") if isinstance(data, dict) else data
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries[:MAX_ENTRIES]):
+            raise InvalidInput.of(
+                called(file), "has no list 'entries' of objects: it is no dump of the flight recorder"
+            )
+        if len(entries) > MAX_ENTRIES:
+            raise InvalidInput.of(called(file), f"at most {MAX_ENTRIES} entries are allowed (given: {len(entries)})")
+        self.entries: list[Any] = entries
+        config = data.get("pg_config") if isinstance(data, dict) else None
+        self.config: dict[str, Any] = config if isinstance(config, dict) else {}
+        self.libraries: set[str] = set()
+
+    def calls(self, groups: Mapping[str, tuple[int, ...]]) -> Iterator[Call]:
+        for number, entry in enumerate(self.entries):
+            try:
+                call = self._call(entry, groups)
+            except InvalidInput as error:
+                raise error.within(f"entries[{number}]") from None
+            if call and call.bytes:
+                yield call
+
+    def _call(self, entry: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> Call | None:
+        title = entry.get("profiling_name")
+        found = re.fullmatch(r"(\w+):(\w+)(?: (\d+)(->|<-)(\d+))?", title) if isinstance(title, str) else None
+        if not found:
+            raise InvalidInput.of("profiling_name", "must be like nccl:all_reduce or nccl:send 0->1")
+        library, name, one, _, other = found.groups()
+        if name in _NO_BYTES:
+            return None
+        what = _WHATS.get(name) or _WHATS.get(name.lower())
+        if what is None:
+            raise InvalidInput.of(
+                "profiling_name", f"what '{cut(name)}' sends is not known; known are {', '.join(_WHATS)}"
+            )
+        self.libraries.add(library)
+        ranks = groups[_group_name(entry)[0]]
+        if self.rank not in ranks:
+            raise InvalidInput.of("process_group", f"rank {self.rank} is not in it; it has {_few(ranks)}")
+        if what != SEND:
+            return Call(Kind(what, ranks), _size(entry, what, len(ranks)))
+        if one is None or one == other or max(int(one[:9]), int(other[:9])) >= len(ranks):
+            raise InvalidInput.of("profiling_name", f"must name two of the group's ranks, 0 to {len(ranks) - 1}")
+        pair = (ranks[int(one)], ranks[int(other)])
+        if name == "recv":
+            return Call(Kind(SEND, pair[::-1]), _bytes(entry, "output"))
+        return Call(Kind(SEND, pair), _bytes(entry, "input"))
+
+
+def _groups(dumps: Mapping[int, _Dump], given: JobSpec, everyone: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """The ranks of every group that has calls, by its name."""
+    configured = _configured(dumps)
+    known = {group.name: group.ranks for group in given.groups}
+    users: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank, dump in dumps.items():
+        for group in {_group_name(entry) for entry in dump.entries}:
+            users[group].append(rank)
+    found: dict[str, tuple[int, ...]] = {}
+    for (name, description), members in users.items():
+        ranks = known.get(name) or known.get(description) or configured.get(name)
+        if ranks is None and description == "default_pg":
+            ranks = everyone
+        if ranks is None and len(dumps) < len(everyone):
+            raise InvalidInput.of(
+                called(dumps[members[0]].file),
+                f"the ranks of process group '{cut(name)}' are not recorded; give dumps of all ranks, or the group "
+                "with --spec",
+            )
+        found[name] = ranks or tuple(members)
+        if max(found[name]) >= len(everyone):
+            message = f"process group '{cut(name)}' has rank {max(found[name])}; there are {len(everyone)} addresses"
+            raise InvalidInput.of("endpoints", message)
+    return found
+
+
+def _configured(dumps: Mapping[int, _Dump]) -> dict[str, tuple[int, ...]]:
+    """Ranks by the name of the group."""
+    found: dict[str, tuple[int, ...]] = {}
+    for dump in dumps.values():
+        for name, group in dump.config.items():
+            ranks = _ranks(group.get("ranks")) if isinstance(group, dict) else ()
+            if name and ranks and found.setdefault(str(name), ranks) != ranks:
+                message = f"has {_few(ranks)}, in another dump {_few(found[name])}"
+                raise InvalidInput.of(f"{called(dump.file)}: pg_config", f"process group '{cut(name)}' {message}")
+    return found
+
+
+def _group_name(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and description. Dumps of PyTorch before 2.4 have none: what they have is taken to be of all ranks."""
+    group = entry.get("process_group", ("0", "default_pg"))
+    if not isinstance(group, list | tuple) or len(group) != 2 or not all(isinstance(part, str) for part in group):
+        raise InvalidInput.of("process_group", "must be a name and a description")
+    return group[0], group[1]
+
+
+def _few(ranks: Sequence[int]) -> str:
+    return "ranks " + ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+
+
+def _ranks(text: object) -> tuple[int, ...]:
+    """Of a list, or of its text; empty where there is none."""
+    try:
+        found: Any = json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        return ()
+    if not isinstance(found, list) or not all(type(rank) is int and rank >= 0 for rank in found):
+        return ()
+    return tuple(found) if len(set(found)) == len(found) else ()
+
+
+def _size(entry: Mapping[str, Any], what: str, n: int) -> int:
+    """M."""
+    if what in ("all_gather", GATHER):
+        return _bytes(entry, "input") * n
+    if what in ("reduce_scatter", SCATTER):
+        return _bytes(entry, "output") * n
+    return _bytes(entry, "input")
+
+
+def _bytes(entry: Mapping[str, Any], side: str) -> int:
+    shapes, dtypes = entry.get(f"{side}_sizes"), entry.get(f"{side}_dtypes")
+    if not isinstance(shapes, list) or not isinstance(dtypes, list) or len(dtypes) not in (1, len(shapes)):
+        raise InvalidInput.of(f"{side}_sizes", f"must be a list of shapes, with {side}_dtypes for each")
+    if len(shapes) > MAX_TENSORS:
+        raise InvalidInput.of(f"{side}_sizes", f"at most {MAX_TENSORS} tensors are allowed (given: {len(shapes)})")
+    if len(dtypes) == 1:
+        dtypes = dtypes * len(shapes)
+    total = 0
+    for shape, dtype in zip(shapes, dtypes, strict=True):
+        if not isinstance(shape, list) or not all(type(size) is int and 0 <= size < 1 << 50 for size in shape[:64]):
+            raise InvalidInput.of(f"{side}_sizes", "must be a list of shapes such as [1024, 64]")
+        total += prod(shape[:64]) * _dtype_bytes(dtype, f"{side}_dtypes")
+    return total
+
+
+def _dtype_bytes(dtype: object, where: str) -> int:
+    if not isinstance(dtype, str):
+        raise InvalidInput.of(where, "must be names such as Float")
+    size = 1 if dtype.startswith("Float8") else _DTYPE_BYTES.get(dtype.lower())
+    if size is None:
+        raise InvalidInput.of(where, f"the size of '{cut(dtype)}' is not known; known are {', '.join(_DTYPE_BYTES)}")
+    return size
+
+
+def _read(file: Path) -> Any:
+    with opened(file) as stream:
+        data = stream.read(MAX_DUMP_BYTES + 1)
+    if len(data) > MAX_DUMP_BYTES:
+        raise InvalidInput.of(
+            called(file), f"is larger than {MAX_DUMP_BYTES} bytes; make the recorder's buffer smaller"
+        )
+    try:
+        return json.loads(data) if data.lstrip()[:1] in (b"{", b"[") else _unpickled(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput.of(called(file), f"is neither JSON nor a pickle of plain data: {error}") from None
+
+
+def _unpickled(data: bytes) -> Any:
+    """Raises ``ValueError``. What is not plain data is refused before anything is made of it, and so are numbers of
+    places to keep values (for which memory would be taken) that are larger than the file."""
+    for instruction, argument, at in pickletools.genops(data):
+        if instruction.name not in _PLAIN_DATA or ("PUT" in instruction.name and int(argument or 0) > len(data)):
+            raise ValueError(f"instruction {instruction.name} at byte {at}")
+    try:
+        return _PlainData(io.BytesIO(data)).load()
+    except Exception as error:  # of a broken pickle any
+        raise ValueError(str(error)) from None

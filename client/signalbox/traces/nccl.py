@@ -1,0 +1,292 @@
+"""Logs of NCCL: who sends what to whom over the rings and trees that the ranks say they have made.
+
+In: logs of all ranks. Out: a job spec with transfers, or of endpoints only where no bytes are known.
+
+``Ring previous -> self -> next`` of all ranks and channels is what counts; the rings that rank 0 lists are compared
+with it. Where no rank of a communicator says it (``NCCL_DEBUG_SUBSYS`` without ``GRAPH``), the listed rings are taken
+if they have all ranks. A log that lacks a rank or channel, or contradicts itself, is refused.
+
+A call divides its bytes over all channels. On each ring it sends what ``library_profiles`` has for NCCL in the ring's
+order. All-reduces take the trees where the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``): each
+rank sends M over the number of channels to its parent, and gets as much back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.jobs.library_profiles import formula
+from signalbox.jobs.spec import Algorithm, JobSpec, Library
+from signalbox.standard_input import called, opened
+from signalbox.traces.calls import SEND, Amount, Call, Kind, per_iteration
+from signalbox.traces.nccl_log import MAX_LINE_BYTES, Log, Member, NcclCall, Process, read
+from signalbox.traces.specs import transfer, with_traffic
+
+_DATATYPE_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
+"""By NCCL's numbers: int8, uint8, int32, uint32, int64, uint64, float16, float32, float64, bfloat16, two of float8."""
+
+_ALGORITHMS = {
+    "AllReduce": Algorithm.ALL_REDUCE,
+    "AllGather": Algorithm.ALL_GATHER,
+    "ReduceScatter": Algorithm.REDUCE_SCATTER,
+    "Broadcast": Algorithm.BROADCAST,
+    "Reduce": Algorithm.BROADCAST,  # the same chain with the root at its end
+    "AlltoAll": Algorithm.ALL_TO_ALL,
+}
+_SENDS = ("Send", "Recv")
+_TREE = ("tree", "0")
+"""As ``NCCL_ALGO`` and lines of the tuning have it."""
+
+
+@dataclass(frozen=True)
+class Communicator:
+    """``members``: by rank. ``rings``: per channel the ranks in the order in which bytes travel."""
+
+    members: tuple[Member, ...]
+    rings: tuple[tuple[int, ...], ...]
+
+    @property
+    def name(self) -> str:
+        return self.members[0].comm_id or self.members[0].pointer
+
+    def tree_edges(self) -> list[tuple[int, int]]:
+        """(child, parent) of all channels. Raises ``InvalidInput``."""
+        found: list[tuple[int, int]] = []
+        for channel in range(len(self.rings)):
+            trees = [member.trees.get(channel) for member in self.members]
+            for rank, tree in enumerate(trees):
+                if tree is None:
+                    raise InvalidInput.of(f"communicator {self.name}", f"tree {channel} of rank {rank} is missing")
+                parent = trees[tree.parent] if 0 <= tree.parent < len(trees) else None
+                if tree.parent != -1 and (parent is None or rank not in parent.children):
+                    message = f"tree {channel}: rank {rank} has the parent {tree.parent}, which has no such child"
+                    raise InvalidInput.of(f"communicator {self.name}", message)
+                if tree.parent != -1:
+                    found.append((rank, tree.parent))
+            if sum(tree.parent == -1 for tree in trees if tree) != 1:
+                raise InvalidInput.of(f"communicator {self.name}", f"tree {channel} must have one root")
+        return found
+
+
+def job_spec(
+    files: Sequence[Path], given: Mapping[str, Any], iterations: int | None = None, all_reduce_bytes: int | None = None
+) -> JobSpec:
+    """``given``: fields of the job spec besides its traffic; ``endpoints`` where the log has no addresses.
+    ``all_reduce_bytes``: what each iteration sums up, where the log has no calls. Raises ``InvalidInput``,
+    ``OSError``."""
+    log = read(line for file in files for line in _lines(file))
+    communicators = _communicators(log)
+    if not communicators:
+        raise InvalidInput.of(
+            "", "no line says 'NCCL INFO comm 0x... rank 0 nranks 2' or the like; run the job with NCCL_DEBUG=INFO"
+        )
+    rank_of = _job_ranks(communicators)
+    spec = JobSpec.parse({**_addresses(log, rank_of, given), **given})
+    if len(spec.endpoints) != len(rank_of):
+        raise InvalidInput.of("endpoints", f"has {len(spec.endpoints)} addresses; the log has {len(rank_of)} ranks")
+    amounts = _amounts(log, communicators, rank_of, iterations, all_reduce_bytes)
+    sent: defaultdict[tuple[int, int, int], int] = defaultdict(int)
+    by_name = {str(number): communicator for number, communicator in enumerate(communicators)}
+    for kind, amount in amounts.items():
+        for src, dst, size in _sent(kind, amount.bytes, by_name):
+            sent[src, dst, amount.phase] += size
+    transfers = tuple(transfer(src, dst, size, phase) for (src, dst, phase), size in sorted(sent.items()))
+    return with_traffic(spec, Library.NCCL, transfers=transfers)
+
+
+def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
+    with opened(file) as stream:
+        number = 0
+        while line := stream.readline(MAX_LINE_BYTES):
+            number += 1
+            yield f"{called(file)}:{number}", line
+
+
+def _communicators(log: Log) -> list[Communicator]:
+    """The largest first. Ranks belong together by the communicator's id; where versions before 2.18 have none, the
+    first, second ... of one size that each process makes."""
+    together: defaultdict[tuple[str, int, int], list[Member]] = defaultdict(list)
+    made: defaultdict[tuple[Process, int], int] = defaultdict(int)
+    for member in log.members:
+        if member.size == 0:
+            message = f"rank {member.rank} has a ring or tree, and no line 'comm 0x... rank {member.rank} nranks ...'"
+            raise InvalidInput.of(member.where, message)
+        if member.size > 1:
+            nth = 0 if member.comm_id else made[member.process, member.size]
+            made[member.process, member.size] += not member.comm_id
+            together[member.comm_id, member.size, nth].append(member)
+    return [_communicator(members) for _, members in sorted(together.items(), key=lambda item: -item[0][1])]
+
+
+def _communicator(found: list[Member]) -> Communicator:
+    size = found[0].size
+    by_rank: dict[int, Member] = {}
+    for member in found:
+        other = by_rank.setdefault(member.rank, member)
+        if other is not member:
+            message = f"there is a rank {member.rank} of {size} in {other.where} too"
+            if not member.comm_id:
+                message += "; which ranks belong together NCCL says from 2.18 on (commId)"
+            raise InvalidInput.of(member.where, message)
+    where = f"communicator {found[0].comm_id or found[0].pointer} of {size} ranks"
+    missing = [rank for rank in range(size) if rank not in by_rank]
+    InvalidInput.refuse(
+        FieldProblem(where, f"no line of rank {rank}; give the output of all ranks") for rank in missing
+    )
+    members = tuple(by_rank[rank] for rank in range(size))
+    channels = 1 + max((channel for member in members for channel in member.rings), default=-1)
+    listed = members[0].listed
+    if not channels:
+        return Communicator(members, _listed_rings(where, members[0], size))
+    InvalidInput.refuse(
+        FieldProblem(where, f"no line 'Ring {channel:02}' of rank {rank}, host {members[rank].process[0]}")
+        for channel in range(max(channels, members[0].listed_channels))
+        for rank in range(size)
+        if channel not in members[rank].rings
+    )
+    rings = tuple(_ring(where, channel, members) for channel in range(channels))
+    for channel, ring in listed.items():
+        if ring != rings[channel][: len(ring)]:
+            raise InvalidInput.of(where, f"channel {channel} is {ring} for rank 0, and {rings[channel]} by all ranks")
+    return Communicator(members, rings)
+
+
+def _listed_rings(where: str, first: Member, size: int) -> tuple[tuple[int, ...], ...]:
+    for channel in range(max(1, first.listed_channels)):
+        if sorted(first.listed.get(channel, ())) != list(range(size)):
+            message = f"no rank has a line 'Ring {channel:02}', and no line 'Channel {channel:02}' has all ranks; "
+            raise InvalidInput.of(where, message + "run the job with NCCL_DEBUG_SUBSYS=INIT,ENV,NET,GRAPH,COLL")
+    return tuple(first.listed[channel] for channel in range(first.listed_channels))
+
+
+def _ring(where: str, channel: int, members: Sequence[Member]) -> tuple[int, ...]:
+    """From rank 0 on."""
+    found = [0]
+    while len(found) <= len(members):
+        rank, after = found[-1], members[found[-1]].rings[channel][1]
+        if after >= len(members) or members[after].rings[channel][0] != rank:
+            message = f"ring {channel:02}: rank {rank} sends to {after}, which does not receive from it"
+            raise InvalidInput.of(where, message)
+        if after == 0:
+            break
+        found.append(after)
+    if len(found) != len(members):
+        raise InvalidInput.of(where, f"ring {channel:02} from rank 0 comes back after {len(found)} ranks")
+    return tuple(found)
+
+
+def _job_ranks(communicators: Sequence[Communicator]) -> dict[Process, int]:
+    """Ranks of the job: those of the largest communicator, then those that are in others only."""
+    found: dict[Process, int] = {}
+    for communicator in communicators:
+        for member in communicator.members:
+            found.setdefault(member.process, len(found))
+    return found
+
+
+def _addresses(log: Log, rank_of: Mapping[Process, int], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Endpoints, and rails where every host has several interfaces."""
+    if "endpoints" in given:
+        return {}
+    of_rank: list[tuple[str, ...]] = []
+    for host, _, _ in rank_of:
+        network = log.networks.get(host, "Socket")
+        if network.lower() != "socket" or host not in log.addresses:
+            why = f"uses the network {network}" if network.lower() != "socket" else "has no line 'NET/Socket : Using'"
+            message = (
+                f"host {host} {why}, so that the log does not say its address; --endpoints gives that of each rank"
+            )
+            raise InvalidInput.of("endpoints", message)
+        of_rank.append(log.addresses[host])
+    if len({len(addresses) for addresses in of_rank}) != 1:
+        raise InvalidInput.of(
+            "endpoints", "hosts have different numbers of interfaces; --endpoints chooses one of each"
+        )
+    endpoints, *rails = zip(*of_rank, strict=True)
+    return {"endpoints": endpoints, "rails": tuple({"endpoints": rail} for rail in rails)}
+
+
+def _amounts(
+    log: Log,
+    communicators: Sequence[Communicator],
+    rank_of: Mapping[Process, int],
+    iterations: int | None,
+    all_reduce_bytes: int | None,
+) -> Mapping[Kind, Amount]:
+    """The tag of a kind: the number of the communicator, and how an all-reduce is done."""
+    number_of = {member: number for number, found in enumerate(communicators) for member in found.members}
+    ranks_of = [tuple(rank_of[member.process] for member in found.members) for found in communicators]
+    if all_reduce_bytes is not None:
+        if log.calls:
+            raise InvalidInput.of("--bytes", "the log has calls, which say the bytes")
+        if len(communicators) > 1:
+            message = (
+                f"the log has {len(communicators)} communicators; calls say which does what: NCCL_DEBUG_SUBSYS=COLL"
+            )
+            raise InvalidInput.of("--bytes", message)
+        tag = "0 tree" if log.algorithm in _TREE else "0"
+        return {Kind("AllReduce", ranks_of[0], tag): Amount(all_reduce_bytes, 0)}
+    calls: dict[int, list[Call]] = {rank: [] for rank in rank_of.values()} if log.calls else {}
+    for process, made in log.calls.items():
+        for call in made:
+            if call.member in number_of and (found := _call(call, log, communicators, number_of, ranks_of)):
+                calls[rank_of[process]].append(found)
+    return per_iteration(calls, iterations)
+
+
+def _call(
+    call: NcclCall,
+    log: Log,
+    communicators: Sequence[Communicator],
+    number_of: Mapping[Member, int],
+    ranks_of: Sequence[tuple[int, ...]],
+) -> Call | None:
+    member, n = call.member, call.member.size
+    if call.datatype >= len(_DATATYPE_BYTES) or not -1 <= call.root < n:
+        raise InvalidInput.of(f"a call of {member.where}", f"datatype {call.datatype} or root {call.root} is not known")
+    size = call.elements * _DATATYPE_BYTES[call.datatype]
+    number = number_of[member]
+    ranks = ranks_of[number]
+    if call.what in _SENDS:
+        pair = (ranks[member.rank], ranks[call.root])
+        kind = Kind(SEND, pair if call.what == "Send" else pair[::-1], str(number))
+        return Call(kind, size) if call.root != member.rank and size else None
+    if call.what not in _ALGORITHMS:
+        message = f"what '{call.what}' sends is not known; known are {', '.join((*_ALGORITHMS, *_SENDS))}"
+        raise InvalidInput.of(f"a call of {member.where}", message)
+    tag = str(number)
+    if call.what == "AllReduce":
+        tuned = (other.tuned.get((call.what, size)) for other in communicators[number].members)
+        if (next(filter(None, tuned), "") or log.algorithm) in _TREE:
+            tag += " tree"
+    if call.what in ("Broadcast", "Reduce"):
+        tag += f" root {call.root}"
+    whole = n if call.what in ("AllGather", "ReduceScatter", "AlltoAll") else 1
+    return Call(Kind(call.what, ranks, tag), size * whole) if size else None
+
+
+def _sent(kind: Kind, size: int, communicators: Mapping[str, Communicator]) -> Iterator[tuple[int, int, int]]:
+    """(source, destination, bytes) by ranks of the job."""
+    number, *how = kind.tag.split()
+    communicator, ranks = communicators[number], kind.ranks
+    share = -(-size // len(communicator.rings))
+    if kind.what == SEND:
+        yield ranks[0], ranks[1], size
+    elif how == ["tree"]:
+        for child, parent in communicator.tree_edges():
+            yield ranks[child], ranks[parent], share
+            yield ranks[parent], ranks[child], share
+    else:
+        for ring in communicator.rings:
+            if how:
+                at = ring.index(int(how[1])) + (kind.what == "Reduce")
+                ring = ring[at:] + ring[:at]
+            known = formula(Library.NCCL, _ALGORITHMS[kind.what], len(ring), share)
+            for step in known.steps(len(ring), share) if known else ():
+                for src, dst, part in step:
+                    yield ranks[ring[src]], ranks[ring[dst]], part

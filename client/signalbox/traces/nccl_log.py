@@ -1,0 +1,232 @@
+"""The output of ``NCCL_DEBUG=INFO``: what each process says of its communicators, and its calls.
+
+In: lines of all ranks in any order between processes, with whatever launchers write before them. Out: a ``Log``.
+
+A line is ``host:pid:tid [device] NCCL INFO text``. What a thread says of rings and trees belongs to the communicator
+that it makes at that time, which begins and ends with a line of ``comm 0x... rank 3 nranks 4`` (before NCCL 2.18 there
+is one at the end only). The formats are those of the logs in NVIDIA/nccl #1189, #447, #226, #302, #385, #514, #1605 and
+NVIDIA/nccl-tests #128:
+
+- ``Ring 02 : 2 -> 0 -> 1``: previous, self, next. With two numbers it is a connection (to 2.6).
+- ``Channel 01/02 : 0 3 2 1``: a whole ring, by rank 0; cut after 20 ranks by some versions.
+- ``Trees [0] 1/2/-1->0->-1``: children, self, parent; before 2.7 also ``-1->0->1/2/-1``, and both with a bar between.
+- ``Tree 0 : -1 -> 0 -> 1/2/-1``: parent, self, children.
+- ``AllReduce: opCount 1a ... count 64 datatype 7 op 0 root 0 comm 0x...``: a call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import MAX_ENDPOINTS
+from signalbox.traces.calls import MAX_CALLS, TooManyCalls
+
+MAX_LINE_BYTES = 1 << 20
+"""A ring over 4,096 ranks has 20,000 characters."""
+
+MAX_INTERFACES_CHARS = 4096
+"""Of a line that lists them."""
+
+MAX_COMMUNICATORS = 65_536
+"""Counted once per rank."""
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+Process = tuple[str, int, int]
+"""Host, process, device."""
+
+
+class Tree(NamedTuple):
+    """Of one rank in one channel. ``parent``: -1 at the root."""
+
+    parent: int
+    children: frozenset[int]
+
+
+class NcclCall(NamedTuple):
+    """``member``: that makes it. ``elements``, ``datatype``, ``root``: as NCCL writes them."""
+
+    member: Member
+    what: str
+    elements: int
+    datatype: int
+    root: int
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One rank of one communicator. ``where``: its first line. ``listed``: whole rings by channel, as rank 0 lists
+    them, and ``listed_channels``, how many it says there are. ``tuned``: algorithm by name and bytes of a call."""
+
+    process: Process
+    where: str
+    pointer: str = ""
+    rank: int = -1
+    size: int = 0
+    comm_id: str = ""
+    made: bool = False
+    rings: dict[int, tuple[int, int]] = field(default_factory=dict)
+    trees: dict[int, Tree] = field(default_factory=dict)
+    listed: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    listed_channels: int = 0
+    tuned: dict[tuple[str, int], str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Log:
+    """``calls``: of each process in order. ``addresses``: of each host's interfaces that NCCL uses as sockets.
+    ``networks``: what carries the bytes, by host. ``algorithm``: that the environment sets."""
+
+    members: list[Member] = field(default_factory=list)
+    calls: dict[Process, list[NcclCall]] = field(default_factory=dict)
+    addresses: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    networks: dict[str, str] = field(default_factory=dict)
+    algorithm: str = ""
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_HEAD = re.compile(r"(?<![\w.-])([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) \[(\d{1,4})\]$")
+_COMM = re.compile(r"\bcomm (0x[0-9a-f]{1,16}) rank (\d{1,7}) n[rR]anks (\d{1,7})\b")
+_COMM_ID = re.compile(r"\bcommId (0x[0-9a-f]{1,32})\b")
+_RING = re.compile(r"Ring (\d{1,4}) : (\d{1,7}) -> (\d{1,7}) -> (\d{1,7})\b")
+_LISTED = re.compile(r"Channel (\d{1,4})(?:/(\d{1,4}))? :((?:\s+\d{1,7})+)\s*$")
+_TREE = re.compile(r"Tree (\d{1,4}) : (-?\d{1,7}) -> (\d{1,7}) -> ([-\d/]{1,40})")
+_TREES = re.compile(r"\[(\d{1,4})\] ([\d/-]{1,40})->(\d{1,7})->([\d/-]{1,40})")
+_ADDRESS = re.compile(r"(?:\[\d+\])?([\w.@-]+):([0-9A-Fa-f.:]+)(?:%[\w.-]+)?<\d+>")
+_CALL = re.compile(
+    r"(\w{1,32}): opCount [0-9a-f]+ .*"
+    r"\bcount (\d{1,18}) datatype (\d{1,3}) op -?\d+ root (-?\d{1,7}) comm (0x[0-9a-f]{1,16})"
+)
+_TUNED = re.compile(r"(?:(\w+): )?(\d{1,18}) Bytes -> Algo (\w+)")
+
+
+def read(lines: Iterable[tuple[str, bytes]]) -> Log:
+    """``lines``: each with where it is, ``FILE:NUMBER``. Raises ``InvalidInput`` for what contradicts itself."""
+    reader = _Reader()
+    for where, line in lines:
+        if b"NCCL INFO" in line:
+            text = _COLOURS.sub("", line.decode(errors="replace"))
+            before, _, said = text.rpartition("NCCL INFO ")
+            if head := _HEAD.search(before[-400:].rstrip()):
+                host, pid, tid, device = head.groups()
+                try:
+                    reader.take(where, (host, int(pid), int(device)), int(tid), said.strip())
+                except InvalidInput as error:
+                    raise error.within(where) from None
+    return reader.log
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.log = Log()
+        self._now: dict[tuple[Process, int], Member] = {}
+        """The communicator that a thread makes, or has made last."""
+        self._by_pointer: dict[tuple[str, int, str], Member] = {}
+        self._called: dict[tuple[str, int], Member] = {}
+        """By host and thread whose communicator had the last call."""
+        self._calls = 0
+
+    def take(self, where: str, process: Process, tid: int, text: str) -> None:
+        thread = (process, tid)
+        if found := _CALL.match(text):
+            self._call(process, tid, *found.groups())
+        elif found := _RING.match(text):
+            channel, before, rank, after = map(int, found.groups())
+            member = self._making(where, thread, rank)
+            _once(member.rings, channel, (before, after), f"ring {channel:02} of rank {rank}")
+        elif text.startswith("Trees "):
+            self._trees(where, thread, text)
+        elif found := _TREE.match(text):
+            channel, parent, rank = (int(number) for number in found.groups()[:3])
+            member = self._making(where, thread, rank)
+            _once(member.trees, channel, Tree(parent, _children(found[4])), f"tree {channel} of rank {rank}")
+        elif found := _LISTED.match(text):
+            ring = tuple(map(int, found[3].split()))
+            member = self._making(where, thread, ring[0])
+            _once(member.listed, int(found[1]), ring, f"channel {found[1]}")
+            member.listed_channels = max(member.listed_channels, int(found[2] or 0), int(found[1]) + 1)
+        elif found := _COMM.search(text):
+            if "Destroy" not in text and "Abort" not in text:
+                self._comm(where, thread, text, *found.groups())
+        elif found := _TUNED.match(text):
+            if caller := self._called.get((process[0], tid)):
+                caller.tuned[found[1] or "AllReduce", int(found[2])] = found[3].lower()
+        else:
+            self._host(process[0], text)
+
+    def _making(self, where: str, thread: tuple[Process, int], rank: int) -> Member:
+        """The communicator that the thread makes, in which it is ``rank``."""
+        member = self._now.get(thread)
+        if member is None or member.made:
+            member = self._new(where, thread)
+        if member.rank not in (-1, rank):
+            raise InvalidInput.of("", f"says rank {rank}, in {member.where} the same thread says rank {member.rank}")
+        member.rank = rank
+        return member
+
+    def _new(self, where: str, thread: tuple[Process, int]) -> Member:
+        if len(self.log.members) == MAX_COMMUNICATORS:
+            raise InvalidInput.of("", f"more than {MAX_COMMUNICATORS} communicators, counted once per rank")
+        member = self._now[thread] = Member(thread[0], where)
+        self.log.members.append(member)
+        return member
+
+    def _comm(self, where: str, thread: tuple[Process, int], text: str, pointer: str, rank: str, size: str) -> None:
+        if int(size) > MAX_ENDPOINTS:
+            raise InvalidInput.of("", f"a communicator of {size} ranks; at most {MAX_ENDPOINTS} are allowed")
+        begins = "Init START" in text
+        member = self._now.get(thread)
+        if member is None or (member.pointer not in ("", pointer)) or (begins and member.made):
+            member = self._new(where, thread)
+        if member.made and not begins:
+            return
+        if member.rank not in (-1, int(rank)) or member.size not in (0, int(size)):
+            raise InvalidInput.of("", f"comm {pointer} is rank {rank} of {size}, in {member.where} it is another")
+        member.pointer, member.rank, member.size = pointer, int(rank), int(size)
+        if found := _COMM_ID.search(text):
+            member.comm_id = found[1]
+        member.made = "COMPLETE" in text
+        self._by_pointer[thread[0][0], thread[0][1], pointer] = member
+
+    def _trees(self, where: str, thread: tuple[Process, int], text: str) -> None:
+        for channel, one, rank, other in _TREES.findall(text.replace("|", " ")):
+            member = self._making(where, thread, int(rank))
+            # Children are several, with slashes; without any the later order counts.
+            left, right = (one, other) if "/" in one or "/" not in other else (other, one)
+            tree = Tree(int(right) if re.fullmatch(r"-?\d+", right) else -1, _children(left))
+            _once(member.trees, int(channel), tree, f"tree {channel} of rank {rank}")
+
+    def _call(self, process: Process, tid: int, what: str, count: str, datatype: str, root: str, pointer: str) -> None:
+        member = self._by_pointer.get((process[0], process[1], pointer))
+        if member is None:
+            raise InvalidInput.of("", f"a call on comm {pointer}, of which no line before says what rank it is")
+        self._calls += 1
+        if self._calls > MAX_CALLS:
+            raise TooManyCalls.in_trace()
+        self._called[process[0], tid] = member
+        call = NcclCall(member, what, int(count), int(datatype), int(root))
+        self.log.calls.setdefault(member.process, []).append(call)
+
+    def _host(self, host: str, text: str) -> None:
+        if text.startswith(("NET/Socket : Using ", "NET : Using interface ")):
+            found = tuple(address for _, address in _ADDRESS.findall(text[:MAX_INTERFACES_CHARS]))
+            if found:
+                _once(self.log.addresses, host, found, f"addresses of {host}")
+        elif found_network := re.match(r"Using (?:internal )?[nN]etwork (\S{1,60})", text):
+            self.log.networks[host] = found_network[1]
+        elif found_algorithm := re.match(r"NCCL_ALGO set by environment to (\S{1,60}?)\.?$", text):
+            self.log.algorithm = found_algorithm[1].lower()
+
+
+def _once(known: dict[Key, Value], key: Key, value: Value, what: str) -> None:
+    if known.setdefault(key, value) != value:
+        raise InvalidInput.of("", f"{what}: {value}, an earlier line has {known[key]}")
+
+
+def _children(text: str) -> frozenset[int]:
+    return frozenset(int(child) for child in text.split("/") if re.fullmatch(r"\d+", child))

@@ -1,0 +1,111 @@
+"""A job spec from the traffic that was found in a trace, and from what the user says besides.
+
+In: ``given``, a job spec without collectives and transfers, and either amounts per kind of call or transfers. Out: the
+spec with both, as a controller takes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, starmap
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from signalbox.errors import InvalidInput
+from signalbox.jobs.collectives import check
+from signalbox.jobs.spec import MAX_ENDPOINTS, Algorithm, JobSpec, Library
+from signalbox.standard_input import called
+from signalbox.traces.calls import SEND, Amount, Kind
+
+REDUCE, GATHER, SCATTER = "reduce", "gather", "scatter"
+"""What job specs have no algorithm for. The first rank is the root."""
+
+Sent = dict[str, int]
+"""A transfer, by the names of its fields."""
+
+_ORDER = itemgetter("phase", "src", "dst")
+
+
+def with_amounts(
+    given: JobSpec, amounts: Mapping[Kind, Amount], names: Mapping[tuple[int, ...], str], library: str
+) -> JobSpec:
+    """``names``: of groups, by their ranks in ascending order. ``library``: where ``given`` names none. Kinds of one
+    rank, or of no bytes, send nothing. Raises ``InvalidInput``."""
+    names = {**names, **{tuple(sorted(group.ranks)): group.name for group in given.groups}}
+    groups: dict[tuple[int, ...], str] = {}
+    collectives: dict[tuple[Algorithm, int, int], list[str]] = {}
+    sending = {kind: amount for kind, amount in amounts.items() if amount.bytes and len(kind.ranks) > 1}
+    for kind, amount in sending.items():
+        if kind.what not in (SEND, GATHER, SCATTER):
+            # A reduction to a root is a chain that ends there: each rank hands on what it has added up, M bytes.
+            algorithm = Algorithm.PIPELINE_SEND if kind.what == REDUCE else Algorithm(kind.what)
+            ranks = kind.ranks[::-1] if kind.what == REDUCE else kind.ranks
+            if ranks not in groups:
+                groups[ranks] = _unused(names.get(tuple(sorted(ranks)), "group"), set(groups.values()))
+            collectives.setdefault((algorithm, amount.bytes, amount.phase), []).append(groups[ranks])
+    return with_traffic(
+        given,
+        library,
+        groups=tuple({"name": name, "ranks": ranks} for ranks, name in groups.items()),
+        collectives=tuple(
+            {"algorithm": algorithm, "groups": tuple(of), "bytes_per_iteration": size, "phase": phase}
+            for (algorithm, size, phase), of in collectives.items()
+        ),
+        transfers=tuple(sorted(chain.from_iterable(starmap(_transfers, sending.items())), key=_ORDER)),
+    )
+
+
+def with_traffic(given: JobSpec, library: str, **traffic: object) -> JobSpec:
+    """``traffic``: fields of the spec. Raises ``InvalidInput``."""
+    data: dict[str, Any] = given.model_dump(exclude_unset=True)
+    spec = JobSpec.parse({"library": library, **data, **traffic})
+    InvalidInput.refuse(check(spec))
+    return spec
+
+
+def transfer(src: int, dst: int, size: int, phase: int) -> Sent:
+    return {"src": src, "dst": dst, "bytes_per_iteration": size, "phase": phase}
+
+
+def _transfers(kind: Kind, amount: Amount) -> Iterator[Sent]:
+    """Of M bytes a gather brings each rank's share to the first one, a scatter the other way."""
+    root, *others = kind.ranks
+    if kind.what == SEND:
+        yield transfer(root, others[0], amount.bytes, amount.phase)
+    elif kind.what in (GATHER, SCATTER):
+        share = -(-amount.bytes // len(kind.ranks))
+        for other in others:
+            src, dst = (other, root) if kind.what == GATHER else (root, other)
+            yield transfer(src, dst, share, amount.phase)
+
+
+def _unused(name: str, used: set[str]) -> str:
+    name = "".join(c if c.isprintable() else "?" for c in name)[:50] or "group"
+    names = (f"{name}-{number}" if number else name for number in range(len(used) + 1))
+    return next(free for free in names if free not in used)
+
+
+def library_of(names: Iterable[str]) -> str:
+    """The library that calls are of, by the names that a trace has; generic where these are not one that is known."""
+    found = set(names)
+    return found.pop() if len(found) == 1 and found <= set(Library) else Library.GENERIC
+
+
+def file_of_rank(files: Sequence[Path]) -> dict[int, Path]:
+    """By the last number in each name, or in their order where no name has one. Raises ``InvalidInput``."""
+    numbers = [re.findall(r"\d+", re.sub(r"\.(et|json|pkl|pickle)$", "", file.name)) for file in files]
+    if not any(numbers):
+        return dict(enumerate(files))
+    found: dict[int, Path] = {}
+    for file, number in zip(files, numbers, strict=True):
+        if not number:
+            raise InvalidInput.of(called(file), "its name has no number that says of which rank it is; others have")
+        rank = int(number[-1][:9])
+        if rank >= MAX_ENDPOINTS:
+            raise InvalidInput.of(called(file), f"is of rank {rank} by its name; ranks go to {MAX_ENDPOINTS - 1}")
+        if rank in found:
+            raise InvalidInput.of(called(file), f"is of rank {rank} by its name, and so is {called(found[rank])}")
+        found[rank] = file
+    return dict(sorted(found.items()))

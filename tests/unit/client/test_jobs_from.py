@@ -1,0 +1,126 @@
+"""``signalbox jobs from``, with the commands of its guide."""
+
+import json
+import pickle
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from signalbox.cli import app
+from signalbox.errors import InvalidInput
+from signalbox.jobs.collectives import virtual_links
+from signalbox.jobs.spec import JobSpec
+from tests.support.doc_pages import PAGES
+from tests.unit.client import test_chakra as et
+from tests.unit.client.test_flight_recorder import PICKLES
+from tests.unit.client.test_nccl_logs import everyone, head, of_rank
+
+GUIDE = next(page for page in PAGES if page.name == "docs/how-to/job-spec-from-traces.md")
+
+
+@pytest.fixture(autouse=True)
+def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files that the guide names."""
+    monkeypatch.chdir(tmp_path)
+    Path("job.log").write_text("\n".join(everyone()))
+    Path("vision.yaml").write_text(next(block.text for block in GUIDE.blocks if block.language == "yaml"))
+    for rank in range(4):
+        Path(f"rank_{rank}.json").write_text(json.dumps(pickle.loads(PICKLES[rank].read_bytes())))
+        group = et.attribute("pg_name", et.STRING, b"12"[rank // 2 : rank // 2 + 1])
+        calls = [et.collective(number, 0, 100, *([group] if number % 2 else [])) for number in range(20)]
+        Path(f"trace.{rank}.et").write_bytes(et.trace(*calls))
+    return tmp_path
+
+
+def run(line: str, given: bytes = b"") -> tuple[int, str, str]:
+    """Of a line of a shell: exit status, what is printed and what is said besides."""
+    words = shlex.split(line.partition(">")[0])[1:]
+    files = [sorted(map(str, Path().glob(word))) if "*" in word else [word] for word in words]
+    done = CliRunner().invoke(app, [word for of_word in files for word in of_word], input=given)
+    if isinstance(done.exception, InvalidInput):
+        raise done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+COMMANDS = [line for line in GUIDE.commands() if line.startswith("signalbox jobs from")]
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_the_guides_commands_print_specs_that_can_be_registered(line: str) -> None:
+    status, printed, said = run(line)
+    assert (status, said) == (0, "")
+    spec = JobSpec.parse(json.loads(printed))
+    assert (spec.job_id, len(spec.endpoints)) == ("vision", 4)
+    assert virtual_links(spec)
+
+
+def test_there_is_a_command_for_every_format() -> None:
+    assert [line.split()[3] for line in COMMANDS] == ["nccl", "flight-recorder", "chakra"]
+
+
+def test_chakra_with_the_groups_of_the_guide() -> None:
+    spec = JobSpec.parse(json.loads(run(COMMANDS[2])[1]))
+    assert {group.name: group.ranks for group in spec.groups} == {"all": (0, 1, 2, 3), "1": (0, 1), "2": (2, 3)}
+    assert [(c.groups, c.bytes_per_iteration) for c in spec.collectives] == [(("all",), 100), (("1", "2"), 100)]
+
+
+def test_a_line_for_each_transfer() -> None:
+    printed = run("signalbox jobs from nccl --job-id vision job.log")[1]
+    assert printed.count("\n    {") == 8
+    assert '\n    {"src": 0, "dst": 1, "bytes_per_iteration": 3000},\n' in printed
+
+
+def test_a_trace_and_what_it_does_not_say_may_come_from_standard_input() -> None:
+    log = Path("job.log").read_bytes()
+    assert run("signalbox jobs from nccl --job-id vision -", log) == run(
+        "signalbox jobs from nccl --job-id vision job.log"
+    )
+    given = json.dumps({"job_id": "vision", "lease_s": 9}).encode()
+    assert '"lease_s": 9' in run("signalbox jobs from nccl --spec - job.log", given)[1]
+    assert run("signalbox jobs from nccl --spec - -")[0] == 2
+
+
+def test_a_log_without_calls_makes_an_observed_job_and_says_so() -> None:
+    Path("job.log").write_text("\n".join(everyone(lambda rank: of_rank(rank, calls=0))))
+    status, printed, said = run("signalbox jobs from nccl --job-id vision job.log")
+    assert (status, JobSpec.parse(json.loads(printed)).observed) == (0, True)
+    assert "switches measure what the job sends" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("signalbox jobs from nccl job.log", "job_id: is missing; --job-id gives it"),
+        ("signalbox jobs from chakra --job-id a trace.0.et", "endpoints: is missing; --endpoints gives the address"),
+        (
+            "signalbox jobs from chakra --spec traffic.yaml trace.0.et",
+            "traffic.yaml: transfers: is what the trace",
+        ),
+        ("signalbox jobs from chakra --spec alias.yaml trace.0.et", "alias.yaml: is neither YAML nor JSON: .*alias"),
+        ("signalbox jobs from chakra --spec broken.yaml trace.0.et", r"broken.yaml: is neither(.|\n)*line 1"),
+        ("signalbox jobs from chakra --spec list.yaml trace.0.et", "list.yaml: must have the fields of a job spec"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_said(line: str, message: str) -> None:
+    for name, text in {
+        "traffic": "transfers: []",
+        "alias": "a: &a [1]\nb: *a",
+        "broken": "a: [",
+        "list": "- a",
+    }.items():
+        Path(f"{name}.yaml").write_text(text)
+    with pytest.raises(InvalidInput, match=message):
+        run(line)
+
+
+def test_bytes_are_for_logs_of_nccl_only() -> None:
+    assert run("signalbox jobs from chakra --bytes 9 --spec vision.yaml trace.0.et")[0] == 2
+
+
+def test_an_error_names_the_line_of_the_log() -> None:
+    lines = [*of_rank(0)[:7], head(0) + "Ring 00 : 1 -> 0 -> 2"]
+    Path("job.log").write_text("\n".join(lines))
+    with pytest.raises(InvalidInput, match=r"^job.log:8: ring 00 of rank 0"):
+        run("signalbox jobs from nccl --job-id vision job.log")

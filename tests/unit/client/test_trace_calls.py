@@ -1,0 +1,80 @@
+"""The iteration of a trace, and which calls of it overlap."""
+
+import pytest
+
+from signalbox.errors import InvalidInput
+from signalbox.traces.calls import Amount, Call, Kind, per_iteration
+
+A, B, C = (Kind("all_reduce", (0, 1), name) for name in "abc")
+
+
+def calls(text: str, sizes: dict[str, int] | None = None) -> list[Call]:
+    """A letter per call, of 1 byte where ``sizes`` has none."""
+    return [Call(Kind("all_reduce", (0, 1), letter), (sizes or {}).get(letter, 1)) for letter in text]
+
+
+def both(text: str, iterations: int | None = None) -> dict[Kind, Amount]:
+    return per_iteration({0: calls(text), 1: calls(text)}, iterations)
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("aabaabaab", {"a": 2, "b": 1}),
+        ("xyzaabcaabcaabcaabc", {"a": 2, "b": 1, "c": 1}),
+        ("aaaaaa", {"a": 1}),
+        ("bcabcabcabca", {"a": 1, "b": 1, "c": 1}),
+        ("abcabcabcabcz", {"a": 1, "b": 1, "c": 1}),
+    ],
+    ids=["from the start", "after a start", "one call", "begun and ended within one", "before an end"],
+)
+def test_the_iteration_is_what_repeats(text: str, counts: dict[str, int]) -> None:
+    assert {kind.tag: amount.bytes for kind, amount in both(text).items()} == counts
+
+
+def test_calls_that_do_not_repeat_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"rank 0: its 4 calls do not repeat.*--iterations"):
+        both("abcd")
+
+
+def test_a_pair_of_equal_calls_at_the_end_is_no_iteration() -> None:
+    with pytest.raises(InvalidInput, match="do not repeat"):
+        both("abcdefghaa")
+
+
+def test_with_a_number_of_iterations_all_calls_are_divided_by_it() -> None:
+    assert {kind.tag: amount.bytes for kind, amount in both("abaab", 2).items()} == {"a": 2, "b": 1}
+
+
+def test_calls_that_alternate_share_a_phase_and_others_follow_each_other() -> None:
+    found = both("abacc" * 3)
+    assert {kind.tag: amount.phase for kind, amount in found.items()} == {"a": 0, "b": 0, "c": 1}
+    assert list(found) == [A, B, C]
+
+
+def test_phases_agree_between_ranks_of_which_none_sees_all() -> None:
+    first, second, last = Kind("send", (0, 1)), Kind("send", (1, 2)), Kind("all_reduce", (0, 1, 2))
+    traces = {0: [first, last], 1: [first, second, last], 2: [second, last]}
+    found = per_iteration({rank: [Call(kind, 8) for kind in kinds * 2] for rank, kinds in traces.items()})
+    assert {kind: amount.phase for kind, amount in found.items()} == {first: 0, second: 1, last: 2}
+
+
+def test_where_ranks_contradict_each_other_in_the_order_there_is_one_phase() -> None:
+    found = per_iteration({0: calls("ab" * 3), 1: calls("ba" * 3)})
+    assert {amount.phase for amount in found.values()} == {0}
+
+
+def test_ranks_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="rank 1: has 7 bytes per iteration in all_reduce of ranks 0, 1, rank 0 has"):
+        per_iteration({0: calls("aa"), 1: calls("aa", {"a": 7})})
+    with pytest.raises(InvalidInput, match="rank 1: has no all_reduce of ranks 0, 1, which rank 0 has"):
+        per_iteration({0: calls("aa"), 1: []})
+
+
+def test_what_a_rank_without_a_trace_does_is_known_from_the_others() -> None:
+    assert per_iteration({0: calls("aa")}) == {A: Amount(1, 0)}
+
+
+def test_long_traces_take_linear_time() -> None:
+    found = per_iteration({0: calls("b" + "a" * 60_000)}, None)
+    assert found == {A: Amount(1, 0)}
