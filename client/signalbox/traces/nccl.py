@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,11 @@ class Communicator:
     @property
     def name(self) -> str:
         return self.members[0].comm_id or self.members[0].pointer
+
+    @cached_property
+    def tuned(self) -> Mapping[tuple[str, int], str]:
+        """The algorithm by name and bytes of a call, where some rank says it."""
+        return dict(item for member in self.members for item in member.tuned.items())
 
     def tree_edges(self) -> list[tuple[int, int]]:
         """(child, parent) of all channels. Raises ``InvalidInput``."""
@@ -260,10 +266,8 @@ def _call(
         message = f"what '{call.what}' sends is not known; known are {', '.join((*_ALGORITHMS, *_SENDS))}"
         raise InvalidInput.of(f"a call of {member.where}", message)
     tag = str(number)
-    if call.what == "AllReduce":
-        tuned = (other.tuned.get((call.what, size)) for other in communicators[number].members)
-        if (next(filter(None, tuned), "") or log.algorithm) in _TREE:
-            tag += " tree"
+    if call.what == "AllReduce" and communicators[number].tuned.get((call.what, size), log.algorithm) in _TREE:
+        tag += " tree"
     if call.what in ("Broadcast", "Reduce"):
         tag += f" root {call.root}"
     whole = n if call.what in ("AllGather", "ReduceScatter", "AlltoAll") else 1
