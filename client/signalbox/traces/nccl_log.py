@@ -102,6 +102,7 @@ _CALL = re.compile(
     r"(\w{1,32}): opCount [0-9a-f]+ .*"
     r"\bcount (\d{1,18}) datatype (\d{1,3}) op -?\d+ root (-?\d{1,7}) comm (0x[0-9a-f]{1,16})"
 )
+_NETWORK = re.compile(r"^(?:Using (?:internal )?[nN]etwork|Initialized NET plugin) (\w{1,60})| via NET/(\w{1,60})")
 _TUNED = re.compile(r"(?:(\w+): )?(\d{1,18}) Bytes -> Algo (\w+)")
 
 
@@ -217,8 +218,8 @@ class _Reader:
             found = tuple(address for _, address in _ADDRESS.findall(text[:MAX_INTERFACES_CHARS]))
             if found:
                 _once(self.log.addresses, host, found, f"addresses of {host}")
-        elif found_network := re.match(r"Using (?:internal )?[nN]etwork (\S{1,60})", text):
-            self.log.networks[host] = found_network[1]
+        elif found_network := _NETWORK.search(text):
+            self.log.networks[host] = found_network[1] or found_network[2]
         elif found_algorithm := re.match(r"NCCL_ALGO set by environment to (\S{1,60}?)\.?$", text):
             self.log.algorithm = found_algorithm[1].lower()
 
