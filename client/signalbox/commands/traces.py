@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from signalbox.commands.jobs import commands
 from signalbox.commands.output import file_to_read
@@ -100,6 +99,8 @@ def _found(
 
 
 def _given(file: Path) -> dict[str, Any]:
+    import yaml  # takes a moment
+
     with opened(file) as stream:
         text = stream.read(MAX_SPEC_BYTES + 1)
     if len(text) > MAX_SPEC_BYTES:

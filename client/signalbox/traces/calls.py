@@ -67,6 +67,20 @@ class TooManyCalls(InvalidInput):
         return cls.of("", f"more than {MAX_CALLS} calls; cut the trace down to a few iterations")
 
 
+def refuse_incomplete(calls: Mapping[int, Sequence[Call]], ranks: int) -> None:
+    """What a rank without a trace sends is known if all calls of the others are of all ranks: then it has no groups of
+    which no trace tells. Raises ``InvalidInput`` for a rank of which that is not known, or which the job does not
+    have."""
+    everyone = range(ranks)
+    for rank in calls:
+        if rank not in everyone:
+            message = f"rank {rank} has a trace and no address; there are addresses of {ranks} ranks"
+            raise InvalidInput.of("endpoints", message)
+    missing = next((rank for rank in everyone if rank not in calls), None)
+    if missing is not None and any(len(call.kind.ranks) < ranks for made in calls.values() for call in made):
+        raise InvalidInput.of("", f"no trace of rank {missing}, which may have groups that no other rank has")
+
+
 def per_iteration(calls: Mapping[int, Sequence[Call]], iterations: int | None = None) -> dict[Kind, Amount]:
     """``iterations``: how many the trace has; None where it is to be found out. Kinds are in the order of their phases.
 

@@ -27,7 +27,7 @@ from google.protobuf.message_factory import GetMessageClass
 from signalbox.errors import InvalidInput, cut
 from signalbox.jobs.spec import JobSpec
 from signalbox.standard_input import called, opened
-from signalbox.traces.calls import MAX_CALLS, SEND, Call, Kind, TooManyCalls, per_iteration
+from signalbox.traces.calls import MAX_CALLS, SEND, Call, Kind, TooManyCalls, per_iteration, refuse_incomplete
 from signalbox.traces.specs import GATHER, REDUCE, SCATTER, file_of_rank, with_amounts
 
 MAX_MESSAGE_BYTES = 16 << 20
@@ -98,19 +98,15 @@ def job_spec(files: Sequence[Path], given: JobSpec, iterations: int | None = Non
     """``given``: the addresses of all ranks, and the groups that the trace names. ``iterations``: how many the trace
     has; one where it is not said. Raises ``InvalidInput``, ``OSError``."""
     ranks = tuple(range(len(given.endpoints)))
-    of_rank = file_of_rank(files)
-    missing = [rank for rank in ranks if rank not in of_rank]
-    if missing or len(of_rank) > len(ranks):
-        what = f"no file of rank {missing[0]}" if missing else f"{len(of_rank)} files"
-        raise InvalidInput.of("", f"{what}, and endpoints of {len(ranks)} ranks; each rank has a file and an address")
     calls: dict[int, list[Call]] = {}
     left = MAX_CALLS
-    for rank in ranks:
+    for rank, file in file_of_rank(files).items():
         try:
-            calls[rank] = list(_calls(of_rank[rank], rank, given, left))
+            calls[rank] = list(_calls(file, rank, given, left))
         except InvalidInput as error:
-            raise error.within(called(of_rank[rank])) from None
+            raise error.within(called(file)) from None
         left -= len(calls[rank])
+    refuse_incomplete(calls, len(ranks))
     return with_amounts(given, per_iteration(calls, iterations or 1), {ranks: "all"}, given.library)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from signalbox.errors import InvalidInput, cut
 from signalbox.jobs.spec import JobSpec
 from signalbox.standard_input import called, opened
-from signalbox.traces.calls import MAX_CALLS, SEND, Call, Kind, TooManyCalls, per_iteration
+from signalbox.traces.calls import MAX_CALLS, SEND, Call, Kind, TooManyCalls, per_iteration, refuse_incomplete
 from signalbox.traces.specs import GATHER, REDUCE, SCATTER, file_of_rank, library_of, with_amounts
 
 MAX_DUMP_BYTES = 32 << 20
@@ -104,25 +104,10 @@ def job_spec(files: Sequence[Path], given: JobSpec, iterations: int | None = Non
         left -= len(calls[rank])
         if left < 0:
             raise TooManyCalls.in_trace()
-    _complete(calls, everyone)
+    refuse_incomplete(calls, len(everyone))
     names = {tuple(sorted(ranks)): name for name, ranks in groups.items()}
     library = library_of(library for dump in dumps.values() for library in dump.libraries)
     return with_amounts(given, per_iteration(calls, iterations), names, library)
-
-
-def _complete(calls: Mapping[int, Sequence[Call]], everyone: Sequence[int]) -> None:
-    """What a rank sends without a dump is known if the others call nothing that it is not in, and all that they call
-    has all ranks: then it has no groups of its own."""
-    kinds = {call.kind for made in calls.values() for call in made}
-    all_of_all = all(len(kind.ranks) == len(everyone) for kind in kinds)
-    for rank in everyone:
-        if rank not in calls and not all_of_all:
-            raise InvalidInput.of("", f"no dump of rank {rank}, which may have groups that no other dump has")
-    for rank in calls:
-        if rank >= len(everyone):
-            raise InvalidInput.of(
-                "endpoints", f"rank {rank} has a dump and no address; give {rank + 1} addresses or more"
-            )
 
 
 class _Dump:

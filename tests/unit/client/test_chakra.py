@@ -160,12 +160,14 @@ def test_a_broken_trace_is_refused_with_its_place(tmp_path: Path, data: bytes, m
         job_spec(written(tmp_path, GOOD, data), given(2))
 
 
-def test_every_rank_has_a_file(tmp_path: Path) -> None:
-    files = written(tmp_path, GOOD, GOOD, GOOD)
-    with pytest.raises(InvalidInput, match="no file of rank 1, and endpoints of 3 ranks"):
-        job_spec([files[0], files[2]], given(3))
-    with pytest.raises(InvalidInput, match="3 files, and endpoints of 2 ranks"):
-        job_spec(files, given(2))
+def test_the_trace_of_one_rank_does_if_all_calls_are_of_all_ranks(tmp_path: Path) -> None:
+    pair = trace(collective(1, 0, 8, attribute("pg_name", STRING, b"pair")))
+    files = written(tmp_path, GOOD, pair, pair)
+    assert [c.bytes_per_iteration for c in job_spec(files[:1], given(3)).collectives] == [8]
+    with pytest.raises(InvalidInput, match="no trace of rank 0, which may have groups that no other rank has"):
+        job_spec(files[1:], given(3, groups=[{"name": "pair", "ranks": [1, 2]}]))
+    with pytest.raises(InvalidInput, match="endpoints: rank 2 has a trace and no address"):
+        job_spec(written(tmp_path, GOOD, GOOD, GOOD), given(2))
 
 
 def test_files_are_taken_by_the_numbers_in_their_names(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Dumps of PyTorch's flight recorder: those in tests/data are recorded (see its README), others are written here."""
+"""Dumps of PyTorch's flight recorder: those in tests/data are recorded, others are written here."""
 
 import json
 import pickle
@@ -46,7 +46,7 @@ def test_json_says_the_same_as_a_pickle() -> None:
 def test_one_rank_does_not_say_what_others_do_in_their_groups() -> None:
     with pytest.raises(InvalidInput, match=r"rank_0: the ranks of process group '1' are not recorded"):
         job_spec(PICKLES[:1], given(4))
-    with pytest.raises(InvalidInput, match="no dump of rank 1, which may have groups that no other dump has"):
+    with pytest.raises(InvalidInput, match="no trace of rank 1, which may have groups that no other rank has"):
         job_spec(PICKLES[:1], given(4, groups=[{"name": "1", "ranks": [0, 1]}]))
 
 
