@@ -91,11 +91,14 @@ def update_job(file: SpecFile, address: Address = DEFAULT_ADDRESS, as_json: AsJs
 def check_job(file: SpecFile, as_json: AsJson = False) -> None:
     """Say what the jobs that FILE describes would announce, or all that is wrong with them. Needs no controller. In
     JSON or YAML: the specs, without short forms."""
-    specs = [job.spec for job in jobs_in(file)]
+    jobs, tables = jobs_in(file), []
+    for job in jobs:
+        with job.errors_placed():
+            tables.append(printing_jobs.checked(job.spec))
     if not as_json:
-        console().print(Group(*map(printing_jobs.checked, specs)))
+        console().print(Group(*tables))
         return
-    found = _one_or_all([spec.model_dump(mode="json", exclude_defaults=True) for spec in specs])
+    found = _one_or_all([job.spec.model_dump(mode="json", exclude_defaults=True) for job in jobs])
     if FORM.get() is Form.YAML:
         from signalbox.yaml_text import dump  # takes a moment, which no other form needs
 

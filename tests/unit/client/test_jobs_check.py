@@ -82,6 +82,19 @@ def test_sums_that_only_virtual_links_show_are_refused_without_a_controller(sign
     assert (result.status, result.err.split(": ", 2)[2]) == (1, message + "\n")
 
 
+@pytest.mark.parametrize("form", ["table", "yaml"])
+def test_so_are_sums_beyond_64_bits(signalbox: Signalbox, file: Path, form: str) -> None:
+    """2^50 bytes, 8,192 times from one host to the other."""
+    names = [f"g{n}" for n in range(4096)]
+    much = {"algorithm": "pipeline_send", "groups": names, "bytes_per_iteration": 1 << 50}
+    groups = [{"name": name, "ranks": [0, 1]} for name in names]
+    spec = {"job_id": "a", "hosts": "10.0.1.1-2", "groups": groups, "collectives": [much, {**much, "phase": 1}]}
+    file.write_text(json.dumps(spec))
+    result = signalbox("jobs", "check", file, "-o", form)
+    assert (result.status, result.out) == (1, "")
+    assert result.err.startswith(f"error: {file}:1:{file.read_text().index('collectives')}: collectives: the job sends")
+
+
 @pytest.mark.usefixtures("api")
 def test_what_a_model_stands_for_is_the_same_job(signalbox: Signalbox, file: Path) -> None:
     file.write_text(GPT_3)
