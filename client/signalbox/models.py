@@ -30,7 +30,7 @@ from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.jobs.spec import MAX_BYTES, Algorithm, Collective, Frozen, ParallelGroup, Transfer, Whole
 
 MAX_SIZE = 1 << 50
-"""Of any number of a model; Python's integers do not overflow, and what is sent has a limit of its own."""
+"""Of any number of a model; what is sent has its limit in ``MAX_BYTES``."""
 
 Size = Annotated[Whole, Field(ge=1, le=MAX_SIZE)]
 Count = Annotated[Whole, Field(ge=0, le=MAX_SIZE)]
