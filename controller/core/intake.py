@@ -166,7 +166,8 @@ class Intake:
 
     def _rules_read(self, message: SwitchRules, now: float) -> Effects:
         s, dpid, rules = self._state, message.dpid, message.rules
-        news = s.sync.rules_read(message, s.fabric, now)
+        seen = (part.ends[0].at.dpid for part in self._derived.known_switches().values() if part.seen)
+        news = s.sync.rules_read(message, s.fabric, now, seen)
         if news == "changed":
             return at_once(Work.RULES)
         if news != "first":

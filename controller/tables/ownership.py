@@ -1,12 +1,14 @@
 """Which groups and meters of a switch are ours; they carry no cookie that says so.
 
-In: a read-back, what the switch was believed to hold, the fabric. Out: the read-back in two parts. Ours is what flows
-of ours use, what we put there ourselves, and what has an id that this fabric gives: group ids are hashes of what the
-group is for (``pipeline``), meters are numbered like ports. Everything else is foreign and left alone.
+In: a read-back, what the switch was believed to hold, the fabric, and switches that were known before. Out: the
+read-back in two parts. Ours is what flows of ours use, what we put there ourselves, and what has an id that this fabric
+gives: group ids are hashes of what the group is for (``pipeline``), meters are numbered like ports. Everything else is
+foreign and left alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from controller.fabric.topology import Dpid, Fabric, PortNo
@@ -14,12 +16,14 @@ from controller.tables.rules import RuleSet, ToGroup
 from controller.tables.switch_rules import ecmp_group_id, path_group_id
 
 
-def divided(dpid: Dpid, read: RuleSet, believed: RuleSet, fabric: Fabric) -> tuple[RuleSet, RuleSet]:
+def divided(
+    dpid: Dpid, read: RuleSet, believed: RuleSet, fabric: Fabric, known: Iterable[Dpid] = ()
+) -> tuple[RuleSet, RuleSet]:
     """(ours, foreign); ``read`` itself when all of it is ours. The second part has no flows: those that are
-    read back carry our cookie."""
+    read back carry our cookie. ``known``: switches that may not be in the fabric yet, and groups may lead to."""
     groups = (believed.groups.keys() & read.groups.keys()) | _used_groups(read)
     if groups < read.groups.keys():
-        groups |= read.groups.keys() & _possible_groups(dpid, fabric)
+        groups |= read.groups.keys() & _possible_groups(dpid, fabric, known)
     switch = fabric.switches.get(dpid)
     meters = read.meters.keys() & (
         {*believed.meters, *(switch.ports if switch else ()), *(flow.meter for flow in read.flows.values())}
@@ -44,11 +48,11 @@ def _used_groups(rules: RuleSet) -> set[int]:
     return used
 
 
-def _possible_groups(dpid: Dpid, fabric: Fabric) -> set[int]:
+def _possible_groups(dpid: Dpid, fabric: Fabric, known: Iterable[Dpid]) -> set[int]:
     """Ids that groups of this switch can have. Read-backs are rare, groups that no flow uses rarer."""
     switch = fabric.switches.get(dpid)
     ports = tuple(switch.ports) if switch else ()
-    return {group_id for leaf in fabric.switches for group_id in _towards(leaf, ports)}
+    return {group_id for leaf in {*fabric.switches, *known} for group_id in _towards(leaf, ports)}
 
 
 @lru_cache(maxsize=1 << 12)

@@ -153,11 +153,11 @@ class SwitchSync:
         self._again = {rule for rule in self._again if rule[0] != dpid}
 
     def rules_read(
-        self, message: SwitchRules, fabric: Fabric, now: float
+        self, message: SwitchRules, fabric: Fabric, now: float, known: Iterable[Dpid] = ()
     ) -> Literal["first", "changed", "same", "outdated"]:
         """What a switch holds. ``first``: nothing was known of it; ``changed``: an audit found rules of ours as we did
         not leave them, or room for them; ``outdated``: it changed while it was read, or was not asked, and nothing
-        follows."""
+        follows. ``known``: as for ``ownership.divided``."""
         dpid = message.dpid
         switch = self._connected.get(dpid)
         if switch is None or switch.read_since is None:
@@ -167,7 +167,7 @@ class SwitchSync:
         if outdated:
             return "outdated"
         believed = self.installed.get(dpid)
-        ours, switch.others = divided(dpid, message.rules, believed or RuleSet(), fabric)
+        ours, switch.others = divided(dpid, message.rules, believed or RuleSet(), fabric, known)
         switch.foreign, switch.read_at, self._next = message, now, None
         freed = {
             rule

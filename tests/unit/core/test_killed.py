@@ -69,6 +69,7 @@ def test_killed_after_any_change_the_next_controller_finishes_the_work(
     fabric.after_each_mod = lambda: None
     monkeypatch.setattr(FakeSwitch, "apply", only_changes)
     fabric.start(CONFIG)
+    assert not any(fabric.loop.state.sync.foreign.values()), "also what leads to switches that connected later is ours"
     fabric.run(CONFIG.discovery.adoption_patience_s + 4, step=0.5)
     status = fabric.status
     assert {job.state for job in status.jobs.values()} == {"pinned"}
