@@ -64,7 +64,7 @@ def test_ids_that_this_fabric_gives_are_ours() -> None:
 def test_ids_that_a_switch_gives_which_is_known_and_has_not_connected_are_ours() -> None:
     read = RuleSet.of((), [group(ecmp_group_id(Dpid(2))), group(99)])
     mine, others = divided(DPID, read, RuleSet(), Fabric(switches={DPID: SWITCH}), [Dpid(2)])
-    assert (mine.groups.keys(), others.groups.keys()) == ({ecmp_group_id(Dpid(2))}, {99})
+    assert ({*mine.groups}, {*others.groups}) == ({ecmp_group_id(Dpid(2))}, {99})
 
 
 def test_meters_are_ours_that_are_numbered_like_ports_or_that_our_flows_use() -> None:
