@@ -73,18 +73,14 @@ leave() {
 }
 
 # The command keeps the terminal: Ctrl-C and a closed terminal reach it too, and what is sent to this script alone is
-# passed on. A background job of a script ignores SIGINT until it says otherwise. SIGUSR1 tells that it does not any
-# more; a SIGINT that came before is passed on then.
+# passed on. A background job of a script ignores SIGINT until it says otherwise. A byte on a pipe tells that it does not
+# any more; a SIGINT that came before is passed on then. Not a signal: one that interrupts "wait" while the command ends
+# makes bash 5.2 forget its exit status.
 noted='' child='' listens='' woken=''
 
 note() {
     noted=$1 woken=yes
     [[ $1 == INT ]] || pass
-}
-
-listening() {
-    listens=yes woken=yes
-    pass
 }
 
 pass() {
@@ -94,7 +90,7 @@ pass() {
 }
 
 run() {
-    local status=0 again
+    local status=0 again ready
     trap 'note INT' INT
     trap 'note TERM' TERM
     trap 'note HUP' HUP
@@ -104,13 +100,17 @@ run() {
     [[ -n $noted ]] || start
     exec 9>&-
     [[ -z $noted ]] || return $((128 + $(kill -l "$noted")))
-    trap listening USR1
+    exec {ready}<> <(:)
     (
         trap - INT
-        kill -USR1 $$
-        exec setpriv --pdeathsig TERM "$@" 8>&-
+        printf . >&"$ready"
+        exec setpriv --pdeathsig TERM "$@" 8>&- {ready}>&-
     ) <&0 &
     child=$!
+    pass
+    until read -r -n 1 -t 0.2 -u "$ready" _ || ! kill -0 "$child" 2>/dev/null; do :; done
+    exec {ready}>&-
+    listens=yes
     pass
     wait "$child" || status=$?
     while [[ -n $woken ]]; do # a signal may have ended the wait and not the command; 127: it had ended before
