@@ -36,6 +36,7 @@ MODULES = {
     "joining": "benchmarks.joining.command",
     "registering": "benchmarks.joining.registering",
     "wire": "benchmarks.joining.wire",
+    "join": "benchmarks.join",
     "api-requests": "benchmarks.api_requests.command",
     "api-abuse": "benchmarks.api_abuse.command",
     "api-load": "benchmarks.api_load.command",

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from signalbox.client import Client
     from signalbox.credentials import Credentials
 
+CALL_S = 5.0
+"""For one call. Those that were too slow are repeated, and take effect once."""
 STRICT_S = 30.0
 """How long ``strict`` waits for the controller's answer."""
 MAX_ITERATION_S = 7 * 86_400.0
@@ -117,7 +119,7 @@ def _connecting(address: str | None, credentials: Credentials | None) -> tuple[C
         listen_address(where)
     except PydanticCustomError as error:
         raise InvalidInput.of("address", f"{error.message()} (given: {where!r})") from None
-    return partial(Client, where, credentials=credentials or FromFiles.of_environment()), where
+    return partial(Client, where, CALL_S, credentials=credentials or FromFiles.of_environment()), where
 
 
 class Job:
@@ -252,7 +254,7 @@ class Job:
         if spec and announces:
             own = OwnSockets(self._counts)  # of the thread that asks it
             asked = partial(self._connections, connections or partial(_polled, own))
-            self._membership = Membership(connect, spec, self._end, asked, take_over, self._returned)
+            self._membership = Membership(connect, spec, self._end, asked, take_over, self._on_contact)
             self._rounds = Rounds("signalbox-lease", self._round, self._membership.leave)
             self._rounds.start()
         process_exit.hold(self)
@@ -264,10 +266,16 @@ class Job:
         assert self._membership
         return self._membership.round(time.monotonic())
 
-    def _returned(self) -> None:
-        """The controller answers again; a stream may not have noticed that it was away."""
+    def _on_contact(self) -> None:
+        """Routes are followed while the controller answers: a stream costs something, and may not notice the end."""
         if self._follower:
             self._follower.reopen()
+
+    def _stream(self) -> Client:
+        if self._membership and not self._membership.in_touch:
+            raise SignalboxError("the controller does not answer")
+        assert self._connect
+        return self._connect()
 
     def _connections(self, asked: Connections) -> frozenset[Connected] | None:
         try:
@@ -281,7 +289,7 @@ class Job:
             return
         with self._lock:
             if self._follower is None and not self._ended:
-                follower = RouteFollower(self._connect, self.id, self._take, self._gone)
+                follower = RouteFollower(self._stream, self.id, self._take, self._gone)
                 try:
                     self._follower = follower.__enter__()
                 except RuntimeError as error:

@@ -25,7 +25,7 @@ from signalbox.rounds import FIRST_PAUSE_S, pause_after
 REPORT_S = 2.0
 MIN_PAUSE_S = 0.1
 RENEWALS_PER_LEASE = 4
-MAX_PAUSE_S = 10.0
+MAX_PAUSE_S = 20.0
 TRIES_PER_LEASE = 6
 """While calls fail, and the lease has not run out yet."""
 KEPT_ITERATIONS = 1000
@@ -65,7 +65,7 @@ class Controller(Protocol):
 class Membership:
     """``connect``: makes a client; it is called again after every failure. ``connections``: of the job, None while they
     are not known; it is asked only if the job reports them. ``take_over``: end the registration that has the job's id,
-    but only at first. ``on_end``: told why, once. ``on_return``: called when calls succeed again after a failure.
+    but only at first. ``on_end``: told why, once. ``on_contact``: called when ``in_touch`` changes.
 
     All but ``report`` and ``cancel`` belongs to one thread."""
 
@@ -76,10 +76,12 @@ class Membership:
         on_end: Callable[[Ended], None],
         connections: Callable[[], frozenset[Connected] | None] = lambda: None,
         take_over: bool = False,
-        on_return: Callable[[], None] = lambda: None,
+        on_contact: Callable[[], None] = lambda: None,
     ) -> None:
         self._spec, self._job_id = spec, spec.job_id
         self.registered = False
+        self.in_touch = False
+        """Whether the latest calls succeeded."""
         self.first_error: Exception | None = None
         self.tried = threading.Event()
         """Set after the first round; ``first_error`` is what kept it from registering the job."""
@@ -87,7 +89,7 @@ class Membership:
         self._connections = connections
         self._take_over = take_over
         self._on_end = on_end
-        self._on_return = on_return
+        self._on_contact = on_contact
         self._controller: Controller | None = None
         self._request_id = str(uuid4())  # of the next registration: it names that one for good
         self._token = ""  # empty before the first
@@ -97,7 +99,8 @@ class Membership:
         self._told: frozenset[Connected] | None = None
         self._heard = 0.0  # when calls last succeeded, at first when they began
         self._failures = 0
-        self._logged: set[type[Exception]] = set()  # since then
+        self._logged: set[type[Exception]] = set()  # of this outage
+        self._refused: set[str] = set()
         self._cancelled = False
 
     def report(self, iteration: IterationTime) -> None:
@@ -118,14 +121,18 @@ class Membership:
             self.first_error = self.first_error if self.tried.is_set() else error
             pause_s = self._after(error, now - self._heard)
         else:
-            self._heard = now
-            if self._failures:
-                self._failures = 0
-                self._logged.clear()
-                self._on_return()
+            self._heard, self._failures = now, 0
+            self._touch(True)
             pause_s = max(MIN_PAUSE_S, min(REPORT_S, self._renew_at - now))
         self.tried.set()
         return pause_s
+
+    def _touch(self, now: bool) -> None:
+        if now is not self.in_touch:
+            self.in_touch = now
+            self._on_contact()
+            if now:
+                self._logged.clear()
 
     def leave(self) -> None:
         """Report what is left and release the job. The controller may be away: then its lease runs out."""
@@ -191,7 +198,9 @@ class Membership:
         try:
             yield
         except InvalidInput as error:
-            self._log_once(error, f"{what} are left out")
+            if what not in self._refused:
+                log.warning("job '%s': %s are left out, the training goes on: %s", self._job_id, what, error)
+            self._refused.add(what)
 
     def _after(self, error: Exception, silence_s: float) -> float | None:
         """The pause that follows it; None when the membership is over. ``silence_s``: since calls last succeeded."""
@@ -206,8 +215,9 @@ class Membership:
         if isinstance(error, NotFound):
             self.registered, self._request_id = False, str(uuid4())
         else:
-            self._log_once(error, "not in touch with the controller")
+            self._log_once(error)
         self._hang_up()
+        self._touch(False)
         self._failures += 1
         self._renew_at = 0.0
         lease_s = self._spec.lease_s
@@ -224,8 +234,9 @@ class Membership:
         refused = isinstance(error, InvalidInput) and self._controller and not self.registered
         return Ended.REFUSED if refused else None
 
-    def _log_once(self, error: Exception, what: str) -> None:
-        """Per kind of error until calls succeed again."""
+    def _log_once(self, error: Exception) -> None:
+        """Per outage and kind of error."""
         if type(error) not in self._logged:
-            log.warning("job '%s': %s, the training goes on: %s", self._job_id, what, error)
+            text = "job '%s': not in touch with the controller, the training goes on: %s"
+            log.warning(text, self._job_id, error)
         self._logged.add(type(error))

@@ -16,7 +16,7 @@ from signalbox.jobs.reports import Connected
 from signalbox.jobs.subflows import Pair, PortClass, exactly
 from signalbox.rounds import Rounds, pause_after
 
-MAX_PAUSE_S = 10.0
+MAX_PAUSE_S = 20.0
 
 log = logging.getLogger("signalbox")
 

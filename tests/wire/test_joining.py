@@ -124,7 +124,7 @@ def test_a_spec_that_the_controller_refuses_is_told_with_its_fields(
 ) -> None:
     with signalbox.join(TWICE, address=api.addresses[0]) as job:
         wait_until(lambda: job.ended is Ended.REFUSED)
-    (told,) = lines(caplog)
+    (told,) = (line for line in lines(caplog) if "not in touch" not in line)  # a busy machine may be too slow at first
     assert "collectives[0].groups: " in told
     with pytest.raises(InvalidInput) as error:
         signalbox.join(TWICE, address=api.addresses[0], strict=True)

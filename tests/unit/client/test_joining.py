@@ -31,7 +31,7 @@ class FakeClient:
     specs: list[JobSpec]
     reported: list[IterationTime]
 
-    def __init__(self, address: str, **more: Any) -> None:
+    def __init__(self, address: str, _timeout_s: float, **more: Any) -> None:
         self.made.append((address, more["credentials"]))
 
     def register_job(self, spec: JobSpec, **_: Any) -> Any:

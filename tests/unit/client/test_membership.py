@@ -110,17 +110,17 @@ class Training:
     take_over: bool = False
     now: float = 1000.0
     ended: list[Ended] = field(default_factory=list)
-    returned: int = 0
+    contacts: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         connect = self.controller.connect
         self.membership = Membership(
-            connect, self.spec, self.ended.append, self.connections, self.take_over, self._returned
+            connect, self.spec, self.ended.append, self.connections, self.take_over, self._on_contact
         )
         self.over = False
 
-    def _returned(self) -> None:
-        self.returned += 1
+    def _on_contact(self) -> None:
+        self.contacts.append(self.membership.in_touch)
 
     def report(self, *indices: int) -> None:
         for index in indices:
@@ -246,7 +246,8 @@ def test_a_controller_that_comes_back_hears_of_the_time_between(controller: Fake
     controller.away = None
     training.go_on(MAX_PAUSE_S)
     assert controller.reported == [0, 1]
-    assert len(controller.registrations) == controller.renewals == training.returned == 1
+    assert len(controller.registrations) == 1
+    assert training.contacts == [True, False, True]
 
 
 def test_each_outage_has_its_line(
@@ -342,7 +343,7 @@ def test_an_outage_longer_than_the_lease_ends_in_a_new_registration(
     controller.forget()
     training.go_on(2 * MAX_PAUSE_S)
     assert training.membership.registered
-    assert training.returned == 1
+    assert training.contacts == [True, False, True]
 
 
 def test_a_registration_whose_answer_was_lost_is_repeated(controller: FakeController, training: Training) -> None:
