@@ -7,7 +7,7 @@ PYTHON_CODE := client/signalbox controller mininet_topos benchmarks deploy/grafa
 WITH_OVS := scripts/openvswitch.sh run
 
 .DEFAULT_GOAL := help
-.PHONY: help setup libraries demo bench test test-os-ken test-real lint proto-check dashboard proto proto-baseline lock clean
+.PHONY: help setup libraries dist demo bench test test-os-ken test-real lint proto-check dashboard proto proto-baseline lock clean
 
 help:  ## This list
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +17,10 @@ setup:  ## Install what is missing (needs root only for system packages)
 
 libraries: setup  ## Also install PyTorch and Open MPI, for the tests with real jobs (SIGNALBOX_LIBRARIES=no: skip both)
 	@[ "$$SIGNALBOX_LIBRARIES" = no ] || scripts/bootstrap.sh --libraries
+
+dist: setup  ## Build the wheels of all distributions, Ryu's among them, into dist
+	@rm -rf dist
+	@scripts/wheels.sh dist
 
 demo: setup  ## The whole loop on an emulated fabric, under 4 minutes (root); results in out/demo
 	@$(WITH_OVS) $(PY) -m mininet_topos.demo --out out/demo
@@ -65,9 +69,10 @@ dashboard: setup  ## Generate the Grafana dashboard
 
 lock: setup  ## Pin every dependency with its hashes
 	.venv/bin/uv pip compile -q --upgrade --all-extras --generate-hashes --no-emit-index-url --no-annotate --no-header \
-		--build-constraints requirements/build-constraints.txt -p 3.11 -o requirements/lock.txt pyproject.toml
+		--build-constraints requirements/build-constraints.txt --no-build-isolation-package signalbox-client \
+		--no-emit-package signalbox-client -p 3.11 -o requirements/lock.txt pyproject.toml
 	awk '/^uv==/ { uv = 1 } uv; uv && !/\\$$/ { exit }' requirements/lock.txt > requirements/uv.txt
 
 clean:  ## Remove the environment, caches and results
-	rm -rf .venv .venv-torch out build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv .venv-torch out dist build client/build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info client/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -98,7 +98,7 @@ install_packages() {
 }
 
 fingerprint() {
-    (cd "$root" && printf '%s\n' "$root" && sha256sum scripts/bootstrap.sh pyproject.toml client/pyproject.toml requirements/*.txt) | sha256sum
+    (cd "$root" && printf '%s\n' "$root" && sha256sum scripts/bootstrap.sh pyproject.toml client/pyproject.toml client/VERSION requirements/*.txt) | sha256sum
 }
 
 up_to_date() { [[ -x $venv/bin/python && -e $stamp && $(<"$stamp") == "$(fingerprint)" ]]; }

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -586,8 +587,9 @@ def test_watching_the_status_goes_on_when_the_controller_is_back(tmp_path: Path,
             assert watching.stderr.read() == "", "said once"
 
 
-def test_the_version_is_printed(signalbox: Signalbox) -> None:
-    assert signalbox("--version").out.startswith("signalbox ")
+def test_the_versions_are_printed(signalbox: Signalbox) -> None:
+    names = ("signalbox-client", "signalbox-controller")
+    assert signalbox("--version").rows == [[name, version(name)] for name in names]
 
 
 def test_every_command_explains_itself(signalbox: Signalbox) -> None:
