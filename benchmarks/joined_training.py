@@ -1,9 +1,9 @@
-"""A training program that joins a job and leaves it again, for ``join``: what does that cost it?
+"""A training program that joins a job, for ``join``: what does that cost it?
 
     unshare -rn python -m benchmarks.joined_training ADDRESS CONNECTIONS SECONDS
 
-It has the addresses of both hosts, on loopback. Out: a line of JSON. Between two blocks of the same length, one in the
-job and one not, nothing else differs.
+It has the addresses of both hosts, on loopback, so both ends of each connection. Without connections it only waits for
+a controller; the address ``silent`` is of one that accepts and says nothing. Out: a line of JSON.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,14 +22,13 @@ from typing import Any
 import signalbox
 
 HERE, THERE = "10.0.1.1", "10.0.2.1"
-COMPUTE_S = 0.02
+COMPUTE = 400
+"""Times ``CPU_BOUND`` additions in Python: about 10 ms."""
 MESSAGE = bytes(1000)
-BLOCK_S = 5.0
 POLLS = 50
 STEPS = 10_000
 READY_S = 1.0
 CPU_BOUND = 2_000
-"""Turns of a loop of Python between two looks at the clock: the training keeps the interpreter busy."""
 
 Ends = tuple[socket.socket, socket.socket]
 
@@ -42,9 +42,8 @@ def connect(count: int) -> list[Ends]:
 
 
 def iterate(pairs: list[Ends]) -> None:
-    """Compute, then send to the peer over every connection."""
-    until = time.perf_counter() + COMPUTE_S
-    while time.perf_counter() < until:
+    """Compute, which keeps the interpreter busy, then send to the peer over every connection."""
+    for _ in range(COMPUTE):
         sum(range(CPU_BOUND))
     for near, far in pairs:
         near.send(MESSAGE)
@@ -71,58 +70,43 @@ def join(address: str) -> signalbox.Job:
 
 
 def measure(address: str, connections: int, seconds: float) -> dict[str, Any]:
-    """``others_cpu``: of the process without its first thread, as a part of the time. ``slower``: mean iteration in the
-    job over that of the blocks outside it, minus 1."""
+    """CPU time of the process beside its first thread, and of calls in that: all that can hold an iteration up."""
     pairs = connect(connections)
     before = resources()
-    iterate(pairs)
-    took: dict[bool, list[float]] = {True: [], False: []}
-    others_s = joined_s = 0.0
-    with_job = before
-    for block in range(max(2, round(seconds / BLOCK_S))):
-        inside = block % 2 == 1
-        job = join(address) if inside else None
-        if job:
-            time.sleep(READY_S)
-        began, cpu = time.perf_counter(), time.process_time() - time.thread_time()
-        while time.perf_counter() < began + BLOCK_S:
-            start = time.perf_counter()
-            if job:
-                with job.step():
-                    iterate(pairs)
-            else:
-                iterate(pairs)
-            took[inside].append(time.perf_counter() - start)
-        if job:
-            others_s += time.process_time() - time.thread_time() - cpu
-            joined_s += time.perf_counter() - began
-            with_job = resources()
-            job.leave()
-    means = {inside: sum(times) / len(times) for inside, times in took.items()}
-    return {
-        "connections": connections,
-        "iteration_s": means[False],
-        "slower": means[True] / means[False] - 1,
-        "others_cpu": others_s / joined_s,
-        "memory_bytes": with_job[0] - before[0],
-        "threads": with_job[1] - before[1],
-        **_calls(address),
-    }
-
-
-def _calls(address: str) -> dict[str, float]:
-    """Seconds that calls take: a step, and reading what sockets have carried."""
     with join(address) as job:
-        polls = []
-        for _ in range(POLLS):
-            start = time.perf_counter()
-            job.exchanged()
-            polls.append(time.perf_counter() - start)
-        start = time.perf_counter()
-        for _ in range(STEPS):
+        time.sleep(READY_S)
+        count, began, others_s = 0, time.perf_counter(), time.process_time() - time.thread_time()
+        while time.perf_counter() < began + seconds:
             with job.step():
-                pass
-        return {"poll_s": median(polls), "step_s": (time.perf_counter() - start) / STEPS}
+                iterate(pairs)
+            count += 1
+        others_s = time.process_time() - time.thread_time() - others_s
+        took_s = time.perf_counter() - began
+        joined = resources()
+        return {
+            "connections": connections,
+            "iteration_s": took_s / count,
+            "others_cpu": others_s / took_s,
+            "step_s": _cpu_s(lambda: _step(job), STEPS),
+            "poll_s": _cpu_s(job.exchanged, POLLS),
+            "memory_bytes": joined[0] - before[0],
+            "threads": joined[1] - before[1],
+        }
+
+
+def _step(job: signalbox.Job) -> None:
+    with job.step():
+        pass
+
+
+def _cpu_s(call: Callable[[], object], times: int) -> float:
+    """Median of the seconds that the thread runs: the machine has other work."""
+    found = []
+    for _ in range(times):
+        start = time.thread_time()
+        call()
+        found.append(time.thread_time() - start)
+    return median(found)
 
 
 def away(address: str, seconds: float) -> dict[str, Any]:

@@ -123,8 +123,8 @@ def _connecting(address: str | None, credentials: Credentials | None) -> tuple[C
 
 
 class Job:
-    """What ``join`` returns. Its methods may be called from any thread, return at once, and do not raise. When it is
-    left, or has ``ended``, they do nothing."""
+    """What ``join`` returns. Its methods may be called from any thread, do not raise, and return at once, ``leave``
+    within a second. When the job is left, or has ``ended``, what is reported is not kept."""
 
     def __init__(self, job_id: str) -> None:
         self.id = job_id
@@ -175,7 +175,7 @@ class Job:
         self._membership.report(IterationTime(next(self._indices), took_s, communicated_s))
 
     def step(self) -> Step:
-        """``with job.step():`` around an iteration reports it, unless it raises."""
+        """A context around an iteration: its end reports the iteration, unless it raises."""
         return Step(self.iteration)
 
     # ---- routes

@@ -1,4 +1,4 @@
-"""What docs/how-to/announce-a-job.md and docs/how-to/use-tls.md say works as they say it, with the real API server."""
+"""What docs/how-to/join-from-python.md and docs/how-to/use-tls.md say works, with the real API server."""
 
 from __future__ import annotations
 
@@ -10,36 +10,47 @@ from typing import Any
 
 import pytest
 
+import signalbox
 from controller.config import ApiConfig
 from controller.jobs.registry import JobRegistry
+from signalbox.joining import join
 from tests.support.doc_pages import PAGES, ROOT
 from tests.support.wire.control_stand_in import running_api
 
-GUIDE = next(page for page in PAGES if page.name == "docs/how-to/announce-a-job.md")
+GUIDE = next(page for page in PAGES if page.name == "docs/how-to/join-from-python.md")
 TLS_GUIDE = next(page for page in PAGES if page.name == "docs/how-to/use-tls.md")
-ITERATION_S = (0.5, 0.4)
+SPEC = {"job_id": "ring", "endpoints": ["10.0.1.1", "10.0.2.1"]}
 
 
-def program(address: str) -> str:
-    text = next(block.text for block in GUIDE.blocks if block.language == "python")
-    assert '"unix:/run/signalbox/api.sock"' in text
-    return text.replace("unix:/run/signalbox/api.sock", address)
+def programs() -> list[str]:
+    return [block.text for block in GUIDE.blocks if block.language == "python"]
 
 
-def test_the_training_program_announces_its_job_reports_and_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", range(len(programs())))
+def test_the_programs_announce_their_job_report_and_release_it(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     removed = JobRegistry.deregister
+    given = {name: lambda *_: None for name in ("train", "compute", "all_reduce", "log_routes")}
     with running_api() as api:
 
         def deregister(registry: JobRegistry, job_id: Any, *how: Any) -> Any:
             seen.append(registry.jobs[job_id])
             return removed(registry, job_id, *how)
 
+        def started(*announced: Any, **more: Any) -> signalbox.Job:
+            jobs.append(join(*announced, **more, strict=True))  # else a short program may end before its job begins
+            return jobs[-1]
+
+        jobs: list[signalbox.Job] = []
+        monkeypatch.setenv("SIGNALBOX_ADDRESS", api.addresses[0])
         monkeypatch.setattr(JobRegistry, "deregister", deregister)
-        exec(compile(program(api.addresses[0]), GUIDE.name, "exec"), {"train_one_iteration": lambda: ITERATION_S})
+        monkeypatch.setattr(signalbox, "join", started, raising=False)
+        text = "import signalbox\n" + programs()[number]
+        exec(compile(text, GUIDE.name, "exec"), {**given, "batches": range(100), "SPEC": SPEC})
+        jobs[0].leave()
     (job,) = seen
-    reported = job.vitals.reported
-    assert (job.id, reported.iterations, reported.last_communication_s) == ("ring", 100, ITERATION_S[1])
+    assert job.id == "ring"
+    assert job.vitals.reported.iterations == (100, 0, 2)[number]
 
 
 def run(command: str, folder: Path) -> str:

@@ -71,7 +71,6 @@ FOREIGN = {
     "state.json.taken-over",
     "ca.key",
     "JOB.txt",
-    "train_one_iteration",
     # what code must not have
     "Manager",
     "Helper",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from enum import Enum
 from typing import get_args
@@ -143,3 +145,8 @@ def test_every_field_of_a_job_has_a_row(field: str) -> None:
 @pytest.mark.parametrize("algorithm", Algorithm)
 def test_every_collective_has_a_row(algorithm: Algorithm) -> None:
     assert f"\n| `{algorithm.name}` | " in JOB_SPEC
+
+
+def test_the_python_reference_is_that_of_the_docstrings() -> None:
+    made = subprocess.run([sys.executable, "scripts/python_reference.py"], cwd=ROOT, capture_output=True, check=True)
+    assert made.stdout.decode() == (REFERENCE / "python.md").read_text()
