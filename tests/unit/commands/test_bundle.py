@@ -109,7 +109,9 @@ def test_it_has_everything_but_the_secrets(site: Site, signalbox: Signalbox) -> 
     assert json.loads(found["jobs.json"])[0]["spec"]["job_id"] == "ring"
     assert json.loads(found["status.json"])["alarms"][0]["kind"] == "foreign_rules"
     assert json.loads(found["configuration.json"])["planning"]["interval_s"] == 10.0
-    assert json.loads(found["versions.json"])["packages"]["grpcio"]
+    versions = json.loads(found["versions.json"])
+    assert versions["packages"]["grpcio"]
+    assert {"signalbox-client", "signalbox-controller"} <= versions["signalbox"].keys()
     assert "signalbox_" in found["metrics.txt"]
     assert found["log.txt"].splitlines()[0] == "event=started"
     assert found["log.txt"].splitlines()[-1] == "event=stopped"
