@@ -17,7 +17,16 @@ from enum import StrEnum
 from typing import Any, Protocol
 from uuid import uuid4
 
-from signalbox.errors import AlreadyExists, Gone, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
+from signalbox.errors import (
+    AlreadyExists,
+    Conflict,
+    Exhausted,
+    Gone,
+    InvalidInput,
+    NotFound,
+    SignalboxError,
+    WrongLeaseToken,
+)
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.rounds import FIRST_PAUSE_S, pause_after
@@ -27,7 +36,9 @@ MIN_PAUSE_S = 0.1
 RENEWALS_PER_LEASE = 4
 MAX_PAUSE_S = 20.0
 TRIES_PER_LEASE = 6
-"""While calls fail, and the lease has not run out yet."""
+"""While calls fail, and for less than a lease."""
+UP_TO_OTHERS = (AlreadyExists, Conflict, Exhausted, NotFound)
+"""Answers that change when other jobs end, or with the next request."""
 KEPT_ITERATIONS = 1000
 
 log = logging.getLogger("signalbox")
@@ -97,7 +108,7 @@ class Membership:
         self._reported: deque[IterationTime] = deque(maxlen=KEPT_ITERATIONS)
         self._unsent: list[IterationTime] = []
         self._told: frozenset[Connected] | None = None
-        self._heard = 0.0  # when calls last succeeded, at first when they began
+        self._heard = 0.0  # when the controller last answered, at first when calls began
         self._failures = 0
         self._logged: set[type[Exception]] = set()  # of this outage
         self._refused: set[str] = set()
@@ -119,7 +130,7 @@ class Membership:
             self._calls(now)
         except Exception as error:
             self.first_error = self.first_error if self.tried.is_set() else error
-            pause_s = self._after(error, now - self._heard)
+            pause_s = self._after(error, now)
         else:
             self._heard, self._failures = now, 0
             self._touch(True)
@@ -202,8 +213,8 @@ class Membership:
                 log.warning("job '%s': %s are left out, the training goes on: %s", self._job_id, what, error)
             self._refused.add(what)
 
-    def _after(self, error: Exception, silence_s: float) -> float | None:
-        """The pause that follows it; None when the membership is over. ``silence_s``: since calls last succeeded."""
+    def _after(self, error: Exception, now: float) -> float | None:
+        """The pause that follows it; None when the membership is over."""
         if self._cancelled:
             return None
         if why := self._end_by(error):
@@ -216,12 +227,14 @@ class Membership:
             self.registered, self._request_id = False, str(uuid4())
         else:
             self._log_once(error)
+        if isinstance(error, UP_TO_OTHERS):
+            self._heard = now
         self._hang_up()
         self._touch(False)
         self._failures += 1
         self._renew_at = 0.0
         lease_s = self._spec.lease_s
-        most_s = max(FIRST_PAUSE_S, lease_s / TRIES_PER_LEASE) if silence_s < lease_s else MAX_PAUSE_S
+        most_s = max(FIRST_PAUSE_S, lease_s / TRIES_PER_LEASE) if now - self._heard < lease_s else MAX_PAUSE_S
         return pause_after(self._failures, min(MAX_PAUSE_S, most_s))
 
     def _end_by(self, error: Exception) -> Ended | None:

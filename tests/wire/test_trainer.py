@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
+from controller.planning.problem import FlowId, Subflow
+from mininet_topos.trainer.__main__ import _announced
 from mininet_topos.trainer.announcement import announcement
 from mininet_topos.trainer.collective import COLLECTIVES, HEADER, ProtocolError, neighbours, ring_all_reduce
 from mininet_topos.trainer.log import Iteration
@@ -26,10 +28,11 @@ from mininet_topos.trainer.mesh import Mesh, PeerLostError, connect
 from mininet_topos.trainer.shares import SharesFile
 from mininet_topos.trainer.sockets import find, find_opened, publish_opened
 from mininet_topos.trainer.training import RankSpec, StopRequest, train
-from signalbox.jobs.spec import Algorithm, Dealing
+from signalbox.jobs.spec import Algorithm, Dealing, JobId
 from signalbox.jobs.subflows import port_classes
 from signalbox.joining import join
 from signalbox.membership import Ended
+from tests.support.wire.control_stand_in import H1, H2, VIA_SPINE, Running
 
 DEADLINE_S = 60.0
 T = TypeVar("T")
@@ -307,6 +310,30 @@ def test_training_goes_on_when_the_controller_is_not_there(tmp_path: Path) -> No
             for done in iterations:
                 joined.iteration(done.duration_s, done.communication_s)
     assert joined.ended is Ended.LEFT
+
+
+def test_rank_0_writes_the_shares_that_it_is_told_and_reports_the_connections_of_all(
+    api: Running, tmp_path: Path
+) -> None:
+    spec = RankSpec("job", 0, (H1, H2), elements=1000, max_subflows=2)
+    publish_opened(tmp_path, 0, [(H1, 40_001, H2, 50_001), (H1, 40_002, H2, 50_001)])
+    job_id, registry, shares = JobId("job"), api.control.registry, SharesFile(tmp_path)
+    flow = FlowId(H1, H2, "job")
+
+    def split() -> None:
+        api.control.routes[flow] = (Subflow(VIA_SPINE, 0.75), Subflow(VIA_SPINE, 0.25))
+        api.control.routes_generation += 1
+
+    with _announced(spec, api.addresses[0], 60.0, tmp_path, True) as report:
+        wait_until(lambda: job_id in registry.jobs)
+        publish_opened(tmp_path, 1, [])
+        wait_until(lambda: (H1, H2) in registry.jobs[job_id].dividing.connections)
+        api.control.put(split)
+        wait_until(lambda: shares.read_again() and bool(shares.subflows(H1, H2)))
+        assert shares.subflows(H1, H2) == [(0.75, 40_001, 0xFFFF), (0.25, 40_002, 0xFFFF)]
+        report(Iteration(0, 1.0, 2.0, True, (), 0.5, 2))
+        wait_until(lambda: registry.jobs[job_id].vitals.reported.iterations == 1)
+    assert job_id not in registry.jobs
 
 
 def test_a_job_that_cannot_be_announced_says_why(tmp_path: Path) -> None:

@@ -194,6 +194,23 @@ def test_threads_that_report_at_the_same_time_lose_nothing(clients: type[FakeCli
     assert sorted(iteration.index for iteration in clients.reported) == list(range(800))
 
 
+def test_connections_that_cannot_be_asked_for_are_logged_once_and_hold_nothing_up(
+    clients: type[FakeClient], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("signalbox.membership.REPORT_S", 0.001)
+    asked = []
+
+    def fail() -> None:
+        asked.append(1)
+        raise ZeroDivisionError("a fault of the training program")
+
+    with signalbox.join(SPEC, reports_connections=True, connections=fail) as job:
+        wait_until(lambda: len(asked) > 1)
+        job.iteration(1.0)
+        wait_until(lambda: bool(clients.reported))
+    assert ["a fault of the training program" in record.getMessage() for record in caplog.records] == [True]
+
+
 HERE, THERE, ELSEWHERE = "10.0.1.1", "10.0.2.1", "10.0.9.9"
 
 
