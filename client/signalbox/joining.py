@@ -31,6 +31,7 @@ from signalbox.errors import Gone, InvalidInput, SignalboxError
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.jobs.subflows import Pair
+from signalbox.launchers import HOW_TO_NAME_THE_JOB, job_id_of_environment, takes_over
 from signalbox.membership import ENDS, Ended, Membership
 from signalbox.rounds import LEAVE_S, Rounds
 from signalbox.route_following import Route, RouteFollower, Shares, shares_of
@@ -55,14 +56,14 @@ Read = TypeVar("Read")
 
 
 def join(
-    job: str | JobSpec | Mapping[str, Any],
+    job: str | JobSpec | Mapping[str, Any] | None = None,
     *,
     rank: int = 0,
     address: str | None = None,
     credentials: Credentials | None = None,
     on_routes: OnRoutes | None = None,
     connections: Connections | None = None,
-    take_over: bool = False,
+    take_over: bool | None = None,
     strict: bool = False,
     **fields: Any,
 ) -> Job:
@@ -72,22 +73,29 @@ def join(
 
     ``job``: its id, with the other fields of a job spec as keyword arguments (``endpoints``, ``collectives``,
     ``lease_s`` …, docs/reference/job-spec.md); or a ``JobSpec``, or a mapping with those fields. Ranks other than 0
-    need only the id. ``address``: of the controller, HOST:PORT or unix:PATH; else SIGNALBOX_ADDRESS. ``credentials``:
+    need only the id. Without one it is SIGNALBOX_JOB, else ``slurm-`` and the number of Slurm's job, else the id that
+    torchrun was given. ``address``: of the controller, HOST:PORT or unix:PATH; else SIGNALBOX_ADDRESS. ``credentials``:
     else SIGNALBOX_TLS_CA, SIGNALBOX_TLS_CERTIFICATE, SIGNALBOX_TLS_KEY and SIGNALBOX_TOKEN_FILE.
 
     ``on_routes``: called with the job's routes, in another thread, whenever they change. ``connections``: of all ranks,
     or None while they are not known; asked for every two seconds if the job announces ``reports_connections``. Without
     it those of this process are reported. ``take_over``: end another registration with the job's id, such as one that
-    a killed run has left; otherwise this one begins when the lease of the other has run out.
+    a killed run has left; otherwise this one begins when the lease of the other has run out. None: if
+    SIGNALBOX_TAKE_OVER is 1, as ``signalbox run`` sets it, which then leaves the job to the program.
 
     ``strict``: wait for the controller's answer, and raise what keeps the job from being announced: ``InvalidInput``
     with the wrong fields, ``AlreadyExists``, ``Conflict``, ``Unreachable`` and the other errors of
     ``Client.register_job``."""
+    if job is None:
+        job = job_id_of_environment(os.environ)
     joined = Job(str(job.get("job_id") if isinstance(job, Mapping) else getattr(job, "job_id", job)))
     try:
+        if job is None:
+            raise InvalidInput.of("job", f"its id is missing: {HOW_TO_NAME_THE_JOB}")
         announces = int(rank) == 0
         spec = _spec(job, fields) if announces or fields or not isinstance(job, str) else None
         connect, where = _connecting(address, credentials)
+        take_over = takes_over(os.environ) if take_over is None else take_over
         joined._begin(connect, where, spec, announces, on_routes, connections, take_over)
     except Exception as error:
         if strict:

@@ -29,13 +29,15 @@ class FakeClient:
 
     made: list[Any]
     specs: list[JobSpec]
+    took_over: list[bool]
     reported: list[IterationTime]
 
     def __init__(self, address: str, _timeout_s: float, **more: Any) -> None:
         self.made.append((address, more["credentials"]))
 
-    def register_job(self, spec: JobSpec, **_: Any) -> Any:
+    def register_job(self, spec: JobSpec, **how: Any) -> Any:
         self.specs.append(spec)
+        self.took_over.append(how["take_over"])
         return SimpleNamespace(lease_token="token")
 
     def report_iterations(self, _job_id: str, iterations: list[IterationTime], _token: str) -> None:
@@ -50,7 +52,9 @@ class FakeClient:
 
 @pytest.fixture(autouse=True)
 def clients(monkeypatch: pytest.MonkeyPatch) -> type[FakeClient]:
-    FakeClient.made, FakeClient.specs, FakeClient.reported = [], [], []
+    FakeClient.made, FakeClient.specs, FakeClient.took_over, FakeClient.reported = [], [], [], []
+    for name in ("SIGNALBOX_JOB", "SIGNALBOX_TAKE_OVER", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("signalbox.client.Client", FakeClient)
     return FakeClient
 
@@ -75,6 +79,31 @@ def test_a_spec_is_given_in_any_form(given: Any, more: dict[str, Any], clients: 
     assert job.ended is Ended.LEFT
 
 
+def test_what_started_the_program_names_its_job(clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIGNALBOX_JOB", "of-the-launcher")
+    with signalbox.join(endpoints=ENDPOINTS) as job:
+        wait_until(lambda: job.registered)
+        assert job.id == clients.specs[0].job_id == "of-the-launcher"
+
+
+@pytest.mark.parametrize(
+    ("environment", "given", "takes_over"),
+    [(None, None, False), ("1", None, True), ("0", None, False), ("1", False, False), (None, True, True)],
+)
+def test_a_program_takes_over_the_job_of_what_started_it_unless_told_otherwise(
+    environment: str | None,
+    given: bool | None,
+    takes_over: bool,
+    clients: type[FakeClient],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if environment is not None:
+        monkeypatch.setenv("SIGNALBOX_TAKE_OVER", environment)
+    with signalbox.join(SPEC, take_over=given) as job:
+        wait_until(lambda: job.registered)
+    assert clients.took_over == [takes_over]
+
+
 def test_address_and_credentials_are_those_of_the_environment_unless_given(
     clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +122,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a field": ("job", {"endpoints": ["10.0.1.1", "10.0.2.300"]}, "endpoints[1]: must be an IPv4 address"),
     "an option": ("job", {"endpoints": ENDPOINTS, "adress": "192.0.2.10:50051"}, "adress: unknown field"),
     "nothing else": ("job", {}, "endpoints: is missing"),
-    "no id": (None, {"endpoints": ENDPOINTS}, "job_id: must be text"),
+    "no id": (None, {"endpoints": ENDPOINTS}, "job: its id is missing: give it, or set SIGNALBOX_JOB"),
     "a number": (7, {"endpoints": ENDPOINTS}, "job_id: must be text"),
     "no address": (SPEC, {"address": "192.0.2.10"}, "address: must be HOST:PORT or unix:PATH"),
     "a rank": (SPEC, {"rank": "first"}, "first"),
