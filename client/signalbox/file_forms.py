@@ -112,7 +112,7 @@ def _without_hosts(job: JobInFile) -> dict[str, Any]:
     """Endpoints and rails, each with an address per rank."""
     if job.hosts is None:
         return {"rails": [{"endpoints": rail.endpoints} for rail in job.rails], "endpoints": job.endpoints}
-    hosts = _addresses("hosts", job.hosts)
+    hosts = addresses_in("hosts", job.hosts)
     ranks = len(hosts) * job.ranks_per_host
     if ranks > MAX_ENDPOINTS:
         message = f"with {job.ranks_per_host} ranks each these are {ranks}; at most {MAX_ENDPOINTS} are allowed"
@@ -121,7 +121,7 @@ def _without_hosts(job: JobInFile) -> dict[str, Any]:
     for r, rail in enumerate(job.rails):
         nics = rail.endpoints
         if rail.hosts:
-            of_hosts = _addresses(f"rails[{r}].hosts", rail.hosts)
+            of_hosts = addresses_in(f"rails[{r}].hosts", rail.hosts)
             if len(of_hosts) != len(hosts):
                 message = f"one address per host is needed: {len(hosts)} (given: {len(of_hosts)})"
                 raise InvalidInput.of(f"rails[{r}].hosts", message)
@@ -134,7 +134,7 @@ def _for_ranks(hosts: Iterable[str], ranks_per_host: int) -> tuple[str, ...]:
     return tuple(host for host in hosts for _ in range(ranks_per_host))
 
 
-def _addresses(path: str, hosts: Sequence[str]) -> list[str]:
+def addresses_in(path: str, hosts: Sequence[str]) -> list[str]:
     """Of each range in order, its last number counting fastest."""
     ranges = [[_numbers(part) for part in text.split(".")] for text in hosts]
     count = sum(prod(map(len, parts)) for parts in ranges)

@@ -1,0 +1,145 @@
+"""Addresses of hosts on the network that a job communicates over, from the names that launchers have for them.
+
+In: names, and what a file says of their addresses. Out: the addresses of each host, one per NIC, or ``InvalidInput``
+with what is wrong with each. What the file does not have the resolver is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import IPv4Network, ip_address
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from signalbox.errors import FieldProblem, InvalidInput, cut, value_problem
+from signalbox.file_forms import Hosts, addresses_in
+from signalbox.jobs.spec import MAX_ENDPOINTS
+from signalbox.standard_input import called, read_bytes
+
+Nics = tuple[str, ...]
+"""The addresses of a host: of the NIC that counts as the first one, then of its rails."""
+
+TOO_MANY = f"at most {MAX_ENDPOINTS} hosts are allowed"
+
+_PIECES = re.compile(r"\[([^\[\]]*)\]|([^,\[\]]+)")
+_NUMBERS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+
+
+def host_names(text: str) -> list[str]:
+    """As Slurm and PBS write them: ``n[1-4,07],m05`` are six; ``r[0-1]n[1-2]`` are four. Raises ``InvalidInput``."""
+    names: list[str] = []
+    for word in re.findall(r"(?:\[[^\]]*\]|[^,\[\]\s])+|[\[\]]", text):
+        parts = list(_PIECES.finditer(word))
+        pieces = [_numbered(part[1]) if part[2] is None else (part[2],) for part in parts]
+        if not parts or not all(pieces):
+            raise InvalidInput.of("", f"'{cut(text)}' does not name hosts; write them as n[1-4,7],m5")
+        if len(names) + prod(map(len, pieces)) > MAX_ENDPOINTS:
+            raise InvalidInput.of("", TOO_MANY)
+        names += map("".join, product(*pieces))
+    return names
+
+
+def _numbered(text: str) -> Sequence[str]:
+    """What is in brackets: with as many digits as are written. Empty for what is no list of numbers."""
+    found: list[str] = []
+    for part in text.split(","):
+        numbers = _NUMBERS.fullmatch(part)
+        if not numbers:
+            return ()
+        first, last = numbers[1], numbers[2] or numbers[1]
+        if len(found) + int(last) - int(first) >= MAX_ENDPOINTS:
+            raise InvalidInput.of("", TOO_MANY)
+        found += [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
+    return found
+
+
+def address_map(path: Path) -> dict[str, Nics]:
+    """Of a file in YAML or JSON: per host its address, or a list with that of each of its NICs. ``n[1-4]: 10.0.1.1-4``
+    is four hosts. Raises ``InvalidInput`` with file, line and column of what is wrong."""
+    from signalbox.yaml_text import documents  # takes a moment
+
+    name = called(path)
+    try:
+        found = documents(read_bytes(path).decode("utf-8-sig"))
+    except OSError as error:
+        raise InvalidInput.of(name, error.strerror or str(error)) from None
+    except UnicodeDecodeError as error:
+        raise InvalidInput.of(name, f"is not text in UTF-8, at byte {error.start + 1}") from None
+    except InvalidInput as error:
+        raise InvalidInput.of(f"{name}:{error.problems[0].path}", error.problems[0].message) from None
+    if len(found) != 1 or not isinstance(found[0].data, dict):
+        raise InvalidInput.of(name, "must have the address of each host, such as 'n1: 10.0.1.1'")
+    nics: dict[str, Nics] = {}
+    problems: list[FieldProblem] = []
+    for hosts, entry in found[0].entries.items():
+        try:
+            nics |= _nics(str(hosts), entry.node.data)
+        except InvalidInput as error:
+            problems += error.within(f"{name}:{entry.line}:{entry.column}").problems
+    InvalidInput.refuse(problems)
+    return nics
+
+
+def _nics(hosts: str, value: Any) -> dict[str, Nics]:
+    names = host_names(hosts)
+    try:
+        ranges = TypeAdapter(Hosts).validate_python(value)
+    except ValidationError as error:
+        raise InvalidInput.of(hosts, value_problem(error)) from None
+    rails = [addresses_in(hosts, [one]) for one in ranges]
+    for one, addresses in zip(ranges, rails, strict=True):
+        if len(addresses) != len(names):
+            message = f"{one} has {len(addresses)} addresses; one for each of {len(names)} hosts is needed"
+            raise InvalidInput.of(hosts, message)
+    return dict(zip(names, zip(*rails, strict=True), strict=True))
+
+
+def addresses_of(hosts: Sequence[str], given: Mapping[str, Nics], within: Sequence[IPv4Network] = ()) -> list[Nics]:
+    """Of each host. ``given``: of an ``address_map``; a name with a domain may stand there without it. ``within``:
+    where the resolver has several addresses for a name, the one in these networks counts. Raises ``InvalidInput``."""
+    known: dict[str, Nics] = {}
+    problems: list[FieldProblem] = []
+    for host in dict.fromkeys(hosts):
+        try:
+            known[host] = given.get(host) or given.get(host.partition(".")[0]) or (_resolved(host, within),)
+        except InvalidInput as error:
+            problems += error.problems
+    InvalidInput.refuse(problems)
+    InvalidInput.refuse(_uneven(known))
+    return [known[host] for host in hosts]
+
+
+def _resolved(host: str, within: Sequence[IPv4Network]) -> str:
+    try:
+        answers = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise InvalidInput.of(host, f"has no IPv4 address here: {why}; --addresses FILE gives it") from None
+    found = list(dict.fromkeys(str(address[0]) for *_, address in answers))
+    useful = [address for address in found if not ip_address(address).is_loopback]
+    if not useful:
+        message = f"is {found[0]} here, which other hosts do not have; --addresses FILE gives its address"
+        raise InvalidInput.of(host, message)
+    chosen = [address for address in useful if any(ip_address(address) in network for network in within)] or useful
+    if len(chosen) > 1:
+        raise InvalidInput.of(host, f"has several addresses, {', '.join(chosen)}; --addresses FILE chooses")
+    return chosen[0]
+
+
+def _uneven(known: Mapping[str, Nics]) -> Iterator[FieldProblem]:
+    counts = {len(nics): host for host, nics in known.items()}
+    if len(counts) > 1:
+        (few, one), (many, other), *_ = sorted(counts.items())
+        yield FieldProblem(one, f"has {few} addresses and {other} has {many}; all hosts of a job need equally many")
+
+
+def endpoints_of(ranks: Sequence[Nics]) -> dict[str, Any]:
+    """The fields ``endpoints`` and ``rails`` of a job spec, from the host of each rank."""
+    first, *rails = zip(*ranks, strict=True)
+    return {"endpoints": first, "rails": [{"endpoints": rail} for rail in rails]}

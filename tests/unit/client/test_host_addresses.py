@@ -1,0 +1,133 @@
+"""From the names of hosts to the addresses that their jobs announce."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import pytest
+
+from signalbox.errors import InvalidInput
+from signalbox.host_addresses import address_map, addresses_of, endpoints_of, host_names
+
+RESOLVED = {
+    "n1": ["10.0.1.1"],
+    "n2": ["192.0.2.2", "10.0.2.1"],
+    "own": ["127.0.1.1"],
+    "both": ["127.0.1.1", "10.0.3.1"],
+    "10.0.9.9": ["10.0.9.9"],
+}
+
+
+@pytest.fixture(autouse=True)
+def resolver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def getaddrinfo(host: str, _port: None, family: int, kind: int) -> list[object]:
+        assert (family, kind) == (socket.AF_INET, socket.SOCK_STREAM)
+        if host not in RESOLVED:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(family, kind, 6, "", (address, 0)) for address in RESOLVED[host]]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", []),
+        ("n1", ["n1"]),
+        ("n1,n2 n3\nn4", ["n1", "n2", "n3", "n4"]),
+        ("n[1-4,07],m05", ["n1", "n2", "n3", "n4", "n07", "m05"]),
+        ("n[08-11]", ["n08", "n09", "n10", "n11"]),
+        ("r[0-1]n[1-2]-ib", ["r0n1-ib", "r0n2-ib", "r1n1-ib", "r1n2-ib"]),
+        ("gpu-1.example.com", ["gpu-1.example.com"]),
+    ],
+)
+def test_names_of_hosts_are_expanded_as_slurm_does(text: str, names: list[str]) -> None:
+    assert host_names(text) == names
+
+
+@pytest.mark.parametrize(
+    "text", ["n[1-4", "n1-4]", "n[]", "n[4-1]", "n[a]", "n[1,,2]", "[", "n[1-999999999]", "n[1-99]" * 9]
+)
+def test_what_names_no_hosts_or_too_many_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"does not name hosts|at most 4096 hosts"):
+        host_names(text)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str], Path]:
+    def to_file(text: str) -> Path:
+        file = tmp_path / "addresses.yaml"
+        file.write_text(text)
+        return file
+
+    return to_file
+
+
+def test_a_file_has_the_address_of_each_nic_of_a_host(write: Callable[[str], Path]) -> None:
+    text = "n[1-2]: [10.0.1.1-2, 10.1.1.1-2]\nn3.example.com: 10.0.3.1\n"
+    found = address_map(write(text))
+    assert found == {
+        "n1": ("10.0.1.1", "10.1.1.1"),
+        "n2": ("10.0.1.2", "10.1.1.2"),
+        "n3.example.com": ("10.0.3.1",),
+    }
+    assert address_map(write('{"n3": "10.0.3.1"}')) == {"n3": ("10.0.3.1",)}
+
+
+WRONG = {
+    "n1: 10.0.1.1\nn2: eth0\n": ":2:1: n2: must be IPv4 addresses such as",
+    "n1: 10.0.1.1\nn2: 7\n": ":2:1: n2: must be a list",
+    "n[1-4]: 10.0.1.1-3": ":1:1: n[1-4]: 10.0.1.1-3 has 3 addresses; one for each of 4 hosts is needed",
+    "n[1: 10.0.1.1": ":1:1: 'n[1' does not name hosts",
+    "- n1": ": must have the address of each host",
+    "n1: [10.0.1.1": ":2:1: not YAML",
+    "": ": must have the address of each host",
+}
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG.items(), ids=WRONG.values())
+def test_what_is_wrong_in_the_file_is_told_with_its_place(text: str, said: str, write: Callable[[str], Path]) -> None:
+    file = write(text)
+    with pytest.raises(InvalidInput) as error:
+        address_map(file)
+    assert str(error.value).startswith(f"{file}{said}")
+
+
+def test_the_file_comes_before_the_resolver() -> None:
+    given = {"n1": ("10.7.0.1",), "n9": ("10.7.0.9",)}
+    hosts = ["n9.example.com", "n1", "10.0.9.9", "n1"]
+    assert addresses_of(hosts, given) == [("10.7.0.9",), ("10.7.0.1",), ("10.0.9.9",), ("10.7.0.1",)]
+
+
+def test_loopback_is_no_address_of_a_host_and_a_subnet_chooses_among_several() -> None:
+    assert addresses_of(["both", "n2"], {}, [IPv4Network("10.0.0.0/16")]) == [("10.0.3.1",), ("10.0.2.1",)]
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("own", "own: is 127.0.1.1 here, which other hosts do not have; --addresses FILE gives its address"),
+        ("n2", "n2: has several addresses, 192.0.2.2, 10.0.2.1; --addresses FILE chooses"),
+        ("n3", "n3: has no IPv4 address here: Name or service not known; --addresses FILE gives it"),
+    ],
+)
+def test_a_name_without_one_address_is_refused(host: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        addresses_of(["n1", host], {}, [IPv4Network("172.16.0.0/12")])
+    assert str(error.value) == said
+
+
+def test_hosts_of_a_job_have_equally_many_nics() -> None:
+    with pytest.raises(InvalidInput, match="n1: has 1 addresses and n4 has 2; all hosts of a job need equally many"):
+        addresses_of(["n1", "n4"], {"n4": ("10.0.4.1", "10.1.4.1")})
+
+
+def test_the_nics_of_each_rank_become_endpoints_and_rails() -> None:
+    one, two = ("10.0.1.1", "10.1.1.1"), ("10.0.2.1", "10.1.2.1")
+    assert endpoints_of([one, one, two]) == {
+        "endpoints": ("10.0.1.1", "10.0.1.1", "10.0.2.1"),
+        "rails": [{"endpoints": ("10.1.1.1", "10.1.1.1", "10.1.2.1")}],
+    }
