@@ -21,6 +21,7 @@ from signalbox.commands import (
     maintenance,
     network,
     rules,
+    run,
     traces,  # noqa: F401  adds to jobs
     watch,
 )
@@ -48,6 +49,7 @@ app.add_typer(alarms.commands, name="alarms")
 app.add_typer(get.commands, name="get")
 app.add_typer(describe.commands, name="describe")
 app.add_typer(rules.commands)
+app.add_typer(run.commands)
 
 
 def main() -> None:

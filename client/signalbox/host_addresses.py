@@ -27,6 +27,8 @@ Nics = tuple[str, ...]
 
 TOO_MANY = f"at most {MAX_ENDPOINTS} hosts are allowed"
 
+_WORDS = re.compile(r"(?:\[[^\]]*\]|[^,\[\]\s])+|[\[\]]")
+_ADDRESSES = re.compile(r"[\d-]+(\.[\d-]+){3}")
 _PIECES = re.compile(r"\[([^\[\]]*)\]|([^,\[\]]+)")
 _NUMBERS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
@@ -34,7 +36,7 @@ _NUMBERS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 def host_names(text: str) -> list[str]:
     """As Slurm and PBS write them: ``n[1-4,07],m05`` are six; ``r[0-1]n[1-2]`` are four. Raises ``InvalidInput``."""
     names: list[str] = []
-    for word in re.findall(r"(?:\[[^\]]*\]|[^,\[\]\s])+|[\[\]]", text):
+    for word in _WORDS.findall(text):
         parts = list(_PIECES.finditer(word))
         pieces = [_numbered(part[1]) if part[2] is None else (part[2],) for part in parts]
         if not parts or not all(pieces):
@@ -43,6 +45,23 @@ def host_names(text: str) -> list[str]:
             raise InvalidInput.of("", TOO_MANY)
         names += map("".join, product(*pieces))
     return names
+
+
+def hosts_named(text: str) -> list[str]:
+    """Names as above, and addresses in ranges as in job specs (``10.0.1.1-4``). Raises ``InvalidInput``."""
+    found: list[str] = []
+    for word in _WORDS.findall(text):
+        found += addresses_in("", [_range(word)]) if _ADDRESSES.fullmatch(word) else host_names(word)
+    if not found:
+        raise InvalidInput.of("", "there is no host in it")
+    return found
+
+
+def _range(word: str) -> str:
+    try:
+        return TypeAdapter(Hosts).validate_python(word)[0]
+    except ValidationError as error:
+        raise InvalidInput.of("", value_problem(error)) from None
 
 
 def _numbered(text: str) -> Sequence[str]:

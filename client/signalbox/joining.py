@@ -94,7 +94,7 @@ def join(
             raise InvalidInput.of("job", f"its id is missing: {HOW_TO_NAME_THE_JOB}")
         announces = int(rank) == 0
         spec = _spec(job, fields) if announces or fields or not isinstance(job, str) else None
-        connect, where = _connecting(address, credentials)
+        connect, where = connecting(address, credentials)
         take_over = takes_over(os.environ) if take_over is None else take_over
         joined._begin(connect, where, spec, announces, on_routes, connections, take_over)
     except Exception as error:
@@ -116,7 +116,7 @@ def _spec(job: str | JobSpec | Mapping[str, Any], fields: Mapping[str, Any]) -> 
     return JobSpec.parse({"job_id": job, **fields})
 
 
-def _connecting(address: str | None, credentials: Credentials | None) -> tuple[Callable[[], Client], str]:
+def connecting(address: str | None, credentials: Credentials | None) -> tuple[Callable[[], Client], str]:
     """Makes clients; and the address. What is needed for that is imported here and now: an import in another thread
     could stop a child that is forked meanwhile, and some environments have a gRPC that cannot be imported."""
     from signalbox.client import DEFAULT_ADDRESS, Client

@@ -25,3 +25,11 @@ def job_id_of_environment(environ: Mapping[str, str]) -> str | None:
 def takes_over(environ: Mapping[str, str]) -> bool:
     """Whether what started this process announces the job too, and leaves it to a better announcement."""
     return environ.get(TAKE_OVER, "") not in ("", "0")
+
+
+def rank_of(environ: Mapping[str, str]) -> int | None:
+    """Of this process, from what has started it: innermost first, since a launcher may be started by another one. None:
+    it is not one of several."""
+    of_torch = ("RANK",) if "TORCHELASTIC_RUN_ID" in environ else ()
+    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", *of_torch, "SLURM_PROCID", "RANK")
+    return next((int(environ[name]) for name in names if environ.get(name, "").isdigit()), None)

@@ -77,6 +77,7 @@ class Membership:
     """``connect``: makes a client; it is called again after every failure. ``connections``: of the job, None while they
     are not known; it is asked only if the job reports them. ``take_over``: end the registration that has the job's id,
     but only at first. ``on_end``: told why, once. ``on_contact``: called when ``in_touch`` changes.
+    ``hands_over``: whether it is as it should be when a better announcement takes the job over.
 
     All but ``report`` and ``cancel`` belongs to one thread."""
 
@@ -88,6 +89,7 @@ class Membership:
         connections: Callable[[], frozenset[Connected] | None] = lambda: None,
         take_over: bool = False,
         on_contact: Callable[[], None] = lambda: None,
+        hands_over: bool = False,
     ) -> None:
         self._spec, self._job_id = spec, spec.job_id
         self.registered = False
@@ -101,6 +103,7 @@ class Membership:
         self._take_over = take_over
         self._on_end = on_end
         self._on_contact = on_contact
+        self._hands_over = hands_over
         self._controller: Controller | None = None
         self._request_id = str(uuid4())  # of the next registration: it names that one for good
         self._token = ""  # empty before the first
@@ -177,6 +180,7 @@ class Membership:
             )
             self._token, self._request_id = registered.lease_token, str(uuid4())
             self.registered, self._told = True, None
+            log.info("job '%s' is announced", self._job_id)
             self._renew_at = now + self._spec.lease_s / RENEWALS_PER_LEASE
         elif now >= self._renew_at:
             self._renew_at = now + controller.renew_lease(self._job_id, self._token) / RENEWALS_PER_LEASE
@@ -220,7 +224,10 @@ class Membership:
         if why := self._end_by(error):
             self.registered = False
             self._hang_up()
-            log.warning("job '%s' is not announced any more (%s), the training goes on: %s", self._job_id, why, error)
+            level = logging.INFO if self._hands_over and why is Ended.TAKEN_OVER else logging.WARNING
+            log.log(
+                level, "job '%s' is not announced any more (%s), the training goes on: %s", self._job_id, why, error
+            )
             self._on_end(why)
             return None
         if isinstance(error, NotFound):

@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.job_ids import JOB_ID, JOB_ID_FORM
 
 JobId = NewType("JobId", str)
 
@@ -145,11 +146,8 @@ Seconds = Annotated[float, BeforeValidator(_no_text)]
 def _job_id(text: str) -> str:
     if not text:
         raise PydanticCustomError("missing", "is missing")
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?", text):
-        raise PydanticCustomError(
-            "job_id",
-            "must have 1 to 63 lower-case letters, digits, '.', '_' and '-', a letter or digit at both ends",
-        )
+    if not JOB_ID.fullmatch(text):
+        raise PydanticCustomError("job_id", JOB_ID_FORM)
     return text
 
 

@@ -1,0 +1,221 @@
+"""``signalbox run``: a command, and its job announced for as long as it runs.
+
+What takes a moment to be imported is imported when the command has started, or if an option needs it. So other modules
+of this folder are not imported here, and ``__main__`` imports this one without them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from signalbox.errors import InvalidInput
+from signalbox.job_ids import JOB_ID, JOB_ID_FORM
+from signalbox.launchers import HOW_TO_NAME_THE_JOB, JOB, TAKE_OVER, job_id_of_environment, takes_over
+from signalbox.launching.announcement import Announcement, log
+from signalbox.launching.child import NOT_EXECUTABLE, NOT_FOUND, Child
+from signalbox.launching.launch import announces, launch_of
+
+if TYPE_CHECKING:
+    from signalbox.host_addresses import Nics
+    from signalbox.jobs.spec import JobSpec
+
+USAGE = 2
+
+commands = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@commands.command("run", context_settings={"allow_interspersed_args": False})
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND...", help="What is run: mpirun, torchrun, srun, or any program.")
+    ],
+    job: Annotated[
+        str | None,
+        typer.Option("--job", metavar="NAME", help="The job's id; else that of the environment, such as slurm-17."),
+    ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            "--hosts",
+            metavar="HOST,...",
+            help="The job's hosts: addresses (10.0.1.1-4) or names (n[1-4]); else what the launcher says.",
+        ),
+    ] = None,
+    addresses: Annotated[
+        Path | None,
+        typer.Option("--addresses", metavar="FILE", help="The addresses of hosts by name, in YAML or JSON."),
+    ] = None,
+    spec: Annotated[
+        Path | None,
+        typer.Option("--spec", metavar="FILE", help="A file with the job's spec, in place of hosts alone."),
+    ] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", metavar="", help="End the registration that has the job's id now, if any.")
+    ] = False,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address", metavar="ADDRESS", help="Where the controller's API listens: HOST:PORT or unix:PATH."
+        ),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", metavar="", help="Say when the job is announced, and every problem.")
+    ] = False,
+) -> None:
+    """Run a command, and announce its job for as long as it runs. The command runs whatever the controller does."""
+    with _usage():
+        given = _spec_in(spec, job, hosts, addresses) if spec else None
+        job_id = given.job_id if given else _job_id(job)
+        named = _named(hosts) if hosts else None
+        map_of_hosts = _address_map(addresses) if addresses else {}
+    environ = {**os.environ, JOB: job_id, TAKE_OVER: "1", **({"SIGNALBOX_ADDRESS": address} if address else {})}
+    if not announces(command, os.environ):
+        with _startable(command[0]):
+            os.execvpe(command[0], command, environ)
+    _log_to_stderr(verbose)
+
+    def find() -> JobSpec | None:
+        return given or _spec_of(job_id, command, os.environ, named, map_of_hosts)
+
+    with _startable(command[0]):
+        child = Child(command, environ)
+    announcement = Announcement(job_id, find, address, take_over or takes_over(os.environ))
+    announcement.begin()
+    status = child.wait()
+    announcement.end()
+    _end(status)
+
+
+def main() -> None:
+    """``signalbox run`` without the other commands."""
+    commands(prog_name="signalbox run", args=sys.argv[2:])
+
+
+# ---- before the command starts
+
+
+def _job_id(job: str | None) -> str:
+    found = job or job_id_of_environment(os.environ)
+    if found is None:
+        raise InvalidInput.of("--job", f"is missing: {HOW_TO_NAME_THE_JOB}")
+    if not JOB_ID.fullmatch(found):
+        raise InvalidInput.of("--job", f"'{found}' {JOB_ID_FORM}")
+    return found
+
+
+def _spec_in(file: Path, job: str | None, hosts: str | None, addresses: Path | None) -> JobSpec:
+    from signalbox.spec_files import jobs_in
+
+    for option, value in (("--hosts", hosts), ("--addresses", addresses)):
+        if value:
+            raise InvalidInput.of(option, "is for jobs without --spec, which has their addresses")
+    found = jobs_in(file)
+    if len(found) > 1:
+        raise InvalidInput.of(str(file), f"has {len(found)} jobs; a command runs one")
+    return found[0].spec if job is None else found[0].spec.model_copy(update={"job_id": _job_id(job)})
+
+
+def _named(hosts: str) -> tuple[str, ...]:
+    from signalbox.host_addresses import hosts_named
+
+    try:
+        return tuple(hosts_named(hosts))
+    except InvalidInput as error:
+        raise error.within("--hosts") from None
+
+
+def _address_map(file: Path) -> dict[str, Nics]:
+    from signalbox.host_addresses import address_map
+
+    return address_map(file)
+
+
+@contextmanager
+def _usage() -> Iterator[None]:
+    """What is wrong with the options ends the program."""
+    try:
+        yield
+    except InvalidInput as error:
+        for problem in error.problems:
+            typer.echo(f"error: {problem}", err=True)
+        raise typer.Exit(USAGE) from None
+
+
+@contextmanager
+def _startable(program: str) -> Iterator[None]:
+    """A program that cannot be started ends this one, as shells have it."""
+    try:
+        yield
+    except OSError as error:
+        typer.echo(f"error: {program}: {error.strerror or error}", err=True)
+        _end(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE)
+
+
+# ---- while it runs
+
+
+def _spec_of(
+    job_id: str,
+    command: list[str],
+    environ: Mapping[str, str],
+    named: tuple[str, ...] | None,
+    map_of_hosts: Mapping[str, Nics],
+) -> JobSpec | None:
+    """None: there is nothing to announce, or not here."""
+    from ipaddress import IPv4Network
+
+    from signalbox.host_addresses import addresses_of, endpoints_of
+    from signalbox.jobs.spec import JobSpec
+    from signalbox.launching.torch import is_own
+
+    launch = launch_of(command, environ)
+    ranks = named or launch.ranks
+    if launch.only_on and not is_own(launch.only_on):
+        log.info("job '%s' is announced on %s", job_id, launch.only_on)
+        return None
+    if ranks is None:
+        raise InvalidInput.of("", f"its hosts are not known, {launch.why}; --hosts gives them")
+    if len(set(ranks)) > 1:
+        networks = [IPv4Network(each, strict=False) for each in launch.interfaces if "/" in each]
+        nics = addresses_of(ranks, map_of_hosts, networks)
+        if len(set(nics)) > 1:
+            return JobSpec.parse({"job_id": job_id, **endpoints_of(nics)})
+    log.info("job '%s' is on one host: there is nothing to announce", job_id)
+    return None
+
+
+def _log_to_stderr(verbose: bool) -> None:
+    handler = _Lines(logging.INFO if verbose else logging.WARNING, None if verbose else 1)
+    handler.setFormatter(logging.Formatter("signalbox: %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(handler.level)
+    log.propagate = False
+
+
+class _Lines(logging.StreamHandler[Any]):
+    """On stderr. ``most``: more lines than these are left out; None for all."""
+
+    def __init__(self, level: int, most: int | None) -> None:
+        super().__init__()
+        self.setLevel(level)
+        self._left = most
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._left is None or self._left > 0:
+            super().emit(record)
+            self._left = None if self._left is None else self._left - 1
+
+
+def _end(status: int) -> NoReturn:
+    """At once: threads may still be in an import or a call, and the status is the command's."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

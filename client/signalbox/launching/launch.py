@@ -1,0 +1,89 @@
+"""What is known of a job before it runs: who announces it, and the hosts of its ranks.
+
+In: the command that is to run, and the environment. Out: a ``Launch``. Files that the command names are read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from signalbox.launchers import rank_of
+from signalbox.launching import mpi, torch
+from signalbox.launching.schedulers import Host, allocated
+
+LOCAL = ("localhost",)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """``ranks``: the host of each rank; None when that is not said, with ``why``. ``only_on``: unless it is empty, the
+    job is announced only where this host is this machine. ``interfaces``: that the job communicates over, names or
+    networks (10.0.0.0/16)."""
+
+    ranks: tuple[str, ...] | None
+    why: str = ""
+    only_on: str = ""
+    interfaces: tuple[str, ...] = ()
+
+
+def launch_of(command: Sequence[str], environ: Mapping[str, str]) -> Launch:
+    """Raises ``InvalidInput`` when a file cannot be read, or an option of the launcher cannot be understood."""
+    program = os.path.basename(command[0])
+    if mpi.PROGRAMS.fullmatch(program):
+        ranks, interfaces = mpi.ranks_and_interfaces(command[1:], environ, allocated(environ, step=False))
+        return Launch(tuple(ranks) or LOCAL, interfaces=tuple(interfaces))
+    if words := _torch_words(program, command):
+        return _of_torch(torch.nodes_of(words[1:], environ, accelerate=program == "accelerate"), environ)
+    if program == "srun":
+        return _of(_nodelist(command[1:]) or allocated(environ, step=False), "srun says no nodes, and there is no job")
+    # Daemons of Open MPI are in a step of Slurm of their own, on all nodes but the first.
+    return _of(allocated(environ, step="OMPI_COMM_WORLD_RANK" not in environ), f"{program} does not say them")
+
+
+def announces(command: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether this process is the one of the job that announces it: not on other nodes of torchrun, nor in other ranks
+    than the first. Reads no files."""
+    words = _torch_words(os.path.basename(command[0]), command)
+    if words and (first := torch.nodes_of(words[1:], environ).first) is not None:
+        return first
+    return rank_of(environ) in (None, 0)
+
+
+def _torch_words(program: str, command: Sequence[str]) -> Sequence[str]:
+    """The launcher of PyTorch and its words; empty when it is none."""
+    if program == "torchrun":
+        return command
+    if program == "accelerate" and command[1:2] == ["launch"]:
+        return command[1:]
+    if re.fullmatch(r"python[\d.]*", program) and "-m" in command:
+        words = command[command.index("-m") + 1 :]
+        return words if words and words[0] in torch.MODULES else ()
+    return ()
+
+
+def _of_torch(nodes: torch.Nodes, environ: Mapping[str, str]) -> Launch:
+    if nodes.count == 1:
+        return Launch(LOCAL)
+    hosts = [Host(host.name, nodes.ranks_per_node) for host in allocated(environ, step=True)]
+    only_on = nodes.meeting if nodes.first is None and rank_of(environ) is None else ""
+    return _of(hosts, "torchrun says only where its nodes meet", only_on)
+
+
+def _of(hosts: Sequence[Host], why: str, only_on: str = "") -> Launch:
+    ranks = tuple(host.name for host in hosts for _ in range(host.slots or 1))
+    return Launch(ranks or None, why, only_on)
+
+
+def _nodelist(words: Sequence[str]) -> list[Host]:
+    """That srun is given."""
+    from signalbox.host_addresses import host_names
+
+    for at, word in enumerate(words):
+        name, is_joined, value = word.partition("=")
+        if name in ("-w", "--nodelist"):
+            text = value if is_joined else "".join(words[at + 1 : at + 2])
+            return [] if "/" in text else [Host(host, None) for host in host_names(text)]
+    return []

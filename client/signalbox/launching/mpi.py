@@ -1,0 +1,157 @@
+"""The hosts of the ranks that ``mpirun`` starts, from its command line: Open MPI, and Hydra of MPICH and Intel MPI.
+
+Where the number of ranks on a host follows from something that is not written, such as its cores, each host is taken
+to have one: a host too many does no harm, one that is missing is not routed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
+
+from signalbox.errors import InvalidInput
+from signalbox.launching.schedulers import Host, each_once, text_of
+
+PROGRAMS = re.compile(r"(mpirun|mpiexec|orterun|prterun|oshrun)([.-](openmpi|mpich|hydra|orte|prte))?")
+
+HOST_FILES = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
+HYDRA_FILES = ("HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE")
+INTERFACES = "btl_tcp_if_include"
+
+_COUNT = {"np", "n", "c"}
+_PER_HOST = {"npernode", "N", "ppn", "perhost", "grr"}
+_HOST_LIST = {"H", "host", "hosts"}
+_HOST_FILE = {"hostfile", "machinefile", "default-hostfile", "f"}
+_SETTING = {"mca", "gmca", "omca", "prtemca", "gprtemca", "pmixmca", "gpmixmca", "genv", "env"}
+"""These have two values: a name, and what it is set to."""
+_OTHER = {
+    *("x", "wdir", "wd", "path", "prefix", "map-by", "rank-by", "bind-to", "rankfile", "rf", "output-filename", "am"),
+    *("tune", "timeout", "stdin", "app", "npersocket", "cpus-per-proc", "cpus-per-rank", "cpu-set", "cpu-list"),
+    *("preload-files", "preload-files-dest-dir", "report-uri", "ompi-server", "server-wait-time", "max-restarts"),
+    *("personality", "tmpdir", "debugger", "launch-agent", "runtime-options", "output", "display", "dvm-uri", "pmixam"),
+    *("genvlist", "envlist", "launcher", "launcher-exec", "bootstrap", "bootstrap-exec", "iface", "rmk", "membind"),
+    *("topolib", "configfile", "outfile-pattern", "errfile-pattern", "ckpoint-prefix", "print-rank-map", "umask"),
+}
+_ONE = _COUNT | _PER_HOST | _HOST_LIST | _HOST_FILE | _OTHER
+
+
+@dataclass
+class _Part:
+    """What stands between two colons: one program with its options."""
+
+    hosts: list[Host] = field(default_factory=list)
+    count: int | None = None
+    per_host: int | None = None
+    by_host: bool = False
+    slots_known: bool = True
+
+
+def ranks_and_interfaces(
+    words: Sequence[str], environ: Mapping[str, str], allocation: Sequence[Host]
+) -> tuple[list[str], list[str]]:
+    """The host of each rank, and on which interfaces or networks Open MPI communicates. ``words``: after the name of
+    the program. Raises ``InvalidInput``."""
+    interfaces = environ.get(f"OMPI_MCA_{INTERFACES}", "")
+    files = [environ[name] for name in (*HOST_FILES, *HYDRA_FILES) if environ.get(name)]
+    parts = []
+    for of_part in _divided(words):
+        part, listed = _Part(), False
+        for name, *values in options(of_part):
+            if name in _COUNT:
+                part.count = _number(name, values)
+            elif name in _PER_HOST:
+                part.per_host = _number(name, values)
+            elif name == "pernode":
+                part.per_host = 1
+            elif name in ("bynode", "rr") or (name == "map-by" and values[0].partition(":")[0] == "node"):
+                part.by_host = True
+            elif name == "map-by":
+                ppr = re.fullmatch(r"ppr:(\d+):node(?::.*)?", values[0])
+                part.per_host = int(ppr[1]) if ppr else part.per_host
+                part.slots_known = bool(ppr) or not re.search(r"ppr:|PE=|seq|rankfile", values[0], re.IGNORECASE)
+            elif name in _HOST_LIST:
+                part.hosts, listed = each_once(_listed(",".join(values))), True
+            elif name in _HOST_FILE and not listed:  # a list chooses among those of the file
+                part.hosts = _in_file(values[0])
+            elif name in _SETTING and values[0].endswith("default_hostfile"):
+                files = [values[1]]
+            elif name in _SETTING and values[0] == INTERFACES:
+                interfaces = values[1]
+            elif name in ("rankfile", "rf", "app", "configfile"):
+                part.slots_known = False
+        parts.append(part)
+    usual = next((part.hosts for part in parts if part.hosts), [])
+    usual = usual or [host for file in files[:1] for host in _in_file(file)] or [*allocation]
+    ranks = [rank for part in parts for rank in _placed(replace(part, hosts=part.hosts or usual))]
+    return ranks, [each for each in interfaces.split(",") if each]
+
+
+def options(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Those before the program: the name without dashes, then its values."""
+    left = iter(words)
+    for word in left:
+        if not word.startswith("-"):
+            return
+        name, is_joined, value = word.lstrip("-").partition("=")
+        values = [value] if is_joined else []
+        wanted = 2 if name in _SETTING else 1 if name in _ONE else 0
+        values += islice(left, max(0, wanted - len(values)))
+        if len(values) < wanted:
+            raise InvalidInput.of("", f"{word} has no value")
+        yield name, *values
+
+
+def _divided(words: Sequence[str]) -> Iterator[list[str]]:
+    part: list[str] = []
+    for word in words:
+        if word == ":":
+            yield part
+            part = []
+        else:
+            part.append(word)
+    yield part
+
+
+def _number(name: str, values: Sequence[str]) -> int:
+    if not values[0].isascii() or not values[0].isdigit():
+        raise InvalidInput.of("", f"-{name} {values[0]} is no number of ranks")
+    return int(values[0])
+
+
+def _listed(text: str) -> Iterator[str]:
+    """``n1,n2:4``: a host for each of its slots."""
+    for word in filter(None, text.split(",")):
+        name, _, slots = word.partition(":")
+        yield from [name.rpartition("@")[2]] * (int(slots) if slots.isdigit() else 1)
+
+
+def _in_file(file: str) -> list[Host]:
+    """Lines as ``n1 slots=4``, of Open MPI, and ``n1:4``, of Hydra."""
+    found: dict[str, int | None] = {}
+    for line in text_of(file).splitlines():
+        words = line.partition("#")[0].split()
+        if not words or words[0].startswith("^"):
+            continue
+        name, _, after = words[0].rpartition("@")[2].partition(":")
+        said = re.search(r"(?<![\w-])(?:slots|count|cpus?)\s*=\s*(\d+)", line)
+        slots = int(said[1]) if said else int(after) if after.isdigit() else None
+        found[name] = slots if name not in found or slots is None else (found[name] or 0) + slots
+    return [Host(name, slots) for name, slots in found.items()]
+
+
+def _placed(part: _Part) -> Iterable[str]:
+    """The host of each rank."""
+    hosts = [Host(host.name, part.per_host or host.slots) for host in part.hosts]
+    if part.by_host and part.count and all(host.slots is None for host in hosts):
+        return islice(cycle([host.name for host in hosts]), part.count if hosts else 0)
+    if not part.slots_known or any(host.slots is None for host in hosts):
+        return [host.name for host in hosts]
+    slots = [range(host.slots or 0) for host in hosts]
+    if part.by_host:
+        most = max(map(len, slots), default=0)
+        filled = [host.name for k in range(most) for host, of in zip(hosts, slots, strict=True) if k in of]
+    else:
+        filled = [host.name for host, of in zip(hosts, slots, strict=True) for _ in of]
+    return filled if part.count is None else islice(cycle(filled), part.count if filled else 0)

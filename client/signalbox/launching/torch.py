@@ -1,0 +1,78 @@
+"""What the launchers of PyTorch say: ``torchrun``, ``python -m torch.distributed.run`` and ``accelerate launch``.
+
+Each runs once per node and knows no other nodes: how many there are, which one this is, and where they meet.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+MODULES = {"torch.distributed.run", "torch.distributed.launch"}
+
+_FLAGS = {"standalone", "no-python", "module", "m", "run-path", "virtual-local-rank", "help", "h", "use-env"}
+"""Options without a value; all others have one, but for those of accelerate, whose names begin as these do."""
+_ACCELERATE_FLAGS = ("use-", "multi-gpu", "cpu", "tpu", "ipex", "debug", "quiet", "q", "enable-", "same-network")
+_CALLED = {"num-machines": "nnodes", "machine-rank": "node-rank", "main-process-ip": "master-addr"}
+"""By accelerate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """``count``: of the job's nodes at most; None when it is not said. ``ranks_per_node``: 1 when it is not a number.
+    ``first``: whether this is the first one; None when that is not said. ``meeting``: the host where they meet, which
+    is the first one; empty when it is not said."""
+
+    count: int | None
+    ranks_per_node: int
+    first: bool | None
+    meeting: str
+
+
+def nodes_of(words: Sequence[str], environ: Mapping[str, str], accelerate: bool = False) -> Nodes:
+    """``words``: after the name of the program. What is not there, torchrun takes from ``PET_NNODES`` and so on."""
+    given = _options(words, accelerate)
+
+    def value(name: str) -> str:
+        return given.get(name) or environ.get(f"PET_{name.replace('-', '_').upper()}", "")
+
+    most = value("nnodes").rpartition(":")[2]
+    count = int(most) if most.isdigit() else None if accelerate else 1
+    per_node = value("nproc-per-node")
+    if "standalone" in given:
+        count = 1
+    first = int(value("node-rank")) == 0 if value("node-rank").isdigit() else None
+    meeting = re.sub(r":\d+$", "", value("rdzv-endpoint") or value("master-addr")).strip("[]")
+    return Nodes(count, int(per_node) if per_node.isdigit() and int(per_node) else 1, first, meeting)
+
+
+def _options(words: Sequence[str], accelerate: bool) -> dict[str, str]:
+    """Those before the training program, as their long names."""
+    found: dict[str, str] = {}
+    left = iter(words)
+    for word in left:
+        if not word.startswith("-"):
+            break
+        name, is_joined, value = word.lstrip("-").partition("=")
+        name = name.replace("_", "-")
+        flag = name in _FLAGS or (accelerate and name.startswith(_ACCELERATE_FLAGS))
+        found[_CALLED.get(name, name)] = value if is_joined or flag else next(left, "")
+    return found
+
+
+def is_own(host: str) -> bool:
+    """Whether it is an address of this machine. True where that cannot be found out. May wait for the resolver."""
+    try:
+        answers = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
+    except OSError:
+        return True
+    for family, kind, protocol, _, address in answers:
+        with socket.socket(family, kind, protocol) as own:
+            try:
+                own.bind(address)
+            except OSError:
+                continue
+            return True
+    return False
