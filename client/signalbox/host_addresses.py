@@ -27,9 +27,9 @@ Nics = tuple[str, ...]
 
 TOO_MANY = f"at most {MAX_ENDPOINTS} hosts are allowed"
 
-_WORDS = re.compile(r"(?:\[[^\]]*\]|[^,\[\]\s])+|[\[\]]")
+_WORDS = re.compile(r"(?:\[[^\]]*\]|[^,\s])+")
 _ADDRESSES = re.compile(r"[\d-]+(\.[\d-]+){3}")
-_PIECES = re.compile(r"\[([^\[\]]*)\]|([^,\[\]]+)")
+_PIECES = re.compile(r"\[([^\[\]]*)\]|([^,\[\]]+)|[\[\]]")
 _NUMBERS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
@@ -38,8 +38,8 @@ def host_names(text: str) -> list[str]:
     names: list[str] = []
     for word in _WORDS.findall(text):
         parts = list(_PIECES.finditer(word))
-        pieces = [_numbered(part[1]) if part[2] is None else (part[2],) for part in parts]
-        if not parts or not all(pieces):
+        pieces = [_numbered(part[1] or "") if part[2] is None else (part[2],) for part in parts]
+        if not all(pieces):
             raise InvalidInput.of("", f"'{cut(text)}' does not name hosts; write them as n[1-4,7],m5")
         if len(names) + prod(map(len, pieces)) > MAX_ENDPOINTS:
             raise InvalidInput.of("", TOO_MANY)

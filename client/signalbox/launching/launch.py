@@ -69,7 +69,7 @@ def _of_torch(nodes: torch.Nodes, environ: Mapping[str, str]) -> Launch:
         return Launch(LOCAL)
     hosts = [Host(host.name, nodes.ranks_per_node) for host in allocated(environ, step=True)]
     only_on = nodes.meeting if nodes.first is None and rank_of(environ) is None else ""
-    return _of(hosts, "torchrun says only where its nodes meet", only_on)
+    return _of(hosts, "the launcher says only where its nodes meet", only_on)
 
 
 def _of(hosts: Sequence[Host], why: str, only_on: str = "") -> Launch:

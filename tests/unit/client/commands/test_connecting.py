@@ -15,7 +15,8 @@ OPTIONS = {"--tls-ca", "--tls-certificate", "--tls-key", "--token-file"}
 def test_where_there_is_an_address_there_are_credentials() -> None:
     of_commands = {path: options_of(command) for path, command in commands().items()}
     asking = {path for path, options in of_commands.items() if "--address" in options}
-    assert {"status", "jobs renew", "what-if", "strategy"} <= asking
+    assert {"status", "jobs renew", "what-if", "strategy", "run"} <= asking
+    asking.remove("run")  # what it starts needs them as well: both have them from the environment
     assert {path for path, options in of_commands.items() if options >= OPTIONS} == asking
 
 

@@ -1,0 +1,360 @@
+"""``signalbox run`` with real commands, the real API server, and without one."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from signalbox.jobs.spec import JobId
+from tests.support.wire.control_stand_in import H1, H2, Running
+
+DEADLINE_S = 60.0
+RUN = [sys.executable, "-m", "signalbox", "run"]
+HOSTS = ("--hosts", f"{H1},{H2}")
+HOLD = ("sh", "-c", "echo started; read line; exit 3")
+"""Runs until it is told to end."""
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SIGNALBOX_JOB", "SIGNALBOX_TAKE_OVER", "SIGNALBOX_ADDRESS", "SLURM_JOB_ID", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def jobs(api: Running) -> dict[JobId, Any]:
+    return dict(api.control.registry.jobs)
+
+
+@contextmanager
+def running(*words: str, address: str | None = None, **more: Any) -> Iterator[subprocess.Popen[str]]:
+    """``words``: after ``signalbox run --job job``."""
+    argv = [*RUN, "--job", "job", *(("--address", address) if address else ()), *words]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(argv, text=True, **{**pipes, **more}) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    return process.stdout.readline().strip()
+
+
+def ended(process: subprocess.Popen[str], said: str = "end\n") -> tuple[int, str, str]:
+    out, err = process.communicate(said, timeout=DEADLINE_S)
+    return process.returncode, out, err
+
+
+def run(*words: str, **more: Any) -> tuple[int, str, str]:
+    with running(*words, **more) as process:
+        return ended(process)
+
+
+# ---- the job
+
+
+def test_a_job_is_announced_while_its_command_runs(api: Running) -> None:
+    with running(*HOSTS, "--", *HOLD, address=api.addresses[0]) as process:
+        wait_until(lambda: "job" in jobs(api))
+        assert jobs(api)[JobId("job")].spec.endpoints == (H1, H2)
+        assert ended(process) == (3, "started\n", "")
+    assert not jobs(api)
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs with the names of launchers, which run until they are told to end."""
+    for name in ("mpirun", "torchrun"):
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\nread line\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    Path("addresses.yaml").write_text(f"n1: {H1}\nn2: {H2}\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "environ"),
+    [
+        ("mpirun --host n1:2,n2:2 ./train", {}),
+        ("torchrun --nnodes 2 --nproc-per-node 2 train.py", {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_PROCID": "0"}),
+    ],
+)
+@pytest.mark.usefixtures("launcher")
+def test_hosts_are_those_of_the_launcher_and_their_addresses_are_in_a_file(
+    command: str, environ: dict[str, str], api: Running
+) -> None:
+    words = ["--addresses", "addresses.yaml", "--", *command.split()]
+    with running(*words, address=api.addresses[0], env=os.environ | environ) as process:
+        wait_until(lambda: "job" in jobs(api))
+        assert jobs(api)[JobId("job")].spec.endpoints == (H1, H1, H2, H2)
+        assert ended(process) == (0, "", "")
+
+
+def test_a_spec_says_more_than_hosts(api: Running, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(f"job_id: other\nhosts: [{H1}, {H2}]\ntransfers: [{{src: 0, dst: 1, bytes_per_iteration: 9}}]\n")
+    with running("--spec", str(file), "--", *HOLD, address=api.addresses[0]) as process:
+        wait_until(lambda: "job" in jobs(api))
+        assert jobs(api)[JobId("job")].spec.transfers[0].bytes_per_iteration == 9
+        assert ended(process)[0] == 3
+
+
+JOINS = """
+import signalbox
+transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1000}]
+with signalbox.join(endpoints=["%s", "%s"], transfers=transfers, strict=True):
+    print("joined", flush=True)
+    input()
+"""
+
+
+def test_a_program_that_joins_takes_the_job_over(api: Running) -> None:
+    program = (sys.executable, "-c", f"input()\n{JOINS}" % (H1, H2))
+    with running("--verbose", *HOSTS, "--", *program, address=api.addresses[0]) as process:
+        assert process.stdin
+        assert process.stderr
+        assert process.stderr.readline() == "signalbox: job 'job' is announced\n"
+        print("join", file=process.stdin, flush=True)
+        assert line(process) == "joined"
+        assert jobs(api)[JobId("job")].spec.transfers
+        assert ended(process) == (0, "", "")
+    assert not jobs(api)
+
+
+def test_another_rank_than_the_first_is_the_command_itself(api: Running) -> None:
+    command = ("sh", "-c", "echo $$ $SIGNALBOX_JOB; read line")
+    environ = os.environ | {"OMPI_COMM_WORLD_RANK": "1"}
+    with running(*HOSTS, "--", *command, address=api.addresses[0], env=environ) as process:
+        assert line(process) == f"{process.pid} job"
+        assert not jobs(api)
+        assert ended(process) == (0, "", "")
+
+
+def test_the_command_has_its_environment(api: Running) -> None:
+    command = ("sh", "-c", "echo $SIGNALBOX_JOB $SIGNALBOX_TAKE_OVER $SIGNALBOX_ADDRESS")
+    assert run("--", *command)[1] == "job 1\n"
+    assert run("--", *command, address=api.addresses[0])[1] == f"job 1 {api.addresses[0]}\n"
+
+
+# ---- without a controller
+
+NOT_ANNOUNCED = "signalbox: job 'job' is not announced, the command runs: "
+
+
+def test_the_command_runs_without_a_controller_and_one_line_says_so() -> None:
+    with running(*HOSTS, "--", *HOLD, address="127.0.0.1:1") as process:
+        assert process.stderr
+        assert "not in touch with the controller" in process.stderr.readline()
+        assert ended(process) == (3, "started\n", "")
+
+
+def test_the_command_runs_while_the_controller_hangs() -> None:
+    with ExitStack() as stack:
+        silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        process = stack.enter_context(running(*HOSTS, "--", *HOLD, address=address))
+        stack.enter_context(silent.accept()[0])  # and is never answered
+        assert ended(process) == (3, "started\n", "")
+
+
+def test_the_command_runs_when_the_controller_refuses_its_job(api: Running) -> None:
+    address = api.addresses[0]
+    with running(*HOSTS, "--", *HOLD, address=address) as first:
+        wait_until(lambda: "job" in jobs(api))
+        with running(*HOSTS, "--", *HOLD, address=address) as second:
+            assert second.stderr
+            assert "belongs to another registration" in second.stderr.readline()
+            assert ended(second) == (3, "started\n", "")
+        with running(*HOSTS, "--take-over", "--", *HOLD, address=address) as third:
+            uid = jobs(api)[JobId("job")].uid
+            wait_until(lambda: jobs(api)[JobId("job")].uid != uid)
+            assert ended(first) == (3, "started\n", ""), "its end does not end the other"
+            assert "job" in jobs(api)
+            assert ended(third)[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--",), "its hosts are not known, sh does not say them; --hosts gives them\n"),
+        (("--hosts", "no-such-host.invalid,n2", "--"), "no-such-host.invalid: has no IPv4 address here: "),
+        (
+            ("--address", "nowhere", *HOSTS, "--"),
+            "address: must be HOST:PORT or unix:PATH; this is neither (given: 'nowhere')\n",
+        ),
+    ],
+)
+def test_what_cannot_be_announced_is_said_in_one_line(words: tuple[str, ...], said: str) -> None:
+    with running(*words, *HOLD) as process:
+        assert process.stderr
+        assert process.stderr.readline().startswith(f"{NOT_ANNOUNCED}{said}".removesuffix("\n"))
+        assert ended(process) == (3, "started\n", "")
+
+
+@pytest.mark.parametrize("words", [("--hosts", H1, "--", "sh"), ("--", "bash", "-c", "read line; exit 0")], ids=str)
+def test_on_one_host_there_is_nothing_to_announce(words: tuple[str, ...]) -> None:
+    environ = os.environ | {"SLURM_JOB_NODELIST": "n1"}
+    with running("--verbose", *words, env=environ) as process:
+        assert process.stderr
+        assert process.stderr.readline() == "signalbox: job 'job' is on one host: there is nothing to announce\n"
+        assert ended(process, "")[0] == 0
+
+
+# ---- wrong usage
+
+WRONG = [
+    (("--job", "Job"), "error: --job: 'Job' must have 1 to 63 lower-case letters"),
+    (("--spec", "missing.yaml"), "error: missing.yaml: No such file or directory"),
+    (("--spec", "spec.yaml"), "error: spec.yaml:2:1: hosts[0]: must be IPv4 addresses"),
+    (("--spec", "two.yaml"), "error: two.yaml: has 2 jobs; a command runs one"),
+    (("--spec", "two.yaml", "--hosts", H1), "error: --hosts: is for jobs without --spec"),
+    (("--hosts", "10.0.1.1-300"), "error: --hosts: must be IPv4 addresses"),
+    (("--hosts", "n[1"), "error: --hosts: 'n[1' does not name hosts"),
+    (("--addresses", "spec.yaml"), "error: spec.yaml:1:1: job_id: must be IPv4 addresses"),
+    (("--no-such-option",), "No such option"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG, ids=[said for _, said in WRONG])
+def test_wrong_usage_is_refused_before_the_command_starts(
+    words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spec.yaml").write_text("job_id: job\nhosts: n1\n")
+    Path("two.yaml").write_text(f"- {{job_id: a, hosts: [{H1}, {H2}]}}\n- {{job_id: b, hosts: [{H1}, {H2}]}}\n")
+    status, out, err = run(*words, "--", "touch", "started")
+    assert (status, out) == (2, "")
+    assert said in err
+    assert not Path("started").exists()
+
+
+def test_a_job_needs_a_name() -> None:
+    done = subprocess.run([*RUN, "--", "true"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "error: --job: is missing: give it, or set SIGNALBOX_JOB\n")
+
+
+# ---- the command as a process
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [("exit 0", 0), ("exit 200", 200), ("kill -KILL $$", 137), ("kill -TERM $$", 143), ("kill -SEGV $$", 139)],
+)
+def test_the_exit_status_is_that_of_the_command(command: str, status: int) -> None:
+    assert run("--hosts", H1, "--", "sh", "-c", command) == (status, "", "")
+
+
+def test_a_program_that_cannot_be_started_has_the_status_that_shells_give_it(tmp_path: Path) -> None:
+    assert run("--", "no-such-program") == (127, "", "error: no-such-program: No such file or directory\n")
+    assert run("--", str(tmp_path)) == (126, "", f"error: {tmp_path}: Permission denied\n")
+
+
+def test_input_output_and_descriptors_are_those_of_the_command() -> None:
+    read, write = os.pipe()
+    os.write(write, b"inherited\n")
+    with running("--hosts", H1, "--", "sh", "-c", f"cat; cat /dev/fd/{read}", pass_fds=[read]) as process:
+        os.close(write)
+        assert ended(process, "given\n") == (0, "given\ninherited\n", "")
+    os.close(read)
+
+
+SIGNALS = """
+import signal, sys
+taken = [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
+for number in taken:
+    signal.signal(number, lambda number, _: print(signal.Signals(number).name, flush=True))
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_signals_are_passed_on_once() -> None:
+    with running("--hosts", H1, "--", sys.executable, "-c", SIGNALS) as process:
+        assert line(process) == "ready"
+        for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"):
+            process.send_signal(signal.Signals[name])
+            assert line(process) == name
+
+
+def test_signals_that_are_ignored_stay_ignored() -> None:
+    command = ("sh", "-c", "kill -HUP $$; kill -HUP $PPID; echo goes on")
+    status, out, _ = run("--hosts", H1, "--", *command, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    assert (status, out) == (0, "goes on\n")
+
+
+def test_a_killed_wrapper_leaves_the_command_running() -> None:
+    with running("--hosts", H1, "--", "sh", "-c", "echo started; read line; echo $line") as process:
+        assert line(process) == "started"
+        process.kill()
+        process.wait(DEADLINE_S)
+        assert ended(process, "goes on\n")[1] == "goes on\n"
+
+
+SHELL = f"""
+import os, signal, subprocess, sys
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+words = [*{RUN!r}, "--job", "job", "--hosts", "{H1}", "--", sys.executable, "-c", {SIGNALS!r}]
+job = subprocess.Popen(words, process_group=0)
+os.tcsetpgrp(0, job.pid)
+print("shell ready", flush=True)
+_, status = os.waitpid(job.pid, os.WUNTRACED)
+print("stopped", os.WIFSTOPPED(status), flush=True)
+os.killpg(job.pid, signal.SIGCONT)
+_, status = os.waitpid(job.pid, os.WUNTRACED)
+print("killed", os.waitstatus_to_exitcode(status), flush=True)
+"""
+"""Job control of a shell: the command has the terminal, is stopped once, and continued."""
+
+
+def test_a_terminal_stops_and_interrupts_the_command_as_without_the_wrapper() -> None:
+    control, terminal = pty.openpty()
+    options: dict[str, Any] = {"stdin": terminal, "stdout": terminal, "stderr": terminal, "start_new_session": True}
+
+    def has_terminal() -> None:
+        os.close(os.open(os.ttyname(0), os.O_RDWR))
+
+    with subprocess.Popen([sys.executable, "-c", SHELL], **options, preexec_fn=has_terminal) as shell:
+        os.close(terminal)
+        said = b""
+
+        def says(what: bytes) -> bool:
+            nonlocal said
+            with suppress(OSError):  # all that had the terminal have ended
+                said += os.read(control, 1000)
+            return what in said
+
+        wait_until(lambda: says(b"ready\r\n") and b"shell ready" in said and said.count(b"ready") == 2)
+        for key, name in ((b"\x03", b"SIGINT"), (b"\x1c", b"SIGQUIT")):
+            os.write(control, key)
+            wait_until(lambda name=name: says(name))
+        os.write(control, b"\x1a")
+        wait_until(lambda: says(b"stopped True"))
+        os.write(control, b"\x03")
+        wait_until(lambda: said.count(b"SIGINT") == 2 or says(b"never"))
+        os.write(control, b"\x1c")
+        wait_until(lambda: said.count(b"SIGQUIT") == 2 or says(b"never"))
+        assert said.count(b"SIGINT") == 2, "each key once"
+        shell.kill()
+    os.close(control)
