@@ -52,13 +52,14 @@ class LibraryJob:
 @dataclass
 class RunningJobs:
     """``folder``: for the ranks' logs and outputs. ``iterations``: per round; without it a round lasts until
-    ``end_round``. ``rounds``: how many there will be."""
+    ``end_round``. ``rounds``: how many there will be. ``before_mpirun``: a command that starts mpirun."""
 
     lab: Lab
     jobs: Sequence[LibraryJob]
     folder: Path
     iterations: int | None = None
     rounds: int = 1
+    before_mpirun: Sequence[str] = ()
     _processes: dict[str, subprocess.Popen[Any]] = field(default_factory=dict)
 
     def start(self) -> None:
@@ -115,7 +116,7 @@ class RunningJobs:
             if job.library == "open-mpi":
                 names = [self.lab.namespace(host) for host in job.hosts]
                 words = [*self._words(job), "--round", str(number)]
-                argv = mpirun(names, SUBNET, words, TUNED[job.variant])
+                argv = [*self.before_mpirun, *mpirun(names, SUBNET, words, TUNED[job.variant])]
                 self._start(f"{job.job_id}-mpirun{number}", job.hosts[0], argv)
 
     def wait_for_iterations(self, count: int, number: int = 0, deadline_s: float = START_S) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.lab
 ITERATIONS = 3
 RANKS = 3
 ELEMENTS = 12_000
+SETTINGS = {"counters": {"interval_s": 1.0}, "planning": {"interval_s": 2.0}}
 M = 4 * ELEMENTS
 
 
@@ -69,8 +71,7 @@ def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(lab_prefix:
     """Only its hosts are announced. Its bytes go to rank r - 1; the other way there are acknowledgements."""
     needs(missing().get("gloo"))
     topo = LeafSpine(RANKS, 2, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
-    settings = {"counters": {"interval_s": 1.0}, "planning": {"interval_s": 2.0}}
-    with running_fabric(topo, tmp_path, settings=settings) as (lab, _, client):
+    with running_fabric(topo, tmp_path, settings=SETTINGS) as (lab, _, client):
         job = LibraryJob("job", "gloo", "all_reduce", lab.hosts, ELEMENTS)
         jobs = RunningJobs(lab, [job], tmp_path / "ranks")
         jobs.start()
@@ -86,3 +87,31 @@ def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(lab_prefix:
         wait_for(lambda: pinned() == ring, "the ring's pins", 60, 0.1)
         jobs.end_round()
         jobs.wait()
+
+
+def test_signalbox_run_announces_what_mpirun_says_until_it_ends(lab_prefix: str, tmp_path: Path) -> None:
+    """Of a ring, bytes go to rank r + 1."""
+    needs(missing().get("open-mpi"))
+    topo = LeafSpine(RANKS, 2, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
+    with running_fabric(topo, tmp_path, settings=SETTINGS) as (lab, controller, client):
+        job = LibraryJob("job", "open-mpi", "all_reduce", lab.hosts, ELEMENTS, "ring")
+        addresses = tmp_path / "addresses.yaml"
+        addresses.write_text("".join(f"n{rank}: {ip}\n" for rank, ip in enumerate(job.peers)))
+        run = [sys.executable, "-m", "signalbox", "run", "--job", "job", "--address", controller.address]
+        jobs = RunningJobs(lab, [job], tmp_path / "ranks", before_mpirun=[*run, "--addresses", str(addresses), "--"])
+        jobs.start()
+        jobs.begin_round()
+
+        def pinned() -> set[tuple[str, str]]:
+            jobs.check()
+            if not client.list_jobs():
+                return set()
+            with closing(client.watch_routes("job")) as updates:
+                return {(route.src, route.dst) for route in next(updates).routes if route.pinned}
+
+        ring = {(ip, job.peers[(rank + 1) % RANKS]) for rank, ip in enumerate(job.peers)}
+        wait_for(lambda: pinned() == ring, "the ring's pins", 60, 0.1)
+        jobs.end_round()
+        jobs.wait()
+        assert_right(jobs)
+        assert not client.list_jobs()

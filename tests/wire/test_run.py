@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shlex
 import signal
 import socket
 import subprocess
@@ -299,9 +300,10 @@ def test_signals_are_passed_on_once() -> None:
 
 
 def test_signals_that_are_ignored_stay_ignored() -> None:
-    command = ("sh", "-c", "kill -HUP $$; kill -HUP $PPID; echo goes on")
-    status, out, _ = run("--hosts", H1, "--", *command, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-    assert (status, out) == (0, "goes on\n")
+    shell = f"trap '' HUP; exec {shlex.join([*RUN, '--job', 'job', '--hosts', H1])} -- sh -c "
+    command = shlex.quote("kill -HUP $$; kill -HUP $PPID; echo goes on")
+    done = subprocess.run(["sh", "-c", shell + command], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "goes on\n")
 
 
 def test_a_killed_wrapper_leaves_the_command_running() -> None:
