@@ -64,6 +64,7 @@ class Controller(Protocol):
     """The calls of ``signalbox.client.Client`` that a membership makes."""
 
     def register_job(self, spec: JobSpec, *, lease_token: str, request_id: str, take_over: bool) -> Any: ...
+    def update_job(self, spec: JobSpec, *, lease_token: str) -> object: ...
     def renew_lease(self, job_id: str, lease_token: str) -> float: ...
     def report_iterations(self, job_id: str, iterations: Sequence[IterationTime], lease_token: str) -> object: ...
     def report_connections(
@@ -76,10 +77,12 @@ class Controller(Protocol):
 class Membership:
     """``connect``: makes a client; it is called again after every failure. ``connections``: of the job, None while they
     are not known; it is asked only if the job reports them. ``take_over``: end the registration that has the job's id,
-    but only at first. ``on_end``: told why, once. ``on_contact``: called when ``in_touch`` changes.
-    ``hands_over``: whether it is as it should be when a better announcement takes the job over.
+    but only at first. ``on_end``: told why, once. ``on_contact``: called when ``in_touch`` changes. ``hands_over``:
+    whether it is as it should be when a better announcement takes the job over. ``token``: of the registration, if an
+    earlier process has made one; ``on_token``: called with that of each one made here. ``report_s``: seconds between
+    rounds, at most, of a job that reports.
 
-    All but ``report`` and ``cancel`` belongs to one thread."""
+    All but ``report``, ``update``, ``release`` and ``cancel`` belongs to one thread at a time."""
 
     def __init__(
         self,
@@ -90,8 +93,13 @@ class Membership:
         take_over: bool = False,
         on_contact: Callable[[], None] = lambda: None,
         hands_over: bool = False,
+        token: str = "",
+        on_token: Callable[[str], None] = lambda _: None,
+        report_s: float = REPORT_S,
     ) -> None:
         self._spec, self._job_id = spec, spec.job_id
+        self._announced: JobSpec | None = None  # what the controller has
+        self._not_taken: JobSpec | None = None  # a change that the controller has refused
         self.registered = False
         self.in_touch = False
         """Whether the latest calls succeeded."""
@@ -106,7 +114,10 @@ class Membership:
         self._hands_over = hands_over
         self._controller: Controller | None = None
         self._request_id = str(uuid4())  # of the next registration: it names that one for good
-        self._token = ""  # empty before the first
+        self._token = token  # empty before the first
+        self._on_token = on_token
+        self._report_s = report_s
+        self._releasing = False
         self._renew_at = 0.0
         self._reported: deque[IterationTime] = deque(maxlen=KEPT_ITERATIONS)
         self._unsent: list[IterationTime] = []
@@ -122,6 +133,15 @@ class Membership:
         report at the same time."""
         self._reported.append(iteration)
 
+    def update(self, spec: JobSpec) -> None:
+        """Announce this in place of what is announced, in the next round; returns at once, from any thread. A release
+        that is not done is called off."""
+        self._spec, self._releasing = spec, False
+
+    def release(self) -> None:
+        """In place of the next rounds, until it is done or the lease has run out; returns at once, from any thread."""
+        self._releasing = True
+
     def renew_now(self) -> None:
         """In the next round, whenever it would be due."""
         self._renew_at = 0.0
@@ -129,6 +149,8 @@ class Membership:
     def round(self, now: float) -> float | None:
         """One round of calls. Returns seconds until the next one; None when there is none any more."""
         self._heard = self._heard or now
+        if self._releasing:
+            return self._released(now)
         try:
             self._calls(now)
         except Exception as error:
@@ -137,7 +159,7 @@ class Membership:
         else:
             self._heard, self._failures = now, 0
             self._touch(True)
-            pause_s = max(MIN_PAUSE_S, min(REPORT_S, self._renew_at - now))
+            pause_s = max(MIN_PAUSE_S, min(self._report_s, self._renew_at - now))
         self.tried.set()
         return pause_s
 
@@ -171,22 +193,64 @@ class Membership:
 
     def _calls(self, now: float) -> None:
         controller = self._controller = self._controller or self._connect()
+        spec = self._spec
+        if spec is self._not_taken and self._announced:
+            spec = self._announced
         if not self.registered:
+            self._register(controller, spec)
+            self._renew_at = now + spec.lease_s / RENEWALS_PER_LEASE
+        elif now >= self._renew_at:
+            self._renew_at = now + controller.renew_lease(self._job_id, self._token) / RENEWALS_PER_LEASE
+        if spec is not self._announced and spec is not self._not_taken:
+            self._update(controller, spec)
+        self._send_iterations(controller)
+        if spec.reports_connections:
+            self._send_connections(controller)
+
+    def _register(self, controller: Controller, spec: JobSpec) -> None:
+        try:
             registered = controller.register_job(
-                self._spec,
+                spec,
                 lease_token=self._token,
                 request_id=self._request_id,
                 take_over=self._take_over and not self._token,
             )
+        except AlreadyExists as error:
+            if not (self._token and error.about.get("heldBy") == "caller"):
+                raise
+            # An earlier process has announced something else with this token.
+        else:
             self._token, self._request_id = registered.lease_token, str(uuid4())
-            self.registered, self._told = True, None
+            self._announced = spec
             log.info("job '%s' is announced", self._job_id)
-            self._renew_at = now + self._spec.lease_s / RENEWALS_PER_LEASE
-        elif now >= self._renew_at:
-            self._renew_at = now + controller.renew_lease(self._job_id, self._token) / RENEWALS_PER_LEASE
-        self._send_iterations(controller)
-        if self._spec.reports_connections:
-            self._send_connections(controller)
+            self._on_token(self._token)
+        self.registered, self._told = True, None
+
+    def _update(self, controller: Controller, spec: JobSpec) -> None:
+        try:
+            controller.update_job(spec, lease_token=self._token)
+        except InvalidInput as error:
+            log.warning("job '%s' stays as it was announced, its change is refused: %s", self._job_id, error)
+            self._not_taken = spec
+        else:
+            self._announced = spec
+
+    def _released(self, now: float) -> float | None:
+        """As ``round``."""
+        self.registered = False
+        if not self._token:
+            return None
+        try:
+            controller = self._controller = self._controller or self._connect()
+            with suppress(NotFound, WrongLeaseToken):
+                controller.deregister_job(self._job_id, self._token)
+        except Exception as error:
+            self._log_once(error)
+            self._hang_up()
+            self._failures += 1
+            left_s = self._heard + self._spec.lease_s - now
+            return pause_after(self._failures, MAX_PAUSE_S) if left_s > 0 else None
+        return None
 
     def _send_iterations(self, controller: Controller) -> None:
         while self._reported:
@@ -236,7 +300,8 @@ class Membership:
             self._log_once(error)
         if isinstance(error, UP_TO_OTHERS):
             self._heard = now
-        self._hang_up()
+        else:
+            self._hang_up()
         self._touch(False)
         self._failures += 1
         self._renew_at = 0.0

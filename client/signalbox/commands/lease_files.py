@@ -8,6 +8,7 @@ printed, and no option takes one: ``ps`` shows those.
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -49,6 +50,15 @@ def keep(address: str, job_id: str, token: str) -> None:
 def forget(address: str, job_id: str) -> None:
     """Raises ``OSError``."""
     path_of(address, job_id).unlink(missing_ok=True)
+
+
+class LeaseFiles:
+    """Those of the jobs at one controller, for a ``Keeper``."""
+
+    def __init__(self, address: str) -> None:
+        self.kept = partial(kept, address)
+        self.keep = partial(keep, address)
+        self.forget = partial(forget, address)
 
 
 def _name(text: str) -> str:

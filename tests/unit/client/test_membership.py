@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -42,6 +43,7 @@ class FakeController:
 
     away: Exception | None = None
     held: str = ""  # token of the registration that has the job's id
+    spec: JobSpec | None = None  # of that registration
     gone: Gone = Gone.NO_SUCH_JOB
     registrations: list[dict[str, Any]] = field(default_factory=list)
     renewals: int = 0
@@ -49,6 +51,9 @@ class FakeController:
     reported: list[int] = field(default_factory=list)
     told: list[tuple[str, set[Connected]]] = field(default_factory=list)
     refuses_iterations: bool = False
+    refuses_updates: bool = False
+    updates: list[JobSpec] = field(default_factory=list)
+    ended: int = 0
     opened: int = 0
     closed: int = 0
 
@@ -63,9 +68,20 @@ class FakeController:
         self._called()
         if self.held and self.held != lease_token and not take_over:
             raise AlreadyExists("job 'job' belongs to another registration", {"heldBy": "other"})
+        if self.held and self.held == lease_token:
+            if spec != self.spec:
+                raise AlreadyExists("job 'job' is registered with another spec", {"heldBy": "caller"})
+            return SimpleNamespace(lease_token=self.held)
         self.registrations.append({"request_id": request_id, "take_over": take_over, "spec": spec})
-        self.held = f"token {len(self.registrations)}"
+        self.held, self.spec = f"token {len(self.registrations)}", spec
         return SimpleNamespace(lease_token=self.held)
+
+    def update_job(self, spec: JobSpec, *, lease_token: str) -> None:
+        self._called(lease_token)
+        if self.refuses_updates:
+            raise InvalidInput.of("endpoints", "too many")
+        self.spec = spec
+        self.updates.append(spec)
 
     def renew_lease(self, job_id: str, lease_token: str) -> float:
         self._called(lease_token, job_id)
@@ -85,6 +101,7 @@ class FakeController:
     def deregister_job(self, job_id: str, lease_token: str) -> None:
         self._called(lease_token, job_id)
         self.held = ""
+        self.ended += 1
 
     def forget(self, gone: Gone = Gone.LEASE_RAN_OUT) -> None:
         self.held, self.gone = "", gone
@@ -504,3 +521,145 @@ def test_nothing_follows_after_a_cancelled_call(
     training.report(0)
     assert training.round() is None
     assert not caplog.records
+
+
+# ---- changes, releases, and processes that come after each other
+
+
+OTHER_HOST = ["10.0.1.1", "10.0.3.1"]
+
+
+def again(controller: FakeController, now: JobSpec, token: str) -> tuple[Membership, list[Ended]]:
+    """The membership of a process that was started anew, after its first round."""
+    ended: list[Ended] = []
+    membership = Membership(controller.connect, now, ended.append, token=token)
+    membership.round(5000.0)
+    return membership, ended
+
+
+def test_a_changed_spec_is_told_once(controller: FakeController, training: Training) -> None:
+    training.round()
+    changed = spec(endpoints=OTHER_HOST)
+    training.membership.update(changed)
+    training.go_on(HOUR_S)
+    assert controller.updates == [changed]
+    assert len(controller.registrations) == 1
+
+
+def test_a_spec_that_changes_before_the_job_is_registered_is_registered(
+    controller: FakeController, training: Training
+) -> None:
+    controller.away = UNREACHABLE
+    training.round()
+    training.membership.update(changed := spec(endpoints=OTHER_HOST))
+    controller.away = None
+    training.go_on(MAX_PAUSE_S)
+    assert [one["spec"] for one in controller.registrations] == [changed]
+    assert not controller.updates
+
+
+def test_a_change_that_is_refused_leaves_the_job_as_it_was(
+    controller: FakeController, training: Training, caplog: pytest.LogCaptureFixture
+) -> None:
+    training.round()
+    controller.refuses_updates = True
+    training.membership.update(spec(endpoints=OTHER_HOST))
+    training.go_on(HOUR_S)
+    controller.forget()
+    training.go_on(LEASE_S)
+    assert [one["spec"] for one in controller.registrations] == [training.spec, training.spec]
+    assert [record.getMessage() for record in caplog.records] == [
+        "job 'job' stays as it was announced, its change is refused: endpoints: too many"
+    ]
+    controller.refuses_updates = False
+    training.membership.update(changed := spec(endpoints=OTHER_HOST))
+    training.go_on(LEASE_S)
+    assert controller.updates == [changed]
+
+
+def test_a_process_that_has_the_token_of_the_one_before_renews_its_registration(
+    controller: FakeController, training: Training
+) -> None:
+    training.round()
+    membership, ended = again(controller, training.spec, controller.held)
+    assert membership.registered
+    assert not ended
+    assert len(controller.registrations) == 1
+
+
+def test_a_spec_that_changed_between_two_processes_is_updated(controller: FakeController, training: Training) -> None:
+    training.round()
+    membership, ended = again(controller, changed := spec(endpoints=OTHER_HOST), controller.held)
+    assert membership.registered
+    assert not ended
+    assert (controller.updates, len(controller.registrations)) == ([changed], 1)
+
+
+def test_a_job_taken_over_between_two_processes_is_left_alone(controller: FakeController, training: Training) -> None:
+    training.round()
+    token, controller.held = controller.held, "the program's"
+    membership, ended = again(controller, training.spec, token)
+    assert ended == [Ended.TAKEN_OVER]
+    assert not membership.registered
+
+
+def test_tokens_are_told(controller: FakeController) -> None:
+    told: list[str] = []
+    membership = Membership(controller.connect, spec(), lambda _: None, on_token=told.append)
+    membership.round(0.0)
+    controller.forget()
+    membership.round(LEASE_S)
+    membership.round(LEASE_S + 1)
+    assert told == ["token 1", "token 2"]
+
+
+def test_a_release_is_tried_until_the_controller_is_back(controller: FakeController, training: Training) -> None:
+    training.round()
+    controller.away = UNREACHABLE
+    training.membership.release()
+    training.go_on(LEASE_S / 2)
+    assert not training.over
+    controller.away = None
+    training.go_on(LEASE_S)
+    assert training.over
+    assert controller.ended == 1
+
+
+def test_a_release_is_given_up_when_the_lease_has_run_out(controller: FakeController, training: Training) -> None:
+    training.round()
+    controller.away = UNREACHABLE
+    training.membership.release()
+    assert sum(training.go_on(HOUR_S)) <= LEASE_S + MAX_PAUSE_S
+    assert training.over
+
+
+@pytest.mark.parametrize("held", ["", "another's"])
+def test_what_is_gone_is_released(controller: FakeController, training: Training, held: str) -> None:
+    training.round()
+    controller.held = held
+    training.membership.release()
+    assert training.round() is None
+    assert (controller.held, controller.ended) == (held, 0)
+
+
+def test_a_release_without_a_registration_calls_nothing(controller: FakeController, training: Training) -> None:
+    training.membership.release()
+    assert training.round() is None
+    assert controller.calls == 0
+
+
+def test_a_release_is_called_off(controller: FakeController, training: Training) -> None:
+    training.round()
+    controller.away = UNREACHABLE
+    training.membership.release()
+    training.round()
+    training.membership.update(training.spec)
+    controller.away = None
+    training.go_on(LEASE_S)
+    assert training.membership.registered
+    assert (controller.ended, len(controller.registrations)) == (0, 1)
+
+
+def test_a_job_that_reports_nothing_needs_no_rounds_but_renewals(controller: FakeController) -> None:
+    membership = Membership(controller.connect, spec(), lambda _: None, report_s=math.inf)
+    assert membership.round(0.0) == LEASE_S / 4

@@ -1,0 +1,238 @@
+"""Many jobs kept registered by one process, such as a daemon on the head node of a cluster.
+
+Owns their memberships, the threads that make their rounds, and when each is due. In: specs of jobs that are to be
+registered, and ids of those that are not any more. Out: calls to the controller; lease tokens, for the process that
+goes on after this one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol, cast
+
+from signalbox.errors import InvalidInput, SignalboxError
+from signalbox.jobs.spec import JobSpec
+from signalbox.membership import MAX_PAUSE_S, Controller, Ended, Membership
+
+WORKERS = 4
+CLOSE_S = 5.0
+BEGUN_ANEW = (Ended.REFUSED, Ended.DEREGISTERED)
+"""When another spec comes."""
+
+log = logging.getLogger("signalbox")
+
+
+class Tokens(Protocol):
+    """Lease tokens that outlive the process. The methods may raise ``OSError`` and ``SignalboxError``."""
+
+    def kept(self, job_id: str, /) -> str: ...
+    def keep(self, job_id: str, token: str, /) -> None: ...
+    def forget(self, job_id: str, /) -> None: ...
+
+
+class NoTokens:
+    """None outlives the process."""
+
+    def kept(self, _job_id: str, /) -> str:
+        return ""
+
+    def keep(self, _job_id: str, _token: str, /) -> None: ...
+    def forget(self, _job_id: str, /) -> None: ...
+
+
+class Keeper:
+    """``connect``: makes a client; each thread has one, and makes another one after a failure. ``tokens``: of the jobs;
+    with those of an earlier process their registrations go on. ``on_end``: called with a job's id and why it is not
+    kept registered any more, once, in another thread, unless it was released.
+
+    A job that another registration has taken over is left to that one until it is released here. One that was refused,
+    or deregistered by an operator, begins anew when another spec comes. The methods may be called from any thread, and
+    all but ``close`` return at once."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        tokens: Tokens | None = None,
+        on_end: Callable[[str, Ended], None] = lambda _job_id, _why: None,
+        workers: int = WORKERS,
+    ) -> None:
+        self._client = cast(Controller, _OfEachThread(connect))
+        self._tokens = tokens or NoTokens()
+        self._on_end = on_end
+        self._jobs: dict[str, _Job] = {}
+        self._due: list[tuple[float, int, _Job]] = []
+        self._entries = itertools.count()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"signalbox-keeper-{n}", daemon=True) for n in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def keep(self, spec: JobSpec) -> None:
+        """Register the job, or announce this spec in place of the one before."""
+        with self._changed:
+            job = self._jobs.get(spec.job_id)
+            if job is None:
+                self._begin(spec)
+            elif job.ended is None:
+                if spec != job.wanted:
+                    job.wanted = spec
+                    job.membership.update(spec)
+                    self._hurry(job)
+            elif job.wanted is None or (job.ended in BEGUN_ANEW and spec != job.wanted):
+                job.wanted, job.anew = spec, True
+                self._hurry(job)
+
+    def release(self, job_id: str) -> None:
+        """The controller may be away: it is told when it is back, or the lease runs out before."""
+        with self._changed:
+            if job := self._jobs.get(job_id):
+                job.wanted = None
+                job.membership.release()
+                self._hurry(job)
+
+    def registered(self, job_id: str) -> bool:
+        """As far as this process knows."""
+        job = self._jobs.get(job_id)
+        return job is not None and job.membership.registered
+
+    def close(self, release: bool, within_s: float = CLOSE_S) -> None:
+        """End the threads; with ``release`` when all jobs are released. Without it their leases go on, for the process
+        that comes after this one. Returns when that is done, or the time is over."""
+        for job_id in tuple(self._jobs) if release else ():
+            self.release(job_id)
+        deadline = time.monotonic() + within_s
+        with self._changed:
+            self._changed.wait_for(lambda: not (release and self._jobs), within_s)
+            self._closing = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    # ---- inside, with the lock
+
+    def _begin(self, spec: JobSpec) -> None:
+        job = self._jobs[spec.job_id] = _Job(spec)
+        job.membership = Membership(
+            lambda: self._client,
+            spec,
+            partial(self._ended, job),
+            token=self._guarded(self._tokens.kept, job.id) or "",
+            on_token=partial(self._guarded, self._tokens.keep, job.id),
+            report_s=math.inf,
+        )
+        self._enter(job, 0.0)
+
+    def _enter(self, job: _Job, at: float) -> None:
+        """Its next round is due then; an entry that it had before does not count any more."""
+        job.entry = next(self._entries)
+        heapq.heappush(self._due, (at, job.entry, job))
+        self._changed.notify_all()
+
+    def _hurry(self, job: _Job) -> None:
+        if job.busy:
+            job.again = True
+        else:
+            self._enter(job, 0.0)
+
+    def _next(self) -> _Job | None:
+        """Wait for the next one that is due; None when there is none any more."""
+        while not self._closing:
+            while self._due and self._due[0][2].entry != self._due[0][1]:
+                heapq.heappop(self._due)
+            wait_s = self._due[0][0] - time.monotonic() if self._due else None
+            if wait_s is not None and wait_s <= 0:
+                return heapq.heappop(self._due)[2]
+            self._changed.wait(wait_s)
+        return None
+
+    def _after(self, job: _Job, pause_s: float | None) -> None:
+        """A round."""
+        job.busy = False
+        if pause_s is not None or (job.ended and job.again):
+            self._enter(job, 0.0 if job.again else time.monotonic() + (pause_s or 0.0))
+        elif job.wanted is None or job.anew or job.ended is None:  # it is released, and may have come back meanwhile
+            self._guarded(self._tokens.forget, job.id)
+            del self._jobs[job.id]
+            if job.wanted:
+                self._begin(job.wanted)
+            self._changed.notify_all()
+
+    # ---- inside, in the threads
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                job = self._next()
+                if job is None:
+                    break
+                job.busy, job.again = True, False
+            pause_s = None if job.ended else self._round(job)
+            with self._changed:
+                self._after(job, pause_s)
+        self._client.close()
+
+    def _round(self, job: _Job) -> float | None:
+        try:
+            return job.membership.round(time.monotonic())
+        except Exception:
+            log.exception("job '%s': a round of calls failed", job.id)
+            return MAX_PAUSE_S
+
+    def _ended(self, job: _Job, why: Ended) -> None:
+        job.ended = why
+        self._guarded(self._on_end, job.id, why)
+
+    def _guarded(self, call: Callable[..., Any], job_id: str, *more: Any) -> Any:
+        """What it returns; None when it raises."""
+        try:
+            return call(job_id, *more)
+        except Exception as error:
+            log.warning("job '%s': %s", job_id, error)
+
+
+class _Job:
+    """``wanted``: None when it is to be released. ``busy``: a round is under way; ``again``: another one is due after
+    it. ``anew``: it has ended, and is to begin again. ``entry``: of the schedule, the one that counts."""
+
+    membership: Membership
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.id = spec.job_id
+        self.wanted: JobSpec | None = spec
+        self.ended: Ended | None = None
+        self.anew = False
+        self.busy = False
+        self.again = False
+        self.entry = -1
+
+
+class _OfEachThread(threading.local):
+    """The calls of a client that the calling thread has for itself; after ``close`` of another one."""
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self._connect = connect
+        self._client: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            self._client = self._client or self._connect()
+        except InvalidInput as error:  # of the credentials: files change
+            raise SignalboxError(str(error)) from error
+        return getattr(self._client, name)
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client:
+            with suppress(Exception):
+                client.close()

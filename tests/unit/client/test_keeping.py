@@ -1,0 +1,317 @@
+"""Many jobs of one process: which are registered, what is told of each, and what the next process does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from signalbox.commands.lease_files import LeaseFiles
+from signalbox.errors import AlreadyExists, Gone, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
+from signalbox.jobs.spec import JobSpec
+from signalbox.keeping import WORKERS, Keeper
+from signalbox.membership import Ended
+
+DEADLINE_S = 30.0
+HERE, THERE, ELSEWHERE = "10.0.1.1", "10.0.2.1", "10.0.3.1"
+
+
+def spec(job: str, *endpoints: str) -> JobSpec:
+    return JobSpec.parse({"job_id": job, "endpoints": endpoints or (HERE, THERE), "lease_s": 600.0})
+
+
+@dataclass
+class FakeController:
+    """The jobs that a controller has, and the token of each. ``away``: what every call raises."""
+
+    away: Exception | None = None
+    jobs: dict[str, tuple[JobSpec, str]] = field(default_factory=dict)
+    ends: dict[str, Gone] = field(default_factory=dict)
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    threads: set[int] = field(default_factory=set)
+    opened: int = 0
+    closed: int = 0
+    answering: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.answering.set()
+
+    def connect(self) -> FakeController:
+        self.opened += 1
+        return self
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def register_job(self, spec: JobSpec, *, lease_token: str, request_id: str, **_: Any) -> Any:
+        self._called("register", spec.job_id)
+        held = self.jobs.get(spec.job_id)
+        if held and held[1] != lease_token:
+            raise AlreadyExists("another registration has the id", {"heldBy": "other"})
+        if held and held[0] != spec:
+            raise AlreadyExists("has another spec", {"heldBy": "caller"})
+        token = held[1] if held else f"token of {request_id}"
+        self.jobs[spec.job_id] = (spec, token)
+        return SimpleNamespace(lease_token=token)
+
+    def update_job(self, spec: JobSpec, *, lease_token: str) -> None:
+        self._owned("update", spec.job_id, lease_token)
+        self.jobs[spec.job_id] = (spec, lease_token)
+
+    def renew_lease(self, job_id: str, lease_token: str) -> float:
+        self._owned("renew", job_id, lease_token)
+        return 600.0
+
+    def deregister_job(self, job_id: str, lease_token: str) -> None:
+        self._owned("deregister", job_id, lease_token)
+        del self.jobs[job_id]
+
+    def told(self, job_id: str) -> list[str]:
+        return [call for call, job in self.calls if job == job_id]
+
+    def _owned(self, call: str, job_id: str, token: str) -> None:
+        self._called(call, job_id)
+        if job_id not in self.jobs:
+            raise NotFound("no such job", self.ends.get(job_id, Gone.NO_SUCH_JOB))
+        if self.jobs[job_id][1] != token:
+            raise WrongLeaseToken("the lease token is not the job's")
+
+    def _called(self, call: str, job_id: str) -> None:
+        self.threads.add(threading.get_ident())
+        assert self.answering.wait(DEADLINE_S)
+        self.calls.append((call, job_id))
+        if self.away:
+            raise self.away
+
+
+@pytest.fixture
+def controller() -> FakeController:
+    return FakeController()
+
+
+@pytest.fixture
+def ends() -> list[tuple[str, Ended]]:
+    return []
+
+
+@pytest.fixture
+def keeper(controller: FakeController, ends: list[tuple[str, Ended]]) -> Iterator[Keeper]:
+    with kept(controller, on_end=lambda *end: ends.append(end)) as keeper:
+        yield keeper
+
+
+@contextmanager
+def kept(controller: FakeController, release: bool = False, **more: Any) -> Iterator[Keeper]:
+    keeper = Keeper(controller.connect, **more)
+    try:
+        yield keeper
+    finally:
+        controller.answering.set()
+        keeper.close(release=release)
+        assert not any(thread.is_alive() for thread in keeper._threads)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After failures: rounds follow each other."""
+    monkeypatch.setattr("signalbox.membership.pause_after", lambda *_: 0.01)
+
+
+def test_jobs_are_registered_changed_and_released(controller: FakeController, keeper: Keeper) -> None:
+    for job in ("a", "b"):
+        keeper.keep(spec(job))
+    wait_until(lambda: set(controller.jobs) == {"a", "b"})
+    keeper.keep(changed := spec("a", HERE, ELSEWHERE))
+    wait_until(lambda: controller.jobs["a"][0] == changed)
+    keeper.release("b")
+    wait_until(lambda: set(controller.jobs) == {"a"})
+    assert controller.told("a") == ["register", "update"]
+
+
+def test_a_few_threads_keep_thousands_of_jobs(controller: FakeController, keeper: Keeper) -> None:
+    before = threading.active_count()
+    for n in range(3000):
+        keeper.keep(spec(f"job{n}"))
+    wait_until(lambda: len(controller.jobs) == 3000)
+    assert threading.active_count() == before
+    assert len(controller.threads) <= WORKERS
+    assert controller.opened <= WORKERS
+
+
+def test_the_same_spec_again_is_not_told_again(controller: FakeController, keeper: Keeper) -> None:
+    keeper.keep(spec("a"))
+    wait_until(lambda: keeper.registered("a"))
+    keeper.keep(spec("a"))
+    keeper.keep(spec("b"))
+    wait_until(lambda: keeper.registered("b"))
+    assert controller.told("a") == ["register"]
+
+
+def test_what_comes_while_a_call_is_under_way_is_told_after_it(controller: FakeController, keeper: Keeper) -> None:
+    controller.answering.clear()
+    keeper.keep(spec("a"))
+    wait_until(lambda: bool(controller.threads))
+    keeper.keep(spec("a", HERE, ELSEWHERE))
+    keeper.release("a")
+    keeper.keep(last := spec("a", THERE, ELSEWHERE))
+    controller.answering.set()
+    wait_until(lambda: "a" in controller.jobs and controller.jobs["a"][0] == last)
+
+
+def test_a_job_that_comes_back_while_it_is_released_is_registered_again(
+    controller: FakeController, keeper: Keeper
+) -> None:
+    keeper.keep(spec("a"))
+    wait_until(lambda: keeper.registered("a"))
+    first = controller.jobs["a"][1]
+    controller.threads.clear()
+    controller.answering.clear()
+    keeper.release("a")
+    wait_until(lambda: bool(controller.threads))
+    keeper.keep(spec("a"))
+    controller.answering.set()
+    wait_until(lambda: "a" in controller.jobs and controller.jobs["a"][1] != first)
+    wait_until(lambda: keeper.registered("a"))
+
+
+def test_nothing_is_lost_while_the_controller_is_away(controller: FakeController, keeper: Keeper) -> None:
+    keeper.keep(spec("a"))
+    wait_until(lambda: keeper.registered("a"))
+    controller.away = SignalboxError("no answer")
+    keeper.release("a")
+    keeper.keep(spec("b"))
+    wait_until(lambda: len(controller.told("b")) > 2)
+    controller.away = None
+    wait_until(lambda: set(controller.jobs) == {"b"})
+
+
+def test_wrong_credentials_are_read_again(controller: FakeController) -> None:
+    broken = True
+
+    def connect() -> FakeController:
+        if broken:
+            raise InvalidInput.of("token", "No such file or directory")
+        return controller.connect()
+
+    keeper = Keeper(connect)
+    try:
+        keeper.keep(spec("a"))
+        broken = False
+        wait_until(lambda: keeper.registered("a"))
+    finally:
+        keeper.close(release=False)
+
+
+# ---- jobs that end
+
+
+def taken_over(controller: FakeController, keeper: Keeper, ends: list[tuple[str, Ended]]) -> None:
+    """By the program itself."""
+    keeper.keep(spec("a"))
+    wait_until(lambda: keeper.registered("a"))
+    controller.jobs["a"] = (spec("a"), "the program's")
+    keeper.keep(spec("a", HERE, ELSEWHERE))
+    wait_until(lambda: ends == [("a", Ended.TAKEN_OVER)])
+
+
+def test_a_job_that_its_program_takes_over_is_left_to_it(
+    controller: FakeController, keeper: Keeper, ends: list[tuple[str, Ended]]
+) -> None:
+    taken_over(controller, keeper, ends)
+    keeper.keep(spec("a", THERE, ELSEWHERE))
+    keeper.release("a")
+    keeper.keep(spec("b"))
+    wait_until(lambda: keeper.registered("b"))
+    assert controller.jobs["a"][1] == "the program's"
+    assert not keeper.registered("a")
+
+
+def test_a_job_that_was_taken_over_begins_anew_after_its_release(
+    controller: FakeController, keeper: Keeper, ends: list[tuple[str, Ended]]
+) -> None:
+    taken_over(controller, keeper, ends)
+    keeper.release("a")
+    keeper.keep(spec("a"))
+    wait_until(lambda: len(controller.told("a")) > 3)
+    assert controller.jobs["a"][1] == "the program's", "it is waited for"
+    del controller.jobs["a"]
+    wait_until(lambda: keeper.registered("a"))
+
+
+def test_a_job_that_an_operator_ends_begins_anew_with_another_spec(
+    controller: FakeController, keeper: Keeper, ends: list[tuple[str, Ended]]
+) -> None:
+    keeper.keep(spec("a"))
+    wait_until(lambda: keeper.registered("a"))
+    controller.ends["a"] = Gone.JOB_DEREGISTERED
+    del controller.jobs["a"]
+    keeper.keep(changed := spec("a", HERE, ELSEWHERE))
+    wait_until(lambda: ends == [("a", Ended.DEREGISTERED)])
+    keeper.keep(changed)
+    assert not controller.jobs
+    keeper.keep(spec("a", THERE, ELSEWHERE))
+    wait_until(lambda: keeper.registered("a"))
+
+
+# ---- processes that come after each other
+
+
+@pytest.fixture
+def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LeaseFiles:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return LeaseFiles("10.0.0.1:50051")
+
+
+def test_a_process_that_is_started_anew_goes_on_with_its_registrations(
+    controller: FakeController, tokens: LeaseFiles
+) -> None:
+    with kept(controller, tokens=tokens) as keeper:
+        for job in ("same", "changed"):
+            keeper.keep(spec(job))
+        wait_until(lambda: len(controller.jobs) == 2)
+    before = dict(controller.jobs)
+    with kept(controller, tokens=tokens) as keeper:
+        keeper.keep(spec("same"))
+        keeper.keep(spec("changed", HERE, ELSEWHERE))
+        wait_until(lambda: keeper.registered("same") and keeper.registered("changed"))
+    assert controller.jobs["same"] == before["same"]
+    assert controller.jobs["changed"] == (spec("changed", HERE, ELSEWHERE), before["changed"][1])
+
+
+def test_the_token_of_a_released_job_is_forgotten(controller: FakeController, tokens: LeaseFiles) -> None:
+    with kept(controller, release=True, tokens=tokens) as keeper:
+        keeper.keep(spec("a"))
+        wait_until(lambda: tokens.kept("a") != "")
+    assert tokens.kept("a") == ""
+    assert not controller.jobs
+
+
+def test_tokens_that_cannot_be_written_keep_no_job_from_its_registration(
+    controller: FakeController, tokens: LeaseFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "signalbox").write_text("no folder")
+    with kept(controller, tokens=tokens) as keeper:
+        keeper.keep(spec("a"))
+        wait_until(lambda: keeper.registered("a"))
+    assert "job 'a': " in caplog.text
+
+
+def test_a_process_that_ends_leaves_its_jobs_registered(controller: FakeController) -> None:
+    with kept(controller) as keeper:
+        keeper.keep(spec("a"))
+        wait_until(lambda: keeper.registered("a"))
+    assert set(controller.jobs) == {"a"}
