@@ -18,6 +18,7 @@ from signalbox.commands import (
     events,
     get,
     jobs,
+    keep,  # noqa: F401  adds to jobs
     maintenance,
     network,
     rules,

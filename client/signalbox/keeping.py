@@ -128,7 +128,7 @@ class Keeper:
             spec,
             partial(self._ended, job),
             token=self._guarded(self._tokens.kept, job.id) or "",
-            on_token=partial(self._guarded, self._tokens.keep, job.id),
+            on_token=partial(self._registered, job),
             report_s=math.inf,
         )
         self._enter(job, 0.0)
@@ -162,6 +162,8 @@ class Keeper:
         if pause_s is not None or (job.ended and job.again):
             self._enter(job, 0.0 if job.again else time.monotonic() + (pause_s or 0.0))
         elif job.wanted is None or job.anew or job.ended is None:  # it is released, and may have come back meanwhile
+            if not job.ended:
+                log.info("job '%s' is released", job.id)
             self._guarded(self._tokens.forget, job.id)
             del self._jobs[job.id]
             if job.wanted:
@@ -188,6 +190,10 @@ class Keeper:
         except Exception:
             log.exception("job '%s': a round of calls failed", job.id)
             return MAX_PAUSE_S
+
+    def _registered(self, job: _Job, token: str) -> None:
+        log.info("job '%s' is registered", job.id)
+        self._guarded(self._tokens.keep, job.id, token)
 
     def _ended(self, job: _Job, why: Ended) -> None:
         job.ended = why

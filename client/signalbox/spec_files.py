@@ -43,15 +43,16 @@ class JobInPlace:
             yield
 
 
-def jobs_in(path: Path) -> list[JobInPlace]:
-    """Those of the file, at least one. Raises ``InvalidInput`` with what is wrong with any of them."""
+def jobs_in(path: Path, prepared: Callable[[Any], Any] = lambda job: job) -> list[JobInPlace]:
+    """Those of the file, at least one. ``prepared``: what a job stands for, as it is in the file. Raises
+    ``InvalidInput`` with what is wrong with any of them."""
     name = called(path)
     found: list[JobInPlace] = []
     problems: list[FieldProblem] = []
     for data, place_of in _read(path, name):
         try:
             with _placed(place_of):
-                found.append(JobInPlace(job_in(data), place_of))
+                found.append(JobInPlace(job_in(prepared(data)), place_of))
         except InvalidInput as error:
             problems += error.problems
     if problems:
@@ -83,7 +84,7 @@ def _read(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
         raise InvalidInput.of(name, error.strerror or str(error)) from None
     except UnicodeDecodeError as error:
         raise InvalidInput.of(name, f"is not text in UTF-8, at byte {error.start + 1}") from None
-    form = _FORMS.get(path.suffix.lower()) or _form_of(text)
+    form = FORMS.get(path.suffix.lower()) or _form_of(text)
     if form == "toml":
         return _jobs(_toml(text, name), lambda: None, name)
     if form == "json":
@@ -108,7 +109,8 @@ def _same(node: Node) -> Node:
     return node
 
 
-_FORMS = {".toml": "toml", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
+FORMS = {".toml": "toml", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
+"""By a file's ending; without one of these its text tells."""
 
 
 def _form_of(text: str) -> str:

@@ -14,7 +14,7 @@ from rich.console import Group
 from signalbox.client import DEFAULT_ADDRESS
 from signalbox.commands import printing_jobs
 from signalbox.commands.connecting import ControllerCommand, PrintingCommand, connect
-from signalbox.commands.lease_files import forget, keep, kept, path_of
+from signalbox.commands.lease_files import LeaseFiles
 from signalbox.commands.naming import completed, job_names
 from signalbox.commands.output import FORM, Address, AsJson, Form, console, document, fields, file_to_read, show
 from signalbox.commands.printing import Fields
@@ -65,11 +65,11 @@ def register_job(
 
     def register(spec: JobSpec) -> Fields:
         with _take_over_named():
-            registered = client.register_job(spec, lease_token=kept(address, spec.job_id), take_over=take_over)
-        keep(address, spec.job_id, registered.lease_token)
+            registered = client.register_job(spec, lease_token=leases.kept(spec.job_id), take_over=take_over)
+        leases.keep(spec.job_id, registered.lease_token)
         return fields(registered.job)
 
-    jobs = jobs_in(file)
+    jobs, leases = jobs_in(file), LeaseFiles(address)
     with connect(address) as client:
         _show_each(jobs, register, as_json)
 
@@ -80,9 +80,9 @@ def update_job(file: SpecFile, address: Address = DEFAULT_ADDRESS, as_json: AsJs
 
     def update(spec: JobSpec) -> Fields:
         with _needs_token(address, spec.job_id):
-            return fields(client.update_job(spec, lease_token=kept(address, spec.job_id)))
+            return fields(client.update_job(spec, lease_token=leases.kept(spec.job_id)))
 
-    jobs = jobs_in(file)
+    jobs, leases = jobs_in(file), LeaseFiles(address)
     with connect(address) as client:
         _show_each(jobs, update, as_json)
 
@@ -111,7 +111,7 @@ def check_job(file: SpecFile, as_json: AsJson = False) -> None:
 def renew_lease(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Renew the lease of a job that was registered by this user on this machine."""
     with connect(address) as client, _needs_token(address, job):
-        left_s = client.renew_lease(job, kept(address, job))
+        left_s = client.renew_lease(job, LeaseFiles(address).kept(job))
     show({"job_id": job, "lease_left_s": left_s}, lambda: f"{left_s:g} s left", as_json)
 
 
@@ -124,11 +124,12 @@ def deregister_job(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Forget a job and release its routes; its traffic falls back to ECMP."""
+    leases = LeaseFiles(address)
     with connect(address) as client, _advice(WrongLeaseToken, "--force does without"):
         # Its uid: a call that is sent again must not end a registration that has begun since.
         uid = client.get_job(job).uid if force else ""
-        client.deregister_job(job, kept(address, job), force, uid)
-    forget(address, job)
+        client.deregister_job(job, leases.kept(job), force, uid)
+    leases.forget(job)
 
 
 @commands.command("watch", cls=ControllerCommand)
@@ -165,7 +166,7 @@ def _one_or_all(found: Sequence[Fields]) -> Fields | Sequence[Fields]:
 
 def _needs_token(address: str, job_id: str) -> AbstractContextManager[None]:
     """For commands that nothing but the job's lease token helps."""
-    where = path_of(address, job_id)
+    where = LeaseFiles(address).path_of(job_id)
     return _advice(WrongLeaseToken, f"it is looked for in {where}; signalbox jobs register --take-over FILE makes one")
 
 

@@ -273,7 +273,7 @@ def test_a_job_that_an_operator_ends_begins_anew_with_another_spec(
 @pytest.fixture
 def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LeaseFiles:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    return LeaseFiles("10.0.0.1:50051")
+    return LeaseFiles("10.0.0.1:50051", tmp_path / "jobs")
 
 
 def test_a_process_that_is_started_anew_goes_on_with_its_registrations(

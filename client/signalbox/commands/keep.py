@@ -1,0 +1,117 @@
+"""``signalbox jobs keep``: a daemon that keeps the jobs registered whose files are in a folder.
+
+Launchers such as Slurm's hooks write and remove the files, and never wait for a controller.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from signalbox.client import DEFAULT_ADDRESS, Client
+from signalbox.commands.connecting import ControllerCommand, given_credentials
+from signalbox.commands.jobs import commands
+from signalbox.commands.lease_files import LeaseFiles
+from signalbox.commands.output import Address, file_to_read
+from signalbox.errors import NotFound, SignalboxError, WrongLeaseToken
+from signalbox.keeping import Keeper
+from signalbox.kept_folder import KeptFolder
+
+LOOK_S = 0.5
+CALL_S = 5.0
+"""For one call. Those that were too slow are repeated, and take effect once."""
+
+log = logging.getLogger("signalbox")
+
+Addresses = Annotated[
+    Path | None,
+    typer.Option(
+        "--addresses",
+        metavar="FILE",
+        help="Addresses of hosts that are named in job specs, in YAML or JSON: 'n[1-4]: 10.0.1.1-4'.",
+        parser=file_to_read,
+    ),
+]
+
+
+@commands.command("keep", cls=ControllerCommand)
+def keep_jobs(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of their files.")],
+    addresses: Addresses = None,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Keep the jobs registered whose files are in DIR, and release them when their files go. Ends at SIGTERM, and
+    leaves them registered then: the next start goes on with them."""
+    folder = folder.absolute()
+    leases, credentials = LeaseFiles(address, folder), given_credentials()
+
+    def connect() -> Client:
+        return Client(address, CALL_S, credentials)
+
+    connect().close()  # credentials that cannot be used end it now
+    with _logging(), _until_told_to_end() as over, _keeper(connect, leases) as keeper:
+        kept = KeptFolder(folder, keeper, addresses)
+        kept.look()
+        log.info("%s: jobs are kept registered at %s", folder, address)
+        if not kept.problems:
+            _release(leases.job_ids() - kept.jobs, leases, connect)
+        while not over.wait(LOOK_S):
+            kept.look()
+
+
+@contextmanager
+def _keeper(connect: Callable[[], Client], leases: LeaseFiles) -> Iterator[Keeper]:
+    keeper = Keeper(connect, leases)
+    try:
+        yield keeper
+    finally:
+        keeper.close(release=False)
+
+
+def _release(job_ids: set[str], leases: LeaseFiles, connect: Callable[[], Client]) -> None:
+    """Jobs of an earlier process whose files have gone since. Without an answer their leases run out."""
+    try:
+        with connect() as client:
+            for job_id in sorted(job_ids):
+                with suppress(NotFound, WrongLeaseToken):
+                    client.deregister_job(job_id, leases.kept(job_id))
+                leases.forget(job_id)
+                log.info("job '%s' is released", job_id)
+    except (SignalboxError, OSError) as error:
+        log.warning("jobs whose files went while this did not run end with their leases: %s", error)
+
+
+@contextmanager
+def _logging() -> Iterator[None]:
+    """The client's lines on stderr, one each."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+
+
+@contextmanager
+def _until_told_to_end() -> Iterator[threading.Event]:
+    """Set by SIGTERM and by Ctrl-C."""
+    over = threading.Event()
+    signals = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: over.set()) for number in signals]
+    try:
+        yield over
+    finally:
+        for number, action in zip(signals, before, strict=True):
+            signal.signal(number, action)

@@ -1,0 +1,178 @@
+"""A folder whose files say which jobs are to be registered.
+
+Owns what was read of it: of which file each job is, and what is wrong with which files. In: the folder, as it is at
+each look. Out: calls to a ``Keeper``, and a line in the log for each thing that is wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from signalbox.errors import InvalidInput
+from signalbox.host_addresses import Nics, address_map
+from signalbox.jobs.spec import JobSpec
+from signalbox.named_hosts import with_addresses
+from signalbox.spec_files import FORMS, jobs_in
+
+AGAIN_S = 10.0
+"""When a file that was wrong is read again: a name may have an address by then."""
+AGAIN_TIMES = 10.0
+"""How much longer than reading them took, at least: a resolver that does not answer takes seconds per name."""
+
+log = logging.getLogger("signalbox")
+
+
+class Jobs(Protocol):
+    """The methods of a ``Keeper`` that are called."""
+
+    def keep(self, spec: JobSpec) -> None: ...
+    def release(self, job_id: str) -> None: ...
+
+
+class Version(NamedTuple):
+    """Of a file: another one when it was written or replaced."""
+
+    inode: int
+    written_ns: int
+    size: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Version:
+        return cls(found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+class KeptFolder:
+    """``addresses``: a file with the addresses of hosts that are named in specs (``address_map``); it is read again
+    when it changes. Raises ``InvalidInput`` when there is no such folder or what is wrong with that file."""
+
+    def __init__(
+        self,
+        folder: Path,
+        jobs: Jobs,
+        addresses: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not folder.is_dir():
+            raise InvalidInput.of(str(folder), "is no folder")
+        self._folder = folder
+        self._jobs = jobs
+        self._addresses = addresses
+        self._clock = clock
+        self._known: dict[str, Nics] = address_map(addresses) if addresses else {}
+        self._known_version = self._version_of_addresses()
+        self._versions: dict[str, Version] = {}
+        self._owners: dict[str, str] = {}  # file of each job
+        self._announced: dict[str, set[str]] = {}  # jobs of each file
+        self._problems: dict[str, tuple[str, ...]] = {}  # of each file that has some
+        self._again_at = 0.0
+
+    @property
+    def jobs(self) -> set[str]:
+        """Ids of those that its files have."""
+        return set(self._owners)
+
+    @property
+    def problems(self) -> bool:
+        """Whether there may be more: a file, or the folder, was wrong at the last look."""
+        return bool(self._problems)
+
+    def look(self) -> None:
+        """Register, change and release jobs as the files say by now. A file that is wrong, or cannot be read, leaves
+        its jobs as they were; so does a folder that cannot be read."""
+        now = self._clock()
+        try:
+            found = dict(self._files())
+        except OSError as error:
+            self._tell(str(self._folder), [f"{self._folder}: {error.strerror}; its jobs stay as they are"])
+            return
+        self._problems.pop(str(self._folder), None)
+        again = set(self._problems) if now >= self._again_at else set()
+        if self._addresses_changed():
+            again |= set(found)
+        for name in self._versions.keys() - found.keys():
+            self._release(self._announced.pop(name, set()))
+            self._problems.pop(name, None)
+        changed = [name for name in sorted(found) if name in again or found[name] != self._versions.get(name)]
+        self._versions = found
+        for name in changed:
+            self._read(name)
+        if again or changed:
+            took_s = self._clock() - now
+            self._again_at = now + took_s + max(AGAIN_S, AGAIN_TIMES * took_s)
+
+    def _files(self) -> Iterable[tuple[str, Version]]:
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                name = entry.name
+                if not name.startswith(".") and os.path.splitext(name)[1].lower() in FORMS:
+                    try:
+                        if entry.is_file():
+                            yield name, Version.of(entry.stat())
+                    except FileNotFoundError:
+                        continue
+
+    def _read(self, name: str) -> None:
+        path = self._folder / name
+        try:
+            specs = [job.spec for job in jobs_in(path, partial(with_addresses, given=self._known))]
+        except InvalidInput as error:
+            if path.exists():
+                self._tell(name, map(str, error.problems))
+            return
+        ours = {spec.job_id for spec in specs if self._owners.setdefault(spec.job_id, name) == name}
+        self._tell(
+            name,
+            [
+                f"{path}: job '{spec.job_id}' is left out: {self._folder / self._owners[spec.job_id]} has it too"
+                for spec in specs
+                if spec.job_id not in ours
+            ],
+        )
+        self._release(self._announced.get(name, set()) - ours)
+        self._announced[name] = ours
+        for spec in specs:
+            if spec.job_id in ours:
+                self._jobs.keep(spec)
+
+    def _release(self, job_ids: set[str]) -> None:
+        for job_id in sorted(job_ids):
+            del self._owners[job_id]
+            self._jobs.release(job_id)
+
+    def _tell(self, name: str, problems: Iterable[str]) -> None:
+        """Once, until they change."""
+        found = tuple(problems)
+        if found and found != self._problems.get(name):
+            for problem in found:
+                log.warning("%s", problem)
+        if found:
+            self._problems[name] = found
+        else:
+            self._problems.pop(name, None)
+
+    def _version_of_addresses(self) -> Version | None:
+        try:
+            return Version.of(os.stat(self._addresses)) if self._addresses else None
+        except OSError:
+            return None
+
+    def _addresses_changed(self) -> bool:
+        """Whether there are other ones now."""
+        assert self._addresses or self._known_version is None
+        version = self._version_of_addresses()
+        if not self._addresses or version is None or version == self._known_version:
+            return False
+        self._known_version = version
+        try:
+            self._known = address_map(self._addresses)
+        except InvalidInput as error:
+            for problem in error.problems:
+                log.warning("%s; the addresses from before are used", problem)
+            return False
+        return True

@@ -1,0 +1,120 @@
+"""``signalbox jobs keep`` against the real API server and the real controller process."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from controller.jobs.ends import EndReason
+from signalbox.client import Client
+from signalbox.jobs.spec import JobId, JobSpec
+from tests.support.wire.control_stand_in import Running, running_api
+from tests.support.wire.keeping import KeepProcess, keeping
+
+DEADLINE_S = 60.0
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "jobs").mkdir()
+    return tmp_path / "jobs"
+
+
+def write(folder: Path, job_id: str, hosts: str = "n[1-2]", lease_s: float = 600.0) -> None:
+    (folder / ".new").write_text(f"job_id: {job_id}\nhosts: {hosts}\nlease_s: {lease_s}\n")
+    (folder / ".new").rename(folder / f"{job_id}.yaml")
+
+
+@pytest.fixture
+def addresses(tmp_path: Path) -> Path:
+    path = tmp_path / "addresses.yaml"
+    path.write_text("n[1-4]: 10.0.1-4.1\n")
+    return path
+
+
+def uids(api: Running) -> dict[str, str]:
+    return {str(job_id): job.uid for job_id, job in api.control.registry.jobs.items()}
+
+
+def endpoints(api: Running, job_id: str) -> tuple[str, ...]:
+    return api.control.registry.jobs[JobId(job_id)].spec.endpoints
+
+
+def test_jobs_follow_their_files_through_restarts_of_the_daemon(tmp_path: Path, folder: Path, addresses: Path) -> None:
+    with running_api() as api, ExitStack() as daemons:
+
+        def daemon() -> KeepProcess:
+            more = ("--addresses", addresses)
+            return daemons.enter_context(keeping(folder, api.addresses[0], tmp_path, tmp_path / "log", *more))
+
+        keep = daemon()
+        for job in ("stays", "changes", "goes"):
+            write(folder, job)
+        wait_until(lambda: len(uids(api)) == 3)
+        (folder / "wrong.yaml").write_text("job_id: wrong\nhosts: 7\n")
+        wait_until(lambda: f"WARNING {folder}/wrong.yaml:2:1: hosts: " in keep.log.read_text())
+        first = uids(api)
+        assert keep.end(signal.SIGTERM) == 0
+        assert uids(api) == first, "a daemon that stops for a while releases nothing"
+
+        write(folder, "changes", "n[3-4]")
+        (folder / "goes.yaml").unlink()
+        (folder / "wrong.yaml").unlink()
+        keep = daemon()
+        wait_until(lambda: endpoints(api, "changes") == ("10.0.3.1", "10.0.4.1"))
+        wait_until(lambda: "goes" not in uids(api))
+        keep.kill()
+
+        keep = daemon()
+        (folder / "stays.yaml").unlink()
+        wait_until(lambda: set(uids(api)) == {"changes"})
+        assert uids(api)["changes"] == first["changes"]
+        assert keep.end(signal.SIGINT) == 0
+        assert {end.reason for end in api.control.registry.ends.certain} == {EndReason.DEREGISTERED}
+
+
+def test_a_controller_that_comes_later_is_told_all(tmp_path: Path, folder: Path, addresses: Path) -> None:
+    with running_api() as api:
+        address = api.addresses[0]
+    write(folder, "early")
+    with keeping(folder, address, tmp_path, tmp_path / "log", "--addresses", addresses) as keep:
+        wait_until(lambda: "not in touch with the controller" in keep.log.read_text())
+        with running_api(address) as api:
+            wait_until(lambda: set(uids(api)) == {"early"})
+
+
+def test_a_program_that_joins_by_itself_takes_its_job_over(tmp_path: Path, folder: Path, addresses: Path) -> None:
+    write(folder, "own", lease_s=1.0)
+    with (
+        running_api() as api,
+        keeping(folder, api.addresses[0], tmp_path, tmp_path / "log", "--addresses", addresses) as keep,
+        Client(api.addresses[0]) as program,
+    ):
+        wait_until(lambda: set(uids(api)) == {"own"})
+        spec = JobSpec.parse({"job_id": "own", "endpoints": ["10.0.1.1", "10.0.2.1"], "max_subflows": 2})
+        program.register_job(spec, take_over=True)
+        wait_until(lambda: "taken_over" in keep.log.read_text())
+        (folder / "own.yaml").unlink()
+        write(folder, "other")
+        wait_until(lambda: "other" in uids(api))
+        assert api.control.registry.jobs[JobId("own")].spec == spec
+
+
+@pytest.mark.parametrize("more", [[], ["--addresses", "missing.yaml"], ["--tls-ca", "missing.pem"]])
+def test_what_cannot_work_ends_it_at_once(tmp_path: Path, more: list[str]) -> None:
+    folder = tmp_path if more else tmp_path / "missing"
+    with keeping(folder, "127.0.0.1:1", tmp_path, tmp_path / "log", *more) as keep:
+        wait_until(lambda: not keep.running)
+    assert "missing" in keep.log.read_text()
