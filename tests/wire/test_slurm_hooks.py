@@ -1,0 +1,156 @@
+"""The hooks of ``deploy/slurm`` by themselves: they end with status 0 and in time, whatever is wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.slurm_hooks import installed_hooks
+
+HANGS_S = 40
+ENDS_WITHIN_S = 20.0
+"""Far above what a hook may take, and far below what hangs."""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    installed_hooks(tmp_path, "192.0.2.10:50051")
+    return tmp_path
+
+
+def hook(site: Path, name: str, job: int = 7, nodes: str = "n[1-4]", **more: str) -> str:
+    """As slurmctld runs it: with its variables and nothing else. It waits until all have closed its output."""
+    done = subprocess.run(
+        [site / "hooks" / f"{name}.sh"],
+        env={"SLURM_JOB_ID": str(job), "SLURM_JOB_NODELIST": nodes, **more},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=ENDS_WITHIN_S,
+    )
+    assert done.returncode == 0
+    return done.stdout
+
+
+def jobs(site: Path) -> dict[str, object]:
+    return {path.name: yaml.safe_load(path.read_text())["hosts"] for path in (site / "jobs").glob("*.yaml")}
+
+
+@pytest.fixture
+def program(site: Path) -> Path:
+    """Where the hooks look for programs first."""
+    (site / "bin").mkdir()
+    settings = site / "hooks" / "settings.sh"
+    settings.write_text(settings.read_text().replace("\nPATH=", f"\nPATH={site}/bin:"))
+    return site / "bin"
+
+
+def put(program: Path, text: str) -> None:
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+
+
+def test_a_job_has_a_file_from_its_prolog_to_its_epilog(site: Path) -> None:
+    assert hook(site, "prolog-slurmctld") == ""
+    hook(site, "prolog-slurmctld", 8, "n1,m[07-09]")
+    assert jobs(site) == {"slurm-7.yaml": "n[1-4]", "slurm-8.yaml": "n1,m[07-09]"}
+    assert hook(site, "epilog-slurmctld") == ""
+    assert jobs(site) == {"slurm-8.yaml": "n1,m[07-09]"}
+
+
+def test_a_job_on_one_node_has_none(site: Path) -> None:
+    hook(site, "prolog-slurmctld", nodes="n1")
+    assert jobs(site) == {}
+    hook(site, "epilog-slurmctld", nodes="n1")
+
+
+def test_the_first_component_of_a_heterogeneous_job_has_the_nodes_of_all(site: Path) -> None:
+    hook(site, "prolog-slurmctld", 8, "n[2-3]", SLURM_HET_JOB_ID="7", SLURM_HET_JOB_OFFSET="1")
+    first = {"SLURM_HET_JOB_ID": "7", "SLURM_HET_JOB_OFFSET": "0", "SLURM_HET_JOB_NODELIST": "n[1-3]"}
+    hook(site, "prolog-slurmctld", 7, "n1", **first)
+    assert jobs(site) == {"slurm-7.yaml": "n[1-3]"}
+    assert "export SIGNALBOX_JOB=slurm-7\n" in hook(site, "task-prolog", 8, SLURM_HET_JOB_ID="7")
+
+
+def test_tasks_are_told_their_job_and_where_the_controller_is(site: Path) -> None:
+    told = "export SIGNALBOX_JOB=slurm-7\nexport SIGNALBOX_TAKE_OVER=1\n"
+    assert hook(site, "task-prolog") == f"{told}export SIGNALBOX_ADDRESS=192.0.2.10:50051\n"
+    (site / "hooks" / "settings.sh").unlink()
+    assert hook(site, "task-prolog") == told
+
+
+HOOKS = ["prolog-slurmctld", "epilog-slurmctld"]
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_missing_folder_holds_no_job_up(site: Path, name: str) -> None:
+    (site / "jobs").rmdir()
+    assert hook(site, name) == ""
+
+
+@pytest.mark.parametrize("name", [*HOOKS, "task-prolog"])
+@pytest.mark.parametrize("text", ["syntax (", "exit 3", "return 3", "echo text", "false"])
+def test_settings_that_are_wrong_hold_no_job_up(site: Path, name: str, text: str) -> None:
+    (site / "hooks" / "settings.sh").write_text(f"{text}\n")
+    hook(site, name)
+
+
+@pytest.mark.parametrize("name", [*HOOKS, "task-prolog"])
+def test_no_settings_hold_no_job_up(site: Path, name: str) -> None:
+    (site / "hooks" / "settings.sh").unlink()
+    hook(site, name)
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_disk_that_does_not_answer_holds_no_job_up(site: Path, program: Path, name: str) -> None:
+    for tool in ("mv", "rm"):
+        put(program / tool, f"exec sleep {HANGS_S}")
+    hook(site, name)
+
+
+def test_a_disk_that_is_full_leaves_no_part_of_a_file(site: Path) -> None:
+    if os.geteuid():
+        pytest.skip("needs root, to mount a small disk")
+    command = f"mount -t tmpfs -o size=4k none {site}/jobs && cat /dev/zero >{site}/jobs/full 2>/dev/null; "
+    command += f"env -i SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n[1-2] {site}/hooks/prolog-slurmctld.sh && ls {site}/jobs"
+    done = subprocess.run(
+        ["unshare", "-m", "bash", "-c", command], capture_output=True, text=True, timeout=ENDS_WITHIN_S
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "full\n"
+
+
+# ---- files of jobs that are gone
+
+
+def sweep(site: Path, *words: str) -> None:
+    subprocess.run([site / "hooks" / "sweep.sh", *words], timeout=ENDS_WITHIN_S, check=False)
+
+
+def test_files_of_jobs_that_slurm_does_not_know_are_removed(site: Path, program: Path) -> None:
+    for job in (1, 10, 100):
+        hook(site, "prolog-slurmctld", job)
+    (site / "jobs" / "by-hand.yaml").write_text('{"hosts": "n[1-2]"}')
+    put(program / "squeue", "printf '10\\n11\\n'")
+    sweep(site)
+    assert len(jobs(site)) == 4, "asked for not long ago"
+    sweep(site, "--now")
+    assert set(jobs(site)) == {"slurm-10.yaml", "by-hand.yaml"}
+
+
+@pytest.mark.parametrize("text", ["exit 1", "echo 11; exit 1"])
+def test_nothing_is_removed_when_slurm_does_not_answer(site: Path, program: Path, text: str) -> None:
+    hook(site, "prolog-slurmctld")
+    put(program / "squeue", text)
+    sweep(site, "--now")
+    assert set(jobs(site)) == {"slurm-7.yaml"}
+
+
+def test_a_prolog_does_not_wait_for_slurm(site: Path, program: Path) -> None:
+    put(program / "squeue", f"exec sleep {HANGS_S}")
+    hook(site, "prolog-slurmctld")
