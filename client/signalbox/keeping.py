@@ -128,7 +128,8 @@ class Keeper:
             spec,
             partial(self._ended, job),
             token=self._guarded(self._tokens.kept, job.id) or "",
-            on_token=partial(self._registered, job),
+            on_token=partial(self._guarded, self._tokens.keep, job.id),
+            hands_over=True,
             report_s=math.inf,
         )
         self._enter(job, 0.0)
@@ -190,10 +191,6 @@ class Keeper:
         except Exception:
             log.exception("job '%s': a round of calls failed", job.id)
             return MAX_PAUSE_S
-
-    def _registered(self, job: _Job, token: str) -> None:
-        log.info("job '%s' is registered", job.id)
-        self._guarded(self._tokens.keep, job.id, token)
 
     def _ended(self, job: _Job, why: Ended) -> None:
         job.ended = why

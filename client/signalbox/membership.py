@@ -113,7 +113,7 @@ class Membership:
         self._on_contact = on_contact
         self._hands_over = hands_over
         self._controller: Controller | None = None
-        self._request_id = str(uuid4())  # of the next registration: it names that one for good
+        self._name_registration()
         self._token = token  # empty before the first
         self._on_token = on_token
         self._report_s = report_s
@@ -193,21 +193,28 @@ class Membership:
 
     def _calls(self, now: float) -> None:
         controller = self._controller = self._controller or self._connect()
-        spec = self._spec
-        if spec is self._not_taken and self._announced:
-            spec = self._announced
+        spec = self._wanted()
         if not self.registered:
-            self._register(controller, spec)
+            self._register(controller)
             self._renew_at = now + spec.lease_s / RENEWALS_PER_LEASE
         elif now >= self._renew_at:
             self._renew_at = now + controller.renew_lease(self._job_id, self._token) / RENEWALS_PER_LEASE
-        if spec is not self._announced and spec is not self._not_taken:
+        if spec is not self._announced:
             self._update(controller, spec)
         self._send_iterations(controller)
         if spec.reports_connections:
             self._send_connections(controller)
 
-    def _register(self, controller: Controller, spec: JobSpec) -> None:
+    def _name_registration(self) -> None:
+        """The next one: if its answer is lost, it is repeated under the same name with the same spec."""
+        self._request_id, self._begins_as = str(uuid4()), self._wanted()
+
+    def _wanted(self) -> JobSpec:
+        """Without a change that the controller has refused."""
+        return self._announced if self._announced and self._spec is self._not_taken else self._spec
+
+    def _register(self, controller: Controller) -> None:
+        spec = self._begins_as
         try:
             registered = controller.register_job(
                 spec,
@@ -220,8 +227,8 @@ class Membership:
                 raise
             # An earlier process has announced something else with this token.
         else:
-            self._token, self._request_id = registered.lease_token, str(uuid4())
-            self._announced = spec
+            self._token, self._announced = registered.lease_token, spec
+            self._name_registration()
             log.info("job '%s' is announced", self._job_id)
             self._on_token(self._token)
         self.registered, self._told = True, None
@@ -229,7 +236,7 @@ class Membership:
     def _update(self, controller: Controller, spec: JobSpec) -> None:
         try:
             controller.update_job(spec, lease_token=self._token)
-        except InvalidInput as error:
+        except (InvalidInput, Conflict, Exhausted) as error:
             log.warning("job '%s' stays as it was announced, its change is refused: %s", self._job_id, error)
             self._not_taken = spec
         else:
@@ -295,7 +302,8 @@ class Membership:
             self._on_end(why)
             return None
         if isinstance(error, NotFound):
-            self.registered, self._request_id = False, str(uuid4())
+            self.registered = False
+            self._name_registration()
         else:
             self._log_once(error)
         if isinstance(error, UP_TO_OTHERS):

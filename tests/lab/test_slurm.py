@@ -81,7 +81,7 @@ class Announced:
 
     def subflows(self, job: int) -> int | None:
         found = self.api.control.registry.jobs.get(JobId(f"slurm-{job}"))
-        return found and found.spec.max_subflows
+        return found.spec.max_subflows if found else None
 
 
 @pytest.fixture

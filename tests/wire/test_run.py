@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -350,7 +351,7 @@ def test_a_terminal_stops_and_interrupts_the_command_as_without_the_wrapper() ->
         wait_until(lambda: says(b"ready\r\n") and b"shell ready" in said and said.count(b"ready") == 2)
         for key, name in ((b"\x03", b"SIGINT"), (b"\x1c", b"SIGQUIT")):
             os.write(control, key)
-            wait_until(lambda name=name: says(name))
+            wait_until(partial(says, name))
         os.write(control, b"\x1a")
         wait_until(lambda: says(b"stopped True"))
         os.write(control, b"\x03")
