@@ -15,10 +15,10 @@ from typing import Any
 import signalbox
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.subflows import PortClass
-from signalbox.joining import Step
 from signalbox.membership import Ended
 from signalbox.route_following import Route, Share, Subflow, shares_of
 from signalbox.socket_bytes import Exchanged
+from signalbox.step import Step
 
 HEAD = """\
 # Python

@@ -18,8 +18,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -36,6 +35,7 @@ from signalbox.membership import ENDS, Ended, Membership
 from signalbox.rounds import LEAVE_S, Rounds
 from signalbox.route_following import Route, RouteFollower, Shares, shares_of
 from signalbox.socket_bytes import Exchanged, OwnSockets
+from signalbox.step import Step
 
 if TYPE_CHECKING:
     from signalbox.client import Client
@@ -89,21 +89,7 @@ def join(
     if job is None:
         job = job_id_of_environment(os.environ)
     joined = Job(str(job.get("job_id") if isinstance(job, Mapping) else getattr(job, "job_id", job)))
-    try:
-        if job is None:
-            raise InvalidInput.of("job", f"its id is missing: {HOW_TO_NAME_THE_JOB}")
-        announces = int(rank) == 0
-        spec = _spec(job, fields) if announces or fields or not isinstance(job, str) else None
-        connect, where = connecting(address, credentials)
-        take_over = takes_over(os.environ) if take_over is None else take_over
-        joined._begin(connect, where, spec, announces, on_routes, connections, take_over)
-    except Exception as error:
-        if strict:
-            raise
-        joined._end(Ended.REFUSED)
-        log.warning("job '%s' is not announced, the training goes on: %s", joined.id, error)
-    if strict:
-        joined._raise_first_error()
+    joined._join(job, rank, address, credentials, on_routes, connections, take_over, strict, fields)
     return joined
 
 
@@ -139,6 +125,7 @@ class Job:
         self._ended: Ended | None = None
         self._indices = itertools.count()
         self._membership: Membership | None = None
+        self._spec: JobSpec | None = None
         self._rounds: Rounds | None = None
         self._follower: RouteFollower | None = None
         self._routes: tuple[Route, ...] = ()
@@ -164,6 +151,21 @@ class Job:
     def ended(self) -> Ended | None:
         """Why the job is not kept registered, or not followed, any more; None while it is."""
         return self._ended
+
+    def update(self, **fields: Any) -> None:
+        """Announce other values of these fields of the job spec, such as ``collectives``. The connections that it has
+        stay; measured times are forgotten, which are of the traffic before. What is wrong is logged, and the
+        announcement stays as it was."""
+        with self._lock:
+            if self._spec is None or self._membership is None or self._rounds is None or self._ended:
+                return
+            try:
+                self._spec = JobSpec.parse({**self._spec.model_dump(), **fields, "job_id": self.id})
+            except InvalidInput as error:
+                log.warning("job '%s' stays announced as it was, the training goes on: %s", self.id, error)
+                return
+            self._membership.update(self._spec)
+            self._rounds.hurry()
 
     # ---- iterations
 
@@ -246,6 +248,35 @@ class Job:
 
     # ---- inside
 
+    def _join(
+        self,
+        job: str | JobSpec | Mapping[str, Any] | None,
+        rank: int,
+        address: str | None,
+        credentials: Credentials | None,
+        on_routes: OnRoutes | None,
+        connections: Connections | None,
+        take_over: bool | None,
+        strict: bool,
+        fields: Mapping[str, Any],
+    ) -> None:
+        """See ``join``."""
+        try:
+            if job is None:
+                raise InvalidInput.of("job", f"its id is missing: {HOW_TO_NAME_THE_JOB}")
+            announces = int(rank) == 0
+            spec = _spec(job, fields) if announces or fields or not isinstance(job, str) else None
+            connect, where = connecting(address, credentials)
+            take_over = takes_over(os.environ) if take_over is None else take_over
+            self._begin(connect, where, spec, announces, on_routes, connections, take_over)
+        except Exception as error:
+            if strict:
+                raise
+            self._end(Ended.REFUSED)
+            log.warning("job '%s' is not announced, the training goes on: %s", self.id, error)
+        if strict:
+            self._raise_first_error()
+
     def _begin(
         self,
         connect: Callable[[], Client],
@@ -261,6 +292,7 @@ class Job:
             self._counts = _between(spec.addresses, address)
         if spec and announces:
             own = OwnSockets(self._counts)  # of the thread that asks it
+            self._spec = spec
             asked = partial(self._connections, connections or partial(_polled, own))
             self._membership = Membership(connect, spec, self._end, asked, take_over, self._on_contact)
             self._rounds = Rounds("signalbox-lease", self._round, self._membership.leave)
@@ -344,30 +376,6 @@ class Job:
         if what not in self._logged:
             self._logged.add(what)
             log.warning("job '%s': %s, the training goes on: %s", self.id, what, error)
-
-
-class Step:
-    """One iteration: from when it is entered to its end. ``report``: takes its wall time and that of communication."""
-
-    def __init__(self, report: Callable[[float, float | None], None]) -> None:
-        self._report = report
-        self._communicated_s: float | None = None
-        self._began = 0.0
-
-    def __enter__(self) -> Self:
-        self._began = time.perf_counter()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._report(time.perf_counter() - self._began, self._communicated_s)
-
-    @contextmanager
-    def communication(self) -> Iterator[None]:
-        """Around what the step communicates, as often as it does. Without it all of the step counts."""
-        began = time.perf_counter()
-        yield
-        self._communicated_s = (self._communicated_s or 0.0) + time.perf_counter() - began
 
 
 def _polled(sockets: OwnSockets) -> frozenset[Connected]:

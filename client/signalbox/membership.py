@@ -237,7 +237,7 @@ class Membership:
         try:
             controller.update_job(spec, lease_token=self._token)
         except (InvalidInput, Conflict, Exhausted) as error:
-            log.warning("job '%s' stays as it was announced, its change is refused: %s", self._job_id, error)
+            log.warning("job '%s' stays announced as it was, the training goes on: %s", self._job_id, error)
             self._not_taken = spec
         else:
             self._announced = spec

@@ -91,7 +91,16 @@ class _PlainData(pickle.Unpickler):
 def job_spec(files: Sequence[Path], given: JobSpec, iterations: int | None = None) -> JobSpec:
     """``given``: the addresses of all ranks. ``iterations``: how many each dump has; None where that is to be found
     out. Raises ``InvalidInput``, ``OSError``."""
-    dumps = {rank: _Dump(rank, file) for rank, file in file_of_rank(files).items()}
+    dumps = {rank: _Dump(rank, called(file), _read(file)) for rank, file in file_of_rank(files).items()}
+    return _job_spec(dumps, given, iterations)
+
+
+def job_spec_of(dumps: Mapping[int, Any], given: JobSpec, iterations: int | None = None) -> JobSpec:
+    """The same from what JSON dumps contain, by rank. Raises ``InvalidInput``."""
+    return _job_spec({rank: _Dump(rank, f"rank {rank}", data) for rank, data in dumps.items()}, given, iterations)
+
+
+def _job_spec(dumps: Mapping[int, _Dump], given: JobSpec, iterations: int | None) -> JobSpec:
     everyone = tuple(range(len(given.endpoints)))
     groups = _groups(dumps, given, everyone)
     calls: dict[int, list[Call]] = {}
@@ -100,7 +109,7 @@ def job_spec(files: Sequence[Path], given: JobSpec, iterations: int | None = Non
         try:
             calls[rank] = list(dump.calls(groups))
         except InvalidInput as error:
-            raise error.within(called(dump.file)) from None
+            raise error.within(dump.name) from None
         left -= len(calls[rank])
         if left < 0:
             raise TooManyCalls.in_trace()
@@ -113,16 +122,13 @@ def job_spec(files: Sequence[Path], given: JobSpec, iterations: int | None = Non
 class _Dump:
     """Of one rank."""
 
-    def __init__(self, rank: int, file: Path) -> None:
-        self.rank, self.file = rank, file
-        data = _read(file)
+    def __init__(self, rank: int, name: str, data: Any) -> None:
+        self.rank, self.name = rank, name
         entries = data.get("entries") if isinstance(data, dict) else data
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries[:MAX_ENTRIES]):
-            raise InvalidInput.of(
-                called(file), "has no list 'entries' of objects: it is no dump of the flight recorder"
-            )
+            raise InvalidInput.of(name, "has no list 'entries' of objects: it is no dump of the flight recorder")
         if len(entries) > MAX_ENTRIES:
-            raise InvalidInput.of(called(file), f"at most {MAX_ENTRIES} entries are allowed (given: {len(entries)})")
+            raise InvalidInput.of(name, f"at most {MAX_ENTRIES} entries are allowed (given: {len(entries)})")
         self.entries: list[Any] = entries
         config = data.get("pg_config") if isinstance(data, dict) else None
         self.config: dict[str, Any] = config if isinstance(config, dict) else {}
@@ -179,7 +185,7 @@ def _groups(dumps: Mapping[int, _Dump], given: JobSpec, everyone: tuple[int, ...
             ranks = everyone
         if ranks is None and len(dumps) < len(everyone):
             raise InvalidInput.of(
-                called(dumps[members[0]].file),
+                dumps[members[0]].name,
                 f"the ranks of process group '{cut(name)}' are not recorded; give dumps of all ranks, or the group "
                 "with --spec",
             )
@@ -198,7 +204,7 @@ def _configured(dumps: Mapping[int, _Dump]) -> dict[str, tuple[int, ...]]:
             ranks = _ranks(group.get("ranks")) if isinstance(group, dict) else ()
             if name and ranks and found.setdefault(str(name), ranks) != ranks:
                 message = f"has {_few(ranks)}, in another dump {_few(found[name])}"
-                raise InvalidInput.of(f"{called(dump.file)}: pg_config", f"process group '{cut(name)}' {message}")
+                raise InvalidInput.of(f"{dump.name}: pg_config", f"process group '{cut(name)}' {message}")
     return found
 
 

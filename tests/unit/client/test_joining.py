@@ -16,8 +16,9 @@ import signalbox
 from signalbox.errors import InvalidInput
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
-from signalbox.joining import Step, _between
+from signalbox.joining import _between
 from signalbox.membership import Ended
+from signalbox.step import Step
 
 DEADLINE_S = 30.0
 ENDPOINTS = ["10.0.1.1", "10.0.2.1"]
@@ -39,6 +40,9 @@ class FakeClient:
         self.specs.append(spec)
         self.took_over.append(how["take_over"])
         return SimpleNamespace(lease_token="token")
+
+    def update_job(self, spec: JobSpec, **_: Any) -> None:
+        self.specs.append(spec)
 
     def report_iterations(self, _job_id: str, iterations: list[IterationTime], _token: str) -> None:
         self.reported.extend(iterations)
@@ -102,6 +106,19 @@ def test_a_program_takes_over_the_job_of_what_started_it_unless_told_otherwise(
     with signalbox.join(SPEC, take_over=given) as job:
         wait_until(lambda: job.registered)
     assert clients.took_over == [takes_over]
+
+
+def test_an_announcement_is_updated_and_wrong_updates_are_only_logged(
+    clients: type[FakeClient], caplog: pytest.LogCaptureFixture
+) -> None:
+    transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1000}]
+    with signalbox.join(SPEC) as job:
+        job.update(transfers=[{"src": 0, "dst": 2, "bytes_per_iteration": 1000}])
+        assert "stays announced as it was, the training goes on: transfers[0].dst: rank 2" in caplog.text
+        job.update(transfers=transfers)
+        wait_until(lambda: len(clients.specs) == 2)
+    job.update(transfers=[])
+    assert clients.specs == [JobSpec.parse(SPEC), JobSpec.parse({**SPEC, "transfers": transfers})]
 
 
 def test_address_and_credentials_are_those_of_the_environment_unless_given(
@@ -189,7 +206,7 @@ def test_iterations_are_numbered_and_times_that_cannot_be_are_left_out(
 
 def test_a_step_is_timed_with_its_communication_unless_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("signalbox.joining.time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr("signalbox.step.time", SimpleNamespace(perf_counter=lambda: now))
     reported: list[tuple[float, float | None]] = []
 
     def report(duration_s: float, communication_s: float | None) -> None:

@@ -51,7 +51,7 @@ class FakeController:
     reported: list[int] = field(default_factory=list)
     told: list[tuple[str, set[Connected]]] = field(default_factory=list)
     refuses_iterations: bool = False
-    refuses_updates: bool = False
+    refuses_updates: Exception | None = None
     updates: list[JobSpec] = field(default_factory=list)
     ended: int = 0
     opened: int = 0
@@ -79,7 +79,7 @@ class FakeController:
     def update_job(self, spec: JobSpec, *, lease_token: str) -> None:
         self._called(lease_token)
         if self.refuses_updates:
-            raise InvalidInput.of("endpoints", "too many")
+            raise self.refuses_updates
         self.spec = spec
         self.updates.append(spec)
 
@@ -190,6 +190,42 @@ def test_nothing_is_sent_while_there_is_nothing_to_say(controller: FakeControlle
     calls = controller.calls
     training.go_on(LEASE_S / 4 - REPORT_S)
     assert controller.calls == calls
+
+
+CHANGED = spec(transfers=[{"src": 0, "dst": 1, "bytes_per_iteration": 1000}])
+
+
+def test_a_job_is_announced_as_it_was_at_first_and_then_updated_once(
+    controller: FakeController, training: Training
+) -> None:
+    """The answer to the first registration may have been lost: the same request must say the same."""
+    controller.away = UNREACHABLE
+    training.round()
+    training.membership.update(CHANGED)
+    controller.away = None
+    training.go_on(LEASE_S)
+    assert [one["spec"] for one in controller.registrations] == [training.spec]
+    assert controller.updates == [CHANGED]
+    controller.forget()
+    training.go_on(LEASE_S)
+    assert [one["spec"] for one in controller.registrations] == [training.spec, CHANGED]
+    assert controller.updates == [CHANGED]
+
+
+@pytest.mark.parametrize("why", [InvalidInput.of("transfers", "is wrong"), Conflict("a pair is of another job", {})])
+def test_a_job_whose_update_is_refused_stays_as_it_was(
+    why: Exception, controller: FakeController, training: Training, caplog: pytest.LogCaptureFixture
+) -> None:
+    controller.refuses_updates = why
+    training.round()
+    training.membership.update(CHANGED)
+    training.report(0)
+    training.go_on(LEASE_S)
+    assert controller.reported == [0]
+    assert caplog.text.count("stays announced as it was") == 1
+    controller.forget()
+    training.go_on(LEASE_S)
+    assert [one["spec"] for one in controller.registrations] == [training.spec] * 2
 
 
 def test_iterations_are_reported_soon_once_and_in_order(controller: FakeController, training: Training) -> None:
@@ -563,16 +599,16 @@ def test_a_change_that_is_refused_leaves_the_job_as_it_was(
     controller: FakeController, training: Training, caplog: pytest.LogCaptureFixture
 ) -> None:
     training.round()
-    controller.refuses_updates = True
+    controller.refuses_updates = InvalidInput.of("endpoints", "too many")
     training.membership.update(spec(endpoints=OTHER_HOST))
     training.go_on(HOUR_S)
     controller.forget()
     training.go_on(LEASE_S)
     assert [one["spec"] for one in controller.registrations] == [training.spec, training.spec]
     assert [record.getMessage() for record in caplog.records] == [
-        "job 'job' stays as it was announced, its change is refused: endpoints: too many"
+        "job 'job' stays announced as it was, its change is refused: endpoints: too many"
     ]
-    controller.refuses_updates = False
+    controller.refuses_updates = None
     training.membership.update(changed := spec(endpoints=OTHER_HOST))
     training.go_on(LEASE_S)
     assert controller.updates == [changed]
