@@ -160,12 +160,14 @@ class Job:
             if self._spec is None or self._membership is None or self._rounds is None or self._ended:
                 return
             try:
-                self._spec = JobSpec.parse({**self._spec.model_dump(), **fields, "job_id": self.id})
+                wanted = JobSpec.parse({**self._spec.model_dump(), **fields, "job_id": self.id})
             except InvalidInput as error:
                 log.warning("job '%s' stays announced as it was, the training goes on: %s", self.id, error)
                 return
-            self._membership.update(self._spec)
-            self._rounds.hurry()
+            if wanted != self._spec:
+                self._spec = wanted
+                self._membership.update(wanted)
+                self._rounds.hurry()
 
     # ---- iterations
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sysconfig
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 ENTER = Path(__file__).with_name("enter.sh")
 SYSTEM_PYTHON = "/usr/bin/python3"
 ENVIRONMENT = {"PYTHONPATH": f"{ROOT}:{ROOT / 'client'}", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+TORCH_ENVIRONMENT = {**ENVIRONMENT, "PYTHONPATH": f"{ENVIRONMENT['PYTHONPATH']}:{sysconfig.get_path('purelib')}"}
+"""Of ranks that join by themselves: PyTorch's environment has none of what the client needs."""
 
 STORE_PORT = 29_500
 """Of the store of PyTorch's jobs, at the address of rank 0."""

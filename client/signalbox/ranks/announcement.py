@@ -1,0 +1,112 @@
+"""What a job announces, from what each of its ranks has told: addresses, process groups, gradients.
+
+In: a ``Told`` per rank, in their order. Out: the fields of a job spec.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+from typing import Any, NamedTuple
+
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import Library
+from signalbox.ranks.own_address import is_loopback
+
+UNNAMED = "group"
+MAX_NAME = 48
+"""Characters of a group's name; a number may follow."""
+
+
+class Group(NamedTuple):
+    """``ranks``: of the job, in the group's order."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+class Gradients(NamedTuple):
+    """Of a model, all-reduced over these ranks once per iteration. ``bytes``: of all of them."""
+
+    ranks: tuple[int, ...]
+    bytes: int
+    library: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """By one rank. ``groups``: that it belongs to. ``gradients``: of its models. ``problem``: why the job cannot be
+    announced, empty where it can. ``key``: made by each rank; that of rank 0 names this announcement."""
+
+    endpoint: str | None = None
+    groups: tuple[Group, ...] = ()
+    gradients: tuple[Gradients, ...] = ()
+    problem: str = ""
+    key: str = ""
+
+
+def endpoints_of(told: Sequence[Told]) -> list[str]:
+    """One per rank. Raises ``InvalidInput`` for the first rank that has none, or had a problem."""
+    for rank, one in enumerate(told):
+        if one.problem:
+            raise InvalidInput.of(f"rank {rank}", one.problem)
+        if one.endpoint is None or is_loopback(one.endpoint):
+            found = f"only {one.endpoint}" if one.endpoint else "no address"
+            message = (
+                f"has {found} towards the other ranks; give its address as endpoint, or set GLOO_SOCKET_IFNAME or "
+                "NCCL_SOCKET_IFNAME to its interface"
+            )
+            raise InvalidInput.of(f"rank {rank}", message)
+    return [one.endpoint or "" for one in told]
+
+
+def groups_of(told: Iterable[Told]) -> list[Group]:
+    """Those that have two ranks and more, each once, in the order of their ranks. A name that several have is followed
+    by a number."""
+    names: dict[tuple[int, ...], str] = {}
+    for group in chain.from_iterable(one.groups for one in told):
+        if len(group.ranks) > 1 and names.get(group.ranks, UNNAMED) == UNNAMED:
+            names[group.ranks] = "".join(c for c in group.name if c.isprintable())[:MAX_NAME] or UNNAMED
+    ranks_of: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
+    for ranks, name in sorted(names.items()):
+        ranks_of[name].append(ranks)
+    found, used = [], set(ranks_of)
+    for name, several in ranks_of.items():
+        numbered = (f"{name}-{number}" for number in count())
+        for ranks in several:
+            own = name if len(several) == 1 else next(free for free in numbered if free not in used)
+            used.add(own)
+            found.append(Group(own, ranks))
+    return sorted(found, key=lambda group: group.ranks)
+
+
+def gradients_of(told: Sequence[Told], groups: Sequence[Group]) -> dict[str, Any]:
+    """Fields of a spec: the collectives and the library. Empty unless gradients are all that the groups can send: then
+    what the job sends has to be seen first."""
+    sizes: dict[tuple[int, ...], int] = {}
+    for one in told:
+        for ranks in {gradients.ranks for gradients in one.gradients}:
+            size = sum(gradients.bytes for gradients in one.gradients if gradients.ranks == ranks)
+            sizes[ranks] = max(sizes.get(ranks, 0), size)
+    others = [group.ranks for group in groups if len(group.ranks) < len(told) and group.ranks not in sizes]
+    names = {group.ranks: group.name for group in groups}
+    if not sizes or others or not all(sizes.values()) or not sizes.keys() <= names.keys():
+        return {}
+    of_size: defaultdict[int, list[str]] = defaultdict(list)
+    for ranks, size in sorted(sizes.items()):
+        of_size[size].append(names[ranks])
+    libraries = {gradients.library for one in told for gradients in one.gradients}
+    return {
+        "collectives": [
+            {"algorithm": "all_reduce", "groups": names, "bytes_per_iteration": size} for size, names in of_size.items()
+        ],
+        "library": library_named(libraries),
+    }
+
+
+def library_named(backends: Iterable[str]) -> str:
+    """Of process groups with these backends."""
+    found = {"openmpi" if backend == "mpi" else backend for backend in backends}
+    return found.pop() if len(found) == 1 and found <= set(Library) else Library.GENERIC

@@ -1,0 +1,125 @@
+"""What each rank has recorded of its calls, brought to rank 0 through the program's key-value store.
+
+Owns the keys, and one thread per rank, which ends when rank 0 knows what the job sends. No call of the program waits
+for it, and ranks need not reach a window of iterations at the same time, or at all.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from signalbox.errors import InvalidInput
+from signalbox.ranks.marks import WINDOW_STARTS, Marks
+from signalbox.rounds import Rounds
+
+POLL_S = 1.0
+IDLE_S = 3600.0
+"""Until a window is complete, which ends the pause."""
+GIVE_UP_S = 600.0
+"""After rank 0's own window; the others have ended theirs about then."""
+
+log = logging.getLogger("signalbox")
+
+Record = Callable[[int, int], Mapping[str, Any]]
+"""The calls between two times, in ns since 1970, as a dump of the flight recorder has them. Raises ``InvalidInput``."""
+Understand = Callable[[Mapping[int, Any]], object]
+"""What all ranks have recorded, by rank. Raises ``InvalidInput``."""
+
+
+class Store(Protocol):
+    """The methods of ``torch.distributed.Store`` that are called."""
+
+    def set(self, key: str, value: bytes, /) -> object: ...
+    def get(self, key: str, /) -> bytes: ...
+    def check(self, keys: list[str], /) -> bool: ...
+
+
+class Exchange:
+    """``key``: begins all keys of this job. ``on_end``: called when nothing is recorded any more."""
+
+    def __init__(
+        self,
+        store: Store,
+        key: str,
+        rank: int,
+        ranks: int,
+        record: Record,
+        understand: Understand,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store, self._key = store, key
+        self._rank, self._ranks = rank, ranks
+        self._record, self._understand = record, understand
+        self._on_end = on_end
+        self._recorded = 0
+        self._asked = 0  # windows that rank 0 is done with
+        self._asked_since = 0.0
+        self._rounds = Rounds("signalbox-recording", self._round, on_end)
+        self.marks = Marks(self._rounds.hurry)
+
+    def start(self) -> None:
+        """Raises ``RuntimeError`` when there can be no more threads."""
+        self._rounds.start()
+
+    def begin_leaving(self) -> None:
+        self._rounds.leave()
+
+    def end_leaving(self, timeout_s: float) -> None:
+        """The thread must not be inside the store when the interpreter ends."""
+        self._rounds.join(timeout_s)
+
+    def _round(self) -> float | None:
+        try:
+            return self.round(time.monotonic())
+        except Exception as error:
+            log.info("what the job sends is not recorded, the training goes on: %s", error)
+            return None
+
+    def round(self, now: float) -> float | None:
+        """Returns seconds until the next one; None when there is none any more."""
+        while self._recorded < len(WINDOW_STARTS) and (window := self.marks.window(self._recorded)):
+            if self._recorded and self._store.check([f"{self._key}/done"]):
+                return None
+            self._store.set(self._of(self._recorded, self._rank), _packed(self._record, window))
+            self._recorded, self._asked_since = self._recorded + 1, now
+        if self._rank:
+            return IDLE_S if self._recorded < len(WINDOW_STARTS) else None
+        if self._asked == self._recorded:
+            return IDLE_S if self._asked < len(WINDOW_STARTS) else None
+        return self._ask(now)
+
+    def _ask(self, now: float) -> float | None:
+        keys = [self._of(self._asked, rank) for rank in range(self._ranks)]
+        if not self._store.check(keys):
+            return POLL_S if now - self._asked_since < GIVE_UP_S else None
+        self._asked += 1
+        try:
+            self._understand({rank: _unpacked(self._store.get(key), rank) for rank, key in enumerate(keys)})
+        except InvalidInput as error:
+            log.info("what the job sends is not known from its calls, the training goes on: %s", error)
+            return 0.0
+        self._store.set(f"{self._key}/done", b"")
+        return None
+
+    def _of(self, window: int, rank: int) -> str:
+        return f"{self._key}/{window}/{rank}"
+
+
+def _packed(record: Record, window: tuple[int, int]) -> bytes:
+    try:
+        data: Mapping[str, Any] = record(*window)
+    except InvalidInput as error:
+        data = {"problem": str(error)}
+    return zlib.compress(json.dumps(data).encode(), 1)
+
+
+def _unpacked(data: bytes, rank: int) -> Any:
+    found = json.loads(zlib.decompress(data))
+    if "problem" in found:
+        raise InvalidInput.of(f"rank {rank}", found["problem"])
+    return found

@@ -1,0 +1,58 @@
+"""The IPv4 address of this host that a rank's peers reach it at."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+
+NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
+_SIOCGIFADDR = 0x8915
+"""netdevice(7): the first address of an interface; AF_INET only."""
+
+
+def own_address(environ: Mapping[str, str], library: str, towards: Iterable[str]) -> str | None:
+    """Of the interface that the library was told to use; else the one that the kernel sends from towards the first of
+    these hosts that is not this one. A loopback address only if the library was told to use it."""
+    named = (NCCL, GLOO) if library == "nccl" else (GLOO, NCCL)
+    for variable in named:
+        for interface in _interfaces(environ.get(variable, ""), exact=variable == GLOO):
+            if address := _of_interface(interface):
+                return address
+    return next((address for host in towards if (address := _towards(host)) and not is_loopback(address)), None)
+
+
+def is_loopback(address: str) -> bool:
+    return address.startswith("127.")
+
+
+def _interfaces(text: str, exact: bool) -> Iterator[str]:
+    """Gloo takes names. NCCL takes prefixes, names after ``=``, and after ``^`` prefixes that are left out."""
+    rule, names = ("=", text) if exact else (text[:1], text.lstrip("^="))
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    there = [name for _, name in socket.if_nameindex()] if wanted else []
+    if rule == "=":
+        yield from (name for name in wanted if name in there)
+    else:
+        begins = tuple(wanted)
+        yield from (name for name in there if name.startswith(begins) != (rule == "^"))
+
+
+def _of_interface(name: str) -> str | None:
+    request = struct.pack("256s", name.encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            return socket.inet_ntoa(fcntl.ioctl(asked, _SIOCGIFADDR, request)[20:24])
+        except OSError:
+            return None
+
+
+def _towards(host: str) -> str | None:
+    """Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            asked.connect((host, 9))
+            return str(asked.getsockname()[0])
+        except OSError:
+            return None

@@ -1,0 +1,141 @@
+"""The calls that a program makes of ``torch.distributed``: what each sends, and how long they take.
+
+PyTorch's flight recorder has what is called in Python, by DistributedDataParallel and by FSDP, but neither sends over
+Gloo nor when a call has ended. So the methods of process groups are wrapped, once per process, and call the original
+ones; they take a microsecond more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch.distributed as dist
+
+from signalbox.errors import InvalidInput
+from signalbox.torch.process_groups import known, ranks_of
+
+_COLLECTIVES = (
+    *("allreduce", "allreduce_coalesced", "broadcast", "reduce", "gather", "scatter", "alltoall", "alltoall_base"),
+    *("all_to_all_single", "allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced"),
+    *("all_gather_single", "all_gather_single_coalesced", "reduce_scatter", "_reduce_scatter_base"),
+    *("reduce_scatter_tensor_coalesced", "reduce_scatter_single", "reduce_scatter_single_coalesced"),
+)
+_SENDS = ("send", "recv", "recv_anysource")
+MAX_SENDS = 20_000
+_KEPT = ("profiling_name", "input_sizes", "input_dtypes", "output_sizes", "output_dtypes", "time_created_ns")
+"""Of an entry of the flight recorder."""
+
+Method = Callable[..., Any]
+
+
+class Calls:
+    """Of all process groups of this process."""
+
+    def __init__(self) -> None:
+        self.recording = False
+        """Whether sends are kept."""
+        self._wrapped = False
+        self._open: set[int] = set()  # works that were begun and not waited for
+        self._since_s = 0.0
+        self._communicated_s = 0.0
+        self._sends: list[dict[str, Any]] = []
+
+    def wrap(self) -> None:
+        """From now on; again does nothing."""
+        if not self._wrapped:
+            self._wrapped = True
+            for name in (*_COLLECTIVES, *_SENDS):
+                if original := getattr(dist.ProcessGroup, name, None):
+                    setattr(dist.ProcessGroup, name, self._begins(original, name if name in _SENDS else ""))
+            dist.Work.wait = self._ends(dist.Work.wait)
+
+    def communicated_s(self) -> float:
+        """Since the last time that this was asked: while calls were under way that the program has made in Python, each
+        until it was waited for."""
+        now = time.perf_counter()
+        if self._open:
+            self._open.clear()
+            self._communicated_s += now - self._since_s
+        total, self._communicated_s = self._communicated_s, 0.0
+        return total
+
+    def _begins(self, original: Method, sends: str) -> Method:
+        def called(group: Any, *args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            if sends and self.recording:
+                self._note(sends, group, *args)
+            work = original(group, *args, **kwargs)
+            if work is not None:
+                if not self._open:
+                    self._since_s = began
+                self._open.add(id(work))
+            return work
+
+        return called
+
+    def _ends(self, original: Method) -> Method:
+        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(work, *args, **kwargs)
+            if self._open:
+                self._open.discard(id(work))
+                if not self._open:
+                    self._communicated_s += time.perf_counter() - self._since_s
+            return result
+
+        return wait
+
+    def _note(self, what: str, group: Any, tensors: Any = (), peer: int = -1, *_: Any) -> None:
+        """As the flight recorder would."""
+        if len(self._sends) >= MAX_SENDS:
+            return
+        with suppress(Exception):
+            arrow, side = ("->", "input") if what == "send" else ("<-", "output")
+            size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+            entry = {"profiling_name": f"gloo:{what} {group.rank()}{arrow}{peer}", f"{side}_sizes": [[size]]}
+            where = {"process_group": (group.group_name,), f"{side}_dtypes": ["Byte"]}
+            self._sends.append({**entry, **where, "time_created_ns": time.time_ns()})
+
+    def between(self, begin_ns: int, end_ns: int) -> Mapping[str, Any]:
+        """What the flight recorder has between two times, and these sends; process groups have names that
+        follow from their ranks, so that all ranks of a group have the same.
+        Raises ``InvalidInput`` when it does not have all."""
+        entries = _recorded(begin_ns)
+        if not any(entry["profiling_name"].startswith(("gloo:send", "gloo:recv")) for entry in entries):
+            entries += self._sends
+        ranks = {group.group_name: ranks_of(group) for group in known()}
+        kept, groups = [], {}
+        for entry in sorted(entries, key=lambda entry: entry["time_created_ns"]):
+            if begin_ns < entry["time_created_ns"] <= end_ns:
+                members = ranks.get(entry["process_group"][0])
+                if members is None:
+                    raise InvalidInput.of("", "a process group has ended meanwhile")
+                name = hashlib.sha256(repr(members).encode()).hexdigest()
+                groups[name] = {"ranks": list(members)}
+                kept.append({**{key: entry[key] for key in _KEPT if key in entry}, "process_group": [name, ""]})
+        return {"entries": kept, "pg_config": groups}
+
+
+def _recorded(since_ns: int) -> list[dict[str, Any]]:
+    """By PyTorch. Raises ``InvalidInput`` unless all since then is there."""
+    from torch._C import _distributed_c10d as c10d
+
+    entries: list[dict[str, Any]] = []
+    for dump in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
+        if hasattr(c10d, dump):
+            found = json.loads(getattr(c10d, dump)()).get("entries", [])
+            if found and found[0]["record_id"] > 0 and found[0]["time_created_ns"] > since_ns:
+                text = f"the flight recorder keeps {len(found)} calls, fewer than are made in two iterations"
+                raise InvalidInput.of("TORCH_FR_BUFFER_SIZE", f"{text}; set it to more")
+            entries += found
+    if not entries:
+        text = "PyTorch's flight recorder is off; leave it unset, or set it to 2000, before process groups are made"
+        raise InvalidInput.of("TORCH_FR_BUFFER_SIZE", text)
+    return entries
+
+
+CALLS = Calls()

@@ -1,0 +1,241 @@
+"""``signalbox.torch.join``, and the job that it returns.
+
+Every rank gathers what all ranks tell, in one collective. Then rank 0 announces the job, and each rank counts its
+iterations. What the first ones send is recorded by each rank and announced by rank 0, if it was not known before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import weakref
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from signalbox import joining
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import JobSpec
+from signalbox.launchers import HOW_TO_NAME_THE_JOB, job_id_of_environment
+from signalbox.membership import Ended
+from signalbox.ranks.announcement import Told, endpoints_of, gradients_of, groups_of
+from signalbox.ranks.exchange import Exchange
+from signalbox.ranks.marks import WINDOW
+from signalbox.ranks.own_address import own_address
+from signalbox.step import Step
+from signalbox.torch import process_groups
+from signalbox.torch.calls import CALLS
+from signalbox.traces.flight_recorder import job_spec_of
+
+if TYPE_CHECKING:
+    from signalbox.credentials import Credentials
+
+TRAFFIC = ("groups", "collectives", "transfers", "library")
+SAMPLE_S = 0.1
+"""How often DistributedDataParallel is asked for its times at most: that takes 0.1 ms."""
+
+log = logging.getLogger("signalbox")
+
+
+def join(
+    model_or_groups: Any = None,
+    job: str | None = None,
+    *,
+    endpoint: str | None = None,
+    address: str | None = None,
+    credentials: Credentials | None = None,
+    on_routes: joining.OnRoutes | None = None,
+    take_over: bool | None = None,
+    strict: bool = False,
+    **fields: Any,
+) -> Job:
+    """Join the job of a PyTorch program. To be called by all ranks, after ``init_process_group`` and after the model
+    was wrapped; returns when all ranks have called it, and never raises unless ``strict``. Rank 0 announces the job,
+    keeps it announced until the program ends, and reports.
+
+    ``model_or_groups``: the model, or a list of models; a ``DeviceMesh``, whose dimensions name the groups; or a
+    mapping of names to process groups. Process groups that PyTorch knows besides are announced too. The gradients of
+    a ``DistributedDataParallel`` model are announced at once. What other programs send is recorded during two of their
+    first iterations, and announced then; until then the job is observed.
+
+    An iteration is what is between two steps of the program's first optimizer; or a ``Job.step``, if the program has
+    these. ``job``: its id; else that of the environment, as for ``signalbox.join``. ``endpoint``: this rank's IPv4
+    address; else that of the interface that GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names, else the one that the
+    kernel sends from towards MASTER_ADDR or the other ranks. ``fields``: others of the job spec; with ``collectives``
+    or ``transfers`` nothing is recorded. The rest is as for ``signalbox.join``."""
+    job_id = job or job_id_of_environment(os.environ)
+    joined = Job(str(job_id))
+    try:
+        told = _gathered(model_or_groups, endpoint)
+        rank = dist.get_rank()
+        endpoints = endpoints_of(told)
+        if job_id is None:
+            raise InvalidInput.of("job", f"its id is missing: {HOW_TO_NAME_THE_JOB}")
+        groups = groups_of(told)
+        known = {"groups": [group._asdict() for group in groups], **gradients_of(told, groups)}
+        spec = JobSpec.parse({"job_id": job_id, "endpoints": endpoints, **known, **fields})
+        joined._join(spec, rank, address, credentials, on_routes, None, take_over, strict and rank == 0, {})
+        joined._measure(process_groups.models_of(model_or_groups), f"signalbox/{told[0].key}", rank, spec, fields)
+    except Exception as error:
+        joined._refuse(error, strict)
+    return joined
+
+
+def _gathered(given: Any, endpoint: str | None) -> list[Told]:
+    """What all ranks tell. Each calls the collective, whatever is wrong with it, so that no other waits for it. Raises
+    ``InvalidInput`` where there are no ranks to ask."""
+    if not dist.is_available() or not dist.is_initialized():
+        raise InvalidInput.of("", "there is no process group yet; join after torch.distributed.init_process_group")
+    if dist.get_world_size() < 2:
+        raise InvalidInput.of("", "it has one rank, which sends nothing")
+    models: list[Any] = []
+    try:
+        models = process_groups.models_of(given)
+        told = _told(given, models, endpoint)
+    except Exception as error:
+        told = Told(problem=str(error))
+    device = next((parameter.device for model in models for parameter in model.parameters()), torch.device("cpu"))
+    found = _all_gather(told, device)
+    others = [one.endpoint for one in found if one.endpoint]
+    if 0 < len(others) < len(found):  # the same on all ranks
+        found = _all_gather(replace(told, endpoint=told.endpoint or own_address({}, "", others)), device)
+    return found
+
+
+def _told(given: Any, models: list[Any], endpoint: str | None) -> Told:
+    library = str(dist.get_backend())
+    if endpoint is None:
+        endpoint = own_address(os.environ, library, filter(None, [os.environ.get("MASTER_ADDR")]))
+    gradients = process_groups.gradients_of(process_groups.data_parallel(models))
+    return Told(endpoint, process_groups.groups_of(given), gradients, key=uuid4().hex)
+
+
+def _all_gather(told: Told, device: torch.device) -> list[Told]:
+    """NCCL needs the device that this rank uses, which may not be the current one."""
+    found: list[Any] = [None] * dist.get_world_size()
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        dist.all_gather_object(found, told)
+    return found
+
+
+class Job(joining.Job):
+    """What ``join`` returns, on every rank: ``signalbox.Job``, whose iterations are reported without being asked for.
+    A program without optimizer, or with iterations of other extent, has ``step`` around each."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(job_id)
+        self._exchange: Exchange | None = None
+        self._models: list[Any] = []
+        self._timed = False
+        self._sampled_s = 0.0
+        self._sample_at = 0.0
+        self._by_step = False
+        self._optimizer: Any = lambda: None  # a weak reference
+        self._began: float | None = None
+        self._hook: Any = None
+
+    def iteration(self, duration_s: float, communication_s: float | None = None) -> None:
+        self._by_step = True
+        self._over(duration_s, communication_s)
+
+    def step(self) -> Step:
+        self._by_step = True
+        return super().step()
+
+    def begin_leaving(self) -> None:
+        super().begin_leaving()
+        if self._exchange:
+            self._exchange.begin_leaving()
+
+    def end_leaving(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        if self._hook:
+            self._hook.remove()
+        if self._exchange:
+            self._exchange.end_leaving(timeout_s)
+        super().end_leaving(max(0.0, deadline - time.monotonic()))
+
+    # ---- inside
+
+    def _refuse(self, error: Exception, strict: bool) -> None:
+        """Rank 0 says it for all."""
+        self._end(Ended.REFUSED)
+        first = not dist.is_initialized() or dist.get_rank() == 0
+        if first and strict:
+            raise error
+        level = logging.WARNING if first else logging.DEBUG
+        log.log(level, "job '%s' is not announced, the training goes on: %s", self.id, error)
+
+    def _measure(self, models: list[Any], key: str, rank: int, spec: JobSpec, fields: Mapping[str, Any]) -> None:
+        """Iterations from now on; and what they send, unless the program says it."""
+        if self._ended:
+            return
+        self._models = process_groups.data_parallel(models)
+        if self._timed_by_calls(models):
+            CALLS.wrap()
+            self._timed = True
+        if not {"collectives", "transfers"} & fields.keys():
+            store = dist.distributed_c10d._get_default_store()
+            if hasattr(store, "clone"):
+                store = store.clone()  # another connection: in the first one calls of the program may be waiting
+            understand = partial(self._understand, spec)
+            done = partial(setattr, CALLS, "recording", False)
+            CALLS.recording = True
+            self._exchange = Exchange(store, key, rank, len(spec.endpoints), CALLS.between, understand, done)
+            self._exchange.start()
+        self._hook = register_optimizer_step_post_hook(self._stepped)
+
+    @staticmethod
+    def _timed_by_calls(models: list[Any]) -> bool:
+        """Not on GPUs: there a call returns before it has begun."""
+        devices = {parameter.device.type for model in models for parameter in model.parameters()}
+        return devices == {"cpu"} if devices else dist.get_backend() == "gloo" or not torch.cuda.is_available()
+
+    def _understand(self, announced: JobSpec, dumps: Mapping[int, Any]) -> None:
+        spec = job_spec_of(dumps, announced.model_copy(update={"collectives": (), "transfers": ()}), WINDOW)
+        if not spec.observed:
+            self.update(**{name: getattr(spec, name) for name in TRAFFIC})
+
+    def _stepped(self, optimizer: Any, *_: Any) -> None:
+        """Of several optimizers the first one counts, as long as it exists."""
+        if self._by_step or self._ended:
+            return
+        counted = self._optimizer()
+        if counted is None:
+            self._optimizer, self._began = weakref.ref(optimizer), None
+        elif counted is not optimizer:
+            return
+        now = time.perf_counter()
+        if self._began is not None:
+            self._over(now - self._began, None)
+        elif self._timed:
+            CALLS.communicated_s()
+        self._began = now
+
+    def _over(self, duration_s: float, communication_s: float | None) -> None:
+        if self._exchange:
+            self._exchange.marks.mark(time.time_ns())
+        try:
+            measured = self._communicated_s()
+        except Exception as error:
+            self._log_once("times of its communication are not known", error)
+            measured = None
+        super().iteration(duration_s, measured if communication_s is None else communication_s)
+
+    def _communicated_s(self) -> float | None:
+        """In the iteration that is over; None where it is not known."""
+        called_s = CALLS.communicated_s() if self._timed else 0.0
+        now = time.monotonic()
+        if self._models and self._membership and now >= self._sample_at:
+            self._sample_at = now + SAMPLE_S
+            times = [model._get_ddp_logging_data().get("backward_comm_time", 0) for model in self._models]
+            self._sampled_s = sum(times) / 1e9
+        return called_s + self._sampled_s or None

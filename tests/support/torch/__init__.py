@@ -1,0 +1,1 @@
+"""Programs of PyTorch that join; they run in its own environment."""

@@ -1,0 +1,128 @@
+"""One rank of a PyTorch program that trains in several ways, each a job of its own: python ranks.py FOLDER KIND...
+
+A job's id is its kind. It goes on in steps while FOLDER has no file of that name, and at least ``ITERATIONS``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+
+import signalbox.torch
+
+ITERATIONS = 6
+DEADLINE_S = 120.0
+WIDTH = 20
+LAYERS = 4
+
+Iteration = Callable[[Any], object]
+"""Given the job."""
+
+
+def model() -> Any:
+    torch.manual_seed(1)
+    return nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
+
+
+def training(wrapped: Any) -> tuple[Any, Iteration]:
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.01)
+
+    def iteration(_: Any) -> None:
+        optimizer.zero_grad()
+        wrapped(torch.ones(2, WIDTH)).sum().backward()
+        optimizer.step()
+
+    return wrapped, iteration
+
+
+def ddp() -> tuple[Any, Iteration]:
+    return training(nn.parallel.DistributedDataParallel(model(), bucket_cap_mb=0.001))
+
+
+def hooked() -> tuple[Any, Iteration]:
+    """Gradients are sent in half precision by a hook of the program's own."""
+    wrapped = nn.parallel.DistributedDataParallel(model())
+    wrapped.register_comm_hook(None, fp16_compress_hook)
+    return training(wrapped)
+
+
+def fsdp1() -> tuple[Any, Iteration]:
+    return training(FullyShardedDataParallel(model(), device_id=torch.device("cpu")))
+
+
+def fsdp2() -> tuple[Any, Iteration]:
+    sharded = model()
+    for layer in sharded:
+        fully_shard(layer)
+    return training(fully_shard(sharded))
+
+
+def plain() -> tuple[Any, Iteration]:
+    def iteration(job: Any) -> None:
+        with job.step():
+            dist.all_reduce(torch.ones(1000))
+            dist.all_reduce(torch.ones(500), async_op=True).wait()
+
+    return None, iteration
+
+
+def pipeline() -> tuple[Any, Iteration]:
+    """Four micro-batches forwards and backwards over a mesh's dimension, then a sum over the other one."""
+    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("data", "pipeline"))
+    stages = mesh.get_group("pipeline")
+    stage, other = stages.rank(), 1 - stages.rank()
+
+    def iteration(job: Any) -> None:
+        with job.step():
+            for forwards in [True, False] * 4:
+                if (stage == 0) is forwards:
+                    dist.send(torch.ones(250), group=stages, group_dst=other)
+                else:
+                    dist.recv(torch.ones(250), group=stages, group_src=other)
+            dist.all_reduce(torch.ones(2000), group=mesh.get_group("data"))
+
+    return mesh, iteration
+
+
+def broken() -> tuple[Any, Iteration]:
+    """Rank 1 joins with what is no model."""
+    wrapped, iteration = ddp()
+    return (wrapped if dist.get_rank() != 1 else "no model"), iteration
+
+
+def main(folder: Path, kinds: list[str]) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    for kind in kinds:
+        given, iteration = {made.__name__: made for made in KINDS}[kind]()
+        job = signalbox.torch.join(given, job=kind, endpoint=f"10.0.{rank + 1}.1", lease_s=30.0)
+        for _ in range(ITERATIONS):
+            iteration(job)
+        deadline = time.monotonic() + DEADLINE_S
+        while not (folder / kind).exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        job.leave()
+        logging.info("%s ended", kind)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+KINDS = (ddp, hooked, fsdp1, fsdp2, plain, pipeline, broken)
+
+if __name__ == "__main__":
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    main(Path(sys.argv[1]), sys.argv[2:])

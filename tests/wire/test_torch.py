@@ -1,0 +1,150 @@
+"""``signalbox.torch.join`` in real ranks of PyTorch over Gloo, against the real API server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.jobs.registry import JobRegistry
+from mininet_topos.controller_process import free_port
+from mininet_topos.joining.launch import TORCH_ENVIRONMENT, missing, torch_python
+from signalbox.jobs.spec import JobId, JobSpec
+from tests.support.lab.needs import needs
+from tests.support.wire.control_stand_in import Running, running_api
+
+DEADLINE_S = 180.0
+PROGRAM = Path(__file__).parents[1] / "support" / "torch" / "ranks.py"
+PARAMETERS = 4 * (20 * 20 + 20)
+SHARD = (20 * 20 + 20) // 2
+
+
+class Ranks:
+    """On this machine, each with what it prints in a file of ``folder``."""
+
+    def __init__(self, folder: Path, count: int, words: list[str], controller: str) -> None:
+        self.outputs = [folder / f"rank{rank}.log" for rank in range(count)]
+        rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
+        shared = {**os.environ, **TORCH_ENVIRONMENT, **rendezvous, "SIGNALBOX_ADDRESS": controller}
+        self.processes = []
+        for rank, output in enumerate(self.outputs):
+            with output.open("w") as file:
+                environment = {**shared, "RANK": str(rank)}
+                argv = [str(torch_python()), *words]
+                self.processes.append(subprocess.Popen(argv, env=environment, stdout=file, stderr=subprocess.STDOUT))
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            ended = [process.poll() for process in self.processes]
+            assert not any(ended), self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.02)
+
+    def wait(self) -> None:
+        self.wait_until(lambda: all(process.poll() == 0 for process in self.processes))
+
+    def said(self, rank: int | None = None) -> str:
+        return "".join(output.read_text() for r, output in enumerate(self.outputs) if rank in (None, r))
+
+    def kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def ranks(folder: Path, count: int, words: list[str], controller: str) -> Iterator[Ranks]:
+    needs(missing().get("gloo"))
+    running = Ranks(folder, count, words, controller)
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+def sends(spec: JobSpec) -> list[tuple[str, tuple[str, ...], int, int]]:
+    return [(c.algorithm, c.groups, c.bytes_per_iteration, c.phase) for c in spec.collectives]
+
+
+def of_all(what: str, size: int, phase: int = 0) -> tuple[str, tuple[str, ...], int, int]:
+    return (what, ("default",), size, phase)
+
+
+ANNOUNCED = {
+    "ddp": [of_all("all_reduce", 4 * PARAMETERS)],
+    "hooked": [of_all("all_reduce", 2 * PARAMETERS)],
+    # FSDP1 has one unit here. Gloo does a reduce-scatter as an all-reduce, and FSDP2 overlaps both backwards.
+    "fsdp1": [of_all("all_gather", 4 * PARAMETERS), of_all("all_reduce", 4 * PARAMETERS, 1)],
+    "fsdp2": [of_all("all_gather", 2 * 4 * PARAMETERS), of_all("all_reduce", 4 * PARAMETERS)],
+    "plain": [of_all("all_reduce", 4 * 1500)],
+}
+
+
+def test_what_two_ranks_send_is_announced_however_they_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradients of DistributedDataParallel with the first announcement, all else after some iterations. One
+    process after the other joins several jobs, so that what one leaves behind would be seen by the next."""
+    begun: list[JobSpec] = []
+    left: list[Any] = []
+    register, deregister = JobRegistry.register, JobRegistry.deregister
+
+    def registered(registry: JobRegistry, *how: Any) -> Any:
+        job = register(registry, *how)
+        begun.append(job.spec)
+        return job
+
+    def deregistered(registry: JobRegistry, job_id: JobId, *how: Any) -> Any:
+        left.append(registry.jobs[job_id])
+        return deregister(registry, job_id, *how)
+
+    monkeypatch.setattr(JobRegistry, "register", registered)
+    monkeypatch.setattr(JobRegistry, "deregister", deregistered)
+    with running_api() as api, ranks(tmp_path, 2, [str(PROGRAM), str(tmp_path), *ANNOUNCED], api.addresses[0]) as run:
+        for kind, announced in ANNOUNCED.items():
+            run.wait_until(lambda k=kind, a=announced: sends(known(api, k)) == a)  # type: ignore[misc]
+            (tmp_path / kind).touch()
+        run.wait()
+    assert [job.id for job in left] == [*ANNOUNCED]
+    assert [sends(spec) for spec in begun] == [ANNOUNCED["ddp"], *[[]] * 4]
+    for job in left:
+        assert job.spec.endpoints == ("10.0.1.1", "10.0.2.1")
+        assert job.spec.library == "gloo"
+        assert job.vitals.reported.iterations == (6 if job.id == "plain" else 5)
+        assert all(0 < seconds < 60 for seconds in job.vitals.reported.recent_communication_s)
+
+
+def known(api: Running, job_id: str) -> JobSpec:
+    job = api.control.registry.jobs.get(JobId(job_id))
+    return job.spec if job else JobSpec.parse({"job_id": job_id, "endpoints": ["10.0.1.1"] * 2})
+
+
+def test_groups_have_the_names_of_the_mesh_and_sends_are_transfers(tmp_path: Path) -> None:
+    """Ranks 0, 1 and 2, 3 are pipelines of two stages; ranks 0, 2 and 1, 3 hold the same stage."""
+    with running_api() as api, ranks(tmp_path, 4, [str(PROGRAM), str(tmp_path), "pipeline"], api.addresses[0]) as run:
+        run.wait_until(lambda: bool(known(api, "pipeline").transfers))
+        spec = known(api, "pipeline")
+        (tmp_path / "pipeline").touch()
+        run.wait()
+    assert {group.name: group.ranks for group in spec.groups} == {"data-0": (0, 2), "data-1": (1, 3)}
+    assert sends(spec) == [("all_reduce", ("data-0", "data-1"), 8000, 1)]
+    pairs = [(t.src, t.dst, t.bytes_per_iteration, t.phase) for t in spec.transfers]
+    assert pairs == [(0, 1, 4000, 0), (1, 0, 4000, 0), (2, 3, 4000, 0), (3, 2, 4000, 0)]
+
+
+def test_ranks_train_on_where_one_joins_wrongly_and_where_there_is_no_controller(tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    nowhere = f"127.0.0.1:{free_port()}"
+    with ranks(tmp_path, 2, [str(PROGRAM), str(tmp_path), "broken", "ddp"], nowhere) as run:
+        run.wait_until(lambda: "job 'ddp': not in touch with the controller" in run.said(0))
+        (tmp_path / "ddp").touch()
+        run.wait()
+    for rank in range(2):
+        assert all(f"{kind} ended" in run.said(rank) for kind in ("broken", "ddp"))
+    assert "job 'broken' is not announced, the training goes on: rank 1: model_or_groups: must be" in run.said(0)
+    assert "is not announced" not in run.said(1)
