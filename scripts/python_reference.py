@@ -5,12 +5,14 @@ python scripts/python_reference.py > docs/reference/python.md
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any
+from unittest.mock import MagicMock
 
 import signalbox
 from signalbox.jobs.reports import Connected
@@ -27,7 +29,14 @@ What a training program uses of `signalbox-client`; [how to join](../how-to/join
 This page is made of docstrings by `scripts/python_reference.py`.
 """
 
-SHOWN = (signalbox.join, signalbox.Job, Step, Ended, Route, Subflow, PortClass, shares_of, Share, Connected, Exchanged)
+for part in ("", ".distributed", ".distributed.device_mesh", ".optim", ".optim.optimizer"):
+    sys.modules[f"torch{part}"] = MagicMock()  # what is not called need not be installed
+
+OF_TORCH = importlib.import_module("signalbox.torch.joining")
+SHOWN = (
+    *(signalbox.join, signalbox.Job, Step, Ended, Route, Subflow, PortClass, shares_of, Share, Connected, Exchanged),
+    *(OF_TORCH.join, OF_TORCH.Job),
+)
 LINE = 100
 INSIDE = ("begin_leaving", "end_leaving", "forget")
 """Public methods that only other modules of the client call."""
@@ -35,7 +44,7 @@ INSIDE = ("begin_leaving", "end_leaving", "forget")
 
 def entries(thing: Any) -> Iterator[str]:
     """The parts of the page about a function or class."""
-    yield f"## {thing.__name__}"
+    yield f"## {'torch.' if thing.__module__ == OF_TORCH.__name__ else ''}{thing.__name__}"
     if inspect.isfunction(thing):
         yield signature(thing.__name__, thing)
     elif issubclass(thing, Enum):

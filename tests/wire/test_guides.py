@@ -1,4 +1,4 @@
-"""What docs/how-to/join-from-python.md and docs/how-to/use-tls.md say works, with the real API server."""
+"""What docs/how-to/join-from-python.md, join-from-pytorch.md and use-tls.md say works, with the real API server."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from controller.config import ApiConfig
 from controller.jobs.registry import JobRegistry
 from signalbox.joining import join
 from tests.support.doc_pages import PAGES, ROOT
+from tests.support.torch.running import ranks
 from tests.support.wire.control_stand_in import running_api
 
 GUIDE = next(page for page in PAGES if page.name == "docs/how-to/join-from-python.md")
@@ -51,6 +52,29 @@ def test_the_programs_announce_their_job_report_and_release_it(number: int, monk
     (job,) = seen
     assert job.id == "ring"
     assert job.vitals.reported.iterations == (100, 0, 2)[number]
+
+
+def test_the_programs_of_the_pytorch_guide_announce_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    removed = JobRegistry.deregister
+
+    def deregister(registry: JobRegistry, job_id: Any, *how: Any) -> Any:
+        seen.append(registry.jobs[job_id])
+        return removed(registry, job_id, *how)
+
+    monkeypatch.setattr(JobRegistry, "deregister", deregister)
+    program = ROOT / "tests" / "support" / "torch" / "page.py"
+    with running_api() as api, ranks(tmp_path, 2, [str(program), str(tmp_path)], api.addresses[0]) as run:
+        for number in range(5):
+            (tmp_path / str(number)).touch()
+        run.wait()
+    assert [job.id for job in seen] == ["vision", "language", "ring", "mesh", "named"]
+    vision, _, ring, mesh, named = seen
+    assert [c.bytes_per_iteration for c in vision.spec.collectives] == [4 * (10 * 10 + 10)]
+    assert (vision.vitals.reported.iterations, ring.vitals.reported.iterations) == (5, 6)
+    assert [group.name for group in (*mesh.spec.groups, *named.spec.groups)] == ["data", "data"]
 
 
 def run(command: str, folder: Path) -> str:

@@ -55,7 +55,6 @@ class Exchange:
         self._store, self._key = store, key
         self._rank, self._ranks = rank, ranks
         self._record, self._understand = record, understand
-        self._on_end = on_end
         self._recorded = 0
         self._asked = 0  # windows that rank 0 is done with
         self._asked_since = 0.0

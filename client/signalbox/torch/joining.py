@@ -24,6 +24,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from signalbox import joining
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import JobSpec
+from signalbox.joining import OnRoutes
 from signalbox.launchers import HOW_TO_NAME_THE_JOB, job_id_of_environment
 from signalbox.membership import Ended
 from signalbox.ranks.announcement import Told, endpoints_of, gradients_of, groups_of
@@ -52,7 +53,7 @@ def join(
     endpoint: str | None = None,
     address: str | None = None,
     credentials: Credentials | None = None,
-    on_routes: joining.OnRoutes | None = None,
+    on_routes: OnRoutes | None = None,
     take_over: bool | None = None,
     strict: bool = False,
     **fields: Any,

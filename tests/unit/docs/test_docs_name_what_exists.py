@@ -54,6 +54,7 @@ FOREIGN = {
     # NCCL and PyTorch
     "NCCL_ALGO",
     "NCCL_DEBUG=INFO",
+    "init_process_group",
     "TORCH_FR_BUFFER_SIZE",
     "TORCH_NCCL_DUMP_ON_TIMEOUT",
     "TORCH_NCCL_TRACE_BUFFER_SIZE",

@@ -1,0 +1,63 @@
+"""Ranks of a PyTorch program on this machine, in PyTorch's environment.
+
+In: the words after the interpreter. Out: processes, and what they print.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mininet_topos.controller_process import free_port
+from mininet_topos.joining.launch import TORCH_ENVIRONMENT, missing, torch_python
+from tests.support.lab.needs import needs
+
+DEADLINE_S = 180.0
+
+
+class Ranks:
+    """On this machine, each with what it prints in a file of ``folder``."""
+
+    def __init__(self, folder: Path, count: int, words: list[str], controller: str) -> None:
+        self.outputs = [folder / f"rank{rank}.log" for rank in range(count)]
+        rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
+        shared = {**os.environ, **TORCH_ENVIRONMENT, **rendezvous, "SIGNALBOX_ADDRESS": controller}
+        self.processes = []
+        for rank, output in enumerate(self.outputs):
+            with output.open("w") as file:
+                environment = {**shared, "RANK": str(rank)}
+                argv = [str(torch_python()), *words]
+                self.processes.append(subprocess.Popen(argv, env=environment, stdout=file, stderr=subprocess.STDOUT))
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            ended = [process.poll() for process in self.processes]
+            assert not any(ended), self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.02)
+
+    def wait(self) -> None:
+        self.wait_until(lambda: all(process.poll() == 0 for process in self.processes))
+
+    def said(self, rank: int | None = None) -> str:
+        return "".join(output.read_text() for r, output in enumerate(self.outputs) if rank in (None, r))
+
+    def kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def ranks(folder: Path, count: int, words: list[str], controller: str) -> Iterator[Ranks]:
+    needs(missing().get("gloo"))
+    running = Ranks(folder, count, words, controller)
+    try:
+        yield running
+    finally:
+        running.kill()
