@@ -37,6 +37,7 @@ MODULES = {
     "registering": "benchmarks.joining.registering",
     "wire": "benchmarks.joining.wire",
     "join": "benchmarks.join",
+    "ways": "benchmarks.ways",
     "api-requests": "benchmarks.api_requests.command",
     "api-abuse": "benchmarks.api_abuse.command",
     "api-load": "benchmarks.api_load.command",

@@ -63,10 +63,9 @@ def gloo_rank(rank: int, interface: str, words: Sequence[str]) -> list[str]:
     return [str(torch_python()), "-m", module, "--rank", str(rank), "--interface", interface, *words]
 
 
-def mpirun(namespaces: Sequence[str], subnet: str, words: Sequence[str], tuned: Mapping[str, int]) -> list[str]:
-    """One rank in each namespace, in their order; to be run in the first one. ``subnet``: of the addresses that MPI
-    uses. ``tuned``: see ``TUNED``."""
-    nodes = ",".join(f"n{rank}" for rank in range(len(namespaces)))
+def mpi_settings(namespaces: Sequence[str], subnet: str, tuned: Mapping[str, int] | None = None) -> list[str]:
+    """mpirun's options for nodes n0, n1, … in these network namespaces. ``subnet``: of the addresses that MPI uses.
+    ``tuned``: see ``TUNED``."""
     settings = {
         "plm_rsh_agent": f"{ENTER} {','.join(namespaces)}",
         "pml": "ob1",
@@ -78,13 +77,21 @@ def mpirun(namespaces: Sequence[str], subnet: str, words: Sequence[str], tuned: 
         "mpi_yield_when_idle": 1,
         "orte_abort_on_non_zero_status": 1,
         **({"coll_tuned_use_dynamic_rules": 1} if tuned else {}),
-        **{f"coll_tuned_{name}_algorithm": number for name, number in tuned.items()},
+        **{f"coll_tuned_{name}_algorithm": number for name, number in (tuned or {}).items()},
     }
+    nodes = ",".join(f"n{rank}" for rank in range(len(namespaces)))
     return [
-        "mpirun",
         "--allow-run-as-root",
         *("--host", nodes, "--map-by", "node", "--bind-to", "none", "-np", str(len(namespaces))),
         *(word for name, value in settings.items() for word in ("--mca", name, str(value))),
+    ]
+
+
+def mpirun(namespaces: Sequence[str], subnet: str, words: Sequence[str], tuned: Mapping[str, int]) -> list[str]:
+    """One rank in each namespace, in their order; to be run in the first one. See ``mpi_settings``."""
+    return [
+        "mpirun",
+        *mpi_settings(namespaces, subnet, tuned),
         *(word for name in ENVIRONMENT for word in ("-x", name)),
         *(SYSTEM_PYTHON, "-m", "mininet_topos.joining.mpi_rank", *words),
     ]

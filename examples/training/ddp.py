@@ -1,0 +1,28 @@
+"""Data-parallel training of PyTorch, one process per host; two of its lines are Signalbox's.
+
+RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.0.1.1 MASTER_PORT=29500 python ddp.py 100    # iterations
+"""
+
+import sys
+import time
+
+import signalbox.torch
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+WIDTH = 173
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(4))))
+signalbox.torch.join(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for iteration in range(int(sys.argv[1])):
+    began = time.perf_counter()
+    optimizer.zero_grad()
+    model(torch.randn(4, WIDTH)).square().mean().backward()
+    optimizer.step()
+    if dist.get_rank() == 0:
+        print(f"iteration {iteration} {time.perf_counter() - began:.3f} s", flush=True)
+dist.destroy_process_group()
