@@ -10,7 +10,7 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -62,6 +62,20 @@ def jobs_in(path: Path, prepared: Callable[[Any], Any] = lambda job: job) -> lis
     twice = [job for job, times in Counter(job.spec.job_id for job in found).items() if times > 1]
     InvalidInput.refuse(FieldProblem(name, f"'{job}' is the id of several jobs in it") for job in twice)
     return found
+
+
+def job_of_text(
+    text: str, name: str, known: Mapping[str, str], completed: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+) -> JobSpec:
+    """The job of a YAML text that leaves out what is known otherwise. ``name``: of the text. ``known``: fields that it
+    must not have, each with why. ``completed``: adds them. Raises ``InvalidInput`` with the places of the fields."""
+    nodes = _nodes(text, name)
+    if len(nodes) > 1 or not all(isinstance(node.data, dict) for node in nodes):
+        raise InvalidInput.of(name, "must be the fields of one job")
+    given, place_of = (nodes[0].data, partial(_place, name, partial(_same, nodes[0]), "")) if nodes else ({}, None)
+    with _placed(place_of or (lambda _: name)):
+        InvalidInput.refuse(FieldProblem(field, why) for field, why in known.items() if field in given)
+        return job_in(completed(given))
 
 
 @contextmanager

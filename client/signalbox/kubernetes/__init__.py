@@ -1,0 +1,1 @@
+"""Training jobs of a Kubernetes cluster: those that are annotated are kept registered."""

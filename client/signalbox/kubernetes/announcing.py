@@ -1,0 +1,220 @@
+"""What an annotated job of a cluster announces: from API objects to a job spec, or why there is none now. Pure.
+
+A job is annotated with ``signalbox/announce``. The prefix is one word, which cannot be a domain that others own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from signalbox.errors import FieldProblem, InvalidInput, cut
+from signalbox.jobs.spec import MAX_ENDPOINTS, JobSpec
+from signalbox.kubernetes.kinds import KINDS, WORKERS, Body, JobKey, Place, place_of, stopped
+from signalbox.spec_files import job_of_text
+
+PREFIX = "signalbox/"
+ANNOUNCE = "signalbox/announce"
+SPEC = "signalbox/spec"
+NETWORK = "signalbox/network"
+ANNOTATIONS = (ANNOUNCE, SPEC, NETWORK, WORKERS)
+
+NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
+"""Of a pod: its networks, as Multus writes them (Network Plumbing Working Group's specification, version 1.3)."""
+
+MAX_JOB_ID = 63
+
+Addresses: TypeAlias = tuple[tuple[str, ...], ...]
+"""Per network, those of the pods in rank order."""
+
+
+@dataclass(frozen=True)
+class Pod:
+    """What is used of a pod. ``place``: in its job. ``created``: in the API's form, which sorts by time. ``living``: it
+    has not ended, and is not being deleted. ``addresses``: in the network of the cluster; with ``hostNetwork`` they are
+    those of its node. ``networks``: the text of its network status."""
+
+    uid: str
+    namespace: str
+    name: str
+    place: Place
+    created: str
+    living: bool
+    addresses: tuple[str, ...]
+    networks: str
+
+    @classmethod
+    def of(cls, body: Body) -> tuple[JobKey, Pod] | None:
+        """With the job that it is of; None for a pod of no training job."""
+        found = place_of(body)
+        if found is None:
+            return None
+        metadata, status = body["metadata"], body.get("status") or {}
+        ended = status.get("phase") in ("Succeeded", "Failed")
+        listed = [each.get("ip") for each in status.get("podIPs") or ()] or [status.get("podIP")]
+        return found[0], cls(
+            uid=metadata["uid"],
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            place=found[1],
+            created=str(metadata.get("creationTimestamp", "")),
+            living=not ended and not metadata.get("deletionTimestamp"),
+            addresses=tuple(ip for ip in listed if ip),
+            networks=_annotations(body).get(NETWORK_STATUS, ""),
+        )
+
+
+@dataclass(frozen=True)
+class Ready:
+    """All its pods have their addresses."""
+
+    spec: JobSpec
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Some have none. What was announced of the job stays until they have."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Idle:
+    """It is not to be announced."""
+
+    why: str
+
+
+Outcome: TypeAlias = Ready | Waiting | Idle
+
+
+def job_id(key: JobKey) -> str:
+    """Of no other job of the cluster: names of Kubernetes have no ``_``. One that is too long ends with a part of the
+    SHA-256 of the whole."""
+    name = "_".join((key.namespace, key.kind.lower(), key.name))
+    if len(name) <= MAX_JOB_ID:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{name[: MAX_JOB_ID - len(digest) - 1]}_{digest}"
+
+
+def is_annotated(job: Body) -> bool:
+    """A job that another training job has made, such as those of a JobSet, is announced as a part of that one."""
+    owners = job["metadata"].get("ownerReferences") or ()
+    part = any(owner.get("controller") and owner.get("kind") in KINDS for owner in owners)
+    return not part and any(name.startswith(PREFIX) for name in _annotations(job))
+
+
+def announcement(key: JobKey, job: Body, pods: Iterable[Pod]) -> Outcome:
+    """``pods``: all that are known of the job. Raises ``InvalidInput`` with what is wrong with its annotations, also
+    before it has pods."""
+    given = _annotations(job)
+    InvalidInput.refuse(_wrong_annotations(given))
+    if given[ANNOUNCE] != "true":
+        return Idle("it is not announced")
+    if why := stopped(job):
+        return Idle(why)
+    kind, spec = KINDS[key.kind], job.get("spec") or {}
+    places = kind.places_in(spec, _names(given.get(WORKERS, "")))
+    networks = _names(given.get(NETWORK, "")) or [""]
+    announced = (job_id(key), given.get(SPEC, ""), kind.ranks_per_pod(spec))
+
+    living = _living(pods, str(job["metadata"].get("creationTimestamp", "")))
+    workers = [living[place] for place in places if place in living]
+    addresses = tuple(tuple(_address(pod, network) for pod in workers) for network in networks)
+    known = sum(map(all, zip(*addresses, strict=True)))
+    if known == len(places):
+        return Ready(_job_spec(*announced, addresses))
+    _job_spec(*announced, _examples(len(places), len(networks)))
+    return Waiting(f"{known} of {len(places)} pods have their addresses") if workers else Idle("it has no pods")
+
+
+def _annotations(body: Body) -> Mapping[str, str]:
+    return body["metadata"].get("annotations") or {}
+
+
+def _wrong_annotations(given: Mapping[str, str]) -> Iterator[FieldProblem]:
+    for name in given:
+        if name.startswith(PREFIX) and name not in ANNOTATIONS:
+            yield FieldProblem(name, f"there is no such annotation; there are: {', '.join(ANNOTATIONS)}")
+    if given.get(ANNOUNCE, "false") not in ("true", "false"):
+        yield FieldProblem(ANNOUNCE, f"must be 'true' or 'false' (given: '{cut(given[ANNOUNCE])}')")
+    elif ANNOUNCE not in given:
+        yield FieldProblem(ANNOUNCE, "is missing: 'true' announces the job")
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in map(str.strip, text.split(",")) if name]
+
+
+# ---- pods
+
+
+def _living(pods: Iterable[Pod], since: str) -> dict[Place, Pod]:
+    """The newest one of each place. ``since``: older ones are of a job that had the name before."""
+    found = sorted((pod for pod in pods if pod.living and pod.created >= since), key=lambda pod: pod.created)
+    return {pod.place: pod for pod in found}
+
+
+def _address(pod: Pod, network: str) -> str:
+    """Its IPv4 address in the network, in that of the cluster when empty. Empty while it has none. Raises
+    ``InvalidInput`` when it will have none."""
+    addresses = _addresses_in(pod, network) if network else pod.addresses
+    found = next((ip for ip in addresses if ":" not in ip), "")
+    if addresses and not found:
+        where = f"network '{network}'" if network else "the network of the cluster"
+        text = f"pod '{pod.name}' has no IPv4 address in {where}; it has {', '.join(addresses)}"
+        raise InvalidInput.of(NETWORK, text)
+    return found
+
+
+def _addresses_in(pod: Pod, network: str) -> tuple[str, ...]:
+    """``network``: NAMESPACE/NAME, or NAME in the pod's own namespace. Empty while nothing is known of its networks."""
+    if not pod.networks:
+        return ()
+    try:
+        ips = {str(each["name"]): tuple(map(str, each.get("ips") or ())) for each in reversed(json.loads(pod.networks))}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise InvalidInput.of(NETWORK, f"{NETWORK_STATUS} of pod '{pod.name}' cannot be read") from None
+    for name in (network, f"{pod.namespace}/{network}"):
+        if name in ips:
+            return ips[name]
+    text = f"pod '{pod.name}' is not in network '{network}'; it is in {', '.join(reversed(ips)) or 'none'}"
+    raise InvalidInput.of(NETWORK, text)
+
+
+def _examples(pods: int, networks: int) -> Addresses:
+    """In place of addresses that are not known yet, to find out what else is wrong."""
+    numbers = range(1, pods + 1)
+    return tuple(tuple(f"10.{rail}.{n >> 8}.{n & 255}" for n in numbers) for rail in range(networks))
+
+
+# ---- the spec
+
+
+@lru_cache(maxsize=64)
+def _job_spec(name: str, text: str, ranks_per_pod: int, addresses: Addresses) -> JobSpec:
+    """Kept, since pods come one after the other. Raises ``InvalidInput``."""
+
+    def completed(given: Mapping[str, Any]) -> Mapping[str, Any]:
+        ranks = given.get("ranks_per_host", ranks_per_pod)
+        if isinstance(ranks, bool) or not isinstance(ranks, int) or not 1 <= ranks <= MAX_ENDPOINTS:
+            raise InvalidInput.of("ranks_per_host", f"must be a number from 1 to {MAX_ENDPOINTS}")
+        endpoints, *rails = [[ip for ip in of_pods for _ in range(ranks)] for of_pods in addresses]
+        others = {field: value for field, value in given.items() if field != "ranks_per_host"}
+        return {**others, "job_id": name, "endpoints": endpoints, "rails": [{"endpoints": rail} for rail in rails]}
+
+    return job_of_text(text, SPEC, _KNOWN, completed)
+
+
+_KNOWN = {
+    "job_id": "is made of the names of the namespace, the kind and the job: leave it out",
+    "endpoints": "are the addresses of the pods: leave them out",
+    "hosts": "are the addresses of the pods: leave them out",
+    "rails": f"are the addresses of the pods: leave them out, and name several networks in {NETWORK}",
+}
+"""Fields of a job spec that follow from the cluster."""

@@ -1,0 +1,143 @@
+"""The jobs of a cluster, followed: which are kept registered, and what their objects are told.
+
+Owns what is known of annotated jobs, and of the pods of all training jobs. In: objects as they come, change and go; how
+registrations end. Out: jobs to keep registered and to release, and events for objects. The caller's thread is the only
+one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import JobSpec
+from signalbox.kubernetes.announcing import Idle, Pod, Ready, announcement, is_annotated, job_id
+from signalbox.kubernetes.kinds import Body, JobKey
+from signalbox.membership import Ended
+
+log = logging.getLogger("signalbox")
+
+
+class Keeper(Protocol):
+    """Of ``signalbox.keeping.Keeper`` what is used here."""
+
+    def keep(self, spec: JobSpec) -> None: ...
+    def release(self, job_id: str) -> None: ...
+
+
+Tell = Callable[[Body, bool, str, str], None]
+"""Posts an event: of the object, whether it is a warning, the reason in one word, the message."""
+
+
+@dataclass
+class _Followed:
+    """``kept``: what it is registered with. ``told``: the latest event."""
+
+    body: Body
+    kept: JobSpec | None = None
+    told: tuple[str, str] | None = None
+
+
+class Following:
+    """``keeper``: of the registrations. ``tell``: see ``Tell``."""
+
+    def __init__(self, keeper: Keeper, tell: Tell) -> None:
+        self._keeper, self._tell = keeper, tell
+        self._jobs: dict[JobKey, _Followed] = {}
+        self._pods: dict[JobKey, dict[str, Pod]] = {}
+
+    def job(self, kind: str, body: Body, gone: bool) -> None:
+        """It has come, or changed, or is ``gone``."""
+        metadata = body["metadata"]
+        key = JobKey(kind, metadata["namespace"], metadata["name"])
+        followed = self._jobs.get(key)
+        if followed and followed.body["metadata"]["uid"] != metadata["uid"]:
+            if gone:
+                return  # the one that had the name before
+            self._forget(key)
+            followed = None
+        if gone or not is_annotated(body):
+            self._forget(key)
+            return
+        if followed:
+            followed.body = body
+        else:
+            self._jobs[key] = _Followed(body)
+        self._look_at(key)
+
+    def pod(self, body: Body, gone: bool) -> None:
+        """As ``job``."""
+        found = Pod.of(body)
+        if found is None:
+            return
+        key, pod = found
+        of_job = self._pods.setdefault(key, {})
+        before = of_job.pop(pod.uid, None)
+        if not gone:
+            of_job[pod.uid] = pod
+        if key in self._jobs and before != of_job.get(pod.uid):
+            self._look_at(key)
+        if not of_job:
+            del self._pods[key]
+
+    def kept(self) -> list[tuple[str, Body]]:
+        """Objects of the jobs that are kept registered, each with its kind."""
+        return [(key.kind, each.body) for key, each in self._jobs.items() if each.kept]
+
+    def ended(self, name: str, why: Ended) -> None:
+        """The registration of the job with this id."""
+        for key, followed in self._jobs.items():
+            if job_id(key) == name and followed.kept:
+                text = _ENDS.get(why, f"job '{name}' is not kept registered any more: {why}")
+                self._say(followed, why is not Ended.TAKEN_OVER, "NotAnnounced", text.format(name=name))
+
+    def _forget(self, key: JobKey) -> None:
+        followed = self._jobs.pop(key, None)
+        if followed and followed.kept:
+            log.info("job '%s' is released: its %s is gone", followed.kept.job_id, key.kind)
+            self._keeper.release(followed.kept.job_id)
+
+    def _look_at(self, key: JobKey) -> None:
+        followed = self._jobs[key]
+        try:
+            outcome = announcement(key, followed.body, self._pods.get(key, {}).values())
+        except InvalidInput as error:
+            stays = "; what was announced before stays" if followed.kept else ""
+            self._say(followed, True, "NotAnnounced", f"{error}{stays}")
+            return
+        if isinstance(outcome, Ready):
+            self._keep(followed, outcome.spec)
+        elif isinstance(outcome, Idle) and followed.kept:
+            self._keeper.release(followed.kept.job_id)
+            self._say(followed, False, "Released", f"job '{followed.kept.job_id}' is released: {outcome.why}")
+            followed.kept = None
+        else:
+            log.debug("%s %s/%s: %s", *key, outcome.why)
+
+    def _keep(self, followed: _Followed, spec: JobSpec) -> None:
+        if spec == followed.kept:
+            return
+        reason = "Updated" if followed.kept else "Announced"
+        followed.kept = spec
+        self._keeper.keep(spec)
+        text = f"job '{spec.job_id}': {len(spec.endpoints)} ranks at {len({*spec.endpoints})} addresses"
+        self._say(followed, False, reason, f"{text}, observed" if spec.observed else text)
+
+    def _say(self, followed: _Followed, warning: bool, reason: str, message: str) -> None:
+        """Unless it was the latest that was said."""
+        if followed.told != (reason, message):
+            followed.told = (reason, message)
+            metadata = followed.body["metadata"]
+            level = logging.WARNING if warning else logging.INFO
+            log.log(level, "%s/%s: %s: %s", metadata["namespace"], metadata["name"], reason, message)
+            self._tell(followed.body, warning, reason, message)
+
+
+_ENDS = {
+    Ended.TAKEN_OVER: "job '{name}' is left to another registration, such as one of the program itself",
+    Ended.DEREGISTERED: "an operator has ended the registration of job '{name}'; it begins anew when its spec changes",
+    Ended.REFUSED: "the Signalbox controller has refused job '{name}'; the log of signalbox kubernetes says why",
+}

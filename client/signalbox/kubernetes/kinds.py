@@ -1,0 +1,162 @@
+"""Which Kubernetes objects are training jobs, and which of their pods has which rank.
+
+In: API objects, as their JSON has them. Out: the places of a job's pods in rank order, and the place of a pod. The
+shapes follow the types of JobSet (v1alpha2), mpi-operator (MPIJob v2beta1), training-operator (PyTorchJob and MPIJob,
+v1) and Kubernetes (Job, batch/v1). Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
+
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import MAX_ENDPOINTS
+
+Body: TypeAlias = Mapping[str, Any]
+"""An API object."""
+
+Place: TypeAlias = tuple[str, ...]
+"""Of a pod in its job. Of one job all are different."""
+
+WORKERS = "signalbox/workers"
+
+ENDED = {"Complete", "Completed", "Succeeded", "Failed"}
+"""Types of conditions, of whichever kind, after which no pod of the job runs."""
+
+
+class JobKey(NamedTuple):
+    """What names a job in a cluster."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``places``: of the pods, in rank order, by the job's ``spec`` and the names in ``signalbox/workers``; raises
+    ``InvalidInput``. ``ranks_per_pod``: that the ``spec`` says; 1 where it does not. ``versions``: of the API that are
+    understood, where the cluster's preferred one is of other kinds of the group."""
+
+    name: str
+    group: str
+    plural: str
+    places: Callable[[Body, Sequence[str]], Iterator[Place]]
+    ranks_per_pod: Callable[[Body], int] = lambda _: 1
+    versions: tuple[str, ...] = ()
+
+    def places_in(self, spec: Body, workers: Sequence[str]) -> list[Place]:
+        """At least one. Raises ``InvalidInput``."""
+        if workers and self.name != "JobSet":
+            raise InvalidInput.of(WORKERS, f"is for JobSets; the workers of a {self.name} are known")
+        places = [*islice(self.places(spec, workers), MAX_ENDPOINTS + 1)]
+        if len(places) > MAX_ENDPOINTS:
+            raise InvalidInput.of("spec", f"at most {MAX_ENDPOINTS} pods can be announced as one job")
+        if not places:
+            raise InvalidInput.of("spec", "the job has no workers")
+        return places
+
+
+def stopped(job: Body) -> str:
+    """Why none of its pods should run; empty when they should."""
+    metadata, spec, status = job["metadata"], job.get("spec") or {}, job.get("status") or {}
+    if metadata.get("deletionTimestamp"):
+        return "it is being deleted"
+    for condition in status.get("conditions") or ():
+        if condition.get("type") in ENDED and condition.get("status") == "True":
+            return f"it has ended ({condition['type']})"
+    suspended = spec.get("suspend") or (spec.get("runPolicy") or {}).get("suspend")
+    return "it is suspended" if suspended else ""
+
+
+def place_of(pod: Body) -> tuple[JobKey, Place] | None:
+    """The job that a pod is of, and its place there; None for one that is of no training job."""
+    metadata = pod["metadata"]
+    labels: dict[str, str] = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
+    index = labels.get("batch.kubernetes.io/job-completion-index", "")
+    if name := labels.get("jobset.sigs.k8s.io/jobset-name"):
+        replicated, number = (
+            labels.get(f"jobset.sigs.k8s.io/{key}", "") for key in ("replicatedjob-name", "job-index")
+        )
+        return JobKey("JobSet", metadata["namespace"], name), (replicated, number, index)
+    if name := labels.get("training.kubeflow.org/job-name"):
+        role = labels.get("training.kubeflow.org/replica-type") or labels.get("training.kubeflow.org/job-role", "")
+        match labels.get("training.kubeflow.org/operator-name"):
+            case "pytorchjob-controller":
+                number = labels.get("training.kubeflow.org/replica-index", "")
+                return JobKey("PyTorchJob", metadata["namespace"], name), (role, number)
+            case "mpi-operator" | "mpijob-controller":
+                # By its name: the label counts the launcher where that is a worker too.
+                worker = re.search(r"-worker-(\d+)$", metadata["name"])
+                return JobKey("MPIJob", metadata["namespace"], name), (role, worker[1] if worker else "")
+    if name := labels.get("batch.kubernetes.io/job-name"):
+        return JobKey("Job", metadata["namespace"], name), (index,)
+    return None
+
+
+def _indexes(path: str, spec: Body) -> range:
+    """Of the pods of a batch Job."""
+    if spec.get("completionMode") != "Indexed":
+        raise InvalidInput.of(f"{path}completionMode", "must be Indexed: the index of a pod gives its rank")
+    pods, at_once = spec.get("completions") or 1, spec.get("parallelism", 1)
+    if at_once < pods:
+        raise InvalidInput.of(f"{path}parallelism", f"must be {pods}, all pods at once (given: {at_once})")
+    return range(pods)
+
+
+def _of_job(spec: Body, _: Sequence[str]) -> Iterator[Place]:
+    return ((str(index),) for index in _indexes("spec.", spec))
+
+
+def _of_jobset(spec: Body, workers: Sequence[str]) -> Iterator[Place]:
+    replicated = {each["name"]: each for each in spec.get("replicatedJobs") or ()}
+    for name in workers:
+        if name not in replicated:
+            message = f"there is no replicated job '{name}'; there are: {', '.join(replicated)}"
+            raise InvalidInput.of(WORKERS, message)
+    for name, each in replicated.items():
+        if name in workers or not workers:
+            pods = _indexes(f"spec of '{name}': ", each["template"]["spec"])
+            yield from ((name, str(job), str(pod)) for job in range(each.get("replicas", 1)) for pod in pods)
+
+
+def _of_mpijob(spec: Body, _: Sequence[str]) -> Iterator[Place]:
+    if spec.get("runLauncherAsWorker"):
+        yield ("launcher", "")
+    yield from (("worker", str(index)) for index in range(_replicas(spec, "mpiReplicaSpecs", "Worker")))
+
+
+def _of_pytorchjob(spec: Body, _: Sequence[str]) -> Iterator[Place]:
+    for role in ("Master", "Worker"):
+        replicas = _replicas(spec, "pytorchReplicaSpecs", role)
+        yield from ((role.lower(), str(index)) for index in range(replicas))
+
+
+def _replicas(spec: Body, field: str, role: str) -> int:
+    of_role = (spec.get(field) or {}).get(role)
+    return 0 if of_role is None else int(of_role.get("replicas", 1))
+
+
+def _slots(spec: Body) -> int:
+    return int(spec.get("slotsPerWorker") or 1)
+
+
+def _processes(spec: Body) -> int:
+    """Torchrun's ``auto``, ``cpu`` and ``gpu`` depend on the machine."""
+    given = str(spec.get("nprocPerNode") or "")
+    return int(given) if given.isdecimal() else 1
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("JobSet", "jobset.x-k8s.io", "jobsets", _of_jobset),
+        Kind("MPIJob", "kubeflow.org", "mpijobs", _of_mpijob, _slots, ("v2beta1", "v1")),
+        Kind("PyTorchJob", "kubeflow.org", "pytorchjobs", _of_pytorchjob, _processes, ("v1",)),
+        Kind("Job", "batch", "jobs", _of_job),
+    )
+}

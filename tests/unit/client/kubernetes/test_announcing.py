@@ -1,0 +1,288 @@
+"""What jobs of a cluster announce."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import JobSpec, Library
+from signalbox.kubernetes.announcing import Idle, Outcome, Pod, Ready, Waiting, announcement, is_annotated, job_id
+from signalbox.kubernetes.kinds import KINDS, JobKey
+from tests.support.kubernetes_objects import annotate, named, recorded, replacement
+
+Object = dict[str, Any]
+
+
+def outcome(job: Object, pods: list[Object]) -> Outcome:
+    key = JobKey(job["kind"], job["metadata"]["namespace"], job["metadata"]["name"])
+    of_job = [found[1] for found in map(Pod.of, pods) if found and found[0] == key]
+    return announcement(key, job, of_job)
+
+
+def spec_of(job: Object, pods: list[Object]) -> JobSpec:
+    found = outcome(job, pods)
+    assert isinstance(found, Ready), found
+    return found.spec
+
+
+def refused(job: Object, pods: list[Object]) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        outcome(job, pods)
+    return str(caught.value)
+
+
+# ---- ranks and addresses
+
+
+def test_a_jobset_is_in_the_order_of_its_jobs_and_their_indexes_with_a_rail_per_network() -> None:
+    spec = spec_of(*recorded("JobSet"))
+    assert spec.job_id == "ml_jobset_llama"
+    assert spec.endpoints == ("10.0.2.1", "10.0.3.1", "10.0.4.1", "10.0.5.1")
+    assert [rail.endpoints for rail in spec.rails] == [("10.1.2.1", "10.1.3.1", "10.1.4.1", "10.1.5.1")]
+    assert (spec.library, spec.collectives[0].bytes_per_iteration) == (Library.NCCL, 400_000_000)
+
+
+def test_without_names_of_workers_all_pods_of_a_jobset_are_ranks() -> None:
+    job, pods = recorded("JobSet")
+    annotate(job, workers=None, spec=None, network=None)
+    assert spec_of(job, pods).endpoints == tuple(f"10.244.{node}.7" for node in range(1, 6))
+
+
+def test_a_pytorchjob_has_its_master_first_and_as_many_ranks_per_pod_as_it_says() -> None:
+    spec = spec_of(*recorded("PyTorchJob"))
+    assert spec.endpoints == ("10.244.12.5", "10.244.12.5", "10.244.13.5", "10.244.13.5", "10.244.11.5", "10.244.11.5")
+    assert spec.observed
+
+
+def test_how_many_processes_a_node_has_may_be_left_to_torchrun_and_said_in_the_spec() -> None:
+    job, pods = recorded("PyTorchJob")
+    job["spec"]["nprocPerNode"] = "auto"
+    assert len(spec_of(job, pods).endpoints) == 3
+    annotate(job, spec="ranks_per_host: 8")
+    assert len(spec_of(job, pods).endpoints) == 24
+
+
+def test_an_mpijob_has_its_workers_at_the_addresses_of_their_nodes_and_not_the_launcher() -> None:
+    assert spec_of(*recorded("MPIJob")).endpoints == ("192.168.7.22", "192.168.7.22", "192.168.7.23", "192.168.7.23")
+
+
+def test_the_launcher_of_an_mpijob_is_the_first_rank_where_it_is_a_worker_too() -> None:
+    """Then the operator counts the workers from 1 in their labels."""
+    job, pods = recorded("MPIJob")
+    job["spec"]["runLauncherAsWorker"] = True
+    for name, index in (("launcher", "0"), ("worker-0", "1"), ("worker-1", "2")):
+        named(pods, name)["metadata"]["labels"]["training.kubeflow.org/replica-index"] = index
+    assert spec_of(job, pods).endpoints[::2] == ("192.168.7.24", "192.168.7.22", "192.168.7.23")
+
+
+def test_mpijobs_of_the_training_operator_are_understood_too() -> None:
+    job, pods = recorded("MPIJob")
+    job["apiVersion"] = "kubeflow.org/v1"
+    for pod in pods:
+        labels = pod["metadata"]["labels"]
+        labels["training.kubeflow.org/operator-name"] = "mpijob-controller"
+        labels["training.kubeflow.org/replica-type"] = labels.pop("training.kubeflow.org/job-role")
+    assert spec_of(job, pods).endpoints[::2] == ("192.168.7.22", "192.168.7.23")
+
+
+def test_an_indexed_job_is_in_the_order_of_its_indexes() -> None:
+    assert spec_of(*recorded("Job")).endpoints == ("10.244.31.9", "10.244.32.9")
+
+
+def test_several_pods_on_one_node_share_its_address() -> None:
+    job, pods = recorded("MPIJob")
+    status = named(pods, "worker-1")["status"]
+    status |= {"podIP": "192.168.7.22", "podIPs": [{"ip": "192.168.7.22"}]}
+    annotate(job, spec="ranks_per_host: 1")
+    assert spec_of(job, pods).endpoints == ("192.168.7.22", "192.168.7.22")
+
+
+def test_of_two_addresses_the_one_of_ipv4_is_taken() -> None:
+    job, pods = recorded("Job")
+    for number, pod in enumerate(pods):
+        pod["status"]["podIPs"] = [{"ip": f"fd00::{number}"}, {"ip": f"10.9.0.{number + 1}"}]
+    assert spec_of(job, pods).endpoints == ("10.9.0.1", "10.9.0.2")
+
+
+def test_a_model_is_told_by_its_name_and_parallelism() -> None:
+    job, pods = recorded("PyTorchJob")
+    job["spec"]["nprocPerNode"] = "auto"
+    annotate(job, spec="model: {preset: gpt3-175b}\nparallelism: {data: 3}\nlibrary: nccl")
+    spec = spec_of(job, pods)
+    assert len(spec.endpoints) == 3
+    assert not spec.observed
+
+
+# ---- when
+
+
+def test_a_job_is_waited_for_until_all_its_pods_have_addresses() -> None:
+    job, pods = recorded("Job")
+    assert outcome(job, []) == Idle("it has no pods")
+    assert outcome(job, pods[:1]) == Waiting("1 of 2 pods have their addresses")
+    for name in ("podIP", "podIPs"):
+        del pods[1]["status"][name]
+    pods[1]["status"]["phase"] = "Pending"
+    assert outcome(job, pods) == Waiting("1 of 2 pods have their addresses")
+
+
+def test_a_secondary_network_is_waited_for_too() -> None:
+    job, pods = recorded("JobSet")
+    del pods[0]["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"]
+    workers = [pod for pod in pods if "workers" in pod["metadata"]["name"]]
+    del workers[0]["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"]
+    assert outcome(job, workers) == Waiting("3 of 4 pods have their addresses")
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "why"),
+    [
+        ("JobSet", {"spec": {"suspend": True}}, "it is suspended"),
+        ("PyTorchJob", {"spec": {"runPolicy": {"suspend": True}}}, "it is suspended"),
+        ("MPIJob", {"metadata": {"deletionTimestamp": "2026-11-24T05:00:00Z"}}, "it is being deleted"),
+        ("JobSet", {"status": {"conditions": [{"type": "Completed", "status": "True"}]}}, "it has ended (Completed)"),
+        ("MPIJob", {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}, "it has ended (Succeeded)"),
+        ("Job", {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, "it has ended (Failed)"),
+        ("Job", {"metadata": {"annotations": {"signalbox/announce": "false"}}}, "it is not announced"),
+    ],
+)
+def test_a_job_that_does_not_run_is_not_announced(kind: str, change: dict[str, Object], why: str) -> None:
+    job, pods = recorded(kind)
+    for part, fields in change.items():
+        job[part] |= fields
+    assert outcome(job, pods) == Idle(why)
+
+
+def test_conditions_that_do_not_hold_end_nothing() -> None:
+    job, pods = recorded("Job")
+    job["status"]["conditions"] = [
+        {"type": "Failed", "status": "False"},
+        {"type": "SuccessCriteriaMet", "status": "True"},
+    ]
+    assert isinstance(outcome(job, pods), Ready)
+
+
+def test_the_newest_pod_of_a_rank_counts_and_one_that_has_ended_does_not() -> None:
+    job, pods = recorded("Job")
+    new = replacement(pods[0], "10.244.40.1")
+    for order in ([*pods, new], [new, *pods]):
+        assert spec_of(job, order).endpoints == ("10.244.40.1", "10.244.32.9")
+    ended, deleted = deepcopy(new), deepcopy(new)
+    ended["status"]["phase"] = "Failed"
+    deleted["metadata"]["deletionTimestamp"] = "2026-11-24T05:00:00Z"
+    for gone in (ended, deleted):
+        assert spec_of(job, [*pods, gone]).endpoints == ("10.244.31.9", "10.244.32.9")
+
+
+def test_pods_of_a_job_that_had_the_name_before_do_not_count() -> None:
+    job, pods = recorded("Job")
+    job["metadata"]["creationTimestamp"] = "2026-11-24T05:00:00Z"
+    assert outcome(job, pods) == Idle("it has no pods")
+
+
+def test_pods_of_jobs_that_are_no_training_jobs_are_none_of_ours() -> None:
+    _, (pod, _) = recorded("Job")
+    pod["metadata"]["labels"] = {"app": "web"}
+    assert Pod.of(pod) is None
+
+
+# ---- what is wrong
+
+
+def test_annotations_that_do_not_exist_are_refused() -> None:
+    job, pods = recorded("Job")
+    annotate(job, announce="yes", netwrok="rail0")
+    assert refused(job, pods) == (
+        "signalbox/netwrok: there is no such annotation; there are: signalbox/announce, signalbox/spec, "
+        "signalbox/network, signalbox/workers; signalbox/announce: must be 'true' or 'false' (given: 'yes')"
+    )
+    annotate(job, announce=None, netwrok=None, network="rail0")
+    assert refused(job, pods) == "signalbox/announce: is missing: 'true' announces the job"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("library: nccl\nlibary: nccl", "signalbox/spec:2:1: libary: unknown field"),
+        ("collectives: [", "signalbox/spec:2:1: not YAML"),
+        ("endpoints: [10.0.0.1]", "signalbox/spec:1:1: endpoints: are the addresses of the pods: leave them out"),
+        ("job_id: ring", "signalbox/spec:1:1: job_id: is made of the names"),
+        ("- library: nccl", "signalbox/spec: must be the fields of one job"),
+        ("ranks_per_host: 0", "signalbox/spec:1:1: ranks_per_host: must be a number from 1 to 4096"),
+        ("ranks_per_host: two", "signalbox/spec:1:1: ranks_per_host: must be a number from 1 to 4096"),
+        (
+            "groups:\n  - {name: data, ranks: [0, 1, 2]}",
+            "signalbox/spec:2:32: groups[0].ranks[2]: rank 2 has no endpoint; ranks go from 0 to 1",
+        ),
+    ],
+)
+def test_a_wrong_spec_is_told_with_its_place_before_there_are_pods(spec: str, message: str) -> None:
+    job, pods = recorded("Job")
+    annotate(job, spec=spec)
+    assert message in refused(job, [])
+    assert refused(job, []) == refused(job, pods)
+
+
+def test_what_gives_no_ranks_is_refused() -> None:
+    job, pods = recorded("Job")
+    job["spec"]["completionMode"] = "NonIndexed"
+    assert refused(job, pods).startswith("spec.completionMode: must be Indexed")
+    job["spec"] |= {"completionMode": "Indexed", "completions": 3}
+    assert refused(job, pods) == "spec.parallelism: must be 3, all pods at once (given: 2)"
+    job["spec"] |= {"completions": 5000, "parallelism": 5000}
+    assert refused(job, pods) == "spec: at most 4096 pods can be announced as one job"
+    annotate(job, workers="ring")
+    assert refused(job, pods) == "signalbox/workers: is for JobSets; the workers of a Job are known"
+    job, pods = recorded("JobSet")
+    annotate(job, workers="workers, trainers")
+    message = "signalbox/workers: there is no replicated job 'trainers'; there are: driver, workers"
+    assert refused(job, pods) == message
+
+
+def test_networks_that_pods_are_not_in_are_refused() -> None:
+    job, pods = recorded("JobSet")
+    annotate(job, network="rail7")
+    assert "' is not in network 'rail7'; it is in cbr0, ml/rail0, ml/rail1" in refused(job, pods)
+    annotate(job, network="rail0")
+    for pod in pods:
+        pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"] = '{"name": 1}'
+    assert "cannot be read" in refused(job, pods)
+
+
+def test_pods_without_ipv4_are_refused() -> None:
+    job, pods = recorded("Job")
+    pods[0]["status"]["podIPs"] = [{"ip": "fd00::1"}]
+    assert refused(job, pods).endswith("has no IPv4 address in the network of the cluster; it has fd00::1")
+
+
+# ---- ids
+
+
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_a_job_is_found_by_the_pods_that_its_operator_makes(kind: str) -> None:
+    job, pods = recorded(kind)
+    key = JobKey(kind, job["metadata"]["namespace"], job["metadata"]["name"])
+    assert is_annotated(job)
+    assert {found[0] for found in map(Pod.of, pods) if found} == {key}
+    assert KINDS[kind].group == job["apiVersion"].partition("/")[0]
+
+
+def test_ids_are_different_and_fit() -> None:
+    keys = [JobKey("Job", "a-b", "c"), JobKey("Job", "a", "b-c"), JobKey("MPIJob", "a", "b-c")]
+    keys += [JobKey("Job", "n" * 63, "x" * 62 + end) for end in "yz"]
+    ids = [job_id(key) for key in keys]
+    assert len({*ids}) == len(keys)
+    assert max(map(len, ids)) == 63
+    for name in ids:
+        JobSpec.parse({"job_id": name, "endpoints": ["10.0.0.1", "10.0.0.2"]})
+
+
+def test_jobs_that_another_training_job_has_made_are_not_announced_by_themselves() -> None:
+    job, pods = recorded("Job")
+    job["metadata"]["ownerReferences"] = pods[0]["metadata"]["ownerReferences"]
+    assert not is_annotated(job)
+    job["metadata"]["ownerReferences"][0]["kind"] = "TrainJob"
+    assert is_annotated(job)
