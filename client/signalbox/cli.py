@@ -19,6 +19,7 @@ from signalbox.commands import (
     get,
     jobs,
     keep,  # noqa: F401  adds to jobs
+    kubernetes,
     maintenance,
     network,
     rules,
@@ -51,6 +52,7 @@ app.add_typer(get.commands, name="get")
 app.add_typer(describe.commands, name="describe")
 app.add_typer(rules.commands)
 app.add_typer(run.commands)
+app.add_typer(kubernetes.commands)
 
 
 def main() -> None:

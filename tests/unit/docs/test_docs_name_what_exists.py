@@ -61,6 +61,8 @@ FOREIGN = {
     # the published workload files
     "stage_index",
     "flow_size",
+    # Kubernetes
+    "hostNetwork",
     # YAML, Megatron-LM
     "!!str",
     "initialize_model_parallel",
@@ -81,6 +83,7 @@ FOREIGN = {
 
 FOREIGN_PROGRAMS = {
     *("docker", "grpcurl", "ip", "openssl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl", "pip", "ss", "systemctl"),
+    "kubectl",
 }
 
 NODE = re.compile(r"(leaf|spine|gpu)\d+(-eth\d+)?|table\d")

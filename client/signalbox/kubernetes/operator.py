@@ -1,0 +1,150 @@
+"""A controller that follows the training jobs of a cluster, with kopf.
+
+Owns the watches. In: a Kubernetes API server. Out: what ``Following`` decides. It writes nothing to the cluster but
+events: there are no finalizers, no annotations and no patches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import aiohttp
+import kopf
+
+from signalbox.errors import SignalboxError
+from signalbox.keeping import Keeper
+from signalbox.kubernetes.following import Following
+from signalbox.kubernetes.kinds import KINDS, Body, Kind
+from signalbox.membership import Ended
+
+CHECK_S = 60.0
+"""How often kept jobs are looked for: kopf does not say which objects were deleted while it could not watch them."""
+CHECK_TIMEOUT_S = 10.0
+
+log = logging.getLogger("signalbox")
+
+MakeKeeper = Callable[[Callable[[str, Ended], None]], Keeper]
+"""In: what is told of jobs that have ended."""
+
+
+def run(make_keeper: MakeKeeper, namespaces: Sequence[str] = ()) -> None:
+    """Until SIGTERM or SIGINT. ``namespaces``: that are watched, all when empty. Jobs stay registered for the process
+    that comes next, while their leases last. Raises ``SignalboxError`` when it is not known where the cluster is."""
+    operator = _Operator(make_keeper)
+    kopf.configure()
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # of every event of every pod it would say that it came
+    asyncio.run(operator.run(namespaces))
+
+
+class _Operator:
+    def __init__(self, make_keeper: MakeKeeper) -> None:
+        self._server = _server()
+        self._keeper = make_keeper(self._ended)
+        self._following = Following(self._keeper, _tell)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._context: contextvars.Context | None = None  # of a handler: only there kopf posts events
+
+    async def run(self, namespaces: Sequence[str]) -> None:
+        self._loop = asyncio.get_running_loop()
+        checks = asyncio.create_task(self._checks())
+        try:
+            await kopf.operator(
+                registry=self._registry(),
+                settings=_settings(),
+                standalone=True,
+                clusterwide=not namespaces,
+                namespaces=namespaces,
+            )
+        finally:
+            checks.cancel()
+            self._keeper.close(release=False)
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry)(self._login)
+        kopf.on.event("v1", "pods", registry=registry)(self._pod)
+        for kind in KINDS.values():
+            for version in kind.versions or (None,):
+                on_event = kopf.on.event(kind.group, version, kind.plural, id=kind.plural, registry=registry)
+                on_event(self._job_of(kind))
+        return registry
+
+    def _login(self, **_: Any) -> kopf.ConnectionInfo:
+        """Again whenever the API server refuses the credentials: those of a pod are replaced every hour."""
+        self._server = _server()
+        return self._server
+
+    async def _pod(self, event: Any, **_: Any) -> None:
+        self._context = contextvars.copy_context()
+        self._following.pod(event["object"], event["type"] == "DELETED")
+
+    def _job_of(self, kind: Kind) -> Callable[..., Any]:
+        async def job(event: Any, **_: Any) -> None:
+            self._context = contextvars.copy_context()
+            self._following.job(kind.name, event["object"], event["type"] == "DELETED")
+
+        return job
+
+    def _ended(self, job_id: str, why: Ended) -> None:
+        """In a thread of the keeper."""
+        if self._loop and self._context:
+            self._loop.call_soon_threadsafe(self._following.ended, job_id, why, context=self._context)
+
+    # ---- objects whose deletion was missed
+
+    async def _checks(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_S)
+            for kind, body in self._following.kept():
+                try:
+                    if not await self._is_there(KINDS[kind], body):
+                        self._following.job(kind, body, gone=True)
+                except (aiohttp.ClientError, TimeoutError) as error:
+                    log.debug("%s cannot be looked for: %s", body["metadata"]["name"], error)
+
+    async def _is_there(self, kind: Kind, body: Body) -> bool:
+        server, metadata = self._server, body["metadata"]
+        timeout = aiohttp.ClientTimeout(total=CHECK_TIMEOUT_S)
+        connector = aiohttp.TCPConnector(ssl=server.as_ssl_context())
+        url = f"{server.server}/apis/{body['apiVersion']}/namespaces/{metadata['namespace']}/{kind.plural}"
+        async with (
+            aiohttp.ClientSession(
+                headers=server.as_http_headers(), connector=connector, timeout=timeout, raise_for_status=True
+            ) as session,
+            session.get(url, params={"fieldSelector": f"metadata.name={metadata['name']}"}) as answer,
+        ):
+            found = (await answer.json())["items"]
+        return any(item["metadata"]["uid"] == metadata["uid"] for item in found)
+
+
+def _server() -> kopf.ConnectionInfo:
+    """The Kubernetes API server, and the credentials: of the pod that this runs in, else of the kubeconfig file. Raises
+    ``SignalboxError``."""
+    settings = kopf.OperatorSettings()
+    try:
+        found = kopf.login_with_service_account(settings=settings) or kopf.login_with_kubeconfig(settings=settings)
+    except (OSError, LookupError, ValueError, kopf.LoginError) as error:
+        raise SignalboxError(f"the kubeconfig file cannot be used: {type(error).__name__}: {error}") from None
+    if found is None:
+        raise SignalboxError("where is the cluster? there is neither a service account nor a kubeconfig file")
+    return found
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    # Otherwise kopf removes finalizers of this name, which by default are those of every operator that uses it.
+    settings.persistence.finalizer = "signalbox/none"
+    settings.scanning.disabled = True  # needs the right to watch namespaces and custom resource definitions
+    settings.posting.reporting_component = "signalbox"
+    settings.posting.reporting_instance = socket.gethostname()
+    settings.posting.event_name_prefix = "signalbox-"
+    return settings
+
+
+def _tell(body: Body, warning: bool, reason: str, message: str) -> None:
+    kopf.event(body, type="Warning" if warning else "Normal", reason=reason, message=message)  # type: ignore[arg-type]

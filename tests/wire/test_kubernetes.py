@@ -1,0 +1,185 @@
+"""``signalbox kubernetes`` with the real kopf, between a Kubernetes API server that replays objects and the real API.
+
+Not a cluster: see tests/data/README.md.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from signalbox.client import Client
+from signalbox.jobs.spec import JobId
+from tests.support.doc_pages import ROOT
+from tests.support.kubernetes_objects import annotate, named, recorded, replacement
+from tests.support.wire.control_stand_in import Running
+from tests.support.wire.kubernetes_api import Cluster, running_cluster
+
+DEADLINE_S = 60.0
+MANIFEST = ROOT / "deploy/kubernetes/signalbox.yaml"
+
+COMMAND = """
+import sys
+from signalbox import __main__
+from signalbox.kubernetes import operator
+operator.CHECK_S = 0.2
+__main__.main()
+"""
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Its API allows what the delivered manifest asks for, and nothing else."""
+    (role,) = (each for each in yaml.safe_load_all(MANIFEST.read_text()) if each["kind"] == "ClusterRole")
+    with running_cluster(role, tmp_path / "kubeconfig") as cluster:
+        yield cluster
+    assert cluster.refused == []
+
+
+@contextmanager
+def following(api: Running, tmp_path: Path, *options: str, end: signal.Signals = signal.SIGTERM) -> Iterator[None]:
+    environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    command = [sys.executable, "-c", COMMAND, "kubernetes", "--address", api.addresses[0], *options]
+    with (tmp_path / "log").open("ab") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        yield
+        assert process.poll() is None
+    finally:
+        process.send_signal(end)
+        status = process.wait(DEADLINE_S)
+    assert status == (0 if end is signal.SIGTERM else -end), (tmp_path / "log").read_text()
+
+
+def endpoints(api: Running, job_id: str) -> tuple[str, ...]:
+    """Empty when there is no such job."""
+    job = api.control.registry.jobs.get(JobId(job_id))
+    return job.spec.endpoints if job else ()
+
+
+def of_object(cluster: Cluster, name: str) -> list[tuple[str, str]]:
+    return [(event["type"], event["reason"]) for event in cluster.events if event["involvedObject"]["name"] == name]
+
+
+def test_a_job_is_listed_updated_when_a_pod_is_replaced_and_released_when_it_is_deleted(
+    cluster: Cluster, api: Running, tmp_path: Path
+) -> None:
+    job, pods = recorded("JobSet")
+    cluster.put(job, *pods)
+    with following(api, tmp_path):
+        until(lambda: endpoints(api, "ml_jobset_llama") == ("10.0.2.1", "10.0.3.1", "10.0.4.1", "10.0.5.1"))
+        uid = api.control.registry.jobs[JobId("ml_jobset_llama")].uid
+        old = named(pods, "workers-1-1")
+        new = replacement(old, "10.244.9.7")
+        status = new["metadata"]["annotations"].pop("k8s.v1.cni.cncf.io/network-status")
+        cluster.delete(old)
+        cluster.put(new)
+        new["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"] = status.replace("10.0.5.1", "10.0.9.1")
+        cluster.put(new)
+        until(lambda: endpoints(api, "ml_jobset_llama")[3:] == ("10.0.9.1",))
+        assert api.control.registry.jobs[JobId("ml_jobset_llama")].uid == uid
+        cluster.delete(job)
+        until(lambda: endpoints(api, "ml_jobset_llama") == ())
+        until(lambda: of_object(cluster, "llama") == [("Normal", "Announced"), ("Normal", "Updated")])
+
+
+def test_every_kind_is_followed_and_an_end_releases(cluster: Cluster, api: Running, tmp_path: Path) -> None:
+    jobs = {}
+    with following(api, tmp_path):
+        for kind in ("PyTorchJob", "MPIJob", "Job"):
+            jobs[kind], pods = recorded(kind)
+            cluster.put(jobs[kind], *pods)
+        until(lambda: len(endpoints(api, "research_pytorchjob_bert")) == 6)
+        until(lambda: len(endpoints(api, "hpc_mpijob_allreduce")) == 4)
+        until(lambda: len(endpoints(api, "default_job_ring")) == 2)
+        jobs["MPIJob"]["status"]["conditions"].append({"type": "Succeeded", "status": "True"})
+        cluster.put(jobs["MPIJob"])
+        until(lambda: endpoints(api, "hpc_mpijob_allreduce") == ())
+        assert len(endpoints(api, "default_job_ring")) == 2
+
+
+def test_a_wrong_annotation_is_told_by_an_event_and_changes_nothing_else(
+    cluster: Cluster, api: Running, tmp_path: Path
+) -> None:
+    job, pods = recorded("Job")
+    annotate(job, spec="library: mpi")
+    cluster.put(job, *pods)
+    with following(api, tmp_path):
+        until(lambda: of_object(cluster, "ring") == [("Warning", "NotAnnounced")])
+        assert cluster.events[0]["message"].startswith("signalbox/spec:1:1: library: ")
+        annotate(job, spec="library: gloo")
+        cluster.put(job)
+        until(lambda: len(endpoints(api, "default_job_ring")) == 2)
+
+
+def test_that_an_operator_has_ended_a_job_is_told_by_an_event(cluster: Cluster, api: Running, tmp_path: Path) -> None:
+    job, pods = recorded("Job")
+    annotate(job, spec="lease_s: 4")  # renewed every second
+    cluster.put(job, *pods)
+    with following(api, tmp_path), Client(api.addresses[0]) as operator:
+        until(lambda: len(endpoints(api, "default_job_ring")) == 2)
+        operator.deregister_job("default_job_ring", force=True)
+        until(lambda: ("Warning", "NotAnnounced") in of_object(cluster, "ring"))
+
+
+def test_a_restart_goes_on_with_the_same_registration(cluster: Cluster, api: Running, tmp_path: Path) -> None:
+    """Also when a pod was replaced meanwhile, and after SIGKILL."""
+    job, pods = recorded("Job")
+    cluster.put(job, *pods)
+    with following(api, tmp_path, end=signal.SIGKILL):
+        until(lambda: len(endpoints(api, "default_job_ring")) == 2)
+        uid = api.control.registry.jobs[JobId("default_job_ring")].uid
+        until(lambda: any((tmp_path / "state").rglob("default_job_ring.token")))
+    cluster.delete(pods[0])
+    cluster.put(replacement(pods[0], "10.244.40.1"))
+    with following(api, tmp_path):
+        until(lambda: endpoints(api, "default_job_ring") == ("10.244.40.1", "10.244.32.9"))
+        assert api.control.registry.jobs[JobId("default_job_ring")].uid == uid
+    assert len(endpoints(api, "default_job_ring")) == 2
+
+
+def test_a_job_that_is_deleted_while_nothing_is_watched_is_released(
+    cluster: Cluster, api: Running, tmp_path: Path
+) -> None:
+    job, pods = recorded("Job")
+    other, of_other = recorded("PyTorchJob")
+    cluster.put(job, *pods, other, *of_other)
+    with following(api, tmp_path):
+        until(lambda: bool(endpoints(api, "default_job_ring") and endpoints(api, "research_pytorchjob_bert")))
+        cluster.delete_unseen(job)
+        until(lambda: endpoints(api, "default_job_ring") == ())
+        assert endpoints(api, "research_pytorchjob_bert")
+
+
+def test_only_named_namespaces_are_followed(cluster: Cluster, api: Running, tmp_path: Path) -> None:
+    for kind in ("Job", "PyTorchJob", "MPIJob"):
+        job, pods = recorded(kind)
+        cluster.put(job, *pods)
+    with following(api, tmp_path, "--namespace", "hpc", "--namespace", "research"):
+        until(lambda: bool(endpoints(api, "hpc_mpijob_allreduce") and endpoints(api, "research_pytorchjob_bert")))
+    assert not endpoints(api, "default_job_ring")
+
+
+def test_without_a_cluster_the_command_says_so(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path), "KUBECONFIG": ""}
+    command: list[Any] = [sys.executable, "-m", "signalbox", "kubernetes"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: where is the cluster? there is neither a service account nor a kubeconfig file\n"
