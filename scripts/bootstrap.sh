@@ -3,7 +3,7 @@
 #
 #   scripts/bootstrap.sh           install what is missing; does nothing when nothing changed since the last time
 #   scripts/bootstrap.sh --check   only say what is missing; exit status 1 when something is
-#   scripts/bootstrap.sh --libraries   also Open MPI, iperf3, mptcpize, and PyTorch in .venv-torch unless SIGNALBOX_TORCH names
+#   scripts/bootstrap.sh --libraries   also Open MPI, Slurm, iperf3, mptcpize, and PyTorch in .venv-torch unless SIGNALBOX_TORCH names
 #                                      an environment that has it, for real jobs on the emulated fabric
 #
 # Root is needed only to install missing system packages with apt (Debian 12; Ubuntu is supported but untested).
@@ -65,6 +65,10 @@ missing_library_packages() {
     has mpirun || echo openmpi-bin
     has iperf3 || echo iperf3
     has mptcpize || echo mptcpize
+    has slurmctld || echo slurmctld
+    has slurmd || echo slurmd
+    has sbatch || echo slurm-client
+    has munged || echo munge
     /usr/bin/python3 -c 'import mpi4py' 2>/dev/null || echo python3-mpi4py
     /usr/bin/python3 -c 'import numpy' 2>/dev/null || echo python3-numpy
 }
@@ -90,7 +94,7 @@ install_packages() {
         die "apt could not install: $*" "Its last lines are above."
     }
     # Debian's packages start servers that listen on every address; only the binaries are wanted here.
-    for server in prometheus prometheus-alertmanager; do
+    for server in prometheus prometheus-alertmanager slurmctld slurmd munge; do
         if [[ " $* " == *" $server "* && -d /run/systemd/system ]]; then
             systemctl disable --now "$server" >>"$log" 2>&1 || say "could not stop the $server service; see systemctl"
         fi

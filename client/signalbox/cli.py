@@ -24,6 +24,7 @@ from signalbox.commands import (
     network,
     rules,
     run,
+    topology,  # noqa: F401  adds to get
     traces,  # noqa: F401  adds to jobs
     watch,
 )

@@ -13,6 +13,7 @@ import pytest
 from mininet_topos.joining.launch import ROOT
 from mininet_topos.lab.record import LabError, wait_for
 from signalbox.jobs.spec import JobId
+from signalbox.slurm_topology import topology_conf, tree
 from tests.support.lab.needs import needs
 from tests.support.slurm import Slurm, missing, plain_namespaces, slurm_cluster
 from tests.support.slurm_hooks import installed_hooks
@@ -20,6 +21,9 @@ from tests.support.wire.control_stand_in import Running, running_api
 from tests.support.wire.keeping import KeepProcess, keeping
 
 pytestmark = pytest.mark.lab
+
+POD_CABLES = [(f"edge{n}", f"agg{1 + n // 3}{a}") for n in (1, 2, 3, 4) for a in "xy"]
+POD_CABLES += [(f"agg{pod}{a}", f"core{a}") for pod in (1, 2) for a in "xy"]
 
 ADDRESS = {f"n{n}": f"10.0.{n}.1" for n in range(1, 5)}
 WAITS = "#!/bin/bash\nwhile [[ ! -e $1 ]]; do sleep 0.02; done\n"
@@ -185,3 +189,14 @@ def test_jobs_run_without_a_controller_and_are_announced_when_it_is_there(slurm:
         wait_for(lambda: list(api.control.registry.jobs) == [f"slurm-{job}"], "the job")
         (tmp_path / "end").touch()
         wait_for(lambda: not api.control.registry.jobs, "its release")
+
+
+def test_slurm_takes_the_tree_of_a_fat_tree(tmp_path: Path) -> None:
+    needs(missing())
+    conf = topology_conf(tree(POD_CABLES, {f"edge{n}": [f"n{n}"] for n in (1, 2, 3, 4)}))
+    with plain_namespaces(4) as nodes, slurm_cluster(Slurm(tmp_path, nodes, topology=conf), "10.65.0") as slurm:
+        shown = slurm.run("scontrol", "show", "topology").splitlines()
+        levels = {line.split()[0]: " ".join(line.split()[1:4:2]) for line in shown}
+        assert levels["SwitchName=edge1"] == "Level=0 Nodes=n1"
+        assert levels["SwitchName=tier1-1"] == "Level=1 Nodes=n[1-2]"
+        assert levels["SwitchName=tier2-1"] == "Level=2 Nodes=n[1-4]"

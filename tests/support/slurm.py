@@ -7,6 +7,7 @@ that nodes may be hosts of a lab, whose other interfaces stay as they are.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -24,6 +25,8 @@ CONTROLLER = "ctl"
 PROGRAMS = {"slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client", "munged": "munge"}
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 END_S = 10.0
+_NUMBERS = itertools.count()
+"""Of what is made here, for names: a test may have several."""
 
 CONF = """
 ClusterName=lab
@@ -46,7 +49,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
 SchedulerType=sched/backfill
-SchedulerParameters=bf_interval=1,sched_interval=1
+SchedulerParameters=bf_interval=1,batch_sched_delay=0,sched_interval=1
 PrologFlags=Alloc
 SlurmctldTimeout=10
 MessageTimeout=2
@@ -72,7 +75,7 @@ class Slurm:
     more: Sequence[str] = ()
     node_timeout_s: int = 3
     topology: str = ""
-    controller_namespace: str = field(default_factory=lambda: f"sbs{os.getpid() % 100_000}")
+    controller_namespace: str = field(default_factory=lambda: f"sbs{next(_NUMBERS)}c{os.getpid() % 100_000}")
     _daemons: dict[str, subprocess.Popen[Any]] = field(default_factory=dict)
 
     def run(self, *argv: str, check: bool = True, timeout_s: float = 30.0, **env: str) -> str:
@@ -247,7 +250,8 @@ def _last_lines(folder: Path) -> str:
 @contextmanager
 def plain_namespaces(count: int) -> Iterator[dict[str, str]]:
     """Of nodes without another network: ``n1`` to ``nCOUNT``."""
-    names = {f"n{number}": f"sbsn{os.getpid() % 100_000}-{number}" for number in range(1, count + 1)}
+    prefix = f"sbs{next(_NUMBERS)}n{os.getpid() % 100_000}"
+    names = {f"n{number}": f"{prefix}-{number}" for number in range(1, count + 1)}
     try:
         for name in names.values():
             run("ip", "netns", "add", name)

@@ -280,3 +280,29 @@ def test_a_shell_gets_them(trained: Running, signalbox: Signalbox, monkeypatch: 
         monkeypatch.setenv("COMP_WORDS", line)
         monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
         assert signalbox().out.split() == names
+
+
+# ---- topology
+
+
+@pytest.mark.usefixtures("api")
+def test_the_cabling_is_printed_for_slurm(signalbox: Signalbox, tmp_path: Path) -> None:
+    found = signalbox("get", "topology")
+    assert found.out == (
+        f"SwitchName=leaf1 Nodes={H1}\nSwitchName=leaf2 Nodes={H2}\nSwitchName=tier1-1 Switches=leaf1,leaf2\n"
+    )
+    assert found.err == "down, so it is not in it: spine2\n"
+    names = tmp_path / "addresses.yaml"
+    names.write_text(f"a: {H1}\nb: [10.0.9.9, {H2}]\nc: 10.0.9.8\n")
+    named = signalbox("get", "topology", "--addresses", names)
+    assert "SwitchName=leaf2 Nodes=b\n" in named.out
+    assert "left out, because they are not found: c\n" in named.err
+    names.write_text(f"a: {H1}\n")
+    assert (
+        f"left out, because they are without a name: {H2}\n" in signalbox("get", "topology", "--addresses", names).err
+    )
+    assert signalbox("get", "topology", "--json").json["switches"][2] == {
+        "name": "tier1-1",
+        "nodes": [],
+        "switches": ["leaf1", "leaf2"],
+    }

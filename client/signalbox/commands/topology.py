@@ -1,0 +1,80 @@
+"""``signalbox get topology``: the discovered cabling for Slurm."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from signalbox.client import DEFAULT_ADDRESS
+from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.get import commands
+from signalbox.commands.output import Address, AsJson, document, fields, file_to_read, printable
+from signalbox.host_addresses import Nics, address_map
+from signalbox.slurm_topology import topology_conf, tree
+
+Fields = Mapping[str, Any]
+
+
+@commands.command(cls=ControllerCommand)
+def topology(
+    addresses: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Names of nodes and their addresses, as for 'signalbox jobs keep'; hosts without one are left out.",
+            parser=file_to_read,
+        ),
+    ] = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Print the cabling as Slurm's topology.conf: leaves with their nodes, and above them one switch per part that is
+    connected. With --json the same as a list."""
+    names = address_map(addresses) if addresses else None
+    with connect(address) as client:
+        fabric = fields(client.get_fabric())
+    nodes = _nodes(fabric, names)
+    cables = [(link["src"]["dpid"], link["dst"]["dpid"]) for link in fabric["links"]]
+    called = _called(fabric)
+    found = tree([(called[src], called[dst]) for src, dst in cables], {called[dpid]: of for dpid, of in nodes.items()})
+    if as_json:
+        typer.echo(document({"switches": [switch._asdict() for switch in found]}, indent=2))
+    else:
+        typer.echo(printable(topology_conf(found)), nl=False)
+    _tell(fabric, names, {node for of in nodes.values() for node in of})
+
+
+def _called(fabric: Fields) -> dict[str, str]:
+    """Switches by dpid; those of one name are told apart by it."""
+    names = [switch["name"] for switch in fabric["switches"]]
+    return {
+        switch["dpid"]: switch["name"] if names.count(switch["name"]) == 1 else f"{switch['name']}-{switch['dpid']}"
+        for switch in fabric["switches"]
+    }
+
+
+def _nodes(fabric: Fields, names: Mapping[str, Nics] | None) -> dict[str, list[str]]:
+    """Of each switch by its dpid. A node is where the first of its addresses is that was found."""
+    at = {host["ip"]: host["at"]["dpid"] for host in fabric["hosts"]}
+    known = {ip: (ip,) for ip in at} if names is None else names
+    nodes: defaultdict[str, list[str]] = defaultdict(list)
+    for name, nics in known.items():
+        if place := next((at[ip] for ip in nics if ip in at), None):
+            nodes[place].append(name)
+    return nodes
+
+
+def _tell(fabric: Fields, names: Mapping[str, Nics] | None, found: set[str]) -> None:
+    """What is not in it: Slurm gives no job nodes that are connected by nothing that it knows."""
+    down = [part["name"] for part in fabric["parts_down"]]
+    if down:
+        typer.echo(f"down, so it is not in it: {printable(', '.join(down))}", err=True)
+    if names is not None:
+        unnamed = {host["ip"] for host in fabric["hosts"]} - {ip for nics in names.values() for ip in nics}
+        for what, which in (("without a name", unnamed), ("not found", names.keys() - found)):
+            if which:
+                typer.echo(f"left out, because they are {what}: {', '.join(sorted(which))}", err=True)
