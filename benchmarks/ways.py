@@ -200,7 +200,6 @@ def started(
 ) -> Iterator[list[Running]]:
     """Each job has one host on each leaf, or as many hosts of one switch."""
     folder.mkdir()
-    per_job = [lab.hosts[number::JOBS] for number in range(JOBS)]
     running = []
     for number in range(JOBS):
         hosts = lab.hosts[number::JOBS]

@@ -6,9 +6,10 @@ RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.0.1.1 MASTER_PORT=29500 python all_reduce.py 
 import sys
 import time
 
-import signalbox.torch
 import torch
 import torch.distributed as dist
+
+import signalbox.torch
 
 dist.init_process_group("gloo")
 signalbox.torch.join()

@@ -6,11 +6,12 @@ RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.0.1.1 MASTER_PORT=29500 python ddp.py 100    
 import sys
 import time
 
-import signalbox.torch
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+import signalbox.torch
 
 WIDTH = 173
 
