@@ -37,7 +37,7 @@ from mininet_topos.lab.static_routes import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
 from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
-from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.mapping import word_in
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ROOT / "examples" / "training"
@@ -243,18 +243,18 @@ def joined(way: str, bin_: Path, folder: Path) -> dict[str, Any]:
         with started(lab, way, PROGRAMS, bin_, controller.address, folder / "logs") as jobs:
             waited = {"listed_s": 0.0, "pinned_s": 0.0}
 
-            def reached(state: str, *states: pb.JobState) -> None:
+            def reached(state: str, *states: str) -> None:
                 def all_jobs() -> bool:
                     for job in jobs:
                         job.iterations()
-                    found = [job.state for job in client.list_jobs()]
+                    found = [word_in(job, "state") for job in client.list_jobs()]
                     return len(found) == JOBS and (not states or set(found) <= set(states))
 
                 wait_for(all_jobs, f"the jobs to be {state}", PINNED_S, 0.1)
                 waited[f"{state}_s"] = round(time.monotonic() - began, 1)
 
             reached("listed")
-            reached("pinned", pb.JOB_STATE_PINNED)
+            reached("pinned", "pinned")
             time.sleep(SETTLE_S)
             took = mean_s(jobs)
             levels = {job.spec.job_id: job.level for job in client.list_jobs()}

@@ -1,9 +1,13 @@
-"""What docs/how-to/join-from-python.md, join-from-pytorch.md and use-tls.md say works, with the real API server."""
+"""What pages of docs/how-to say works, with the real API server: joining from Python and PyTorch, running commands, TLS."""
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ from tests.support.torch.running import ranks
 from tests.support.wire.control_stand_in import running_api
 
 GUIDE = next(page for page in PAGES if page.name == "docs/how-to/join-from-python.md")
+RUN_GUIDE = next(page for page in PAGES if page.name == "docs/how-to/run-any-command.md")
 TLS_GUIDE = next(page for page in PAGES if page.name == "docs/how-to/use-tls.md")
 SPEC = {"job_id": "ring", "endpoints": ["10.0.1.1", "10.0.2.1"]}
 
@@ -75,6 +80,42 @@ def test_the_programs_of_the_pytorch_guide_announce_what_it_says(
     assert [c.bytes_per_iteration for c in vision.spec.collectives] == [4 * (10 * 10 + 10)]
     assert (vision.vitals.reported.iterations, ring.vitals.reported.iterations) == (5, 6)
     assert [group.name for group in (*mesh.spec.groups, *named.spec.groups)] == ["data", "data"]
+
+
+RUNS = [command for command in RUN_GUIDE.commands() if command.startswith("signalbox run ")]
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_the_commands_that_run_others_announce_their_job(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (addresses,) = (block.text for block in RUN_GUIDE.blocks if block.language == "yaml")
+    (tmp_path / "addresses.yaml").write_text(addresses.replace("10.0.1.2-4", "10.0.2.1-3"))
+    (tmp_path / "ring.yaml").write_text(json.dumps(SPEC))
+    for name in ("mpirun", "torchrun"):
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\nread line\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'client'}")
+    assert "export SIGNALBOX_ADDRESS=192.0.2.10:50051" in RUN_GUIDE.commands()
+    with running_api() as api:
+        monkeypatch.setenv("SIGNALBOX_ADDRESS", api.addresses[0])
+        here = command.replace("--rdzv-endpoint 10.0.1.1", "--rdzv-endpoint 127.0.0.1")  # this is the first node
+        words = [sys.executable, "-m", *shlex.split(here)]
+        with subprocess.Popen(words, cwd=tmp_path, stdin=subprocess.PIPE) as process:
+            deadline = time.monotonic() + 60
+            while not api.control.registry.jobs:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            (show,) = {line for line in RUN_GUIDE.commands() if line.startswith("signalbox jobs show")}
+            assert "observed" in run(show, tmp_path) or "--spec" in command
+            (job,) = api.control.registry.jobs.values()
+            process.communicate(b"end\n", timeout=60)
+            assert process.returncode == 0
+        assert not api.control.registry.jobs
+    assert set(job.spec.endpoints) == set(SPEC["endpoints"])
+    assert len(job.spec.endpoints) == (2 if "--hosts" in command or "--spec" in command else 8)
 
 
 def run(command: str, folder: Path) -> str:

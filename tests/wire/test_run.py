@@ -9,10 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -284,8 +284,13 @@ def test_input_output_and_descriptors_are_those_of_the_command() -> None:
 SIGNALS = """
 import signal, sys
 taken = [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
+def take(number, _):
+    print(signal.Signals(number).name, flush=True)
+    if number == signal.SIGQUIT:
+        sys.exit(7)
 for number in taken:
-    signal.signal(number, lambda number, _: print(signal.Signals(number).name, flush=True))
+    signal.signal(number, take)
+signal.alarm(60)
 print("ready", flush=True)
 while True:
     signal.pause()
@@ -295,9 +300,10 @@ while True:
 def test_signals_are_passed_on_once() -> None:
     with running("--hosts", H1, "--", sys.executable, "-c", SIGNALS) as process:
         assert line(process) == "ready"
-        for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"):
+        for name in ("SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGQUIT"):
             process.send_signal(signal.Signals[name])
             assert line(process) == name
+        assert ended(process) == (7, "", "")
 
 
 def test_signals_that_are_ignored_stay_ignored() -> None:
@@ -321,43 +327,37 @@ signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 words = [*{RUN!r}, "--job", "job", "--hosts", "{H1}", "--", sys.executable, "-c", {SIGNALS!r}]
 job = subprocess.Popen(words, process_group=0)
 os.tcsetpgrp(0, job.pid)
-print("shell ready", flush=True)
 _, status = os.waitpid(job.pid, os.WUNTRACED)
 print("stopped", os.WIFSTOPPED(status), flush=True)
 os.killpg(job.pid, signal.SIGCONT)
 _, status = os.waitpid(job.pid, os.WUNTRACED)
-print("killed", os.waitstatus_to_exitcode(status), flush=True)
+print("ended", os.waitstatus_to_exitcode(status), flush=True)
 """
-"""Job control of a shell: the command has the terminal, is stopped once, and continued."""
+"""Job control of a shell."""
+
+KEYS = [
+    (b"", [b"ready"]),
+    (b"\x03", [b"SIGINT"]),
+    (b"\x1a", [b"stopped True"]),
+    (b"\x03", [b"SIGINT"]),
+    (b"\x1c", [b"SIGQUIT", b"ended 7"]),
+]
+"""Each with what is said then."""
 
 
-def test_a_terminal_stops_and_interrupts_the_command_as_without_the_wrapper() -> None:
+def test_keys_of_a_terminal_reach_the_command_once_stop_it_and_a_shell_continues_it() -> None:
     control, terminal = pty.openpty()
-    options: dict[str, Any] = {"stdin": terminal, "stdout": terminal, "stderr": terminal, "start_new_session": True}
-
-    def has_terminal() -> None:
-        os.close(os.open(os.ttyname(0), os.O_RDWR))
-
-    with subprocess.Popen([sys.executable, "-c", SHELL], **options, preexec_fn=has_terminal) as shell:
+    attributes = termios.tcgetattr(terminal)
+    attributes[3] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+    pipes: dict[str, Any] = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+    program = f"import os; os.close(os.open(os.ttyname(0), os.O_RDWR))\n{SHELL}"  # it becomes the session's terminal
+    with subprocess.Popen([sys.executable, "-c", program], start_new_session=True, **pipes) as shell:
         os.close(terminal)
-        said = b""
-
-        def says(what: bytes) -> bool:
-            nonlocal said
-            with suppress(OSError):  # all that had the terminal have ended
-                said += os.read(control, 1000)
-            return what in said
-
-        wait_until(lambda: says(b"ready\r\n") and b"shell ready" in said and said.count(b"ready") == 2)
-        for key, name in ((b"\x03", b"SIGINT"), (b"\x1c", b"SIGQUIT")):
-            os.write(control, key)
-            wait_until(partial(says, name))
-        os.write(control, b"\x1a")
-        wait_until(lambda: says(b"stopped True"))
-        os.write(control, b"\x03")
-        wait_until(lambda: said.count(b"SIGINT") == 2 or says(b"never"))
-        os.write(control, b"\x1c")
-        wait_until(lambda: said.count(b"SIGQUIT") == 2 or says(b"never"))
-        assert said.count(b"SIGINT") == 2, "each key once"
-        shell.kill()
-    os.close(control)
+        said = os.fdopen(control, "rb+", buffering=0)
+        for key, answers in KEYS:
+            said.write(key)
+            for answer in answers:
+                assert said.readline().strip() == answer
+        assert shell.wait(DEADLINE_S) == 0
+        said.close()

@@ -82,6 +82,7 @@ FOREIGN = {
 """What documents set as code and is not defined here."""
 
 FOREIGN_PROGRAMS = {
+    *("mpirun", "mpiexec", "srun", "torchrun", "accelerate"),
     *("docker", "grpcurl", "ip", "openssl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl", "pip", "ss", "systemctl"),
     "kubectl",
 }
@@ -198,7 +199,8 @@ def signalbox_problems(line: str, after: list[str]) -> Iterator[str]:
     command = names.commands()[path]
     if hasattr(command, "commands") and given and re.match(r"[a-z]", given[0]):
         yield f"{line}: no command {given[0]}"
-    yield from unknown_options(line, given, names.options_of(command))
+    own = given[: given.index("--")] if "--" in given else given  # what follows is another program's
+    yield from unknown_options(line, own, names.options_of(command))
 
 
 def module_problems(line: str, after: list[str]) -> Iterator[str]:
