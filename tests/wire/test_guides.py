@@ -1,4 +1,4 @@
-"""What pages of docs/how-to say works, with the real API server: joining from Python and PyTorch, running commands, TLS."""
+"""What pages of docs/how-to say works, with the real API server: joining from Python and PyTorch, commands, TLS."""
 
 from __future__ import annotations
 
