@@ -1,0 +1,80 @@
+"""docs/how-to/when-a-job-is-slow.md: each of its commands answers what is written there, on a fabric with slow jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from controller.config import Config, DiscoveryConfig, FabricConfig
+from controller.fabric.topology import PortNo
+from controller.jobs.messages import RegisterJob, ReportIterations
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId, JobSpec
+from tests.support.busy_fabric import Ring
+from tests.support.command_line import Signalbox, signalbox
+from tests.support.doc_pages import PAGES, ROOT
+from tests.support.fake_fabric import FABRIC_BPS
+from tests.support.wire.served_fabric import ServedFabric
+
+__all__ = ("signalbox",)
+
+GUIDE = next(page for page in PAGES if page.name == "docs/how-to/when-a-job-is-slow.md")
+CONFIG = Config(
+    fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
+)
+ITERATION_S, COMMUNICATION_S = 10.25, 10.05
+DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A cable is down, so that ``vision`` is slow; ``language`` sends backwards, at half of the rate that it could."""
+    fabric = ServedFabric(4, 4, 4)
+    fabric.start(CONFIG)
+    fabric.run(5)
+    fabric.all_speak()
+    jobs = [JobSpec.parse(json.loads((ROOT / f"examples/{name}.json").read_text())) for name in ("language", "vision")]
+    for job in jobs:
+        fabric.send(RegisterJob(job))
+        for ips in (job.endpoints[:4], job.endpoints[4:]):
+            backwards = job.job_id == "language"
+            fabric.rings.append(Ring(ips[::-1], most_bps=FABRIC_BPS / 2) if backwards else Ring(ips))
+    fabric.run(5)
+    fabric.cut(next(dpid for dpid, switch in fabric.switches.items() if switch.name == "leaf1"), PortNo(1))
+    for index in range(8):
+        fabric.carry(ITERATION_S)
+        for job in jobs:
+            iteration = IterationTime(index, ITERATION_S, COMMUNICATION_S)
+            fabric.send(ReportIterations(JobId(job.job_id), (iteration,)))
+    with fabric.served() as address:
+        yield address
+
+
+def answers() -> dict[str, str]:
+    """By command."""
+    found: dict[str, str] = {}
+    for block in GUIDE.blocks:
+        for part in block.text.split("$ ")[1:]:
+            command, _, answer = part.strip().partition("\n")
+            found[command] = answer
+    return found
+
+
+def plain(text: str) -> str:
+    """In one line, lines of tables left out; every time is the same."""
+    return " ".join(DATE.sub("DATE", text).replace("─", "").split())
+
+
+@pytest.mark.parametrize("command", answers())
+def test_the_answer_is_that_of_the_page(
+    command: str, address: str, signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIGNALBOX_ADDRESS", address)
+    result = signalbox(*command.split()[1:])
+    assert result.status == 0
+    parts = [plain(part) for part in answers()[command].split("…")]
+    assert any(parts)
+    assert [part for part in parts if part not in plain(result.out)] == []
