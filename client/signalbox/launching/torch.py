@@ -6,7 +6,6 @@ Each runs once per node and knows no other nodes: how many there are, which one 
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -64,6 +63,8 @@ def _options(words: Sequence[str], accelerate: bool) -> dict[str, str]:
 
 def is_own(host: str) -> bool:
     """Whether it is an address of this machine. True where that cannot be found out. May wait for the resolver."""
+    import socket  # takes a moment, which other launchers do not need
+
     try:
         answers = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
     except OSError:

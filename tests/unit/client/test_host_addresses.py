@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from signalbox.errors import InvalidInput
-from signalbox.host_addresses import address_map, addresses_of, endpoints_of, host_names
+from signalbox.host_addresses import address_map, addresses_of, endpoints_of, host_names, hosts_named
 
 RESOLVED = {
     "n1": ["10.0.1.1"],
@@ -54,6 +54,24 @@ def test_names_of_hosts_are_expanded_as_slurm_does(text: str, names: list[str]) 
 def test_what_names_no_hosts_or_too_many_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"does not name hosts|at most 4096 hosts"):
         host_names(text)
+
+
+def test_hosts_are_named_by_addresses_with_ranges_and_by_names() -> None:
+    assert hosts_named("10.0.1-2.1, n[1-2],n3.example.com") == ["10.0.1.1", "10.0.2.1", "n1", "n2", "n3.example.com"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "there is no host in it"),
+        ("10.0.1.1-300", "must be IPv4 addresses such as"),
+        ("10.0.1.1,n[1", "'n[1' does not name hosts"),
+    ],
+)
+def test_what_names_neither_is_refused(text: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        hosts_named(text)
+    assert str(error.value).startswith(said)
 
 
 @pytest.fixture
