@@ -84,9 +84,13 @@ def join(
         known = {"groups": [group._asdict() for group in groups], **gradients_of(told, groups)}
         spec = JobSpec.parse({"job_id": job_id, "endpoints": endpoints, **known, **fields})
         joined._join(spec, rank, address, credentials, on_routes, None, take_over, strict and rank == 0, {})
-        joined._measure(process_groups.models_of(model_or_groups), f"signalbox/{told[0].key}", rank, spec, fields)
     except Exception as error:
         joined._refuse(error, strict)
+        return joined
+    try:
+        joined._measure(process_groups.models_of(model_or_groups), f"signalbox/{told[0].key}", rank, spec, fields)
+    except Exception as error:
+        joined._log_once("its iterations are not measured", error)
     return joined
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -38,7 +39,7 @@ def main(folder: Path) -> None:
         return jobs[-1]
 
     signalbox.torch.join = joined
-    joining.own_address = lambda *_: f"10.0.{dist.get_rank() + 1}.1"
+    patch.object(joining, "own_address", lambda *_: f"10.0.{dist.get_rank() + 1}.1").start()
     names: dict[str, Any] = {
         "dist": dist,
         "DistributedDataParallel": DistributedDataParallel,

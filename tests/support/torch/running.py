@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from mininet_topos.controller_process import free_port
 from mininet_topos.joining.launch import TORCH_ENVIRONMENT, missing, torch_python
@@ -20,17 +21,26 @@ DEADLINE_S = 180.0
 
 
 class Ranks:
-    """On this machine, each with what it prints in a file of ``folder``."""
+    """Each with what it prints in a file of ``folder``. ``controller``: its address. ``enter``: per rank, the words
+    that its command begins with. ``master``: the address of rank 0."""
 
-    def __init__(self, folder: Path, count: int, words: list[str], controller: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        words: Sequence[str],
+        controller: str,
+        enter: Sequence[Sequence[str]] = (),
+        master: str = "127.0.0.1",
+    ) -> None:
         self.outputs = [folder / f"rank{rank}.log" for rank in range(count)]
-        rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
+        rendezvous = {"MASTER_ADDR": master, "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
         shared = {**os.environ, **TORCH_ENVIRONMENT, **rendezvous, "SIGNALBOX_ADDRESS": controller}
         self.processes = []
         for rank, output in enumerate(self.outputs):
             with output.open("w") as file:
                 environment = {**shared, "RANK": str(rank)}
-                argv = [str(torch_python()), *words]
+                argv = [*(enter[rank] if enter else ()), str(torch_python()), *words]
                 self.processes.append(subprocess.Popen(argv, env=environment, stdout=file, stderr=subprocess.STDOUT))
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
@@ -54,9 +64,10 @@ class Ranks:
 
 
 @contextmanager
-def ranks(folder: Path, count: int, words: list[str], controller: str) -> Iterator[Ranks]:
+def ranks(folder: Path, count: int, words: Sequence[str], controller: str, **more: Any) -> Iterator[Ranks]:
+    """See ``Ranks``."""
     needs(missing().get("gloo"))
-    running = Ranks(folder, count, words, controller)
+    running = Ranks(folder, count, words, controller, **more)
     try:
         yield running
     finally:
