@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ import yaml
 
 from signalbox.client import Client
 from signalbox.jobs.spec import JobId
-from tests.support.doc_pages import ROOT
+from tests.support.doc_pages import PAGES, ROOT
 from tests.support.kubernetes_objects import annotate, named, recorded, replacement
 from tests.support.wire.control_stand_in import Running
 from tests.support.wire.kubernetes_api import Cluster, running_cluster
 
 DEADLINE_S = 60.0
+GUIDE = next(page for page in PAGES if page.name == "docs/how-to/join-from-kubernetes.md")
 MANIFEST = ROOT / "deploy/kubernetes/signalbox.yaml"
 
 COMMAND = """
@@ -33,6 +35,8 @@ import sys
 from signalbox import __main__
 from signalbox.kubernetes import operator
 operator.CHECK_S = 0.2
+operator.BACKOFFS_S = (0.01,)
+operator.AGAIN_S = float(sys.argv.pop(1))
 __main__.main()
 """
 
@@ -54,9 +58,11 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @contextmanager
-def following(api: Running, tmp_path: Path, *options: str, end: signal.Signals = signal.SIGTERM) -> Iterator[None]:
+def following(
+    api: Running, tmp_path: Path, *options: str, end: signal.Signals = signal.SIGTERM, again_s: float = 0.2
+) -> Iterator[None]:
     environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig"), "XDG_STATE_HOME": str(tmp_path / "state")}
-    command = [sys.executable, "-c", COMMAND, "kubernetes", "--address", api.addresses[0], *options]
+    command = [sys.executable, "-c", COMMAND, str(again_s), "kubernetes", "--address", api.addresses[0], *options]
     with (tmp_path / "log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
@@ -98,6 +104,43 @@ def test_a_job_is_listed_updated_when_a_pod_is_replaced_and_released_when_it_is_
         cluster.delete(job)
         until(lambda: endpoints(api, "ml_jobset_llama") == ())
         until(lambda: of_object(cluster, "llama") == [("Normal", "Announced"), ("Normal", "Updated")])
+
+
+def test_the_job_of_the_guide_is_registered_and_its_commands_work(
+    cluster: Cluster, api: Running, tmp_path: Path
+) -> None:
+    (block,) = (block for block in GUIDE.blocks if block.language == "yaml")
+    job, (_, recorded_pods) = yaml.safe_load(block.text), recorded("JobSet")
+    job["metadata"] |= {"uid": "of-the-guide", "creationTimestamp": "2026-11-24T03:00:00Z"}
+    cluster.put(job, *(in_place(recorded_pods[0], number) for number in range(4)))
+    commands = [line for line in GUIDE.commands() if line.startswith(("signalbox jobs", "signalbox token"))]
+    assert len(commands) == 2
+    with following(api, tmp_path):
+        until(lambda: len(endpoints(api, "ml_jobset_llama")) == 4)
+        for command in commands:
+            words = command.replace("signalbox", f"{sys.executable} -m controller", 1)
+            done = subprocess.run(
+                words,
+                shell=True,
+                cwd=tmp_path,
+                env={**os.environ, "SIGNALBOX_ADDRESS": api.addresses[0]},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            assert "ml_jobset_llama" in done.stdout or "token" in command
+    assert (tmp_path / "token").read_text()
+
+
+def in_place(pod: dict[str, Any], number: int) -> dict[str, Any]:
+    """A pod like this one, with this index in the first job of the workers."""
+    new = deepcopy(pod)
+    new["metadata"] |= {"name": f"llama-workers-0-{number}", "uid": f"pod-{number}"}
+    for labels in (new["metadata"]["labels"], new["metadata"]["annotations"]):
+        labels |= {"jobset.sigs.k8s.io/replicatedjob-name": "workers", "jobset.sigs.k8s.io/job-index": "0"}
+        labels |= {"batch.kubernetes.io/job-completion-index": str(number)}
+    new["status"] |= {"podIP": f"10.0.{number + 1}.1", "podIPs": [{"ip": f"10.0.{number + 1}.1"}]}
+    return new
 
 
 def test_every_kind_is_followed_and_an_end_releases(cluster: Cluster, api: Running, tmp_path: Path) -> None:
@@ -166,6 +209,35 @@ def test_a_job_that_is_deleted_while_nothing_is_watched_is_released(
         cluster.delete_unseen(job)
         until(lambda: endpoints(api, "default_job_ring") == ())
         assert endpoints(api, "research_pytorchjob_bert")
+
+
+def test_while_the_cluster_refuses_all_requests_jobs_stay_registered(
+    cluster: Cluster, api: Running, tmp_path: Path
+) -> None:
+    job, pods = recorded("Job")
+    annotate(job, spec="lease_s: 2")
+    cluster.put(job, *pods)
+    with following(api, tmp_path):
+        until(lambda: len(endpoints(api, "default_job_ring")) == 2)
+        before = api.control.registry.jobs[JobId("default_job_ring")]
+        rules, cluster.rules = cluster.rules, ()
+        cluster.forget_history()
+        until(lambda: (tmp_path / "log").read_text().count("the cluster cannot be watched") > 1)
+        lease_ends = api.control.registry.jobs[JobId("default_job_ring")].vitals.lease_ends_at
+        until(lambda: api.control.registry.jobs[JobId("default_job_ring")].vitals.lease_ends_at > lease_ends)
+        cluster.delete(pods[0])
+        cluster.put(replacement(pods[0], "10.244.40.1"))
+        cluster.rules = rules
+        until(lambda: endpoints(api, "default_job_ring") == ("10.244.40.1", "10.244.32.9"))
+        assert api.control.registry.jobs[JobId("default_job_ring")].uid == before.uid
+    cluster.refused.clear()
+
+
+def test_it_can_be_ended_while_the_cluster_is_away(api: Running, tmp_path: Path) -> None:
+    with running_cluster({"rules": ()}, tmp_path / "kubeconfig"):
+        pass
+    with following(api, tmp_path, again_s=1000.0):
+        until(lambda: "the cluster cannot be watched" in (tmp_path / "log").read_text())
 
 
 def test_only_named_namespaces_are_followed(cluster: Cluster, api: Running, tmp_path: Path) -> None:

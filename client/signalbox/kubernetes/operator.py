@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import signal
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -25,6 +27,10 @@ from signalbox.membership import Ended
 CHECK_S = 60.0
 """How often kept jobs are looked for: kopf does not say which objects were deleted while it could not watch them."""
 CHECK_TIMEOUT_S = 10.0
+BACKOFFS_S = (1.0, 2.0, 5.0)
+"""Of requests that fail; then kopf gives up."""
+AGAIN_S = 10.0
+"""After which kopf is started again."""
 
 log = logging.getLogger("signalbox")
 
@@ -53,6 +59,15 @@ class _Operator:
         self._loop = asyncio.get_running_loop()
         checks = asyncio.create_task(self._checks())
         try:
+            while not (await self._watched(namespaces) or await _ended_within(AGAIN_S)):
+                pass
+        finally:
+            checks.cancel()
+            self._keeper.close(release=False)
+
+    async def _watched(self, namespaces: Sequence[str]) -> bool:
+        """Whether it was ended, as it should be. Otherwise what is registered stays: leases go on being renewed."""
+        try:
             await kopf.operator(
                 registry=self._registry(),
                 settings=_settings(),
@@ -60,9 +75,10 @@ class _Operator:
                 clusterwide=not namespaces,
                 namespaces=namespaces,
             )
-        finally:
-            checks.cancel()
-            self._keeper.close(release=False)
+        except Exception as error:
+            log.warning("the cluster cannot be watched, again in %g s: %s: %s", AGAIN_S, type(error).__name__, error)
+            return False
+        return True
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -104,8 +120,8 @@ class _Operator:
                 try:
                     if not await self._is_there(KINDS[kind], body):
                         self._following.job(kind, body, gone=True)
-                except (aiohttp.ClientError, TimeoutError) as error:
-                    log.debug("%s cannot be looked for: %s", body["metadata"]["name"], error)
+                except (aiohttp.ClientError, TimeoutError, ValueError, LookupError) as error:
+                    log.info("%s cannot be looked for: %s", body["metadata"]["name"], error)
 
     async def _is_there(self, kind: Kind, body: Body) -> bool:
         server, metadata = self._server, body["metadata"]
@@ -120,6 +136,16 @@ class _Operator:
         ):
             found = (await answer.json())["items"]
         return any(item["metadata"]["uid"] == metadata["uid"] for item in found)
+
+
+async def _ended_within(seconds: float) -> bool:
+    """By a signal, which kopf looks at only while it runs."""
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(ended.wait(), seconds)
+    return ended.is_set()
 
 
 def _server() -> kopf.ConnectionInfo:
@@ -140,6 +166,7 @@ def _settings() -> kopf.OperatorSettings:
     # Otherwise kopf removes finalizers of this name, which by default are those of every operator that uses it.
     settings.persistence.finalizer = "signalbox/none"
     settings.scanning.disabled = True  # needs the right to watch namespaces and custom resource definitions
+    settings.networking.error_backoffs = BACKOFFS_S
     settings.posting.reporting_component = "signalbox"
     settings.posting.reporting_instance = socket.gethostname()
     settings.posting.event_name_prefix = "signalbox-"

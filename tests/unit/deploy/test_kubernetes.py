@@ -18,6 +18,7 @@ MANIFEST = ROOT / "deploy/kubernetes/signalbox.yaml"
 OBJECTS: dict[str, dict[str, Any]] = {each["kind"]: each for each in yaml.safe_load_all(MANIFEST.read_text())}
 POD = OBJECTS["Deployment"]["spec"]["template"]
 (CONTAINER,) = POD["spec"]["containers"]
+ENVIRONMENT = {each["name"]: each["value"] for each in CONTAINER["env"]}
 
 
 def test_it_may_read_what_it_watches_post_events_and_nothing_else() -> None:
@@ -47,17 +48,31 @@ def test_the_parts_of_the_manifest_fit_together() -> None:
     spec = OBJECTS["Deployment"]["spec"]
     assert spec["selector"]["matchLabels"] == POD["metadata"]["labels"]
     assert (spec["replicas"], spec["strategy"]["type"]) == (1, "Recreate")
-    (volume,), (mount,) = POD["spec"]["volumes"], CONTAINER["volumeMounts"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in CONTAINER["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in POD["spec"]["volumes"]}
+    assert mounts.keys() == volumes.keys()
     claim = OBJECTS["PersistentVolumeClaim"]["metadata"]["name"]
-    assert (volume["name"], volume["persistentVolumeClaim"]) == (mount["name"], {"claimName": claim})
-    assert {"name": "XDG_STATE_HOME", "value": mount["mountPath"]} in CONTAINER["env"]
+    assert volumes["state"]["persistentVolumeClaim"] == {"claimName": claim}
+    assert ENVIRONMENT["XDG_STATE_HOME"] == mounts["state"]
+
+
+def test_the_secret_that_the_page_makes_has_the_files_that_the_pod_is_told() -> None:
+    (command,) = (line.split() for line in PAGE.commands() if line.startswith("kubectl create secret"))
+    options = dict(zip(command[5::2], command[6::2], strict=True))
+    assert (command[4], options["--namespace"]) == ("signalbox", OBJECTS["Namespace"]["metadata"]["name"])
+    (volume,) = (volume["secret"] for volume in POD["spec"]["volumes"] if "secret" in volume)
+    assert volume["secretName"] == command[4]
+    files = [name for option, name in zip(command[5::2], command[6::2], strict=True) if option == "--from-file"]
+    paths = [ENVIRONMENT[name] for name in ("SIGNALBOX_TLS_CA", "SIGNALBOX_TOKEN_FILE")]
+    assert paths == [f"/etc/signalbox/{name}" for name in files]
+    assert "/etc/signalbox" in {mount["mountPath"] for mount in CONTAINER["volumeMounts"]}
 
 
 def test_it_runs_a_command_that_exists_from_the_image_that_is_built() -> None:
     program, command = CONTAINER["command"]
     assert program == ".venv/bin/signalbox"
     options = get_command(app).commands[command].params  # type: ignore[attr-defined]
-    assert {"SIGNALBOX_ADDRESS"} <= {option.envvar for option in options}
+    assert ENVIRONMENT.keys() - {"XDG_STATE_HOME"} <= {option.envvar for option in options}
     assert f"image: {CONTAINER['image']}\n" in (ROOT / "docker-compose.yml").read_text()
 
 
