@@ -179,7 +179,7 @@ def test_that_an_operator_has_ended_a_job_is_told_by_an_event(cluster: Cluster, 
     with following(api, tmp_path), Client(api.addresses[0]) as operator:
         until(lambda: len(endpoints(api, "default_job_ring")) == 2)
         operator.deregister_job("default_job_ring", force=True)
-        until(lambda: ("Warning", "NotAnnounced") in of_object(cluster, "ring"))
+        until(lambda: ("Warning", "Ended") in of_object(cluster, "ring"))
 
 
 def test_a_restart_goes_on_with_the_same_registration(cluster: Cluster, api: Running, tmp_path: Path) -> None:

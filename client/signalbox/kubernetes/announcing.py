@@ -112,12 +112,12 @@ def is_annotated(job: Body) -> bool:
 def announcement(key: JobKey, job: Body, pods: Iterable[Pod]) -> Outcome:
     """``pods``: all that are known of the job. Raises ``InvalidInput`` with what is wrong with its annotations, also
     before it has pods."""
+    if why := stopped(job):
+        return Idle(why)
     given = _annotations(job)
     InvalidInput.refuse(_wrong_annotations(given))
     if given[ANNOUNCE] != "true":
         return Idle("it is not announced")
-    if why := stopped(job):
-        return Idle(why)
     kind, spec = KINDS[key.kind], job.get("spec") or {}
     places = kind.places_in(spec, _names(given.get(WORKERS, "")))
     networks = _names(given.get(NETWORK, "")) or [""]

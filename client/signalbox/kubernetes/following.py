@@ -92,7 +92,7 @@ class Following:
         for key, followed in self._jobs.items():
             if job_id(key) == name and followed.kept:
                 text = _ENDS.get(why, f"job '{name}' is not kept registered any more: {why}")
-                self._say(followed, why is not Ended.TAKEN_OVER, "NotAnnounced", text.format(name=name))
+                self._say(followed, why is not Ended.TAKEN_OVER, "Ended", text.format(name=name))
 
     def _forget(self, key: JobKey) -> None:
         followed = self._jobs.pop(key, None)
@@ -118,11 +118,14 @@ class Following:
             log.debug("%s %s/%s: %s", *key, outcome.why)
 
     def _keep(self, followed: _Followed, spec: JobSpec) -> None:
-        if spec == followed.kept:
+        if spec != followed.kept:
+            reason = "Updated" if followed.kept else "Announced"
+            followed.kept = spec
+            self._keeper.keep(spec)
+        elif followed.told and followed.told[0] == "NotAnnounced":
+            reason = "Announced"  # what was wrong is right again
+        else:
             return
-        reason = "Updated" if followed.kept else "Announced"
-        followed.kept = spec
-        self._keeper.keep(spec)
         text = f"job '{spec.job_id}': {len(spec.endpoints)} ranks at {len({*spec.endpoints})} addresses"
         self._say(followed, False, reason, f"{text}, observed" if spec.observed else text)
 

@@ -106,6 +106,17 @@ def test_a_job_that_stops_is_released_and_announced_again_when_it_goes_on(kept: 
     assert kept.calls == ["keep", "release", "keep"]
 
 
+def test_a_job_that_ends_is_released_whatever_its_annotations_say(kept: Kept) -> None:
+    job, pods = recorded("Job")
+    kept.see(job, *pods)
+    annotate(job, announce="perhaps")
+    kept.see(job)
+    assert kept.calls == ["keep"]
+    job["status"]["conditions"] = [{"type": "Failed", "status": "True"}]
+    kept.see(job)
+    assert kept.calls == ["keep", "release"]
+
+
 def test_a_job_without_pods_is_released(kept: Kept) -> None:
     """Their addresses may be those of another job soon."""
     job, pods = recorded("Job")
@@ -149,6 +160,13 @@ def test_what_is_wrong_is_told_once_and_what_was_announced_stays(kept: Kept) -> 
     (told,) = kept.told[1:]
     assert told.startswith("ring !NotAnnounced: signalbox/spec:1:1: library: ")
     assert told.endswith("; what was announced before stays")
+    kept.see(job, job, wrong, job)
+    assert kept.calls == ["keep"]
+    assert [each.partition(":")[0] for each in kept.told[2:]] == [
+        "ring Announced",
+        "ring !NotAnnounced",
+        "ring Announced",
+    ]
     annotate(job, spec="library: nccl")
     kept.see(job)
     assert kept.calls == ["keep", "keep"]
@@ -158,9 +176,9 @@ def test_what_is_wrong_is_told_once_and_what_was_announced_stays(kept: Kept) -> 
 @pytest.mark.parametrize(
     ("why", "told"),
     [
-        (Ended.TAKEN_OVER, f"ring NotAnnounced: job '{ID}' is left to another registration"),
-        (Ended.DEREGISTERED, f"ring !NotAnnounced: an operator has ended the registration of job '{ID}'"),
-        (Ended.REFUSED, f"ring !NotAnnounced: the Signalbox controller has refused job '{ID}'"),
+        (Ended.TAKEN_OVER, f"ring Ended: job '{ID}' is left to another registration"),
+        (Ended.DEREGISTERED, f"ring !Ended: an operator has ended the registration of job '{ID}'"),
+        (Ended.REFUSED, f"ring !Ended: the Signalbox controller has refused job '{ID}'"),
     ],
 )
 def test_how_a_registration_ended_is_told(kept: Kept, why: Ended, told: str) -> None:
