@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from mininet_topos.lab.record import LabError, run, wait_for
 CONTROLLER = "ctl"
 PROGRAMS = {"slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client", "munged": "munge"}
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+COMMAND_S = 30.0
 END_S = 10.0
 _NUMBERS = itertools.count()
 """Of what is made here, for names: a test may have several."""
@@ -77,8 +79,9 @@ class Slurm:
     topology: str = ""
     controller_namespace: str = field(default_factory=lambda: f"sbs{next(_NUMBERS)}c{os.getpid() % 100_000}")
     _daemons: dict[str, subprocess.Popen[Any]] = field(default_factory=dict)
+    _others: dict[str, set[int]] = field(default_factory=dict)  # programs that each namespace had before
 
-    def run(self, *argv: str, check: bool = True, timeout_s: float = 30.0, **env: str) -> str:
+    def run(self, *argv: str, check: bool = True, **env: str) -> str:
         """A command of Slurm's as on the machine of slurmctld. Raises ``LabError``."""
         with tempfile.TemporaryFile("w+") as said:  # a pipe would be held open by what the command leaves behind
             done = subprocess.run(
@@ -87,7 +90,7 @@ class Slurm:
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=subprocess.STDOUT,
-                timeout=timeout_s,
+                timeout=COMMAND_S,
                 cwd=self.folder,
                 start_new_session=True,
             )
@@ -97,9 +100,9 @@ class Slurm:
             raise LabError(f"{' '.join(argv)}: {text}")
         return text
 
-    def submit(self, *words: str) -> int:
-        """``words``: of sbatch. Returns the job's number."""
-        return int(self.run("sbatch", "--parsable", *words).split(";")[0])
+    def submit(self, *words: str, **env: str) -> int:
+        """``words``: of sbatch. ``env``: for the job. Returns the job's number."""
+        return int(self.run("sbatch", "--parsable", *words, **env).split(";")[0])
 
     def jobs(self) -> dict[str, str]:
         """State of each job that Slurm knows, by its own number, with those that ended in the last seconds."""
@@ -116,7 +119,7 @@ class Slurm:
         process.kill()
         process.wait()
         if daemon in self.nodes:
-            _kill_all_in(self.nodes[daemon])
+            self._kill_programs(self.nodes[daemon])
 
     def start_slurmctld(self, *words: str) -> None:
         """Returns when it answers."""
@@ -189,15 +192,19 @@ class Slurm:
             process.kill()
             process.wait()
         for namespace in (*self.nodes.values(), self.controller_namespace):
-            _kill_all_in(namespace)
+            self._kill_programs(namespace)
+
+    def _kill_programs(self, namespace: str) -> None:
+        """What Slurm has started there; it may start more meanwhile."""
+        while found := _pids_in(namespace) - self._others.get(namespace, set()):
+            for pid in found:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
 
 
-def _kill_all_in(namespace: str) -> None:
-    """Programs of a namespace that is this test's."""
-    with suppress(LabError):
-        for pid in run("ip", "netns", "pids", namespace).split():
-            with suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+def _pids_in(namespace: str) -> set[int]:
+    return set(map(int, run("ip", "netns", "pids", namespace).split()))
 
 
 @contextmanager
@@ -230,6 +237,7 @@ def slurm_cluster(slurm: Slurm, subnet: str = "10.66.0") -> Iterator[Slurm]:
     with ExitStack() as stack:
         stack.enter_context(_management_network(slurm, subnet))
         stack.callback(slurm._stop)
+        slurm._others = {namespace: _pids_in(namespace) for namespace in slurm.nodes.values()}
         slurm._write_files(lambda number: f"{subnet}.{number}")
         slurm._start_munged()
         slurm.start_slurmctld()

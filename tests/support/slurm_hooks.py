@@ -11,19 +11,24 @@ SOURCE = ROOT / "deploy" / "slurm"
 
 
 def installed_hooks(folder: Path, address: str = "") -> list[str]:
-    """In ``folder/hooks``, for jobs in ``folder/jobs``. Returns the lines of slurm.conf that
-    docs/how-to/join-from-slurm.md has. ``address``: of the controller."""
-    hooks, jobs = folder / "hooks", folder / "jobs"
+    """In ``folder/hooks``, for jobs in ``folder/jobs``. Returns their lines of slurm.conf. ``address``: of the
+    controller."""
+    hooks = folder / "hooks"
     shutil.copytree(SOURCE, hooks)
-    jobs.mkdir()
+    set_up(hooks, folder, address)
+    names = {"PrologSlurmctld": "prolog-slurmctld", "EpilogSlurmctld": "epilog-slurmctld", "TaskProlog": "task-prolog"}
+    return [f"{option}={hooks}/{name}.sh" for option, name in names.items()]
+
+
+def set_up(hooks: Path, folder: Path, address: str) -> None:
+    """As an administrator edits their settings."""
+    (folder / "jobs").mkdir()
     settings = (hooks / "settings.sh").read_text()
     for before, after in (
-        ("jobs=/var/lib/signalbox-jobs/jobs", f"jobs={jobs}"),
+        ("jobs=/var/lib/signalbox-jobs/jobs", f"jobs={folder / 'jobs'}"),
         ("#export SLURM_CONF=/etc/slurm/slurm.conf", f"export SLURM_CONF={folder}/slurm.conf"),
         ("#address=192.0.2.10:50051", f"address={address}"),
     ):
         assert before in settings
         settings = settings.replace(before, after)
     (hooks / "settings.sh").write_text(settings)
-    names = {"PrologSlurmctld": "prolog-slurmctld", "EpilogSlurmctld": "epilog-slurmctld", "TaskProlog": "task-prolog"}
-    return [f"{option}={hooks}/{name}.sh" for option, name in names.items()]
