@@ -92,8 +92,9 @@ def test_two_jobs_of_mpi_are_pinned_and_released_also_when_a_node_dies(
         options = ("--addresses", site / "addresses.yaml")
         with (
             slurm_cluster(slurm),
-            keeping(site / "jobs", controller.address, tmp_path, tmp_path / "keep.log", *options),
+            keeping(site / "jobs", controller.address, tmp_path, tmp_path / "keep.log", *options) as keep,
         ):
+            wait_for(lambda: "are kept registered" in keep.log.read_text(), "the daemon")
             shown = slurm.run("scontrol", "show", "topology")
             assert re.search(r"SwitchName=tier1-1 Level=1 LinkSpeed=\d+ Nodes=n\[1-4\]", shown)
             assert re.search(rf"SwitchName={lab_prefix}leaf2 Level=0 LinkSpeed=\d+ Nodes=n2", shown)
