@@ -102,7 +102,7 @@ class Slurm:
 
     def submit(self, *words: str, **env: str) -> int:
         """``words``: of sbatch. ``env``: for the job. Returns the job's number."""
-        return int(self.run("sbatch", "--parsable", *words, **env).split(";")[0])
+        return int(self.run("sbatch", "--parsable", *words, check=True, **env).split(";")[0])
 
     def jobs(self) -> dict[str, str]:
         """State of each job that Slurm knows, by its own number, with those that ended in the last seconds."""

@@ -61,6 +61,11 @@ FOREIGN = {
     # the published workload files
     "stage_index",
     "flow_size",
+    # Slurm and systemd
+    "SlurmUser",
+    "SlurmdTimeout",
+    "TopologyPlugin=topology/tree",
+    "User",
     # Kubernetes
     "hostNetwork",
     # YAML, Megatron-LM
@@ -84,10 +89,10 @@ FOREIGN = {
 FOREIGN_PROGRAMS = {
     *("mpirun", "mpiexec", "srun", "torchrun", "accelerate"),
     *("docker", "grpcurl", "ip", "openssl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl", "pip", "ss", "systemctl"),
-    "kubectl",
+    *("kubectl", "sbatch", "scancel", "squeue"),
 }
 
-NODE = re.compile(r"(leaf|spine|gpu)\d+(-eth\d+)?|table\d")
+NODE = re.compile(r"(leaf|spine|gpu)\d+(-eth\d+)?|table\d|tier\d-\d")
 """Switches, hosts, ports and flow tables of examples."""
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
