@@ -41,6 +41,7 @@ MODULES = {
     "api-requests": "benchmarks.api_requests.command",
     "api-abuse": "benchmarks.api_abuse.command",
     "api-load": "benchmarks.api_load.command",
+    "outages": "benchmarks.live.outages",
     "interrupts": "benchmarks.interrupts",
 }
 """The function ``main`` of each is the command. Only the module of the command that runs is imported."""

@@ -75,7 +75,7 @@ class TrainingJob:
 @dataclass
 class Training:
     """All jobs of the demo, one process per rank. ``raw``: directory of the ranks' files. ``stall_s``: how long a rank
-    may hear nothing before it ends."""
+    may hear nothing before it ends. ``iterations``: until a job ends by itself; None: it is stopped."""
 
     lab: Lab
     jobs: Sequence[TrainingJob]
@@ -84,6 +84,8 @@ class Training:
     rendezvous: Path
     raw: Path
     stall_s: float = STALL_S
+    lease_s: float = JOB_LEASE_S
+    iterations: int | None = None
     _ranks: dict[str, list[_Rank]] = field(default_factory=dict)
 
     def start(self) -> None:
@@ -100,7 +102,7 @@ class Training:
             "--peers": ",".join(host.ip for host in job.hosts),
             "--elements": self.elements,
             "--api": self.api,
-            "--lease-s": JOB_LEASE_S,
+            "--lease-s": self.lease_s,
             "--max-subflows": job.max_subflows,
             "--dealing": job.dealing,
             "--stall-timeout-s": self.stall_s,
@@ -110,6 +112,7 @@ class Training:
         words = (str(word) for pair in options.items() for word in pair)
         argv = [sys.executable, "-m", "mininet_topos.trainer", *words]
         argv += ["--reports-connections"] * job.reports_connections
+        argv += ["--iterations", str(self.iterations)] if self.iterations else []
         with log.with_suffix(".log").open("w") as output:
             process = self.lab.popen(job.hosts[rank].name, argv, stdout=output, stderr=subprocess.STDOUT)
         return _Rank(process, log)

@@ -1,0 +1,242 @@
+"""The controller is away while jobs train that joined with ``signalbox.join``: is the training as fast, and what does
+the controller do after it? And jobs that end, in every way: when are they gone?
+
+    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks outages [--only KIND,...] [--out DIR] [--json]
+
+The demo's fabric and its three rings. Clients and switches reach the controller through a relay each. Before, between
+and after the outages the training is undisturbed for a while. Out: a table, and ``outages.json``; ``--json`` prints
+that instead. Ends with 1 when the mean of five consecutive iterations around an outage was more than 1.05 times the
+median of the same in the undisturbed times next to it, a job was registered again, a route moved, or a job that ended
+was gone too late or too early.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.live.exits import exits
+from benchmarks.live.outages_report import Outage, build, changed, table_of
+from benchmarks.live.relay import relay, stopped
+from benchmarks.measures import report
+from mininet_topos.controller_process import ControllerProcess, free_port
+from mininet_topos.demo.parts import RouteWatch, Training, TrainingJob
+from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import LabError, run, wait_for
+from mininet_topos.lab.running_fabric import explained, fabric_links, running_fabric, settled
+from mininet_topos.leaf_spine import LeafSpine
+from mininet_topos.probe.queues import large_socket_buffers
+from mininet_topos.trainer.log import read_rank_log
+from signalbox.client import Client
+from signalbox.commands.output import AsJson
+from signalbox.errors import SignalboxError
+from signalbox.jobs.subflows import Pair
+
+AWAY_S = 30.0
+UNDISTURBED_S = 25.0
+QUIET_S = 10.0
+"""After the controller has everything again: some iterations."""
+BACK_S = 90.0
+LEASE_S = 60.0
+"""As ``signalbox.join`` has it by default."""
+EXITS = "exits"
+
+
+@dataclass
+class Site:
+    """Jobs that train. ``clients``, ``switches``: process ids of the relays between them and the controller."""
+
+    lab: Lab
+    controller: ControllerProcess
+    client: Client
+    clients: int
+    switches: int
+    training: Training
+    watch: RouteWatch
+
+    def paths(self) -> dict[Pair, Sequence[str]]:
+        return {pair: path for change in self.watch.in_force().values() for pair, path in change.paths.items()}
+
+    def pinned(self) -> bool:
+        announced = sum(len(job.hosts) for job in self.training.jobs)
+        return sum(map(bool, self.paths().values())) == announced
+
+    def rules(self) -> set[tuple[str, str]]:
+        """Of all switches, and their groups."""
+        found = set()
+        for bridge in map(self.lab.bridge, (switch.name for switch in self.lab.switches)):
+            for what in (("dump-flows", "--no-stats"), ("dump-groups",)):
+                lines = run("ovs-ofctl", "-O", "OpenFlow13", *what, bridge).splitlines()
+                found |= {(bridge, line.strip()) for line in lines if "OFPST" not in line}
+        return found
+
+    def plans(self) -> tuple[int, int]:
+        """Process id of the controller, and how often its planner has run."""
+        plan = self.client.get_plan()
+        assert self.controller.process
+        return self.controller.process.pid, plan.generation if plan else 0
+
+    def done(self) -> dict[str, int]:
+        """Iterations of each job."""
+        self.training.read_new_lines()
+        return {job: count for job, (count, _) in self.training.latest().items()}
+
+    def in_touch(self, done: Mapping[str, int]) -> bool:
+        """The controller is in order, and has each job and its iterations up to ``done``."""
+        with suppress(SignalboxError):
+            told = {job.spec.job_id: job.last_iteration_index for job in self.client.list_jobs()}
+            known = all(told.get(job, 0) >= count for job, count in done.items())
+            return known and self.pinned() and settled(self.client, fabric_links(self.lab))
+        return False
+
+
+# ---- outages
+
+
+def kill(site: Site, away_s: float) -> None:
+    site.controller.kill()
+    time.sleep(away_s)
+    site.controller.start()
+
+
+def pause(site: Site, away_s: float) -> None:
+    """With its children."""
+    assert site.controller.process
+    with stopped(os.killpg, site.controller.process.pid):
+        time.sleep(away_s)
+
+
+def cut_clients(site: Site, away_s: float) -> None:
+    with stopped(os.kill, site.clients):
+        time.sleep(away_s)
+
+
+def cut_switches(site: Site, away_s: float) -> None:
+    with stopped(os.kill, site.switches):
+        time.sleep(away_s)
+
+
+def upgrade(site: Site, _away_s: float) -> None:
+    """As a service manager restarts it."""
+    site.controller.stop()
+    site.controller.start()
+
+
+Outages = Sequence[tuple[str, Callable[[Site, float], None]]]
+KINDS: Mapping[str, Outages] = {
+    "kill": [("killed", kill)],
+    "pause": [("paused", pause)],
+    "partition": [("cut off from clients", cut_clients), ("cut off from switches", cut_switches)],
+    "upgrade": [("upgraded", upgrade)],
+}
+
+
+def measured(site: Site, outages: Outages, away_s: float, undisturbed_s: float, quiet_s: float) -> list[Outage]:
+    """In alternation: undisturbed, disturbed, undisturbed, …"""
+
+    def undisturbed() -> tuple[float, float]:
+        began = time.monotonic()
+        time.sleep(undisturbed_s)
+        return began, time.monotonic()
+
+    found: list[Outage] = []
+    time.sleep(quiet_s)
+    before = undisturbed()
+    for what, act in outages:
+        paths, rules, changes, plans = site.paths(), site.rules(), len(site.watch.changes), site.plans()
+        wall, began = time.time(), time.monotonic()
+        act(site, away_s)
+        over = time.monotonic()
+        done, back_s = site.done(), None
+        with suppress(LabError):
+            wait_for(lambda: site.in_touch(done), "the controller to have all jobs again", BACK_S, 0.1)  # noqa: B023
+            back_s = time.monotonic() - over
+        time.sleep(quiet_s)
+        window = began, time.monotonic()
+        moved, unpinned = changed(paths, [change.paths for change in site.watch.changes[changes:]])
+        did = {"moved": moved, "unpinned": unpinned, "rules": len(rules ^ site.rules())}
+        events = list(site.client.list_events(after_s=wall))
+        did |= {name: sum(event.what == f"job {name}" for event in events) for name in ("registered", "ended")}
+        (process, ran), (same, at_first) = site.plans(), plans
+        did["plans"] = ran - at_first * (process == same)
+        named = (detail for event in events if event.what == "alarm" for detail in event.details)
+        alarms = dict(Counter(detail.value for detail in named if detail.name == "kind"))
+        left = [alarm.text for alarm in site.client.get_status().alarms]
+        after = undisturbed()
+        found.append(Outage(what, over - began, back_s, before, window, after, did, alarms, left))
+        before = after
+    return found
+
+
+# ---- the scene
+
+
+@contextmanager
+def site_of(
+    topo: LeafSpine, folder: Path, elements: int, jobs: Callable[[Lab], Sequence[TrainingJob]], lease_s: float
+) -> Iterator[Site]:
+    """Jobs that train on their pins, until the block ends. Raises ``DemoError`` when a rank did not end well."""
+    raw = folder / "raw"
+    raw.mkdir()
+    with ExitStack() as stack:
+        mbps = topo.fabric.hosts[0].bps / 1e6
+        lab, controller, client = stack.enter_context(running_fabric(topo, folder, mbps))
+        api, openflow = folder / "relay.sock", free_port()
+        clients = stack.enter_context(relay(str(api), controller.address.removeprefix("unix:")))
+        switches = stack.enter_context(relay(str(openflow), str(controller.openflow_port)))
+        for switch in lab.switches:
+            run("ovs-vsctl", "set-controller", lab.bridge(switch.name), f"tcp:127.0.0.1:{openflow}")
+        lab.wait_connected()
+        training = Training(lab, jobs(lab), elements, f"unix:{api}", folder / "ports", raw, lease_s=lease_s)
+        training.start()
+        watch = stack.enter_context(RouteWatch(controller.address, [job.job_id for job in training.jobs]))
+        site = Site(lab, controller, client, clients, switches, training, watch)
+        done = site.done()
+        with explained(controller, client):
+            wait_for(lambda: site.in_touch(done), "every job's pins", BACK_S, 0.1)
+        yield site
+        training.stop()
+
+
+def main(
+    only: Annotated[str, typer.Option(help=f"some of: {', '.join((*KINDS, EXITS))}")] = ",".join((*KINDS, EXITS)),
+    away_s: Annotated[float, typer.Option(min=1, help="how long an outage lasts")] = AWAY_S,
+    times: Annotated[int, typer.Option(min=1, help="of each outage")] = 1,
+    undisturbed_s: Annotated[float, typer.Option(min=10, help="before, between and after outages")] = UNDISTURBED_S,
+    lease_s: Annotated[float, typer.Option(min=1, help="of the jobs that train through outages")] = LEASE_S,
+    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/outages"),
+    as_json: AsJson = False,
+) -> None:
+    """Let the controller be away while jobs train, and let jobs end."""
+    kinds = only.split(",")
+    if unknown := set(kinds) - {*KINDS, EXITS}:
+        raise typer.BadParameter(f"no such kind: {', '.join(sorted(unknown))}")
+    outages = [one for kind in KINDS if kind in kinds for one in KINDS[kind]] * times
+    out.mkdir(parents=True, exist_ok=True)
+    mbps = RATE_BPS / 1e6
+    topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="ou")
+    with ExitStack() as stack:
+        stack.enter_context(large_socket_buffers())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-outages-")))
+        stack.callback(shutil.copy, folder / "controller.log", out)
+        with site_of(topo, folder, ELEMENTS, ring_jobs, lease_s) as site:
+            found = measured(site, outages, away_s, undisturbed_s, QUIET_S) if outages else []
+            busy = {host for job in site.training.jobs for host in job.hosts}
+            idle = [host for host in site.lab.hosts if host not in busy]
+            ended = exits(site.lab, site.client, site.controller.address, folder, idle) if EXITS in kinds else []
+        logs = [read_rank_log(path) for path in sorted((folder / "raw").glob("*-rank*.jsonl"))]
+    result = build(found, ended, logs)
+    report(result, out / "outages.json", lambda: table_of(result), as_json)
+    if result["missed"]:
+        raise typer.Exit(1)

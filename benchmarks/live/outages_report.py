@@ -1,0 +1,145 @@
+"""The figures of ``outages``: windows, iterations and what the controller did in, rows and findings out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, median
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+
+from mininet_topos.trainer.log import RankLog
+from signalbox.jobs.subflows import Pair
+
+TOGETHER = 5
+"""Iterations whose mean is compared."""
+LIMIT = 1.05
+LEASE_EARLY_S, LEASE_LATE_S = 0.05, 1.5
+"""How much earlier and later than the controller has told a lease may run out, counted from the question: its tick, two
+calls and a poll."""
+
+Window = tuple[float, float]
+"""From and until, in monotonic seconds."""
+Paths = Mapping[Pair, Sequence[str]]
+"""Of pairs of addresses, as switches; empty: not pinned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """``back_s``: from its end until the controller is in order and has the iterations of all jobs again; None: not in
+    time. ``before``, ``after``: undisturbed. ``window``: from its beginning until some time after ``back_s``.
+
+    ``did``: what the controller did in the window, counted. ``moved``: paths of pairs that were told to be another;
+    ``unpinned``: told to be none; ``rules``: of switches that are new or gone; ``registered``, ``ended``: jobs;
+    ``plans``: runs of the planner. ``alarms``: how many of each kind were raised. ``left``: those at the end."""
+
+    what: str
+    away_s: float
+    back_s: float | None
+    before: Window
+    window: Window
+    after: Window
+    did: Mapping[str, int]
+    alarms: Mapping[str, int]
+    left: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """``gone``: when the job was, in words. ``ok``: as it ``should`` be."""
+
+    what: str
+    gone: str
+    should: str
+    ok: bool
+
+
+def means(took_s: Sequence[float]) -> list[float]:
+    """Of each ``TOGETHER`` consecutive ones; empty when there are fewer."""
+    return [fmean(took_s[n : n + TOGETHER]) for n in range(len(took_s) - TOGETHER + 1)]
+
+
+def took_in(log: RankLog, window: Window) -> list[float]:
+    """Seconds of the iterations that end in the window: the one that is under way when it begins counts."""
+    return [round(one.duration_s, 4) for one in log.iterations if window[0] < one.end <= window[1]]
+
+
+def ratios(before: Sequence[float], disturbed: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
+    """The highest mean of the disturbed iterations, and of the undisturbed ones, over the median of these. Infinite
+    when there are too few of one of the three."""
+    usual = means(before) + means(after)
+    if not (means(before) and means(disturbed) and means(after)):
+        return float("inf"), float("inf")
+    return max(means(disturbed)) / median(usual), max(usual) / median(usual)
+
+
+def changed(paths: Paths, told: Sequence[Paths]) -> tuple[int, int]:
+    """How many paths of pairs moved, and how many were unpinned, when ``paths`` were followed by ``told``. One that was
+    unpinned and comes back as it was has not moved."""
+    now, last, moved, unpinned = dict(paths), dict(paths), 0, 0
+    for change in told:
+        for pair, path in change.items():
+            moved += bool(path) and path != last.get(pair)
+            unpinned += not path and bool(now.get(pair))
+            now[pair], last[pair] = path, path or last.get(pair, ())
+    return moved, unpinned
+
+
+def lease_ran_out(gone_s: float | None, left_s: float) -> bool:
+    """When it should. ``left_s``: as the controller told, ``gone_s``: from then on."""
+    return gone_s is not None and -LEASE_EARLY_S <= gone_s - left_s <= LEASE_LATE_S
+
+
+def build(outages: Sequence[Outage], exits: Sequence[Exit], logs: Sequence[RankLog]) -> dict[str, Any]:
+    """``outages.json``. ``logs``: of all ranks; times are those of rank 0 of each job."""
+    found: dict[str, Any] = {
+        "outages": [_row(outage, [log for log in logs if log.rank == 0]) for outage in outages],
+        "exits": [asdict(one) for one in exits],
+        "wrong_results": sum(not one.ok for log in logs for one in log.iterations),
+    }
+    return {**found, "missed": list(_missed(found))}
+
+
+def _row(outage: Outage, logs: Sequence[RankLog]) -> dict[str, Any]:
+    windows = outage.before, outage.window, outage.after
+    took = {log.job_id: [took_in(log, window) for window in windows] for log in logs}
+    of_jobs = [ratios(*of_job) for of_job in took.values()]
+    longest_s = max((one for _, disturbed, _ in took.values() for one in disturbed), default=0.0)
+    ratio, usual = (max(column) for column in zip(*of_jobs, strict=True))
+    return {**asdict(outage), "ratio": ratio, "usual_ratio": usual, "longest_s": longest_s, "took_s": took}
+
+
+def _missed(found: Mapping[str, Any]) -> Iterator[str]:
+    """Targets, in words."""
+    for row in found["outages"]:
+        what, did = row["what"], row["did"]
+        if row["ratio"] > LIMIT:
+            yield f"{what}: {TOGETHER} iterations took {row['ratio']:.3f} times as long, not {LIMIT:g}"
+        if row["back_s"] is None:
+            yield f"{what}: the controller did not have all jobs again in time"
+        yield from (f"{what}: {name} {did[name]}" for name in ("moved", "rules", "registered", "ended") if did[name])
+        yield from (f"{what}: there is still an alarm: {text}" for text in row["left"])
+    yield from (f"{row['what']}: {row['gone']}, not {row['should']}" for row in found["exits"] if not row["ok"])
+    if found["wrong_results"]:
+        yield f"{found['wrong_results']} iterations had a wrong result"
+
+
+def table_of(found: Mapping[str, Any]) -> Group:
+    tables = []
+    if rows := found["outages"]:
+        words = "outage", "away s", "back s", "x undisturbed", "(undisturbed)", "longest s", *rows[0]["did"], "alarms"
+        tables.append(Table(*words))
+        for row in rows:
+            back = "never" if row["back_s"] is None else f"{row['back_s']:.1f}"
+            times = (f"{row[key]:.3f}" for key in ("ratio", "usual_ratio", "longest_s"))
+            alarms = "\n".join(f"{kind} {count}" for kind, count in row["alarms"].items())
+            tables[-1].add_row(
+                row["what"], f"{row['away_s']:.1f}", back, *times, *map(str, row["did"].values()), alarms
+            )
+    if rows := found["exits"]:
+        tables.append(Table("exit", "the job is", "should"))
+        for row in rows:
+            tables[-1].add_row(row["what"], row["gone"], row["should"])
+    return Group(*tables, *(f"MISSED {text}" for text in found["missed"]))
