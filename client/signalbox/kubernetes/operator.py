@@ -127,12 +127,13 @@ class _Operator:
         server, metadata = self._server, body["metadata"]
         timeout = aiohttp.ClientTimeout(total=CHECK_TIMEOUT_S)
         connector = aiohttp.TCPConnector(ssl=server.as_ssl_context())
+        name = {"fieldSelector": f"metadata.name={metadata['name']}"}
         url = f"{server.server}/apis/{body['apiVersion']}/namespaces/{metadata['namespace']}/{kind.plural}"
         async with (
             aiohttp.ClientSession(
                 headers=server.as_http_headers(), connector=connector, timeout=timeout, raise_for_status=True
             ) as session,
-            session.get(url, params={"fieldSelector": f"metadata.name={metadata['name']}"}) as answer,
+            session.get(url, params=name, proxy=server.proxy_url) as answer,
         ):
             found = (await answer.json())["items"]
         return any(item["metadata"]["uid"] == metadata["uid"] for item in found)

@@ -183,7 +183,7 @@ def test_pods_of_a_job_that_had_the_name_before_do_not_count() -> None:
     assert outcome(job, pods) == Idle("it has no pods")
 
 
-def test_pods_of_jobs_that_are_no_training_jobs_are_none_of_ours() -> None:
+def test_pods_of_other_jobs_are_left_out() -> None:
     _, (pod, _) = recorded("Job")
     pod["metadata"]["labels"] = {"app": "web"}
     assert Pod.of(pod) is None
