@@ -174,7 +174,7 @@ def test_a_wrong_annotation_is_told_by_an_event_and_changes_nothing_else(
 
 def test_that_an_operator_has_ended_a_job_is_told_by_an_event(cluster: Cluster, api: Running, tmp_path: Path) -> None:
     job, pods = recorded("Job")
-    annotate(job, spec="lease_s: 4")  # renewed every second
+    annotate(job, spec="lease_s: 8")  # renewed every two seconds
     cluster.put(job, *pods)
     with following(api, tmp_path), Client(api.addresses[0]) as operator:
         until(lambda: len(endpoints(api, "default_job_ring")) == 2)
@@ -215,7 +215,7 @@ def test_while_the_cluster_refuses_all_requests_jobs_stay_registered(
     cluster: Cluster, api: Running, tmp_path: Path
 ) -> None:
     job, pods = recorded("Job")
-    annotate(job, spec="lease_s: 2")
+    annotate(job, spec="lease_s: 8")
     cluster.put(job, *pods)
     with following(api, tmp_path):
         until(lambda: len(endpoints(api, "default_job_ring")) == 2)
