@@ -6,6 +6,7 @@ Nothing is derived here, and nothing is sent: ``control_loop`` does what becomes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -45,6 +46,9 @@ several stages of rules."""
 PARTS_QUIET_S = 1.0
 """Parts of the fabric come and go by hundreds, or one again and again: they are saved together."""
 
+ASLEEP_S = 1.0
+"""Between two ticks: this process was stopped, or the machine; renewals that came meanwhile were not heard."""
+
 LINKS_QUIET_S = 0.2
 """Links that come (not those that are lost) wait for others: thousands come when a fabric is found."""
 
@@ -57,6 +61,7 @@ class Intake:
         self._state = state
         self._derived = derived
         self._saved_parts = derived.saved_parts()
+        self._ticked_at = math.inf
         self._requests = Requests(state, derived, self._jobs_changed)
 
     def take(self, message: Message, now: float) -> Effects:
@@ -212,6 +217,9 @@ class Intake:
         if s.sync.retrying:
             effects |= at_once(Work.STAGE)
         s.topology.advance(now)
+        if now - self._ticked_at >= ASLEEP_S:
+            s.jobs.begin_leases(now)
+        self._ticked_at = now
         expired = s.jobs.expire(now, at, self._derived.unsaved())
         if expired:
             self._requests.release_routes(now)

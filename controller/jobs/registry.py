@@ -236,6 +236,11 @@ class JobRegistry:
         vitals = self._get(job_id).vitals
         vitals.reported = vitals.reported._replace(recent_communication_s=())
 
+    def begin_leases(self, now: float) -> None:
+        """Of all jobs, anew: none may end because a heartbeat could not be heard."""
+        for job in self.jobs.values():
+            job.vitals.lease_ends_at = max(job.vitals.lease_ends_at, now + job.spec.lease_s)
+
     def expire(self, now: float, ended_at: float, unsaved: Container[JobId] = ()) -> tuple[JobId, ...]:
         """Forget the jobs whose lease has ended; returns which, sorted. Looks only at leases that would have ended by
         now without a heartbeat. ``ended_at``: now in seconds since 1970. ``unsaved``: jobs with a change that may be

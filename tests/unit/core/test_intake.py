@@ -47,6 +47,20 @@ def test_a_job_whose_lease_has_ended_is_not_saved_any_more() -> None:
     assert [*fabric.saved.jobs] == ["long"]
 
 
+def test_a_controller_that_was_stopped_for_longer_than_a_lease_waits_one_more_for_a_heartbeat() -> None:
+    """As SIGSTOP does, or a hypervisor: it could not hear those that came meanwhile."""
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.send(RegisterJob(ring_job("short", RINGS[0], lease_s=5)))
+    fabric.run(4)
+    fabric.now += 30
+    fabric.run(4)
+    assert [*fabric.status.jobs] == ["short"]
+    fabric.run(2)
+    assert not fabric.status.jobs
+
+
 def test_what_an_audit_finds_is_put_right_at_once() -> None:
     fabric = FakeFabric()
     fabric.start(CONFIG)

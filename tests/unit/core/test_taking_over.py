@@ -195,8 +195,10 @@ def test_deregistering_again_waits_for_the_disk_too() -> None:
 
 
 def test_a_lease_that_runs_out_is_told_with_the_time(fabric: FakeFabric) -> None:
-    fabric.now += 601
-    fabric.send(Tick(at=7e8))
+    fabric.run(599, step=0.5)
+    for _ in range(3):
+        fabric.now += 0.5
+        fabric.send(Tick(at=7e8))
     end = fabric.status.job_ends[-1]
     assert (end.uid, end.reason, end.ended_at) == ("old", EndReason.LEASE_RAN_OUT, 7e8)
 
