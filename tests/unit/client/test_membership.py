@@ -125,6 +125,7 @@ class Training:
     spec: JobSpec = field(default_factory=spec)
     connections: Callable[[], frozenset[Connected] | None] = lambda: None
     take_over: bool = False
+    hands_over: bool = False
     now: float = 1000.0
     ended: list[Ended] = field(default_factory=list)
     contacts: list[bool] = field(default_factory=list)
@@ -132,7 +133,13 @@ class Training:
     def __post_init__(self) -> None:
         connect = self.controller.connect
         self.membership = Membership(
-            connect, self.spec, self.ended.append, self.connections, self.take_over, self._on_contact
+            connect,
+            self.spec,
+            self.ended.append,
+            self.connections,
+            self.take_over,
+            self._on_contact,
+            self.hands_over,
         )
         self.over = False
 
@@ -433,6 +440,18 @@ def test_a_job_that_was_taken_over_or_ended_by_an_operator_is_left_alone(
     assert len(controller.registrations) == len(caplog.records) == 1
     assert controller.opened == controller.closed == 1
     assert not training.membership.registered
+
+
+@pytest.mark.parametrize(("hands_over", "level"), [(False, logging.WARNING), (True, logging.INFO)])
+def test_what_leaves_its_job_to_a_better_announcement_does_not_warn_of_it(
+    controller: FakeController, hands_over: bool, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "signalbox")
+    training = Training(controller, hands_over=hands_over)
+    training.round()
+    controller.forget(Gone.JOB_TAKEN_OVER)
+    training.go_on(LEASE_S)
+    assert [record.levelno for record in caplog.records] == [logging.INFO, level]
 
 
 def test_a_job_whose_lease_ran_out_and_whose_id_has_another_owner_now_is_left_to_it(
