@@ -195,7 +195,7 @@ def test_deregistering_again_waits_for_the_disk_too() -> None:
 
 
 def test_a_lease_that_runs_out_is_told_with_the_time(fabric: FakeFabric) -> None:
-    fabric.run(599, step=0.5)
+    fabric.run(596, step=0.5)
     for _ in range(3):
         fabric.now += 0.5
         fabric.send(Tick(at=7e8))
