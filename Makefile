@@ -7,7 +7,7 @@ PYTHON_CODE := client/signalbox controller mininet_topos benchmarks deploy/grafa
 WITH_OVS := scripts/openvswitch.sh run
 
 .DEFAULT_GOAL := help
-.PHONY: help setup libraries dist demo bench test test-os-ken test-real lint proto-check dashboard proto proto-baseline lock clean
+.PHONY: help setup libraries dist demo bench test test-quick test-lab test-os-ken test-real lint proto-check dashboard proto proto-baseline lock clean
 
 help:  ## This list
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +32,13 @@ bench: setup  ## Time planning (WORKLOADS=DIR for published ones too), rules and
 	@$(WITH_OVS) $(PY) -m benchmarks fabric --leaves 16 --spines 8 --quiet-s 10 --idle-s 10 --cuts 20
 
 test: libraries lint proto-check  ## Everything that CI checks: lint, types, import rules, generated code, all tests but long ones (root)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync test-quick test-lab
+
+test-quick:
 	@$(PY) -m pytest tests/unit tests/wire -m 'not long' -n auto
+
+# Labs wait most of the time, so they run beside the other tests; one after the other, because they share Open vSwitch.
+test-lab:
 	@$(WITH_OVS) $(PY) -m pytest tests/lab -m 'not long'
 
 test-os-ken: libraries  ## Everything that speaks OpenFlow once more, on os-ken instead of Ryu (root)
@@ -44,7 +50,7 @@ test-real: libraries  ## What takes too long for `make test`: long tests, every 
 	@$(WITH_OVS) $(PY) -m benchmarks faults
 
 # Each module is compiled once, not again in each of the hundreds of processes that tests start.
-test test-os-ken test-real: export PYTHONDONTWRITEBYTECODE =
+test test-quick test-lab test-os-ken test-real: export PYTHONDONTWRITEBYTECODE =
 
 lint: setup  ## Formatting, style, types, import rules, and that the API stays compatible
 	.venv/bin/ruff format --check .
