@@ -5,11 +5,15 @@ here=${BASH_SOURCE[0]%/*}
 trap 'exit 0' EXIT
 
 announce() {
-    ((SLURM_HET_JOB_OFFSET == 0)) || return # the first component of a heterogeneous job announces the nodes of all
-    local nodes=${SLURM_HET_JOB_NODELIST:-$SLURM_JOB_NODELIST} name=slurm-$SLURM_JOB_ID
+    local name=slurm-${SLURM_HET_JOB_ID:-$SLURM_JOB_ID} nodes=\"$SLURM_JOB_NODELIST\"
+    if [[ $SLURM_HET_JOB_ID ]]; then # one job with the nodes of all components, which start one after the other or at once
+        exec 9>"$jobs/.$name.lock" && flock -w 0.5 9
+        echo "$nodes" >"$jobs/.$name+$SLURM_HET_JOB_OFFSET"
+        nodes=$(paste -sd, <(cat "$jobs/.$name"+*))
+    fi
     [[ $nodes == *[][,]* ]] || return
     # Under a name that is left alone until it is whole. The lease outlives a reboot of this machine.
-    printf 'job_id: %s\nhosts: "%s"\nlease_s: 600\n' "$name" "$nodes" >"$jobs/.$name" &&
+    printf 'job_id: %s\nendpoints: [%s]\nlease_s: 600\n' "$name" "$nodes" >"$jobs/.$name" &&
         mv -f "$jobs/.$name" "$jobs/$name.yaml" || rm -f "$jobs/.$name"
 }
 

@@ -98,7 +98,7 @@ def test_two_jobs_of_mpi_are_pinned_and_released_also_when_a_node_dies(
             assert re.search(rf"SwitchName={lab_prefix}leaf2 Level=0 LinkSpeed=\d+ Nodes=n2", shown)
             began = time.monotonic()
             root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-            slurm.submit(str(site / "train.sh"), **ENVIRONMENT, **root)
+            slurm.submit(str(site / "train.sh"), env=ENVIRONMENT | root)
             wait_for(lambda: len(client.list_jobs()) == 2, "both jobs to be announced")
             announced = time.monotonic() - began
             pairs = {job.spec.job_id: _both_ways(job.spec.endpoints) for job in client.list_jobs()}

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from mininet_topos.lab.record import LabError, run, wait_for
@@ -81,12 +82,12 @@ class Slurm:
     _daemons: dict[str, subprocess.Popen[Any]] = field(default_factory=dict)
     _others: dict[str, set[int]] = field(default_factory=dict)  # programs that each namespace had before
 
-    def run(self, *argv: str, check: bool = True, **env: str) -> str:
+    def run(self, *argv: str, check: bool = True, env: Mapping[str, str] = MappingProxyType({})) -> str:
         """A command of Slurm's as on the machine of slurmctld. Raises ``LabError``."""
         with tempfile.TemporaryFile("w+") as said:  # a pipe would be held open by what the command leaves behind
             done = subprocess.run(
                 self._inside(self.controller_namespace, CONTROLLER, argv),
-                env=self._environment | env,
+                env={**self._environment, **env},
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=subprocess.STDOUT,
@@ -100,9 +101,9 @@ class Slurm:
             raise LabError(f"{' '.join(argv)}: {text}")
         return text
 
-    def submit(self, *words: str, **env: str) -> int:
+    def submit(self, *words: str, env: Mapping[str, str] = MappingProxyType({})) -> int:
         """``words``: of sbatch. ``env``: for the job. Returns the job's number."""
-        return int(self.run("sbatch", "--parsable", *words, check=True, **env).split(";")[0])
+        return int(self.run("sbatch", "--parsable", *words, env=env).split(";")[0])
 
     def jobs(self) -> dict[str, str]:
         """State of each job that Slurm knows, by its own number, with those that ended in the last seconds."""

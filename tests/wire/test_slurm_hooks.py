@@ -38,7 +38,7 @@ def hook(site: Path, name: str, job: int = 7, nodes: str = "n[1-4]", **more: str
 
 
 def jobs(site: Path) -> dict[str, object]:
-    return {path.name: yaml.safe_load(path.read_text())["hosts"] for path in (site / "jobs").glob("*.yaml")}
+    return {path.name: yaml.safe_load(path.read_text())["endpoints"] for path in (site / "jobs").glob("*.yaml")}
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ def put(program: Path, text: str) -> None:
 def test_a_job_has_a_file_from_its_prolog_to_its_epilog(site: Path) -> None:
     assert hook(site, "prolog-slurmctld") == ""
     hook(site, "prolog-slurmctld", 8, "n1,m[07-09]")
-    assert jobs(site) == {"slurm-7.yaml": "n[1-4]", "slurm-8.yaml": "n1,m[07-09]"}
+    assert jobs(site) == {"slurm-7.yaml": ["n[1-4]"], "slurm-8.yaml": ["n1,m[07-09]"]}
     assert hook(site, "epilog-slurmctld") == ""
-    assert jobs(site) == {"slurm-8.yaml": "n1,m[07-09]"}
+    assert jobs(site) == {"slurm-8.yaml": ["n1,m[07-09]"]}
 
 
 def test_a_job_on_one_node_has_none(site: Path) -> None:
@@ -69,12 +69,17 @@ def test_a_job_on_one_node_has_none(site: Path) -> None:
     hook(site, "epilog-slurmctld", nodes="n1")
 
 
-def test_the_first_component_of_a_heterogeneous_job_has_the_nodes_of_all(site: Path) -> None:
-    hook(site, "prolog-slurmctld", 8, "n[2-3]", SLURM_HET_JOB_ID="7", SLURM_HET_JOB_OFFSET="1")
-    first = {"SLURM_HET_JOB_ID": "7", "SLURM_HET_JOB_OFFSET": "0", "SLURM_HET_JOB_NODELIST": "n[1-3]"}
-    hook(site, "prolog-slurmctld", 7, "n1", **first)
-    assert jobs(site) == {"slurm-7.yaml": "n[1-3]"}
-    assert "export SIGNALBOX_JOB=slurm-7\n" in hook(site, "task-prolog", 8, SLURM_HET_JOB_ID="7")
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_a_heterogeneous_job_has_the_nodes_of_all_components(site: Path, order: tuple[int, ...]) -> None:
+    nodes = {0: "n1", 1: "n2", 2: "n[2-3]"}
+    of = {n: {"SLURM_HET_JOB_ID": "7", "SLURM_HET_JOB_OFFSET": str(n)} for n in nodes}
+    for n in order:
+        hook(site, "prolog-slurmctld", 7 + n, nodes[n], **of[n])
+    assert jobs(site) == {"slurm-7.yaml": ["n1", "n2", "n[2-3]"]}
+    for n in order:
+        assert "export SIGNALBOX_JOB=slurm-7\n" in hook(site, "task-prolog", 7 + n, **of[n])
+        hook(site, "epilog-slurmctld", 7 + n, nodes[n], **of[n])
+    assert {path.name for path in (site / "jobs").iterdir()} <= {".swept"}
 
 
 def test_tasks_are_told_their_job_and_where_the_controller_is(site: Path) -> None:
@@ -135,7 +140,7 @@ def sweep(site: Path, *words: str) -> None:
 def test_files_of_jobs_that_slurm_does_not_know_are_removed(site: Path, program: Path) -> None:
     for job in (1, 10, 100):
         hook(site, "prolog-slurmctld", job)
-    (site / "jobs" / "by-hand.yaml").write_text('{"hosts": "n[1-2]"}')
+    (site / "jobs" / "by-hand.yaml").write_text('{"endpoints": ["n[1-2]"]}')
     put(program / "squeue", "printf '10\\n11\\n'")
     sweep(site)
     assert len(jobs(site)) == 4, "asked for not long ago"
