@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from mininet_topos.joining.launch import ROOT
+from mininet_topos.joining.slurm import Slurm, missing, plain_namespaces, slurm_cluster
+from mininet_topos.joining.slurm_hooks import installed_hooks
 from mininet_topos.lab.record import LabError, wait_for
 from signalbox.jobs.spec import JobId
 from signalbox.slurm_topology import topology_conf, tree
 from tests.support.lab.needs import needs
-from tests.support.slurm import Slurm, missing, plain_namespaces, slurm_cluster
-from tests.support.slurm_hooks import installed_hooks
 from tests.support.wire.control_stand_in import Running, running_api
 from tests.support.wire.keeping import KeepProcess, keeping
 

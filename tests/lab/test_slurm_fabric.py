@@ -15,6 +15,8 @@ import structlog
 from mininet_topos.joining.launch import ENVIRONMENT, ROOT, SYSTEM_PYTHON
 from mininet_topos.joining.launch import missing as missing_libraries
 from mininet_topos.joining.rank import stop
+from mininet_topos.joining.slurm import Slurm, missing, slurm_cluster
+from mininet_topos.joining.slurm_hooks import set_up
 from mininet_topos.lab.record import run, wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
@@ -23,8 +25,6 @@ from signalbox.client import Client
 from signalbox.errors import NotFound
 from tests.support.doc_pages import PAGES
 from tests.support.lab.needs import needs
-from tests.support.slurm import Slurm, missing, slurm_cluster
-from tests.support.slurm_hooks import set_up
 from tests.support.wire.keeping import keeping
 
 log = structlog.get_logger(__name__)

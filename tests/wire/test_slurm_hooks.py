@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.slurm_hooks import installed_hooks
+from mininet_topos.joining.slurm_hooks import installed_hooks
 
 HANGS_S = 40
 ENDS_WITHIN_S = 20.0

@@ -1,4 +1,4 @@
-"""A Slurm of its own for a test: one munged, one slurmctld, and a slurmd per node, each in a network namespace.
+"""A Slurm of its own: one munged, one slurmctld, and a slurmd per node, each in a network namespace.
 
 Needs root and Debian's packages slurmctld, slurmd, slurm-client and munge (``missing``). The daemons end with
 ``slurm_cluster``. They talk over a management network that is made here, a bridge in the namespace of slurmctld, so
