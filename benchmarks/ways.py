@@ -30,6 +30,9 @@ from benchmarks.measures import report, table_of
 from controller.scenarios.topologies import Host
 from mininet_topos.joining.jobs import SUBNET
 from mininet_topos.joining.launch import SYSTEM_PYTHON, missing, mpi_settings, torch_python
+from mininet_topos.joining.slurm import Slurm, slurm_cluster
+from mininet_topos.joining.slurm import missing as missing_slurm
+from mininet_topos.joining.slurm_hooks import installed_hooks
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
@@ -101,11 +104,18 @@ def open_mpi(run: Run) -> Iterator[tuple[str, list[str]]]:
     yield run.namespaces[0], command
 
 
+SLURM = "slurm"
+SBATCH = """#!/bin/bash
+#SBATCH --array=0-{last} --nodes={nodes} --ntasks-per-node=1 --exclusive --output={folder}/slurm-%j.log
+mpirun --mca btl_tcp_if_include {subnet} {program}
+"""
+
 WAYS: dict[str, Commands] = {
     "ddp": pytorch("ddp.py"),
     "all_reduce": pytorch("all_reduce.py"),
     "open-mpi": open_mpi,
 }
+ALL = [*WAYS, SLURM]
 
 
 # ---- what is installed
@@ -119,7 +129,7 @@ def installed(folder: Path) -> tuple[Path, float]:
     python = folder / "env" / "bin" / "python"
     began = time.monotonic()
     subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", "--find-links", folder / "dist", "signalbox-client"],
+        [python, "-m", "pip", "install", "-qqq", "--find-links", folder / "dist", "signalbox-client"],
         check=True,
         env={**os.environ, "PIP_NO_CACHE_DIR": "1", "PYTHONPATH": ""},
     )
@@ -154,9 +164,11 @@ class Running:
     run: Run
     commands: Commands
     folder: Path
+    began: float = 0.0
     processes: list[subprocess.Popen[Any]] = field(default_factory=list)
 
     def start(self) -> None:
+        self.began = time.monotonic()
         for number, (namespace, argv) in enumerate(self.commands(self.run)):
             with self._log(number).open("w") as output:
                 self.processes.append(
@@ -194,12 +206,74 @@ class Running:
         return self.folder / f"{self.run.job_id}-{number}.log"
 
 
+@dataclass
+class SlurmJob(Running):
+    """A job of Slurm's, called as ``run.job_id``."""
+
+    slurm: Slurm | None = None
+
+    def stop(self) -> None:
+        assert self.slurm
+        number = self.run.job_id.removeprefix("slurm-")
+        self.slurm.run("scancel", number, check=False)
+        self.slurm.wait_for_state(int(number), "CANCELLED", "")
+
+    def _log(self, _: int) -> Path:
+        return self.folder / f"{self.run.job_id}.log"
+
+
+@contextmanager
+def of_slurm(lab: Lab, programs: Path, bin_: Path, address: str | None, folder: Path) -> Iterator[list[Running]]:
+    """An array of two jobs of MPI, submitted to a Slurm whose nodes are the lab's hosts; joined by its hooks alone."""
+    hosts = [host for number in range(JOBS) for host in lab.hosts[number::JOBS]]
+    nodes = {f"n{number}": lab.namespace(host) for number, host in enumerate(hosts, start=1)}
+    slurm = Slurm(folder, nodes, installed_hooks(folder, address) if address else [])
+    (folder / "addresses.yaml").write_text(
+        "".join(f"n{number}: {host.ip}\n" for number, host in enumerate(hosts, start=1))
+    )
+    script = folder / "train.sh"
+    program = f"nice -n 19 {SYSTEM_PYTHON} {programs / 'all_reduce_mpi.py'} {ITERATIONS}"
+    script.write_text(SBATCH.format(nodes=LEAVES, last=JOBS - 1, folder=folder, subnet=SUBNET, program=program))
+    with ExitStack() as stack:
+        stack.enter_context(slurm_cluster(slurm))
+        if address:
+            stack.enter_context(kept(bin_, folder, address))
+        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        began = time.monotonic()
+        slurm.submit(str(script), env={**root, "OMPI_MCA_mpi_yield_when_idle": "1"})
+        wait_for(lambda: len(list(folder.glob("slurm-*.log"))) == JOBS, "the jobs to run", WINDOW_S)
+        running: list[Running] = []
+        for log in sorted(folder.glob("slurm-*.log")):
+            run = Run(log.stem, [*nodes.values()], hosts, (), programs, bin_, address)
+            running.append(SlurmJob(run, open_mpi, folder, began, slurm=slurm))
+        yield running
+
+
+@contextmanager
+def kept(bin_: Path, folder: Path, address: str) -> Iterator[None]:
+    """``signalbox jobs keep``, as its service runs beside slurmctld."""
+    words = [bin_ / "signalbox", "jobs", "keep", folder / "jobs", "--addresses", folder / "addresses.yaml"]
+    environ = {**os.environ, "PYTHONPATH": "", "SIGNALBOX_ADDRESS": address, "XDG_STATE_HOME": str(folder)}
+    with (folder / "keep.log").open("wb") as log:
+        process = subprocess.Popen([*map(str, words)], stdin=subprocess.DEVNULL, stderr=log, env=environ)
+    try:
+        wait_for(lambda: "are kept registered" in (folder / "keep.log").read_text(), "the daemon", GONE_S)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
 @contextmanager
 def started(
     lab: Lab, way: str, programs: Path, bin_: Path, address: str | None, folder: Path
 ) -> Iterator[list[Running]]:
     """Each job has one host on each leaf, or as many hosts of one switch."""
     folder.mkdir()
+    if way == SLURM:
+        with of_slurm(lab, programs, bin_, address, folder) as jobs:
+            yield jobs
+        return
     running = []
     for number in range(JOBS):
         hosts = lab.hosts[number::JOBS]
@@ -239,7 +313,6 @@ def flat(way: str, programs: Path, bin_: Path, folder: Path) -> list[float]:
 def joined(way: str, bin_: Path, folder: Path) -> dict[str, Any]:
     topo = LeafSpine(LEAVES, SPINES, JOBS, LINK_MBPS, LINK_MBPS, prefix=PREFIX)
     with running_fabric(topo, folder, LINK_MBPS) as (lab, controller, client):
-        began = time.monotonic()
         with started(lab, way, PROGRAMS, bin_, controller.address, folder / "logs") as jobs:
             waited = {"listed_s": 0.0, "pinned_s": 0.0}
 
@@ -251,7 +324,7 @@ def joined(way: str, bin_: Path, folder: Path) -> dict[str, Any]:
                     return len(found) == JOBS and (not states or set(found) <= set(states))
 
                 wait_for(all_jobs, f"the jobs to be {state}", PINNED_S, 0.1)
-                waited[f"{state}_s"] = round(time.monotonic() - began, 1)
+                waited[f"{state}_s"] = round(time.monotonic() - jobs[0].began, 1)
 
             reached("listed")
             reached("pinned", "pinned")
@@ -286,16 +359,17 @@ def rows_of(way: str, bin_: Path, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def main(
-    way: Annotated[list[str] | None, typer.Option(help=f"{', '.join(WAYS)}; all by default")] = None,
+    way: Annotated[list[str] | None, typer.Option(help=f"{', '.join(ALL)}; all by default")] = None,
     out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/ways"),
     as_json: AsJson = False,
 ) -> None:
     """From pip install to a pinned job, by each way to join."""
-    wanted = way or list(WAYS)
-    if unknown := [each for each in wanted if each not in WAYS]:
-        raise SignalboxError(f"there is no way {unknown[0]!r}; there are: {', '.join(WAYS)}")
-    if missing():
-        raise SignalboxError(next(iter(missing().values())))
+    wanted = way or ALL
+    if unknown := [each for each in wanted if each not in ALL]:
+        raise SignalboxError(f"there is no way {unknown[0]!r}; there are: {', '.join(ALL)}")
+    for absent in (*missing().values(), missing_slurm()):
+        if absent:
+            raise SignalboxError(absent)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-ways-")))
         bin_, install_s = installed(folder)
