@@ -198,7 +198,9 @@ class Membership:
             self._register(controller)
             self._renew_at = now + spec.lease_s / RENEWALS_PER_LEASE
         elif now >= self._renew_at:
-            self._renew_at = now + controller.renew_lease(self._job_id, self._token) / RENEWALS_PER_LEASE
+            left_s = controller.renew_lease(self._job_id, self._token)
+            # Answers that cannot be, not a number among them, must not put the next renewal off.
+            self._renew_at = now + (left_s if left_s < spec.lease_s else spec.lease_s) / RENEWALS_PER_LEASE
         if spec is not self._announced:
             self._update(controller, spec)
         self._send_iterations(controller)

@@ -26,7 +26,7 @@ from signalbox.errors import (
 )
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
-from signalbox.membership import KEPT_ITERATIONS, MAX_PAUSE_S, REPORT_S, Ended, Membership
+from signalbox.membership import KEPT_ITERATIONS, MAX_PAUSE_S, MIN_PAUSE_S, REPORT_S, Ended, Membership
 
 LEASE_S = 60.0
 HOUR_S = 3600.0
@@ -197,6 +197,23 @@ def test_nothing_is_sent_while_there_is_nothing_to_say(controller: FakeControlle
     calls = controller.calls
     training.go_on(LEASE_S / 4 - REPORT_S)
     assert controller.calls == calls
+
+
+@pytest.mark.parametrize("left_s", [math.nan, math.inf, 8e10, -1.0, 0.0])
+def test_answers_that_cannot_be_put_no_renewal_off(
+    left_s: float, controller: FakeController, training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renew = controller.renew_lease
+
+    def renewed(*job: str) -> float:
+        renew(*job)
+        return left_s
+
+    monkeypatch.setattr(controller, "renew_lease", renewed)
+    training.membership._report_s = math.inf
+    pauses = training.go_on(10 * LEASE_S)
+    assert controller.renewals >= 38
+    assert all(MIN_PAUSE_S <= pause_s <= LEASE_S / 4 for pause_s in pauses)
 
 
 CHANGED = spec(transfers=[{"src": 0, "dst": 1, "bytes_per_iteration": 1000}])
