@@ -58,7 +58,7 @@ class Rounds:
             while not self._leaving and pause_s is not None:
                 self._due.clear()
                 pause_s = self._one()
-                if pause_s is not None:
+                if pause_s is not None and not self._leaving:  # that may have begun before the event was cleared
                     self._due.wait(pause_s)
             self._last()
         except Exception:

@@ -1,0 +1,30 @@
+"""Work that is repeated in a thread."""
+
+from __future__ import annotations
+
+import threading
+
+from signalbox.rounds import Rounds
+
+DEADLINE_S = 60.0
+
+
+def test_an_end_just_before_a_round_is_not_missed() -> None:
+    """The round that begins then is the last one, however long the pause after it."""
+    made: list[str] = []
+
+    def one() -> float:
+        made.append("round")
+        return DEADLINE_S
+
+    rounds = Rounds("rounds", one, lambda: made.append("last"))
+
+    class Due(threading.Event):
+        def clear(self) -> None:
+            rounds.leave()
+            super().clear()
+
+    rounds._due = Due()
+    rounds.start()
+    rounds.join(DEADLINE_S / 2)
+    assert made == ["round", "last"]
