@@ -51,6 +51,9 @@ class Version(NamedTuple):
         return cls(found.st_ino, found.st_mtime_ns, found.st_size)
 
 
+UNKNOWN = Version(0, 0, 0)
+
+
 class KeptFolder:
     """``addresses``: a file with the addresses of hosts that are named in specs (``address_map``); it is read again
     when it changes. Raises ``InvalidInput`` when there is no such folder or what is wrong with that file."""
@@ -132,13 +135,15 @@ class KeptFolder:
                             yield name, Version.of(entry.stat())
                     except FileNotFoundError:
                         continue
+                    except OSError:  # such as a link to itself: reading it tells why
+                        yield name, UNKNOWN
 
     def _read(self, name: str) -> None:
         path = self._folder / name
         try:
             specs = [job.spec for job in jobs_in(path, partial(with_addresses, given=self._known))]
         except InvalidInput as error:
-            if path.exists():
+            if os.path.lexists(path):
                 self._tell(name, map(str, error.problems))
             return
         ours = {spec.job_id for spec in specs if self._owners.setdefault(spec.job_id, name) == name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,17 @@ from typing import BinaryIO
 STANDARD_INPUT = Path("-")
 
 
+MAX_BYTES = 64 << 20
+"""Of a file that is read whole: no job spec within its limits has more."""
+
+
 def read_bytes(path: Path) -> bytes:
-    """Raises ``OSError``."""
-    return sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
+    """Raises ``OSError``, also for more than ``MAX_BYTES``."""
+    with opened(path) as stream:
+        found = stream.read(MAX_BYTES + 1)
+    if len(found) > MAX_BYTES:
+        raise OSError(errno.EFBIG, f"has more than {MAX_BYTES >> 20} MiB")
+    return found
 
 
 @contextmanager

@@ -147,6 +147,24 @@ def test_a_wrong_file_has_one_line_and_the_others_go_on(
     assert not kept.problems
 
 
+def test_a_file_that_cannot_be_read_has_one_line_and_the_others_go_on(
+    jobs: Jobs, folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link to itself; and more than fits into memory."""
+    monkeypatch.setattr("signalbox.standard_input.MAX_BYTES", 1 << 20)
+    (folder / "loop.yaml").symlink_to("loop.yaml")
+    os.truncate(write(folder, "huge.yaml", ""), 1 << 40)
+    write(folder, "last.yaml", spec("last"))
+    kept = KeptFolder(folder, jobs)
+    for _ in range(3):
+        kept.look()
+    assert set(jobs.wanted) == {"last"}
+    assert sorted(caplog.messages) == [
+        f"{folder / 'huge.yaml'}: has more than 1 MiB",
+        f"{folder / 'loop.yaml'}: Too many levels of symbolic links",
+    ]
+
+
 def test_a_file_that_becomes_wrong_leaves_its_job_as_it_was(jobs: Jobs, folder: Path) -> None:
     write(folder, "a.yaml", spec("a"))
     kept = KeptFolder(folder, jobs)
