@@ -267,6 +267,12 @@ def test_the_exit_status_is_that_of_the_command(command: str, status: int) -> No
     assert run("--hosts", H1, "--", "sh", "-c", command) == (status, "", "")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_the_exit_status_is_that_of_the_command_where_streams_are_closed(closed: str) -> None:
+    words = shlex.join([*RUN, "--job", "job", "--hosts", H1, "--", "sh", "-c", "exit 5"])
+    assert subprocess.run(["sh", "-c", f"{words} {closed}"]).returncode == 5
+
+
 def test_a_program_that_cannot_be_started_has_the_status_that_shells_give_it(tmp_path: Path) -> None:
     assert run("--", "no-such-program") == (127, "", "error: no-such-program: No such file or directory\n")
     assert run("--", str(tmp_path)) == (126, "", f"error: {tmp_path}: Permission denied\n")

@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -216,6 +216,7 @@ class _Lines(logging.StreamHandler[Any]):
 
 def _end(status: int) -> NoReturn:
     """At once: threads may still be in an import or a call, and the status is the command's."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None when it was closed before this program began
+        with suppress(OSError):
+            stream.flush()
     os._exit(status)
