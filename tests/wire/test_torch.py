@@ -87,13 +87,15 @@ def test_groups_have_the_names_of_the_mesh_and_sends_are_transfers(tmp_path: Pat
 
 
 def test_ranks_train_on_where_one_joins_wrongly_and_where_there_is_no_controller(tmp_path: Path) -> None:
-    (tmp_path / "broken").touch()
+    for kind in ("broken", "misplaced"):
+        (tmp_path / kind).touch()
     nowhere = f"127.0.0.1:{free_port()}"
-    with ranks(tmp_path, 2, [str(PROGRAM), str(tmp_path), "broken", "ddp"], nowhere) as run:
+    with ranks(tmp_path, 2, [str(PROGRAM), str(tmp_path), "broken", "ddp", "misplaced"], nowhere) as run:
         run.wait_until(lambda: "job 'ddp': not in touch with the controller" in run.said(0))
         (tmp_path / "ddp").touch()
         run.wait()
     for rank in range(2):
-        assert all(f"{kind} ended" in run.said(rank) for kind in ("broken", "ddp"))
+        assert all(f"{kind} ended" in run.said(rank) for kind in ("broken", "ddp", "misplaced"))
     assert "job 'broken' is not announced, the training goes on: rank 1: model_or_groups: must be" in run.said(0)
+    assert "job 'misplaced' is not announced, the training goes on: rank 0: endpoint: must be an IPv4" in run.said(0)
     assert "is not announced" not in run.said(1)

@@ -6,6 +6,9 @@ import fcntl
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import IPv4Address
+
+from signalbox.errors import InvalidInput, cut
 
 NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 _SIOCGIFADDR = 0x8915
@@ -21,6 +24,14 @@ def own_address(environ: Mapping[str, str], library: str, towards: Iterable[str]
             if address := _of_interface(interface):
                 return address
     return next((address for host in towards if (address := _towards(host)) and not is_loopback(address)), None)
+
+
+def checked(endpoint: object) -> str:
+    """What a program gives as its address, as text. Raises ``InvalidInput``."""
+    try:
+        return str(IPv4Address(str(endpoint)))
+    except ValueError:
+        raise InvalidInput.of("endpoint", f"must be an IPv4 address (given: {cut(repr(endpoint))})") from None
 
 
 def is_loopback(address: str) -> bool:
@@ -50,9 +61,9 @@ def _of_interface(name: str) -> str | None:
 
 def _towards(host: str) -> str | None:
     """Sends nothing."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        try:
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
             asked.connect((host, 9))
             return str(asked.getsockname()[0])
-        except OSError:
-            return None
+    except (OSError, UnicodeError):
+        return None

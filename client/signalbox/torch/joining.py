@@ -30,7 +30,7 @@ from signalbox.membership import Ended
 from signalbox.ranks.announcement import Told, endpoints_of, gradients_of, groups_of
 from signalbox.ranks.exchange import Exchange
 from signalbox.ranks.marks import WINDOW
-from signalbox.ranks.own_address import own_address
+from signalbox.ranks.own_address import checked, own_address
 from signalbox.step import Step
 from signalbox.torch import process_groups
 from signalbox.torch.calls import CALLS
@@ -119,6 +119,8 @@ def _told(given: Any, models: list[Any], endpoint: str | None) -> Told:
     library = str(dist.get_backend())
     if endpoint is None:
         endpoint = own_address(os.environ, library, filter(None, [os.environ.get("MASTER_ADDR")]))
+    else:
+        endpoint = checked(endpoint)
     gradients = process_groups.gradients_of(process_groups.data_parallel(models))
     return Told(endpoint, process_groups.groups_of(given), gradients, key=uuid4().hex)
 

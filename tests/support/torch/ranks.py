@@ -102,6 +102,18 @@ def broken() -> tuple[Any, Iteration]:
     return (wrapped if dist.get_rank() != 1 else "no model"), iteration
 
 
+def misplaced() -> tuple[Any, Iteration]:
+    """Rank 0 gives what is no address; rank 1 gives none, and looks for its own."""
+    os.environ.pop("GLOO_SOCKET_IFNAME")
+    return ddp()
+
+
+def endpoint_of(kind: str, rank: int) -> Any:
+    if kind == "misplaced":
+        return None if rank else 7
+    return f"10.0.{rank + 1}.1"
+
+
 def main(folder: Path, kinds: list[str]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
     torch.set_num_threads(1)
@@ -109,7 +121,7 @@ def main(folder: Path, kinds: list[str]) -> None:
     rank = dist.get_rank()
     for kind in kinds:
         given, iteration = {made.__name__: made for made in KINDS}[kind]()
-        job = signalbox.torch.join(given, job=kind, endpoint=f"10.0.{rank + 1}.1", lease_s=30.0)
+        job = signalbox.torch.join(given, job=kind, endpoint=endpoint_of(kind, rank), lease_s=30.0)
         for _ in range(ITERATIONS):
             iteration(job)
         deadline = time.monotonic() + DEADLINE_S
@@ -121,7 +133,7 @@ def main(folder: Path, kinds: list[str]) -> None:
     dist.destroy_process_group()
 
 
-KINDS = (ddp, hooked, fsdp1, fsdp2, plain, pipeline, broken)
+KINDS = (ddp, hooked, fsdp1, fsdp2, plain, pipeline, broken, misplaced)
 
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
