@@ -198,7 +198,7 @@ class Job(joining.Job):
             CALLS.recording = True
             self._exchange = Exchange(store, key, rank, len(spec.endpoints), CALLS.between, understand, done)
             self._exchange.start()
-        self._hook = register_optimizer_step_post_hook(self._stepped)
+        self._hook = register_optimizer_step_post_hook(torch.compiler.disable(self._stepped))
 
     @staticmethod
     def _timed_by_calls(models: list[Any]) -> bool:
