@@ -6,5 +6,6 @@ trap 'exit 0' EXIT
 
 echo "export SIGNALBOX_JOB=slurm-${SLURM_HET_JOB_ID:-$SLURM_JOB_ID}"
 echo 'export SIGNALBOX_TAKE_OVER=1'
+address= # the environment of the job may have one
 [[ -r $here/settings.sh ]] && . "$here/settings.sh"
 [[ -z $address ]] || echo "export SIGNALBOX_ADDRESS=$address"

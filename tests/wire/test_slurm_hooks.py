@@ -86,7 +86,7 @@ def test_tasks_are_told_their_job_and_where_the_controller_is(site: Path) -> Non
     told = "export SIGNALBOX_JOB=slurm-7\nexport SIGNALBOX_TAKE_OVER=1\n"
     assert hook(site, "task-prolog") == f"{told}export SIGNALBOX_ADDRESS=192.0.2.10:50051\n"
     (site / "hooks" / "settings.sh").unlink()
-    assert hook(site, "task-prolog") == told
+    assert hook(site, "task-prolog", address="the job's own") == told
 
 
 HOOKS = ["prolog-slurmctld", "epilog-slurmctld"]
