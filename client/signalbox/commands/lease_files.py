@@ -19,11 +19,12 @@ _ENDING = ".token"
 
 class LeaseFiles:
     """Of the jobs at the controller with this address. ``folder``: the jobs are those of a folder that ``signalbox jobs
-    keep`` follows; they have files apart. The methods raise ``OSError``."""
+    keep`` follows; they have files apart. Raises ``InvalidInput`` where there is no home for them. The methods raise
+    ``OSError``."""
 
     def __init__(self, address: str, folder: Path | None = None) -> None:
         state = Path(os.environ.get("XDG_STATE_HOME", ""))
-        home = state if state.is_absolute() else Path.home() / ".local" / "state"
+        home = state if state.is_absolute() else _home() / ".local" / "state"
         leases = home / "signalbox" / "leases"
         self._path = leases / _name(address) if folder is None else leases / "kept" / _name(f"{address} {folder}")
 
@@ -59,6 +60,14 @@ class LeaseFiles:
 
     def forget(self, job_id: str) -> None:
         self.path_of(job_id).unlink(missing_ok=True)
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:
+        text = "is needed for lease tokens, because this user has no home folder; set it to a folder's absolute path"
+        raise InvalidInput.of("XDG_STATE_HOME", text) from None
 
 
 def _name(text: str) -> str:
