@@ -46,7 +46,7 @@ def hold(thing: Held) -> None:
     global _handlers_set, _sigterm
     with _once:
         if not _handlers_set:
-            atexit.register(release_all)
+            atexit.register(_at_exit)
             os.register_at_fork(after_in_child=_forget_all)
             _handlers_set = True
         if not _sigterm and _is_first_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
@@ -61,6 +61,7 @@ def let_go(thing: Held) -> None:
     with _once:
         _held.discard(thing)
         if _sigterm and not _held and _is_first_thread():
+            _sigterm.end_if_told()
             _sigterm.restore()
             _sigterm = None
 
@@ -73,6 +74,12 @@ def release_all(within_s: float = LEAVE_S) -> None:
         thing.begin_leaving()
     for thing in held:
         thing.end_leaving(deadline - time.monotonic())
+
+
+def _at_exit() -> None:
+    release_all()
+    if _sigterm:
+        _sigterm.end_if_told()
 
 
 def _forget_all() -> None:
@@ -101,6 +108,7 @@ class _Sigterm:
 
         self._set_signal = ctypes.pythonapi.PyOS_setsig
         self._set_signal.argtypes, self._set_signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+        self._told = False
         self._noticed, self._notice = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         # A child that is forked without Python's knowledge has the same descriptor: each byte says who wrote it.
         self._noticed.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -128,11 +136,23 @@ class _Sigterm:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         """Takes no lock: the thread that it interrupts may hold it."""
+        self._told = True
         self._write(bytes([number]))
+
+    def end_if_told(self) -> None:
+        """In the first thread, when all is released: a call that the signal has interrupted may have ended the program
+        before the thread ends it, and its status must not be that of one that has done its work."""
+        if self._told and signal.getsignal(signal.SIGTERM) == self._handle:
+            self._end()
 
     def _write(self, what: bytes) -> None:
         with suppress(OSError):
             self._notice.send(what)
+
+    def _end(self) -> None:
+        """By the signal's default action."""
+        self._set_signal(signal.SIGTERM, None)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _run(self) -> None:
         while True:
@@ -144,8 +164,7 @@ class _Sigterm:
             if data[0] == signal.SIGTERM and signal.getsignal(signal.SIGTERM) == self._handle:
                 with suppress(Exception):
                     release_all()
-                self._set_signal(signal.SIGTERM, None)
-                os.kill(os.getpid(), signal.SIGTERM)
+                self._end()
         self.close()
 
 

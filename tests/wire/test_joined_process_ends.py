@@ -108,6 +108,15 @@ def test_sigterm_also_ends_one_that_waits_inside_a_library(api: Running) -> None
     assert not has_job(api)
 
 
+def test_sigterm_ends_one_whose_library_it_interrupts(api: Running) -> None:
+    """The library's call returns early, and the program comes to its end while the job is released."""
+    with program(api, "import ctypes; join(); joined(); ctypes.CDLL(None).pause()") as process:
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == (-signal.SIGTERM, "", "")
+    assert not has_job(api)
+
+
 ASYNCIO = """
 import asyncio
 async def train():
