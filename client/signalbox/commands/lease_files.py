@@ -8,6 +8,7 @@ printed, and no option takes one: ``ps`` shows those.
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -15,6 +16,8 @@ from signalbox.errors import InvalidInput
 from signalbox.secret_files import open_to_others
 
 _ENDING = ".token"
+MAX_NAME = 180
+"""Characters. File systems take 255, of which a hash, the ending and a number have some."""
 
 
 class LeaseFiles:
@@ -54,9 +57,12 @@ class LeaseFiles:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         made = path.with_name(f"{path.name}.{os.getpid()}")
         made.unlink(missing_ok=True)
-        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{token}\n")
-        made.replace(path)
+        try:
+            with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(f"{token}\n")
+            made.replace(path)
+        finally:
+            made.unlink(missing_ok=True)
 
     def forget(self, job_id: str) -> None:
         self.path_of(job_id).unlink(missing_ok=True)
@@ -71,5 +77,6 @@ def _home() -> Path:
 
 
 def _name(text: str) -> str:
-    """Of a file or folder: no other text has it."""
-    return quote(text, safe=":[]")
+    """Of a file or folder: no other text has it. Long ones are cut, with a hash."""
+    found = quote(text, safe=":[]")
+    return found if len(found) <= MAX_NAME else f"{found[:MAX_NAME]}-{sha256(text.encode()).hexdigest()}"
