@@ -30,7 +30,7 @@ from signalbox.errors import Gone, InvalidInput, SignalboxError
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.jobs.subflows import Pair
-from signalbox.launchers import HOW_TO_NAME_THE_JOB, job_id_of_environment, takes_over
+from signalbox.launchers import HOW_TO_NAME_THE_JOB, job_id_of_environment, rank_of, takes_over
 from signalbox.membership import ENDS, Ended, Membership
 from signalbox.rounds import LEAVE_S, Rounds
 from signalbox.route_following import Route, RouteFollower, Shares, shares_of
@@ -58,7 +58,7 @@ Read = TypeVar("Read")
 def join(
     job: str | JobSpec | Mapping[str, Any] | None = None,
     *,
-    rank: int = 0,
+    rank: int | None = None,
     address: str | None = None,
     credentials: Credentials | None = None,
     on_routes: OnRoutes | None = None,
@@ -69,7 +69,7 @@ def join(
 ) -> Job:
     """Join a job; returns at once, and never raises unless ``strict``. Rank 0 announces the job, keeps it announced
     until the program ends, and reports. Other ranks need not join: they can follow routes, and read what their own
-    sockets have carried.
+    sockets have carried. ``rank``: None is the one that mpirun, torchrun or srun has given the process, else 0.
 
     ``job``: its id, with the other fields of a job spec as keyword arguments (``endpoints``, ``collectives``,
     ``lease_s`` …, docs/reference/job-spec.md); or a ``JobSpec``, or a mapping with those fields. Ranks other than 0
@@ -253,7 +253,7 @@ class Job:
     def _join(
         self,
         job: str | JobSpec | Mapping[str, Any] | None,
-        rank: int,
+        rank: int | None,
         address: str | None,
         credentials: Credentials | None,
         on_routes: OnRoutes | None,
@@ -266,7 +266,10 @@ class Job:
         try:
             if job is None:
                 raise InvalidInput.of("job", f"its id is missing: {HOW_TO_NAME_THE_JOB}")
-            announces = int(rank) == 0
+            rank = rank_of(os.environ) or 0 if rank is None else int(rank)
+            announces = rank == 0
+            if not announces:
+                log.info("job '%s' is announced by rank 0, not by this one, %d", self.id, rank)
             spec = _spec(job, fields) if announces or fields or not isinstance(job, str) else None
             connect, where = connecting(address, credentials)
             take_over = takes_over(os.environ) if take_over is None else take_over

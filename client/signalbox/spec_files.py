@@ -64,6 +64,19 @@ def jobs_in(path: Path, prepared: Callable[[Any], Any] = lambda job: job) -> lis
     return found
 
 
+def part_of_a_job(path: Path, known: Mapping[str, str]) -> dict[str, Any]:
+    """The fields that a file says of one job, as they are there. ``known``: those that it must not have, each with why.
+    Raises ``InvalidInput``."""
+    name = called(path)
+    found = _read(path, name)
+    if len(found) != 1 or not isinstance(found[0][0], dict):
+        raise InvalidInput.of(name, "must have the fields of a job spec")
+    ((given, place_of),) = found
+    with _placed(place_of):
+        InvalidInput.refuse(FieldProblem(field, why) for field, why in known.items() if field in given)
+    return dict(given)
+
+
 def job_of_text(
     text: str, name: str, known: Mapping[str, str], completed: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ) -> JobSpec:

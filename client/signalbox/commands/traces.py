@@ -16,9 +16,10 @@ from signalbox.commands.jobs import commands
 from signalbox.commands.output import file_to_read
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import JobSpec
-from signalbox.standard_input import STANDARD_INPUT, called, opened
+from signalbox.spec_files import part_of_a_job
+from signalbox.standard_input import STANDARD_INPUT
 
-MAX_SPEC_BYTES = 4 << 20
+OF_THE_TRACE = dict.fromkeys(("collectives", "transfers"), "is what the trace says; leave it out")
 
 HINTS = {
     "job_id": "--job-id gives it",
@@ -51,7 +52,7 @@ def from_trace(
         typer.Option(
             "--spec",
             metavar="FILE",
-            help="What the trace does not say, as in a job spec: YAML or JSON with endpoints, groups and so on.",
+            help="What the trace does not say, as in a job spec: YAML, JSON or TOML with endpoints, groups and so on.",
             parser=file_to_read,
         ),
     ] = None,
@@ -71,7 +72,7 @@ def from_trace(
         raise typer.BadParameter("standard input can be one file only")
     if all_reduce_bytes is not None and trace_format is not Format.NCCL:
         raise typer.BadParameter("only with nccl", param_hint="--bytes")
-    given = _given(spec) if spec else {}
+    given = part_of_a_job(spec, OF_THE_TRACE) if spec else {}
     given |= {"job_id": job_id} if job_id else {}
     given |= {"endpoints": endpoints.split(",")} if endpoints else {}
     with _hints():
@@ -96,32 +97,6 @@ def _found(
     from signalbox.traces import chakra
 
     return chakra.job_spec(files, JobSpec.parse(given), iterations)
-
-
-def _given(file: Path) -> dict[str, Any]:
-    import yaml  # takes a moment
-
-    with opened(file) as stream:
-        text = stream.read(MAX_SPEC_BYTES + 1)
-    if len(text) > MAX_SPEC_BYTES:
-        raise InvalidInput.of(called(file), f"is larger than {MAX_SPEC_BYTES} bytes")
-    try:
-        if text.lstrip().startswith(b"{"):
-            data = json.loads(text)
-        elif any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
-            raise ValueError("it has an alias (*), which is not taken here")
-        else:
-            data = yaml.safe_load(text)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise InvalidInput.of(called(file), f"is neither YAML nor JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise InvalidInput.of(called(file), "must have the fields of a job spec")
-    InvalidInput.refuse(
-        InvalidInput.of(f"{called(file)}: {name}", "is what the trace says; leave it out").problems[0]
-        for name in ("collectives", "transfers")
-        if name in data
-    )
-    return data
 
 
 @contextmanager
