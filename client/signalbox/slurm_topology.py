@@ -32,7 +32,7 @@ def tree(cables: Iterable[tuple[str, str]], nodes: Mapping[str, Sequence[str]]) 
     found = [TreeSwitch(leaf, tuple(sorted(nodes[leaf], key=_naturally)), ()) for leaf in leaves]
     tops = {leaf: leaf for leaf in leaves}  # of each leaf the switch of the tree that is above it so far
     tier_of = _tiers(neighbours, leaves)
-    for tier in range(1, max(tier_of.values(), default=0) + 1):
+    for tier in range(max(tier_of.values(), default=0) + 1):
         number = 0
         for part in _parts(neighbours, leaves, {switch for switch, its in tier_of.items() if its <= tier}):
             below = list(dict.fromkeys(tops[leaf] for leaf in part))
@@ -74,17 +74,21 @@ def _parts(neighbours: Mapping[str, set[str]], leaves: Iterable[str], among: set
 
 
 def topology_conf(switches: Iterable[TreeSwitch]) -> str:
-    """The file's text. What Slurm does not take in a name becomes an underscore."""
-    return "".join(
-        f"SwitchName={_name(switch.name)} "
-        + (f"Nodes={','.join(switch.nodes)}" if switch.nodes else f"Switches={','.join(map(_name, switch.switches))}")
-        + "\n"
+    """The file's text. What Slurm does not take in a name becomes an underscore; names stay unlike."""
+    switches = [*switches]
+    called: dict[str, str] = {}
+    for switch in switches:
+        name = re.sub(r"[^\w.-]", "_", switch.name)
+        while name in called.values():
+            name += "-"
+        called[switch.name] = name
+    below = [
+        f"Nodes={','.join(switch.nodes)}"
+        if switch.nodes
+        else f"Switches={','.join(called[name] for name in switch.switches)}"
         for switch in switches
-    )
-
-
-def _name(text: str) -> str:
-    return re.sub(r"[^\w.-]", "_", text)
+    ]
+    return "".join(f"SwitchName={called[switch.name]} {its}\n" for switch, its in zip(switches, below, strict=True))
 
 
 def _naturally(text: str) -> list[tuple[int, str]]:

@@ -55,3 +55,19 @@ def test_names_are_unlike_and_such_as_slurm_takes() -> None:
     assert topology_conf(tree(cables, {"leaf1": ["n1"], "leaf 2": ["n2"]})) == (
         "SwitchName=leaf1 Nodes=n1\nSwitchName=leaf_2 Nodes=n2\nSwitchName=tier1-1- Switches=leaf1,leaf_2\n"
     )
+
+
+def test_switches_with_nodes_that_are_connected_without_others_are_below_one() -> None:
+    """In a ring of them, and where a spine has a node too: Slurm gives no job nodes that nothing connects."""
+    ring = [("leaf1", "leaf2"), ("leaf2", "leaf3"), ("leaf3", "leaf1")]
+    assert tree(ring, {f"leaf{k}": [f"n{k}"] for k in (1, 2, 3)})[3:] == [
+        TreeSwitch("tier0-1", (), ("leaf1", "leaf2", "leaf3"))
+    ]
+    found = tree(leaf_spine(2, 1), {"leaf1": ["n1"], "leaf2": ["n2"], "spine1": ["storage"]})
+    assert found[3:] == [TreeSwitch("tier0-1", (), ("leaf1", "leaf2", "spine1"))]
+
+
+def test_names_that_would_be_one_for_slurm_stay_unlike() -> None:
+    assert topology_conf(tree([("leaf 1", "spine"), ("leaf/1", "spine")], {"leaf 1": ["n1"], "leaf/1": ["n2"]})) == (
+        "SwitchName=leaf_1 Nodes=n1\nSwitchName=leaf_1- Nodes=n2\nSwitchName=tier1-1 Switches=leaf_1,leaf_1-\n"
+    )
