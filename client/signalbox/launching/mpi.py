@@ -7,6 +7,7 @@ to have one: a host too many does no harm, one that is missing is not routed.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
@@ -19,6 +20,7 @@ PROGRAMS = re.compile(r"(mpirun|mpiexec|orterun|prterun|oshrun)([.-](openmpi|mpi
 HOST_FILES = ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile")
 HYDRA_FILES = ("HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE")
 INTERFACES = "btl_tcp_if_include"
+MAPPING = "rmaps_base_mapping_policy"
 
 _COUNT = {"np", "n", "c"}
 _PER_HOST = {"npernode", "N", "ppn", "perhost", "grr"}
@@ -57,7 +59,9 @@ def ranks_and_interfaces(
     files = [environ[name] for name in (*HOST_FILES, *HYDRA_FILES) if environ.get(name)]
     parts = []
     for of_part in _divided(words):
-        part, listed = _Part(), False
+        part = _Part()
+        listed: list[str] = []
+        _map_by(part, environ.get(f"OMPI_MCA_{MAPPING}", ""))
         for name, *values in options(of_part):
             if name in _COUNT:
                 part.count = _number(name, values)
@@ -65,26 +69,31 @@ def ranks_and_interfaces(
                 part.per_host = _number(name, values)
             elif name == "pernode":
                 part.per_host = 1
-            elif name in ("bynode", "rr") or (name == "map-by" and values[0].partition(":")[0] == "node"):
+            elif name in ("bynode", "rr"):
                 part.by_host = True
             elif name == "map-by":
-                ppr = re.fullmatch(r"ppr:(\d+):node(?::.*)?", values[0])
-                part.per_host = int(ppr[1]) if ppr else part.per_host
-                part.slots_known = bool(ppr) or not re.search(r"ppr:|PE=|seq|rankfile", values[0], re.IGNORECASE)
+                _map_by(part, values[0])
+            elif name in _SETTING and values[0] == MAPPING:
+                _map_by(part, values[1])
+            elif name in _HOST_LIST and "+" in (word[:1] for word in values[0].split(",")):
+                part.slots_known = False  # +n0 is the first host of the file or of the scheduler, +e an empty one
             elif name in _HOST_LIST:
-                part.hosts, listed = each_once(_listed(",".join(values))), True
+                listed += _listed(values[0])
+                part.hosts = each_once(listed)
             elif name in _HOST_FILE and not listed:  # a list chooses among those of the file
                 part.hosts = _in_file(values[0])
             elif name in _SETTING and values[0].endswith("default_hostfile"):
                 files = [values[1]]
             elif name in _SETTING and values[0] == INTERFACES:
                 interfaces = values[1]
-            elif name in ("rankfile", "rf", "app", "configfile"):
+            elif name in ("rankfile", "rf", "app", "configfile", "npersocket"):
                 part.slots_known = False
         parts.append(part)
     usual = next((part.hosts for part in parts if part.hosts), [])
     usual = usual or [host for file in files[:1] for host in _in_file(file)] or [*allocation]
-    ranks = [rank for part in parts for rank in _placed(replace(part, hosts=part.hosts or usual))]
+    ranks: list[str] = []
+    for part in parts:
+        ranks += _placed(replace(part, hosts=_left(part.hosts or usual, Counter(ranks))))
     return ranks, [each for each in interfaces.split(",") if each]
 
 
@@ -101,6 +110,22 @@ def options(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
         if len(values) < wanted:
             raise InvalidInput.of("", f"{word} has no value")
         yield name, *values
+
+
+def _map_by(part: _Part, how: str) -> None:
+    how = how.lower()
+    if ppr := re.fullmatch(r"ppr:(\d+):node(?::.*)?", how):
+        part.per_host = int(ppr[1])
+    elif how.partition(":")[0] == "node":
+        part.by_host = True
+    elif re.search(r"ppr:|pe=|seq|rankfile|span", how):
+        part.slots_known = False
+
+
+def _left(hosts: Sequence[Host], used: Mapping[str, int]) -> list[Host]:
+    """Slots that earlier programs have not taken; all where they have taken all."""
+    left = [host if host.slots is None else Host(host.name, max(0, host.slots - used[host.name])) for host in hosts]
+    return left if any(host.slots != 0 for host in left) else [*hosts]
 
 
 def _divided(words: Sequence[str]) -> Iterator[list[str]]:

@@ -58,8 +58,20 @@ def ranks(command: str, **environ: str) -> str | None:
         ("mpirun --hostfile repeated -np 64 ./train", "12"),  # as many as there are cores, on each
         ("mpirun --map-by ppr:2:socket --host n1:8,n2:8 ./train", "12"),
         ("mpirun --rankfile ranks --host n1:8,n2:8 ./train", "12"),
+        # As Open MPI 4.1.4 shows with --display-map --do-not-launch.
+        ("mpirun -np 1 --host n1:2,n2:2 ./a : -np 2 ./b", "112"),
+        ("mpirun -np 1 ./a : -np 2 --host n1:2,n2:2 ./b", "112"),
+        ("mpirun -np 2 --host n1:2 ./a : -np 1 --host n1:2,n2:1 ./b", "112"),
+        ("mpirun -np 1 --hostfile open-mpi ./a : -np 3 --hostfile open-mpi ./b", "1122"),
+        ("mpirun --host n1:2 --host n2:1 ./train", "112"),
+        ("mpirun --map-by NODE -np 2 --host n1:2,n2:2 ./train", "12"),
+        ("mpirun --map-by socket:span -np 2 --host n1:2,n2:2 ./train", "12"),
+        ("mpirun --npersocket 1 -np 2 --host n2:2,n1:2 ./train", "21"),
+        ("mpirun --mca rmaps_base_mapping_policy node -np 2 --host n1:2,n2:2 ./train", "12"),
+        ("mpirun --mca rmaps_base_mapping_policy ppr:1:node --host n1:2,n2:2 ./train", "12"),
+        ("mpirun -np 3 --host +n0,+n1 --hostfile open-mpi ./train", "123"),  # one too many
         ("mpirun -np 1 --host n1 ./master : -np 2 --host n2:2 ./worker", "122"),
-        ("mpirun --host n1,n2 -np 1 ./master : -np 2 ./worker", "112"),
+        ("mpirun --oversubscribe --host n1,n2 -np 1 ./master : -np 2 ./worker", "122"),
         ("/opt/openmpi/bin/mpiexec --n=2 --host=n1,n2 ./train", "12"),
         ("orterun --allow-run-as-root --timeout 60 -wdir /tmp -np 2 -H n1,n2 ./train", "12"),
         ("mpiexec.hydra -hosts n1,n2 -ppn 2 -n 4 ./train", "1122"),
