@@ -73,6 +73,28 @@ def known(api: Running, job_id: str) -> JobSpec:
     return job.spec if job else JobSpec.parse({"job_id": job_id, "endpoints": ["10.0.1.1"] * 2})
 
 
+def test_roots_and_overlaps_are_announced_as_they_are(tmp_path: Path) -> None:
+    """A tree from the last rank. Gloo's reduction is a ring backwards of 2/3, and a gather of 1/3 to the root."""
+    words = [str(PROGRAM), str(tmp_path), "roots", "overlapping"]
+    with running_api() as api, ranks(tmp_path, 3, words, api.addresses[0]) as run:
+        run.wait_until(lambda: bool(known(api, "roots").collectives))
+        roots = known(api, "roots")
+        (tmp_path / "roots").touch()
+        run.wait_until(lambda: bool(known(api, "overlapping").collectives))
+        overlapping = known(api, "overlapping")
+        (tmp_path / "overlapping").touch()
+        run.wait()
+    assert sends(roots) == [of_all("broadcast", 4000)]
+    assert [group.ranks for group in roots.groups] == [(2, 0, 1)]
+    sent = [(t.src, t.dst, t.bytes_per_iteration) for t in roots.transfers]
+    assert sent == [(0, 2, 1334), (0, 2, 667), (1, 0, 1334), (1, 2, 667), (2, 1, 1334)]
+    assert sorted((c.groups, c.phase) for c in overlapping.collectives) == [
+        (("default",), 0),
+        (("default",), 1),
+        (("two",), 0),
+    ]
+
+
 def test_groups_have_the_names_of_the_mesh_and_sends_are_transfers(tmp_path: Path) -> None:
     """Ranks 0, 1 and 2, 3 are pipelines of two stages; ranks 0, 2 and 1, 3 hold the same stage."""
     with running_api() as api, ranks(tmp_path, 4, [str(PROGRAM), str(tmp_path), "pipeline"], api.addresses[0]) as run:

@@ -1,8 +1,8 @@
 """The calls that a program makes of ``torch.distributed``: what each sends, and how long they take.
 
-PyTorch's flight recorder has what is called in Python, by DistributedDataParallel and by FSDP, but neither sends over
-Gloo nor when a call has ended. So the methods of process groups are wrapped, once per process, and call the original
-ones; they take a microsecond more.
+PyTorch's flight recorder has what is called in Python, by DistributedDataParallel and by FSDP, but no sends over Gloo,
+no roots, and not when a call has ended. So the methods of process groups are wrapped, once per process, and call the
+original ones; they take a microsecond more.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from bisect import bisect_right
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
@@ -26,11 +29,29 @@ _COLLECTIVES = (
     *("reduce_scatter_tensor_coalesced", "reduce_scatter_single", "reduce_scatter_single_coalesced"),
 )
 _SENDS = ("send", "recv", "recv_anysource")
-MAX_SENDS = 20_000
-_KEPT = ("profiling_name", "input_sizes", "input_dtypes", "output_sizes", "output_dtypes", "time_created_ns")
+_ROOTED = ("broadcast", "reduce", "gather", "scatter")
+MAX_NOTED = 20_000
+"""Sends of all groups, and other calls of each."""
+_KEPT = (
+    "profiling_name",
+    "input_sizes",
+    "input_dtypes",
+    "output_sizes",
+    "output_dtypes",
+    "time_created_ns",
+    "overlaps",
+)
 """Of an entry of the flight recorder."""
 
 Method = Callable[..., Any]
+
+
+class _Made(NamedTuple):
+    """A call that was made between these times. ``more``: what the flight recorder does not have of it."""
+
+    begin_ns: int
+    end_ns: int
+    more: Mapping[str, int]
 
 
 class Calls:
@@ -38,12 +59,13 @@ class Calls:
 
     def __init__(self) -> None:
         self.recording = False
-        """Whether sends are kept."""
+        """Whether calls are kept."""
         self._wrapped = False
         self._open: set[int] = set()  # works that were begun and not waited for
         self._since_s = 0.0
         self._communicated_s = 0.0
         self._sends: list[dict[str, Any]] = []
+        self._made = defaultdict[str, deque[_Made]](lambda: deque(maxlen=MAX_NOTED))  # by the group's name
 
     def wrap(self) -> None:
         """From now on; again does nothing."""
@@ -51,7 +73,7 @@ class Calls:
             self._wrapped = True
             for name in (*_COLLECTIVES, *_SENDS):
                 if original := getattr(dist.ProcessGroup, name, None):
-                    setattr(dist.ProcessGroup, name, self._begins(original, name if name in _SENDS else ""))
+                    setattr(dist.ProcessGroup, name, self._begins(original, name))
             dist.Work.wait = self._ends(dist.Work.wait)
 
     def communicated_s(self) -> float:
@@ -64,12 +86,17 @@ class Calls:
         total, self._communicated_s = self._communicated_s, 0.0
         return total
 
-    def _begins(self, original: Method, sends: str) -> Method:
+    def _begins(self, original: Method, name: str) -> Method:
+        sends, rooted = name in _SENDS, name in _ROOTED
+
         def called(group: Any, *args: Any, **kwargs: Any) -> Any:
-            began = time.perf_counter()
+            began, begin_ns = time.perf_counter(), time.time_ns()
+            more = {"overlaps": 1} if self._open else {}
             if sends and self.recording:
-                self._note(sends, group, *args)
+                self._note(name, more, group, *args)
             work = original(group, *args, **kwargs)
+            if self.recording and not sends:
+                self._note_call(group, begin_ns, more | (_root_of(*args, *kwargs.values()) if rooted else {}))
             if work is not None:
                 if not self._open:
                     self._since_s = began
@@ -89,20 +116,30 @@ class Calls:
 
         return wait
 
-    def _note(self, what: str, group: Any, tensors: Any = (), peer: int = -1, *_: Any) -> None:
+    def _note(self, what: str, more: Mapping[str, int], group: Any, tensors: Any = (), peer: int = -1, *_: Any) -> None:
         """As the flight recorder would."""
-        if len(self._sends) >= MAX_SENDS:
+        if len(self._sends) >= MAX_NOTED:
             return
         with suppress(Exception):
             arrow, side = ("->", "input") if what == "send" else ("<-", "output")
             size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
             entry = {"profiling_name": f"gloo:{what} {group.rank()}{arrow}{peer}", f"{side}_sizes": [[size]]}
             where = {"process_group": (group.group_name,), f"{side}_dtypes": ["Byte"]}
-            self._sends.append({**entry, **where, "time_created_ns": time.time_ns()})
+            self._sends.append({**entry, **where, **more, "time_created_ns": time.time_ns()})
+
+    def _note_call(self, group: Any, begin_ns: int, more: Mapping[str, int]) -> None:
+        with suppress(Exception):
+            self._made[group.group_name].append(_Made(begin_ns, time.time_ns(), more))
+
+    def _more(self, entry: Mapping[str, Any]) -> Mapping[str, int]:
+        """Of a call that was made in Python."""
+        made, at = self._made[entry["process_group"][0]], entry["time_created_ns"]
+        before = bisect_right(made, at, key=attrgetter("begin_ns"))
+        return made[before - 1].more if before and at <= made[before - 1].end_ns else {}
 
     def between(self, begin_ns: int, end_ns: int) -> Mapping[str, Any]:
-        """What the flight recorder has between two times, and these sends; process groups have names that
-        follow from their ranks, so that all ranks of a group have the same.
+        """What the flight recorder has between two times, and these sends, roots and overlaps; process groups have
+        names that follow from their ranks, so that all ranks of a group have the same.
         Raises ``InvalidInput`` when it does not have all."""
         entries = _recorded(begin_ns)
         if not any(entry["profiling_name"].startswith(("gloo:send", "gloo:recv")) for entry in entries):
@@ -116,8 +153,15 @@ class Calls:
                     raise InvalidInput.of("", "a process group has ended meanwhile")
                 name = hashlib.sha256(repr(members).encode()).hexdigest()
                 groups[name] = {"ranks": list(members)}
-                kept.append({**{key: entry[key] for key in _KEPT if key in entry}, "process_group": [name, ""]})
+                fields = {key: entry[key] for key in _KEPT if key in entry}
+                kept.append({**fields, **self._more(entry), "process_group": [name, ""]})
         return {"entries": kept, "pg_config": groups}
+
+
+def _root_of(*given: Any) -> dict[str, int]:
+    """``given``: to a call, the root among them: a number, or an option."""
+    roots = (getattr(one, "rootRank", one) for one in given)
+    return next(({"root": root} for root in roots if type(root) is int), {})
 
 
 def _recorded(since_ns: int) -> list[dict[str, Any]]:

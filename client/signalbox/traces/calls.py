@@ -7,8 +7,8 @@ The calls of a rank are taken to repeat, iteration by iteration: the period is t
 the trace that repeats at least once and is at least half of it. What precedes it (start of the training) is left out,
 and so are up to ``MAX_AFTER`` calls that follow it.
 
-Two kinds of calls overlap in time if one is called between two calls of the other in an iteration. Otherwise they
-follow each other: then their phases do.
+Two kinds of calls overlap in time if one is called between two calls of the other in an iteration, or, where the trace
+says so, while one of the other is under way. Otherwise they follow each other: then their phases do.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ class Kind(NamedTuple):
 
 
 class Call(NamedTuple):
-    """``bytes``: M, see ``spec.Collective``."""
+    """``bytes``: M, see ``spec.Collective``. ``overlaps``: an earlier call of the rank was under way."""
 
     kind: Kind
     bytes: int
+    overlaps: bool = False
 
 
 class Amount(NamedTuple):
@@ -91,7 +92,7 @@ def per_iteration(calls: Mapping[int, Sequence[Call]], iterations: int | None = 
     for rank, made in calls.items():
         window, count = (made, iterations) if iterations else (made[_iteration(rank, made)], 1)
         total: defaultdict[Kind, int] = defaultdict(int)
-        for kind, size in window:
+        for kind, size, _ in window:
             total[kind] += size
         for kind, size in total.items():
             sent[kind][rank] = -(-size // count)
@@ -149,9 +150,11 @@ def _follow_each_other(window: Sequence[Call]) -> list[set[Kind]]:
     """Sets of kinds that overlap, in order."""
     first: dict[Kind, int] = {}
     last: dict[Kind, int] = {}
-    for at, (kind, _) in enumerate(window):
+    for at, (kind, _, overlaps) in enumerate(window):
         first.setdefault(kind, at)
         last[kind] = at
+        if overlaps and at:  # then the call before it overlaps with the one that is under way, or is that one
+            last[window[at - 1].kind] = at
     found: list[set[Kind]] = []
     end = -1
     for kind, begin in first.items():

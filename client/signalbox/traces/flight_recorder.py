@@ -5,7 +5,9 @@ which nothing but plain data is taken. Out: a job spec.
 
 A dump has the last calls of one rank. The ranks of a process group are those of the group of that name that the user
 gives, else those that ``pg_config`` has, else all for the default group, else those whose dumps have calls of it. The
-root of a broadcast or reduction is not recorded: it is taken to be the group's first rank.
+root of a broadcast, reduction, gather or scatter is not recorded by PyTorch: it is taken to be the group's first rank,
+unless an entry has a field ``root``, its place in the group. A field ``overlaps`` says that an earlier call of the rank
+was still under way, which PyTorch does not record either.
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ _WHATS = {
     "recv": SEND,
 }
 """By ``profiling_name`` without the library."""
+
+_ROOTED = frozenset(("broadcast", REDUCE, GATHER, SCATTER))
 
 _NO_BYTES = frozenset({"barrier", "all_reduce_barrier", "coalesced", "split", "new_window"})
 """``coalesced`` stands for calls that are recorded one by one as well."""
@@ -160,14 +164,16 @@ class _Dump:
         ranks = groups[_group_name(entry)[0]]
         if self.rank not in ranks:
             raise InvalidInput.of("process_group", f"rank {self.rank} is not in it; it has {_few(ranks)}")
+        overlaps = bool(entry.get("overlaps"))
         if what != SEND:
-            return Call(Kind(what, ranks), _size(entry, what, len(ranks)))
+            first = _root(entry, len(ranks)) if what in _ROOTED else 0
+            return Call(Kind(what, ranks[first:] + ranks[:first]), _size(entry, what, len(ranks)), overlaps)
         if one is None or one == other or max(int(one[:9]), int(other[:9])) >= len(ranks):
             raise InvalidInput.of("profiling_name", f"must name two of the group's ranks, 0 to {len(ranks) - 1}")
         pair = (ranks[int(one)], ranks[int(other)])
         if name == "recv":
-            return Call(Kind(SEND, pair[::-1]), _bytes(entry, "output"))
-        return Call(Kind(SEND, pair), _bytes(entry, "input"))
+            return Call(Kind(SEND, pair[::-1]), _bytes(entry, "output"), overlaps)
+        return Call(Kind(SEND, pair), _bytes(entry, "input"), overlaps)
 
 
 def _groups(dumps: Mapping[int, _Dump], given: JobSpec, everyone: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
@@ -229,6 +235,13 @@ def _ranks(text: object) -> tuple[int, ...]:
     if not isinstance(found, list) or not all(type(rank) is int and rank >= 0 for rank in found):
         return ()
     return tuple(found) if len(set(found)) == len(found) else ()
+
+
+def _root(entry: Mapping[str, Any], n: int) -> int:
+    root = entry.get("root", 0)
+    if type(root) is not int or root not in range(n):
+        raise InvalidInput.of("root", f"must be the place of one of the group's {n} ranks, from 0")
+    return root
 
 
 def _size(entry: Mapping[str, Any], what: str, n: int) -> int:

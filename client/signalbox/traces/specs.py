@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, starmap
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,14 @@ def with_amounts(
 ) -> JobSpec:
     """``names``: of groups, by their ranks in ascending order. ``library``: where ``given`` names none. Kinds of one
     rank, or of no bytes, send nothing. Raises ``InvalidInput``."""
+    library = given.library if "library" in given.model_fields_set else library
+    as_transfers = {SEND, GATHER, SCATTER} | ({REDUCE} if library == Library.GLOO else set())
     names = {**names, **{tuple(sorted(group.ranks)): group.name for group in given.groups}}
     groups: dict[tuple[int, ...], str] = {}
     collectives: dict[tuple[Algorithm, int, int], list[str]] = {}
     sending = {kind: amount for kind, amount in amounts.items() if amount.bytes and len(kind.ranks) > 1}
     for kind, amount in sending.items():
-        if kind.what not in (SEND, GATHER, SCATTER):
+        if kind.what not in as_transfers:
             # A reduction to a root is a chain that ends there: each rank hands on what it has added up, M bytes.
             algorithm = Algorithm.PIPELINE_SEND if kind.what == REDUCE else Algorithm(kind.what)
             ranks = kind.ranks[::-1] if kind.what == REDUCE else kind.ranks
@@ -53,7 +55,12 @@ def with_amounts(
             {"algorithm": algorithm, "groups": tuple(of), "bytes_per_iteration": size, "phase": phase}
             for (algorithm, size, phase), of in collectives.items()
         ),
-        transfers=tuple(sorted(chain.from_iterable(starmap(_transfers, sending.items())), key=_ORDER)),
+        transfers=tuple(
+            sorted(
+                chain.from_iterable(_transfers(*one) for one in sending.items() if one[0].what in as_transfers),
+                key=_ORDER,
+            )
+        ),
     )
 
 
@@ -70,14 +77,19 @@ def transfer(src: int, dst: int, size: int, phase: int) -> Sent:
 
 
 def _transfers(kind: Kind, amount: Amount) -> Iterator[Sent]:
-    """Of M bytes a gather brings each rank's share to the first one, a scatter the other way."""
+    """Of M bytes a gather brings each rank's share to the first one, a scatter the other way. Gloo's reduction is a
+    reduce-scatter in a ring that runs backwards, and then a gather (``gloo/reduce.cc``; seen so with torch 2.13)."""
     root, *others = kind.ranks
+    n = len(kind.ranks)
+    if kind.what == REDUCE:
+        for place, rank in enumerate(kind.ranks):
+            yield transfer(rank, kind.ranks[place - 1], -(-(n - 1) * amount.bytes // n), amount.phase)
     if kind.what == SEND:
         yield transfer(root, others[0], amount.bytes, amount.phase)
-    elif kind.what in (GATHER, SCATTER):
-        share = -(-amount.bytes // len(kind.ranks))
+    else:
+        share = -(-amount.bytes // n)
         for other in others:
-            src, dst = (other, root) if kind.what == GATHER else (root, other)
+            src, dst = (root, other) if kind.what == SCATTER else (other, root)
             yield transfer(src, dst, share, amount.phase)
 
 

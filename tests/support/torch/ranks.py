@@ -78,6 +78,33 @@ def plain() -> tuple[Any, Iteration]:
     return None, iteration
 
 
+def roots() -> tuple[Any, Iteration]:
+    """The last rank sends to all, and all add up at it."""
+
+    def iteration(job: Any) -> None:
+        with job.step():
+            dist.broadcast(torch.ones(1000), dist.get_world_size() - 1)
+            dist.reduce(torch.ones(500), dist.get_world_size() - 1)
+
+    return None, iteration
+
+
+def overlapping() -> tuple[Any, Iteration]:
+    """A sum of two ranks and one of all, of which neither waits for the other; then an all-gather."""
+    two = dist.new_group([0, 1])
+
+    def iteration(job: Any) -> None:
+        with job.step():
+            works = [dist.all_reduce(torch.ones(100), async_op=True)]
+            if dist.get_rank() < 2:
+                works.append(dist.all_reduce(torch.ones(200), group=two, async_op=True))
+            for work in works:
+                work.wait()
+            dist.all_gather([torch.ones(10) for _ in range(dist.get_world_size())], torch.ones(10))
+
+    return {"two": two}, iteration
+
+
 def pipeline() -> tuple[Any, Iteration]:
     """Four micro-batches forwards and backwards over a mesh's dimension, then a sum over the other one."""
     mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("data", "pipeline"))
@@ -134,6 +161,7 @@ def main(folder: Path, kinds: list[str]) -> None:
 
 
 KINDS = (ddp, hooked, fsdp1, fsdp2, plain, pipeline, broken, misplaced)
+KINDS = (ddp, hooked, fsdp1, fsdp2, plain, roots, overlapping, pipeline, broken)
 
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

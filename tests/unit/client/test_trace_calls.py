@@ -52,6 +52,14 @@ def test_calls_that_alternate_share_a_phase_and_others_follow_each_other() -> No
     assert list(found) == [A, B, C]
 
 
+def test_calls_that_begin_while_another_is_under_way_share_its_phase() -> None:
+    """Of a, b and c each begins before the one before it has ended; d begins when all have."""
+    made = [Call(kind, 8, overlaps) for kind, overlaps in ((A, False), (B, True), (C, True))]
+    last = Call(Kind("all_reduce", (0, 1), "d"), 8)
+    found = per_iteration({rank: [*made, last] * 2 for rank in (0, 1)}, 2)
+    assert [amount.phase for amount in found.values()] == [0, 0, 0, 1]
+
+
 def test_phases_agree_between_ranks_of_which_none_sees_all() -> None:
     first, second, last = Kind("send", (0, 1)), Kind("send", (1, 2)), Kind("all_reduce", (0, 1, 2))
     traces = {0: [first, last], 1: [first, second, last], 2: [second, last]}
