@@ -64,9 +64,10 @@ def jobs_in(path: Path, prepared: Callable[[Any], Any] = lambda job: job) -> lis
     return found
 
 
-def part_of_a_job(path: Path, known: Mapping[str, str]) -> dict[str, Any]:
-    """The fields that a file says of one job, as they are there. ``known``: those that it must not have, each with why.
-    Raises ``InvalidInput``."""
+@contextmanager
+def part_of_a_job(path: Path, known: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """The fields that a file says of one job, as they are there; errors in them are told with their places. ``known``:
+    those that it must not have, each with why. Raises ``InvalidInput``."""
     name = called(path)
     found = _read(path, name)
     if len(found) != 1 or not isinstance(found[0][0], dict):
@@ -74,7 +75,8 @@ def part_of_a_job(path: Path, known: Mapping[str, str]) -> dict[str, Any]:
     ((given, place_of),) = found
     with _placed(place_of):
         InvalidInput.refuse(FieldProblem(field, why) for field, why in known.items() if field in given)
-    return dict(given)
+    with _placed(lambda field: place_of(field) if re.split(r"[.\[]", field)[0] in given else ""):
+        yield dict(given)
 
 
 def job_of_text(
@@ -100,7 +102,7 @@ def _placed(place_of: PlaceOf) -> Iterator[None]:
 
 
 def _with_place(problem: FieldProblem, place: str) -> FieldProblem:
-    return replace(problem, path=f"{place}: {problem.path}" if problem.path else place)
+    return replace(problem, path=": ".join(filter(None, (place, problem.path))))
 
 
 def _read(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -72,10 +72,9 @@ def from_trace(
         raise typer.BadParameter("standard input can be one file only")
     if all_reduce_bytes is not None and trace_format is not Format.NCCL:
         raise typer.BadParameter("only with nccl", param_hint="--bytes")
-    given = part_of_a_job(spec, OF_THE_TRACE) if spec else {}
-    given |= {"job_id": job_id} if job_id else {}
-    given |= {"endpoints": endpoints.split(",")} if endpoints else {}
-    with _hints():
+    with _hints(), part_of_a_job(spec, OF_THE_TRACE) if spec else nullcontext(dict[str, Any]()) as given:
+        given |= {"job_id": job_id} if job_id else {}
+        given |= {"endpoints": endpoints.split(",")} if endpoints else {}
         found = _found(trace_format, files, given, iterations, all_reduce_bytes)
     typer.echo(_text(found))
     if found.observed:

@@ -160,8 +160,7 @@ def main(folder: Path, kinds: list[str]) -> None:
     dist.destroy_process_group()
 
 
-KINDS = (ddp, hooked, fsdp1, fsdp2, plain, pipeline, broken, misplaced)
-KINDS = (ddp, hooked, fsdp1, fsdp2, plain, roots, overlapping, pipeline, broken)
+KINDS = (ddp, hooked, fsdp1, fsdp2, plain, roots, overlapping, pipeline, broken, misplaced)
 
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

@@ -96,10 +96,10 @@ def test_a_log_without_calls_makes_an_observed_job_and_says_so() -> None:
         ("signalbox jobs from chakra --job-id a trace.0.et", "endpoints: is missing; --endpoints gives the address"),
         (
             "signalbox jobs from chakra --spec traffic.yaml trace.0.et",
-            "traffic.yaml: transfers: is what the trace",
+            "traffic.yaml:1:1: transfers: is what the trace",
         ),
-        ("signalbox jobs from chakra --spec alias.yaml trace.0.et", "alias.yaml:.*alias"),
-        ("signalbox jobs from chakra --spec broken.yaml trace.0.et", r"broken.yaml: is neither(.|\n)*line 1"),
+        ("signalbox jobs from chakra --spec alias.yaml trace.0.et", "alias.yaml:1:1: a: unknown field"),
+        ("signalbox jobs from chakra --spec broken.yaml trace.0.et", "broken.yaml:2:1: not YAML"),
         ("signalbox jobs from chakra --spec list.yaml trace.0.et", "list.yaml: must have the fields of a job spec"),
     ],
 )
