@@ -14,6 +14,7 @@ import typer
 
 from signalbox.commands import (
     alarms,
+    analysis,
     describe,
     events,
     get,
@@ -52,6 +53,7 @@ app.add_typer(alarms.commands, name="alarms")
 app.add_typer(get.commands, name="get")
 app.add_typer(describe.commands, name="describe")
 app.add_typer(rules.commands)
+app.add_typer(analysis.commands)
 app.add_typer(run.commands)
 app.add_typer(kubernetes.commands)
 

@@ -88,7 +88,7 @@ def join(
     ``Client.register_job``."""
     if job is None:
         job = job_id_of_environment(os.environ)
-    joined = Job(str(job.get("job_id") if isinstance(job, Mapping) else getattr(job, "job_id", job)))
+    joined = Job(str(job.get("job_id") if isinstance(job, Mapping) else getattr(job, "job_id", job or "")))
     joined._join(job, rank, address, credentials, on_routes, connections, take_over, strict, fields)
     return joined
 

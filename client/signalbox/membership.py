@@ -332,6 +332,7 @@ class Membership:
     def _log_once(self, error: Exception) -> None:
         """Per outage and kind of error."""
         if type(error) not in self._logged:
-            text = "job '%s': not in touch with the controller, the training goes on: %s"
-            log.warning(text, self._job_id, error)
+            answered = isinstance(error, UP_TO_OTHERS) and not self.registered
+            what = "not announced yet" if answered else "not in touch with the controller"
+            log.warning("job '%s': %s, the training goes on: %s", self._job_id, what, error)
         self._logged.add(type(error))

@@ -23,6 +23,9 @@ from signalbox.errors import AlreadyExists, SignalboxError, WrongLeaseToken
 from signalbox.jobs.spec import JobSpec
 from signalbox.spec_files import JobInPlace, jobs_in
 
+LONG_LEASE_S = 3600.0
+"""Shorter ones are said: they may end before their job does."""
+
 commands = typer.Typer(help="Announce, change, check, list, watch and remove jobs.", no_args_is_help=True)
 
 SpecFile = Annotated[
@@ -61,7 +64,8 @@ def register_job(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Announce the jobs that FILE describes, and keep their lease tokens. The same file again renews their leases."""
+    """Announce the jobs that FILE describes for the time of their leases. The same file again renews them; signalbox
+    run --spec FILE does that as long as a command runs, signalbox jobs keep as long as the file is there."""
 
     def register(spec: JobSpec) -> Fields:
         with _take_over_named():
@@ -72,6 +76,9 @@ def register_job(
     jobs, leases = jobs_in(file), LeaseFiles(address)
     with connect(address) as client:
         _show_each(jobs, register, as_json)
+    lease_s = min(job.spec.lease_s for job in jobs)
+    if not as_json and lease_s < LONG_LEASE_S:
+        typer.echo(f"note: for {lease_s:g} s, unless it is renewed (signalbox jobs register --help)", err=True)
 
 
 @commands.command("update", cls=ControllerCommand)

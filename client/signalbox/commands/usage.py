@@ -15,6 +15,9 @@ from typer.main import get_group
 from signalbox.distributions import added_commands
 from signalbox.errors import value_problem
 
+EXTENDED = ("explain", "what-if")
+"""Commands of this distribution that another one replaces by those of the same name that can do more."""
+
 
 class Commands(TyperGroup):
     """All commands. What is wrong with their options passes here before it is printed: Typer passes on pydantic's
@@ -23,7 +26,8 @@ class Commands(TyperGroup):
     _complete = False
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return super().get_command(ctx, cmd_name) or self._with_added(ctx).get(cmd_name)
+        own = None if cmd_name in EXTENDED else super().get_command(ctx, cmd_name)
+        return own or self._with_added(ctx).get(cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*self._with_added(ctx)]
@@ -34,7 +38,8 @@ class Commands(TyperGroup):
             self._complete = True
             warn = (lambda _: None) if ctx.resilient_parsing else _warn
             for name, command in get_group(added_commands(warn)).commands.items():
-                self.commands.setdefault(name, command)
+                if name in EXTENDED or name not in self.commands:
+                    self.commands[name] = command
         return self.commands
 
     def invoke(self, ctx: Any) -> Any:

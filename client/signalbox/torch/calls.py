@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -61,7 +63,8 @@ class Calls:
         self.recording = False
         """Whether calls are kept."""
         self._wrapped = False
-        self._open: set[int] = set()  # works that were begun and not waited for
+        self._open: set[int] = set()  # works that are under way
+        self._lock = threading.Lock()  # works end in threads of the library
         self._since_s = 0.0
         self._communicated_s = 0.0
         self._sends: list[dict[str, Any]] = []
@@ -78,12 +81,12 @@ class Calls:
 
     def communicated_s(self) -> float:
         """Since the last time that this was asked: while calls were under way that the program has made in Python, each
-        until it was waited for."""
-        now = time.perf_counter()
-        if self._open:
-            self._open.clear()
-            self._communicated_s += now - self._since_s
-        total, self._communicated_s = self._communicated_s, 0.0
+        until it ended; where the library does not say when, until it was waited for."""
+        with self._lock:
+            if self._open:
+                self._open.clear()
+                self._communicated_s += time.perf_counter() - self._since_s
+            total, self._communicated_s = self._communicated_s, 0.0
         return total
 
     def _begins(self, original: Method, name: str) -> Method:
@@ -98,20 +101,30 @@ class Calls:
             if self.recording and not sends:
                 self._note_call(group, begin_ns, more | (_root_of(*args, *kwargs.values()) if rooted else {}))
             if work is not None:
-                if not self._open:
-                    self._since_s = began
-                self._open.add(id(work))
+                with self._lock:
+                    if not self._open:
+                        self._since_s = began
+                    self._open.add(id(work))
+                # A future takes 20 microseconds; others wait at once.
+                if any(getattr(option, "asyncOp", False) for option in args):
+                    with suppress(Exception):
+                        work.get_future().add_done_callback(partial(self._ended, id(work)))
             return work
 
         return called
 
+    def _ended(self, work: int, _: Any = None) -> None:
+        now = time.perf_counter()
+        with self._lock:
+            if work in self._open:
+                self._open.discard(work)
+                if not self._open:
+                    self._communicated_s += now - self._since_s
+
     def _ends(self, original: Method) -> Method:
         def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(work, *args, **kwargs)
-            if self._open:
-                self._open.discard(id(work))
-                if not self._open:
-                    self._communicated_s += time.perf_counter() - self._since_s
+            self._ended(id(work))
             return result
 
         return wait

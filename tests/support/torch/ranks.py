@@ -26,6 +26,8 @@ ITERATIONS = 6
 DEADLINE_S = 120.0
 WIDTH = 20
 LAYERS = 4
+COMPUTED_S = 0.3
+"""While a call is under way."""
 
 Iteration = Callable[[Any], object]
 """Given the job."""
@@ -73,7 +75,9 @@ def plain() -> tuple[Any, Iteration]:
     def iteration(job: Any) -> None:
         with job.step():
             dist.all_reduce(torch.ones(1000))
-            dist.all_reduce(torch.ones(500), async_op=True).wait()
+            work = dist.all_reduce(torch.ones(500), async_op=True)
+            time.sleep(COMPUTED_S)
+            work.wait()
 
     return None, iteration
 

@@ -1,0 +1,200 @@
+"""``signalbox what-if`` and ``signalbox explain``: the running controller analyses single failures, or one job.
+
+Out: a few sentences and tables for people, JSON for programs; exit status 3 when some flows have no path.
+docs/reference/json-output.md describes the fields. The controller's distribution has the same commands with more
+options: there they analyse workload files too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from signalbox.client import DEFAULT_ADDRESS
+from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.exit_status import ExitStatus
+from signalbox.commands.naming import completed, job_names, part_names
+from signalbox.commands.output import Address, AsJson, escape, fields, show, waiting
+from signalbox.commands.tables import Column, Fitted, facts
+from signalbox.words import FailureKind
+
+MOST_NAMES = 3
+"""Jobs that a cell names before it only says how many there are."""
+MOST_ROWS = 20
+_COLUMNS = (
+    "alike",
+    "ECMP",
+    "at\nonce",
+    "plan",
+    "whole\nbound",
+    "split\nbound",
+    "cut\noff",
+    "re-\nrouted",
+    "moved\ntoo",
+)
+_CAPTION = (
+    "alike: failures with these levels. ECMP: mean level of the worst job when all flows are hashed; at once: when "
+    "only the affected flows are re-routed; plan: when others may move too. bound: lowest possible level with whole "
+    "flows, with split flows."
+)
+
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME",
+        help="Parts of the controller's fabric that fail all at once, as for drain, in place of each in turn.",
+        show_default=False,
+        autocompletion=completed(part_names),
+    ),
+]
+Fail = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND,…",
+        help="What fails: spines, cables, bundles (of parallel cables).",
+        show_default="spines,cables,bundles",
+    ),
+]
+Top = Annotated[int, typer.Option(min=0, metavar="N", help="Cases to print, the worst first; 0 for all.")]
+Within = Annotated[
+    float, typer.Option(min=0.1, metavar="S", help="Seconds for all cases; of those left only bounds are computed.")
+]
+WITHIN_S = 60.0
+
+commands = typer.Typer()
+
+
+@commands.command("what-if", cls=ControllerCommand)
+def what_if(
+    names: Names = None,
+    fail: Fail = None,
+    top: Top = MOST_ROWS,
+    within: Within = WITHIN_S,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first. With
+    names: of a failure, or a drain, of all that they name."""
+    if names and fail:
+        raise typer.BadParameter("names are not for --fail", param_hint="NAME")
+    show_failures(asked_what_if(names, fail, top, within, address), as_json)
+
+
+@commands.command("explain", cls=ControllerCommand)
+def explain(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=completed(job_names))],
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether the network slows a job: which link, shared with which jobs, and what routing can still gain."""
+    show_job(asked_to_explain(job, address), as_json)
+
+
+def asked_what_if(
+    names: list[str] | None, fail: str | None, top: int, within: float, address: str
+) -> Mapping[str, Any]:
+    """The controller's answer."""
+    kinds = kinds_named(fail) if fail else ()
+    with waiting("the controller is planning"), connect(address) as client:
+        return fields(client.what_if(kinds, top, within, names or ()))
+
+
+def asked_to_explain(job: str, address: str) -> Mapping[str, Any]:
+    """The controller's answer."""
+    with waiting("the controller is planning"), connect(address) as client:
+        return fields(client.explain(job))
+
+
+def show_failures(found: Mapping[str, Any], as_json: bool) -> None:
+    """Ends with ``PARTLY`` when some flows have no path already."""
+    show(found, lambda: _failures(found), as_json)
+    if found["now"]["unrouted"]:
+        raise typer.Exit(ExitStatus.PARTLY)
+
+
+def show_job(found: Mapping[str, Any], as_json: bool) -> None:
+    """Ends with ``PARTLY`` when some of its flows have no path."""
+    show(found, lambda: _job(found), as_json)
+    if found["flows_without_a_path"]:
+        raise typer.Exit(ExitStatus.PARTLY)
+
+
+def kinds_named(text: str) -> frozenset[FailureKind]:
+    named = {f"{kind.value}s": kind for kind in FailureKind if kind is not FailureKind.PARTS}
+    items = [item.strip() for item in text.split(",")]
+    wrong = [item for item in items if item not in named]
+    if wrong:
+        message = f"there is no kind '{wrong[0]}'; choose {', '.join(named)}, separated by commas"
+        raise typer.BadParameter(message, param_hint="--fail")
+    return frozenset(named[item] for item in items)
+
+
+# ---- tables
+
+
+def _failures(found: Mapping[str, Any]) -> RenderableType:
+    table = Table(box=SIMPLE_HEAD, caption=_CAPTION, caption_justify="left", padding=(0, 1, 0, 0))
+    table.add_column("failure", no_wrap=True)
+    for column in _COLUMNS:
+        table.add_column(column, justify="right", no_wrap=True)
+    for outcome in found["outcomes"]:
+        table.add_row(
+            escape(outcome["example"]),
+            f"{len(outcome['failures']):,}",
+            _level((outcome["ecmp_level"] or {}).get("mean")),
+            _level(outcome["repaired_level"]),
+            _level(outcome["level"]),
+            _level(outcome["integer_bound"]),
+            _level(outcome["bound"]),
+            f"{len(outcome['lost']):,}",
+            _range(outcome["rerouted_fewest"], outcome["rerouted_most"]),
+            "-" if outcome["level"] is None else f"{outcome['moved']:,}",
+        )
+    left = found["cases"] - len(found["outcomes"])
+    rest = [f"{left:,} more cases are no worse; --top 0 prints all."] if left else []
+    return Group("\n".join(map(escape, found["answer"])), *([table] if table.row_count else []), *rest)
+
+
+def _level(level: float | None) -> str:
+    return "-" if level is None else f"{level:.2f}"
+
+
+def _range(fewest: int, most: int) -> str:
+    return f"{fewest:,}" if fewest == most else f"{fewest:,}-{most:,}"
+
+
+def _job(found: Mapping[str, Any]) -> RenderableType:
+    columns = Column("link"), Column("load", number=True), Column("flows and load of each job", wraps=True)
+    links = Fitted(columns, map(_full_link, found["fullest_links"]), title="fullest links of the job")
+    return Group("\n".join(map(escape, found["answer"])), "", facts(_facts(found)), links)
+
+
+def _full_link(link: Mapping[str, Any]) -> tuple[str, str, str]:
+    shares = [f"{share['job_id']} {share['flows']} ({share['load']:.2f})" for share in link["jobs"]]
+    more = [f"{len(shares) - MOST_NAMES} more jobs"] if len(shares) > MOST_NAMES else []
+    name = f"{link['link']} (NIC)" if link["nic"] else link["link"]
+    return name, f"{link['load']:.2f}", ", ".join([*shares[:MOST_NAMES], *more])
+
+
+def _facts(found: Mapping[str, Any]) -> dict[str, str]:
+    flows = [f"{found['flows']:,}"]
+    for count, what in (("inside_a_leaf", "inside a leaf"), ("hashed", "hashed"), ("without_a_path", "without a path")):
+        flows += [f"{found[f'flows_{count}']:,} {what}"] * (found[f"flows_{count}"] > 0)
+    known = {
+        "flows": ", ".join(flows),
+        "level now": f"{found['level']:.4g}; its NICs alone {found['nic_level']:.4g}; "
+        f"lowest possible {found['least_level']:.4g}",
+    }
+    for name, what in (("best", "planned"), ("split", "planned with split flows")):
+        if option := found[name]:
+            known[what] = (
+                f"{option['level']:.4g}; worst job {option['worst_level']:.4g}, bound {option['worst_bound']:.4g} "
+                f"({option['certificate']})"
+            )
+    return known
