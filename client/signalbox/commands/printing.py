@@ -10,29 +10,16 @@ from rich.console import Group, RenderableType
 
 from signalbox.commands.output import escape, proven_over
 from signalbox.commands.tables import Column, Fitted, facts
+from signalbox.live.shown import counted as counted
+from signalbox.live.shown import rate as rate
+from signalbox.live.shown import word as word
 
 Fields = Mapping[str, Any]
-
-
-def word(value: str | None) -> str:
-    """A value of an enum, ``partly_pinned``, as people say it."""
-    return (value or "-").replace("_", " ")
 
 
 MOST_ALARMS = 3
 """Of one kind that have a line each; and subjects that are named where there are more."""
 CRITICAL = "critical"
-
-
-def rate(bps: float) -> str:
-    for unit, size in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
-        if bps >= size:
-            return f"{bps / size:.3g} {unit}"
-    return f"{bps:.0f} bit/s"
-
-
-def counted(count: int, what: str, several: str = "") -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {several or f'{what}s'}"
 
 
 def fabric(found: Fields) -> RenderableType:

@@ -1,0 +1,119 @@
+"""Keeps a ``State`` up to date: one thread per watch, one that asks for the status, and a queue between them and the
+reader.
+
+In: how to open a client. Out: ``changes`` takes in what has come, in the caller's thread; nothing else touches the
+state.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
+from queue import Empty, Queue
+from threading import Event, Thread
+from typing import Any, Self
+
+from signalbox.client import Client, Unreachable, resuming
+from signalbox.errors import SignalboxError, Unavailable
+from signalbox.live.state import Kind, State
+from signalbox.v1 import signalbox_pb2 as pb
+
+STATUS_S = 1.0
+"""Between two questions for the status."""
+EVENTS_OF_S = 24 * 3600.0
+"""How old events may be when a state begins."""
+MOST_WAITING = 1000
+"""Messages that the reader has not taken. More wait in the controller, which merges them."""
+RETRY_S = 2.0
+
+Take = Callable[[Any], frozenset[Kind]]
+Watch = Callable[[str], Generator[Any, None, None]]
+
+
+class Following:
+    """``open_client``: with the credentials of the one who looks. Raises nothing of the controller: why it does not
+    answer, or what it refuses, is ``state.lost``."""
+
+    def __init__(self, open_client: Callable[[], Client]) -> None:
+        self.state = State()
+        self._client = open_client()
+        self._waiting: Queue[Callable[[], frozenset[Kind]]] = Queue(MOST_WAITING)
+        self._closed = Event()
+        state = self.state
+        watches: tuple[tuple[Watch, Take], ...] = (
+            (self._client.watch_fabric, state.take_fabric),
+            (self._client.watch_jobs, state.take_jobs),
+            (self._client.watch_alarms, state.take_alarms),
+            (self._watch_events, lambda message: state.take_events(message.events)),
+            (self._client.watch_plan, lambda m: state.take_plan(m.plan if m.HasField("plan") else None, time.time())),
+        )
+        self._threads = [
+            Thread(target=self._watch, args=each, name=f"watch {number}", daemon=True)
+            for number, each in enumerate(watches)
+        ]
+        self._threads.append(Thread(target=self._ask, name="status", daemon=True))
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Threads end with their next message or answer: the client's channel is closed."""
+        self._closed.set()
+        self._client.close()
+
+    def changes(self, wait_s: float = 0.0) -> frozenset[Kind]:
+        """Take in what has come, and wait so long for something if nothing has. Returns what has changed."""
+        changed = frozenset[Kind]()
+        try:
+            changed |= self._waiting.get(timeout=wait_s)() if wait_s else self._waiting.get_nowait()()
+            while True:
+                changed |= self._waiting.get_nowait()()
+        except Empty:
+            return changed
+
+    def _watch(self, watch: Watch, take: Take) -> None:
+        """A snapshot or a change in several messages is taken in as one: it ends with a resume token."""
+        while not self._closed.is_set():
+            try:
+                parts: list[Any] = []
+                for message in resuming(watch, pause=self._pause):
+                    parts = [message] if getattr(message, "snapshot", False) else [*parts, message]
+                    if message.resume_token:
+                        self._put(partial(_take_all, take, parts))
+                        parts = []
+            except (Unreachable, Unavailable, ValueError):  # ValueError: the channel is closed
+                pass  # the status says so
+            except SignalboxError as error:
+                self._put(partial(self.state.take_refused, str(error)))
+            self._closed.wait(RETRY_S)
+
+    def _watch_events(self, resume_token: str) -> Generator[Any, None, None]:
+        return self._client.watch_events(resume_token, after_s=time.time() - EVENTS_OF_S)
+
+    def _ask(self) -> None:
+        while not self._closed.is_set():
+            try:
+                status = self._client.get_status()
+                self._put(partial(self._answered, status))
+            except (SignalboxError, ValueError) as error:
+                self._put(partial(self.state.take_lost, str(error)))
+            self._closed.wait(STATUS_S)
+
+    def _answered(self, status: pb.GetStatusResponse) -> frozenset[Kind]:
+        return self.state.take_status(status) | self.state.take_lost("")
+
+    def _put(self, take: Callable[[], frozenset[Kind]]) -> None:
+        if not self._closed.is_set():
+            self._waiting.put(take)
+
+    def _pause(self, wait_s: float) -> None:
+        self._closed.wait(wait_s)
+        if self._closed.is_set():
+            raise SignalboxError("closed")
+
+
+def _take_all(take: Take, messages: Iterable[Any]) -> frozenset[Kind]:
+    return frozenset[Kind]().union(*map(take, messages))

@@ -1,0 +1,209 @@
+"""A fabric as a picture: switches in tiers, cables between them with both directions' loads. Pure; linear in the
+fabric.
+
+Small fabrics are drawn as a graph, large ones (more than ``MOST_CABLES`` cables) as a matrix of tier × next tier.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from signalbox.live.state import LinkAt, State, load
+from signalbox.v1 import signalbox_pb2 as pb
+
+MOST_CABLES = 256
+"""That can be told apart in a graph."""
+LEAVES = 0
+"""The tier of switches with hosts."""
+
+
+class Condition(StrEnum):
+    """Of a switch or a cable. ``UNSYNCED``: a switch that does not hold exactly the rules it should yet."""
+
+    UP = "up"
+    UNSYNCED = "not in sync"
+    DRAINED = "drained"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A switch. ``tier``: 0 has hosts. ``x``: 0 to 1 within its tier. ``hosts``: that were found there."""
+
+    dpid: int
+    name: str
+    tier: int
+    x: float
+    condition: Condition
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """``name``: as ``drain`` takes it. ``ends``: dpids, of the lower tier first. ``up`` and ``down``: where its links
+    towards the higher and the lower tier begin; None of a direction that is not there. Loads: measured rate over
+    capacity, None while unknown."""
+
+    name: str
+    ends: tuple[int, int]
+    condition: Condition
+    up: LinkAt | None
+    down: LinkAt | None
+    up_load: float | None
+    down_load: float | None
+
+    @property
+    def load(self) -> float | None:
+        """Of the fuller direction."""
+        return max((each for each in (self.up_load, self.down_load) if each is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """``nodes``: by dpid. ``cables``: ordered by their ends and names."""
+
+    nodes: Mapping[int, Node]
+    cables: Sequence[Cable]
+
+    @property
+    def tiers(self) -> list[list[Node]]:
+        """From the leaves up, each from left to right."""
+        found: dict[int, list[Node]] = defaultdict(list)
+        for node in self.nodes.values():
+            found[node.tier].append(node)
+        return [sorted(found[tier], key=lambda node: node.x) for tier in sorted(found)]
+
+    @property
+    def as_matrix(self) -> bool:
+        """Too many cables for a graph."""
+        return len(self.cables) > MOST_CABLES
+
+    def between(self, lower: int, upper: int) -> list[Cable]:
+        """The cables between two switches."""
+        return [cable for cable in self.cables if cable.ends == (lower, upper)]
+
+    def at(self, dpid: int) -> list[Cable]:
+        """The cables of a switch."""
+        return [cable for cable in self.cables if dpid in cable.ends]
+
+
+def picture(state: State) -> Picture:
+    nodes = _nodes(state)
+    return Picture(nodes, _cables(state, nodes))
+
+
+# ---- switches
+
+
+def _nodes(state: State) -> dict[int, Node]:
+    down = {int(part.id, 16): part for part in state.parts_down.values() if part.kind == pb.PART_KIND_SWITCH}
+    names = {dpid: switch.name for dpid, switch in state.switches.items()}
+    names |= {dpid: part.name for dpid, part in down.items() if dpid not in names}
+    hosts: dict[int, list[str]] = defaultdict(list)
+    for host in state.hosts.values():
+        hosts[host.at.dpid].append(host.ip)
+    drained = {part.name for part in state.drains.values()}
+    tiers = _tiers(state, names, hosts)
+    rows: dict[int, list[int]] = defaultdict(list)
+    for dpid in sorted(names, key=lambda dpid: (_natural(names[dpid]), dpid)):
+        rows[tiers[dpid]].append(dpid)
+
+    def condition(dpid: int) -> Condition:
+        if dpid not in state.switches:
+            return Condition.DOWN
+        if names[dpid] in drained:
+            return Condition.DRAINED
+        return Condition.UP if state.switches[dpid].in_sync else Condition.UNSYNCED
+
+    return {
+        dpid: Node(dpid, names[dpid], tier, (place + 0.5) / len(row), condition(dpid), tuple(hosts[dpid]))
+        for tier, row in rows.items()
+        for place, dpid in enumerate(row)
+    }
+
+
+def _tiers(state: State, names: Mapping[int, str], hosts: Mapping[int, Sequence[str]]) -> dict[int, int]:
+    """The distance from switches with hosts. Hosts are found when jobs name them, so switches that are named like those
+    with hosts (``leaf3`` like ``leaf1``) count too, unless that would make neighbours of them; before any host is
+    found, those with an up port that no link uses. A switch that cannot be reached has the tier of those that are named
+    like it."""
+    neighbours: dict[int, set[int]] = {dpid: set() for dpid in names}
+    for link in state.links.values():
+        neighbours.setdefault(link.src.dpid, set()).add(link.dst.dpid)
+        neighbours.setdefault(link.dst.dpid, set()).add(link.src.dpid)
+    first = {dpid for dpid in names if hosts.get(dpid)} or {
+        dpid for dpid, switch in state.switches.items() if _unused_ports(switch, state)
+    }
+    stems = {_stem(names[dpid]) for dpid in first}
+    alike = {dpid for dpid, name in names.items() if _stem(name) in stems}
+    if not any(neighbours[dpid] & alike for dpid in alike):
+        first = alike
+    tiers, reached = dict.fromkeys(first, LEAVES), first
+    while reached:
+        further = {other for dpid in reached for other in neighbours[dpid]} - tiers.keys()
+        tiers |= dict.fromkeys(further, max(tiers.values(), default=LEAVES) + 1)
+        reached = further
+    of_stem = {_stem(names[dpid]): tier for dpid, tier in tiers.items() if dpid in names}
+    return {dpid: tiers.get(dpid, of_stem.get(_stem(name), LEAVES)) for dpid, name in names.items()}
+
+
+def _unused_ports(switch: pb.Switch, state: State) -> bool:
+    return any(port.up and (switch.dpid, port.number) not in state.links for port in switch.ports)
+
+
+def _stem(name: str) -> str:
+    return re.sub(r"[\d_.-]+", "", name)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Orders leaf2 before leaf10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
+
+
+# ---- cables
+
+
+def _cables(state: State, nodes: Mapping[int, Node]) -> list[Cable]:
+    drained = {part.name for part in state.drains.values()}
+    found = []
+    for at, link in state.links.items():
+        back = (link.dst.dpid, link.dst.port)
+        if back in state.links and back < at:
+            continue  # the other direction's turn
+        if at[0] in nodes and back[0] in nodes:
+            found.append(_cable(state, nodes, at, back, drained))
+    dpids = {node.name: node.dpid for node in nodes.values()}
+    for part in state.parts_down.values():
+        ends = re.fullmatch(r"(.+):[^:>]+>(.+)", part.name) if part.kind == pb.PART_KIND_LINK else None
+        if ends and ends[1] in dpids and ends[2] in dpids:
+            pair = _lower_first((dpids[ends[1]], dpids[ends[2]]), nodes)
+            found.append(Cable(part.name, pair, Condition.DOWN, None, None, None, None))
+    return sorted(found, key=lambda cable: (cable.ends, _natural(cable.name)))
+
+
+def _cable(state: State, nodes: Mapping[int, Node], at: LinkAt, back: LinkAt, drained: Iterable[str]) -> Cable:
+    """``at``: of one of its links; ``back``: where the other direction would begin."""
+    first, second = state.links[at], state.links.get(back)
+    names = {first.name} | ({second.name} if second else set())
+    ends = _lower_first((at[0], back[0]), nodes)
+    up, down = (at, back) if ends[0] == at[0] else (back, at)
+    parts = any(name in drained for name in (*names, nodes[at[0]].name, nodes[back[0]].name))
+    loads = {end: load(state.links[end]) if end in state.links else None for end in (up, down)}
+    return Cable(
+        first.name if at < back else (second or first).name,
+        ends,
+        Condition.DRAINED if parts else Condition.UP,
+        up if up in state.links else None,
+        down if down in state.links else None,
+        loads[up],
+        loads[down],
+    )
+
+
+def _lower_first(ends: tuple[int, int], nodes: Mapping[int, Node]) -> tuple[int, int]:
+    first, second = sorted(ends, key=lambda dpid: (nodes[dpid].tier, dpid))
+    return first, second

@@ -1,0 +1,58 @@
+"""Figures and messages of the API in words, for every place where people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from signalbox.mapping import seconds_since_1970, word_in
+from signalbox.v1 import signalbox_pb2 as pb
+
+
+def word(value: str | None) -> str:
+    """A value of an enum, ``partly_pinned``, as people say it."""
+    return (value or "-").replace("_", " ")
+
+
+def rate(bps: float) -> str:
+    for unit, size in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
+        if bps >= size:
+            return f"{bps / size:.3g} {unit}"
+    return f"{bps:.0f} bit/s"
+
+
+def counted(count: int, what: str, several: str = "") -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {several or f'{what}s'}"
+
+
+def percent(share: float | None) -> str:
+    """``-`` while it is unknown."""
+    return "-" if share is None else f"{share:.0%}"
+
+
+def level(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def clock(unix_s: float) -> str:
+    return f"{datetime.fromtimestamp(unix_s, UTC):%H:%M:%S}"
+
+
+def event_line(event: pb.Event) -> str:
+    """Without its time."""
+    details = "  ".join(f"{detail.name}={detail.value}" for detail in event.details)
+    return f"{event.what}  {details}".rstrip()
+
+
+def event_clock(event: pb.Event) -> str:
+    return clock(seconds_since_1970(event.event_time))
+
+
+def alarm_line(alarm: pb.Alarm) -> str:
+    known = "known: " if alarm.HasField("silence") else ""
+    return f"{known}{word_in(alarm, 'severity')} {word(word_in(alarm, 'kind'))}: {alarm.text}"
+
+
+def job_state(job: pb.Job) -> str:
+    """What its flows do, and what it waits for."""
+    waits = f", waits for {', '.join(job.missing_hosts)}" if job.missing_hosts else ""
+    return f"{word(word_in(job, 'state'))}{waits}"

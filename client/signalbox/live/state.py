@@ -1,0 +1,179 @@
+"""What is known of a controller: the messages of its watches, put together. Pure: time comes with each message."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from signalbox.mapping import seconds_since_1970
+from signalbox.v1 import signalbox_pb2 as pb
+
+MOST_EVENTS = 500
+MOST_LEVELS = 3600
+"""That are kept, the newest."""
+
+LinkAt = tuple[int, int]
+"""Dpid and port of the switch where a directed link begins."""
+PartId = tuple[int, str]
+"""Kind and id of a part that is down."""
+AlarmId = tuple[int, str]
+"""Kind and subject."""
+
+
+class Kind(StrEnum):
+    """What a change is of."""
+
+    SHAPE = "shape"
+    """Switches, links and hosts come, go or change in more than their rates."""
+    RATES = "rates"
+    JOBS = "jobs"
+    PLAN = "plan"
+    ALARMS = "alarms"
+    EVENTS = "events"
+    STATUS = "status"
+    REACHED = "reached"
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Worst levels of one plan. ``unix_s``: when it came. ``ecmp``: mean over hash draws; None while unknown."""
+
+    unix_s: float
+    plan: float
+    bound: float
+    ecmp: float | None
+
+
+@dataclass(slots=True)
+class State:
+    """``lost``: why the controller does not answer; empty while it does, None before the first answer. ``ended``: of
+    jobs, the newest last. ``events``: the newest last. ``levels``: of plans, the newest last."""
+
+    lost: str | None = None
+    switches: dict[int, pb.Switch] = field(default_factory=dict)
+    links: dict[LinkAt, pb.Link] = field(default_factory=dict)
+    hosts: dict[str, pb.Host] = field(default_factory=dict)
+    drains: dict[str, pb.DrainedPart] = field(default_factory=dict)
+    parts_down: dict[PartId, pb.DownPart] = field(default_factory=dict)
+    jobs: dict[str, pb.Job] = field(default_factory=dict)
+    alarms: dict[AlarmId, pb.Alarm] = field(default_factory=dict)
+    events: deque[pb.Event] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
+    plan: pb.Plan | None = None
+    levels: deque[Levels] = field(default_factory=lambda: deque(maxlen=MOST_LEVELS))
+    status: pb.GetStatusResponse | None = None
+    refused: str = ""
+
+    def take_fabric(self, message: pb.WatchFabricResponse | pb.GetFabricResponse) -> frozenset[Kind]:
+        """One message of the watch, or the answer of ``GetFabric``, which has everything."""
+        if isinstance(message, pb.GetFabricResponse):
+            message = pb.WatchFabricResponse(
+                snapshot=True,
+                switches=message.switches,
+                links=message.links,
+                hosts=message.hosts,
+                drains=message.drains,
+                parts_down=message.parts_down,
+            )
+        shape = message.snapshot
+        if message.snapshot:
+            for known in (self.switches, self.links, self.hosts, self.drains, self.parts_down):
+                known.clear()
+        shape |= _take(self.switches, {each.dpid: each for each in message.switches}, message.switches_gone)
+        shape |= _take(self.hosts, {each.ip: each for each in message.hosts}, message.hosts_gone)
+        shape |= _take(self.drains, {each.name: each for each in message.drains}, message.drains_gone)
+        down = {(each.kind, each.id): each for each in message.parts_down}
+        shape |= _take(self.parts_down, down, [(each.kind, each.id) for each in message.parts_back])
+        for link in message.links:
+            shape |= not _differs_in_rates_only(self.links.get((link.src.dpid, link.src.port)), link)
+        links = {(each.src.dpid, each.src.port): each for each in message.links}
+        shape |= bool(message.links_gone)
+        _take(self.links, links, [(each.dpid, each.port) for each in message.links_gone])
+        return frozenset({Kind.SHAPE, Kind.RATES} if shape else {Kind.RATES} if links else ())
+
+    def take_jobs(self, message: pb.WatchJobsResponse) -> frozenset[Kind]:
+        """An end comes before a new registration of the same id."""
+        if message.snapshot:
+            self.jobs.clear()
+        for end in message.ended:
+            if (job := self.jobs.get(end.job_id)) and job.uid == end.uid:
+                del self.jobs[end.job_id]
+        self.jobs.update((job.spec.job_id, job) for job in message.jobs)
+        return frozenset({Kind.JOBS})
+
+    def take_alarms(self, message: pb.WatchAlarmsResponse) -> frozenset[Kind]:
+        if message.snapshot:
+            self.alarms.clear()
+        raised = {(each.kind, each.subject): each for each in message.raised}
+        _take(self.alarms, raised, [(each.kind, each.subject) for each in message.ended])
+        return frozenset({Kind.ALARMS})
+
+    def take_events(self, events: Iterable[pb.Event]) -> frozenset[Kind]:
+        """Those that are not known yet, in order of their numbers."""
+        last = self.events[-1].number if self.events else 0
+        new = [event for event in events if event.number > last]
+        self.events.extend(new)
+        return frozenset({Kind.EVENTS} if new else ())
+
+    def take_plan(self, plan: pb.Plan | None, unix_s: float) -> frozenset[Kind]:
+        """The same plan may come again, with what became known of it since."""
+        if plan is None:
+            return frozenset()
+        point = Levels(
+            unix_s, plan.max_level, plan.bound, plan.ecmp_level.mean if plan.HasField("ecmp_level") else None
+        )
+        if self.plan and self.plan.generation == plan.generation and self.levels:
+            point = Levels(self.levels.pop().unix_s, point.plan, point.bound, point.ecmp)
+        self.plan = plan
+        self.levels.append(point)
+        return frozenset({Kind.PLAN})
+
+    def take_status(self, status: pb.GetStatusResponse) -> frozenset[Kind]:
+        self.status = status
+        return frozenset({Kind.STATUS})
+
+    def take_lost(self, why: str) -> frozenset[Kind]:
+        """Empty: the controller answers."""
+        changed = self.lost != why
+        self.lost = why
+        return frozenset({Kind.REACHED} if changed else ())
+
+    def take_refused(self, why: str) -> frozenset[Kind]:
+        self.refused = why
+        return frozenset({Kind.REACHED})
+
+    def newest_events(self, most: int) -> list[pb.Event]:
+        """The newest first."""
+        return list(self.events)[: -most - 1 : -1]
+
+    def alarms_by_urgency(self) -> list[pb.Alarm]:
+        """Those that operators know of last; else critical ones first, then the newest."""
+        return sorted(
+            self.alarms.values(),
+            key=lambda alarm: (alarm.HasField("silence"), -alarm.severity, -seconds_since_1970(alarm.raise_time)),
+        )
+
+
+def _take(known: dict[Any, Any], changed: Mapping[Any, Any], gone: Iterable[object]) -> bool:
+    """Whether there was a change."""
+    before = len(known)
+    for key in gone:
+        known.pop(key, None)
+    different = len(known) != before or any(known.get(key) != value for key, value in changed.items())
+    known.update(changed)
+    return different
+
+
+def _differs_in_rates_only(before: pb.Link | None, now: pb.Link) -> bool:
+    return before is not None and (before.dst, before.name, before.capacity_bps) == (
+        now.dst,
+        now.name,
+        now.capacity_bps,
+    )
+
+
+def load(link: pb.Link) -> float | None:
+    """Measured rate over capacity; None while it is not measured."""
+    return link.rate_bps / link.capacity_bps if link.HasField("rate_bps") and link.capacity_bps else None

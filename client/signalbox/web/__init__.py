@@ -1,0 +1,1 @@
+"""``signalbox web``: the live page, with NiceGUI. Optional: the extra ``web``."""

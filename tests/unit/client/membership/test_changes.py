@@ -1,0 +1,156 @@
+"""Jobs that change, processes that come after each other, and releases."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from signalbox.errors import (
+    InvalidInput,
+)
+from signalbox.jobs.spec import JobSpec
+from signalbox.membership import MAX_PAUSE_S, Ended, Membership
+from tests.support.membership import HOUR_S, LEASE_S, UNREACHABLE, FakeController, Training, spec
+
+# ---- changes, releases, and processes that come after each other
+
+
+OTHER_HOST = ["10.0.1.1", "10.0.3.1"]
+
+
+def again(controller: FakeController, now: JobSpec, token: str) -> tuple[Membership, list[Ended]]:
+    """The membership of a process that was started anew, after its first round."""
+    ended: list[Ended] = []
+    membership = Membership(controller.connect, now, ended.append, token=token)
+    membership.round(5000.0)
+    return membership, ended
+
+
+def test_a_changed_spec_is_told_once(controller: FakeController, training: Training) -> None:
+    training.round()
+    changed = spec(endpoints=OTHER_HOST)
+    training.membership.update(changed)
+    training.go_on(HOUR_S)
+    assert controller.updates == [changed]
+    assert len(controller.registrations) == 1
+
+
+def test_a_spec_that_changes_before_the_job_is_registered_follows_the_one_that_may_have_been(
+    controller: FakeController, training: Training
+) -> None:
+    """The answer to the first call may be what was lost: it is repeated as it was."""
+    controller.away = UNREACHABLE
+    training.round()
+    training.membership.update(changed := spec(endpoints=OTHER_HOST))
+    controller.away = None
+    training.go_on(MAX_PAUSE_S)
+    assert [one["spec"] for one in controller.registrations] == [training.spec]
+    assert controller.updates == [changed]
+
+
+def test_a_change_that_is_refused_leaves_the_job_as_it_was(
+    controller: FakeController, training: Training, caplog: pytest.LogCaptureFixture
+) -> None:
+    training.round()
+    controller.refuses_updates = InvalidInput.of("endpoints", "too many")
+    training.membership.update(spec(endpoints=OTHER_HOST))
+    training.go_on(HOUR_S)
+    controller.forget()
+    training.go_on(LEASE_S)
+    assert [one["spec"] for one in controller.registrations] == [training.spec, training.spec]
+    assert [record.getMessage() for record in caplog.records] == [
+        "job 'job' stays announced as it was, the training goes on: endpoints: too many"
+    ]
+    controller.refuses_updates = None
+    training.membership.update(changed := spec(endpoints=OTHER_HOST))
+    training.go_on(LEASE_S)
+    assert controller.updates == [changed]
+
+
+def test_a_process_that_has_the_token_of_the_one_before_renews_its_registration(
+    controller: FakeController, training: Training
+) -> None:
+    training.round()
+    membership, ended = again(controller, training.spec, controller.held)
+    assert membership.registered
+    assert not ended
+    assert len(controller.registrations) == 1
+
+
+def test_a_spec_that_changed_between_two_processes_is_updated(controller: FakeController, training: Training) -> None:
+    training.round()
+    membership, ended = again(controller, changed := spec(endpoints=OTHER_HOST), controller.held)
+    assert membership.registered
+    assert not ended
+    assert (controller.updates, len(controller.registrations)) == ([changed], 1)
+
+
+def test_a_job_taken_over_between_two_processes_is_left_alone(controller: FakeController, training: Training) -> None:
+    training.round()
+    token, controller.held = controller.held, "the program's"
+    membership, ended = again(controller, training.spec, token)
+    assert ended == [Ended.TAKEN_OVER]
+    assert not membership.registered
+
+
+def test_tokens_are_told(controller: FakeController) -> None:
+    told: list[str] = []
+    membership = Membership(controller.connect, spec(), lambda _: None, on_token=told.append)
+    membership.round(0.0)
+    controller.forget()
+    membership.round(LEASE_S)
+    membership.round(LEASE_S + 1)
+    assert told == ["token 1", "token 2"]
+
+
+def test_a_release_is_tried_until_the_controller_is_back(controller: FakeController, training: Training) -> None:
+    training.round()
+    controller.away = UNREACHABLE
+    training.membership.release()
+    training.go_on(LEASE_S / 2)
+    assert not training.over
+    controller.away = None
+    training.go_on(LEASE_S)
+    assert training.over
+    assert controller.ended == 1
+
+
+def test_a_release_is_given_up_when_the_lease_has_run_out(controller: FakeController, training: Training) -> None:
+    training.round()
+    controller.away = UNREACHABLE
+    training.membership.release()
+    assert sum(training.go_on(HOUR_S)) <= LEASE_S + MAX_PAUSE_S
+    assert training.over
+
+
+@pytest.mark.parametrize("held", ["", "another's"])
+def test_what_is_gone_is_released(controller: FakeController, training: Training, held: str) -> None:
+    training.round()
+    controller.held = held
+    training.membership.release()
+    assert training.round() is None
+    assert (controller.held, controller.ended) == (held, 0)
+
+
+def test_a_release_without_a_registration_calls_nothing(controller: FakeController, training: Training) -> None:
+    training.membership.release()
+    assert training.round() is None
+    assert controller.calls == 0
+
+
+def test_a_release_is_called_off(controller: FakeController, training: Training) -> None:
+    training.round()
+    controller.away = UNREACHABLE
+    training.membership.release()
+    training.round()
+    training.membership.update(training.spec)
+    controller.away = None
+    training.go_on(LEASE_S)
+    assert training.membership.registered
+    assert (controller.ended, len(controller.registrations)) == (0, 1)
+
+
+def test_a_job_that_reports_nothing_needs_no_rounds_but_renewals(controller: FakeController) -> None:
+    membership = Membership(controller.connect, spec(), lambda _: None, report_s=math.inf)
+    assert membership.round(0.0) == LEASE_S / 4
