@@ -28,6 +28,7 @@ from signalbox.commands import (
     topology,  # noqa: F401  adds to get
     traces,  # noqa: F401  adds to jobs
     watch,
+    web,
 )
 from signalbox.commands.bash_completion import for_bash
 from signalbox.commands.exit_status import ExitStatus, exit_status
@@ -56,6 +57,7 @@ app.add_typer(rules.commands)
 app.add_typer(analysis.commands)
 app.add_typer(run.commands)
 app.add_typer(kubernetes.commands)
+app.add_typer(web.commands)
 
 
 def main() -> None:

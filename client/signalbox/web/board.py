@@ -1,0 +1,71 @@
+"""What all viewers of the page share: one ``Following``, the picture of its state, and who is to be told of changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+from signalbox.live.following import Following
+from signalbox.live.picture import Picture, picture
+from signalbox.live.state import Kind, State
+
+TAKE_S = 0.25
+"""Between two looks for changes."""
+RATES_S = 1.0
+"""Between two pictures that differ in loads only."""
+
+Show = Callable[[frozenset[Kind]], None]
+Made = TypeVar("Made")
+
+
+class Board:
+    """Belongs to the thread of the server's event loop."""
+
+    def __init__(self, following: Following) -> None:
+        self._following = following
+        self._viewers: dict[Hashable, Show] = {}
+        self._made: dict[Hashable, Any] = {}
+        self._later = frozenset[Kind]()
+        self._rates_shown = 0.0
+
+    @property
+    def state(self) -> State:
+        return self._following.state
+
+    @property
+    def picture(self) -> Picture:
+        return self.once("picture", lambda: picture(self.state))
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What ``make`` returns, made once per change of the fabric, for all viewers."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: Made = self._made[key]
+        return made
+
+    def take(self) -> None:
+        """Takes in what has come and tells viewers; of loads every second only."""
+        changed = self._later | self._following.changes()
+        now = time.monotonic()
+        if Kind.SHAPE in changed or now - self._rates_shown >= RATES_S:
+            self._later = frozenset()
+            if changed & {Kind.SHAPE, Kind.RATES}:
+                self._rates_shown = now
+                self._made.clear()
+        else:
+            self._later = changed & {Kind.RATES}
+            changed -= {Kind.RATES}
+        if changed:
+            for show in list(self._viewers.values()):
+                show(changed)
+
+    def tell(self, viewer: Hashable, show: Show) -> None:
+        self._viewers[viewer] = show
+
+    def forget(self, viewer: Hashable) -> None:
+        self._viewers.pop(viewer, None)
+
+    @property
+    def viewers(self) -> int:
+        return len(self._viewers)

@@ -1,0 +1,494 @@
+"""The page of one viewer: what it shows of the board, and what its clicks and keys ask the controller.
+
+Text from outside goes into labels, tables and charts, which draw it as text; nothing here makes HTML of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from nicegui import run, ui
+
+from signalbox.client import Client
+from signalbox.errors import SignalboxError
+from signalbox.live.colours import DARK, LIGHT, Paper
+from signalbox.live.picture import Condition
+from signalbox.live.shown import alarm_line, clock, counted, event_clock, event_line, job_state, level, percent, word
+from signalbox.live.state import Kind, LinkAt
+from signalbox.mapping import seconds_since_1970, word_in
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.web import charts
+from signalbox.web.board import Board
+
+MOST_JOBS, MOST_EVENTS, MOST_ALARMS = 100, 50, 100
+"""Rows of a table."""
+
+KEYS = {
+    "?": "these keys",
+    "j, k": "next and previous job",
+    "e": "why is the job slow?",
+    "w": "what if the chosen switch or cable fails?",
+    "Escape": "choose nothing",
+    "d": "dark or light",
+    "p": "print",
+    "Tab": "through everything; Enter chooses",
+}
+
+_STYLE = """
+.banner { border-left: 6px solid; padding: 4px 10px; font-weight: bold }
+.row-of-job:focus { outline: 2px solid currentColor }
+.chosen { font-weight: bold; text-decoration: underline }
+@media print {
+  .no-print { display: none !important }
+  .q-page-container { padding: 0 !important }
+  * { print-color-adjust: exact; -webkit-print-color-adjust: exact }
+}
+"""
+
+_JOB_ROW = """
+<q-tr :props="props" class="row-of-job cursor-pointer" :class="props.row.chosen ? 'chosen' : ''" tabindex="0"
+      :data-job="props.row.job"
+      @mouseenter="() => $parent.$emit('look', props.row.job)" @mouseleave="() => $parent.$emit('look', '')"
+      @focus="() => $parent.$emit('look', props.row.job)" @blur="() => $parent.$emit('look', '')"
+      @click="() => $parent.$emit('choose', props.row.job)"
+      @keydown.enter="() => $parent.$emit('choose', props.row.job)">
+  <q-td v-for="col in props.cols" :key="col.name" :props="props">{{ col.value }}</q-td>
+</q-tr>
+"""
+
+
+class Page:
+    """``operate``: offer drains."""
+
+    def __init__(self, board: Board, client: Client, operate: bool) -> None:
+        self._board = board
+        self._client = client
+        self._operate = operate
+        self._paper: Paper = LIGHT
+        self._job = ""
+        self._looked_at = ""
+        self._part = ""
+        self._dpid: int | None = None
+        self._tier = 0
+        self._routes: dict[str, frozenset[LinkAt]] = {}
+        self._sent: dict[str, Any] = {}
+        self._build()
+        self._show(frozenset(Kind))
+
+    # ---- layout
+
+    def _build(self) -> None:
+        ui.add_css(_STYLE)
+        self._dark = ui.dark_mode(None)
+        ui.keyboard(self._on_key, ignore=["input", "textarea"], repeating=False)
+        with ui.header().classes("items-center q-py-xs no-print"):
+            ui.label("Signalbox").classes("text-h6")
+            self._facts = ui.label().classes("text-body2")
+            ui.space()
+            ui.button("dark or light", on_click=self._toggle_dark).props("flat dense color=white no-caps")
+            ui.button("print", on_click=self._print).props("flat dense color=white no-caps")
+            ui.button("keys (?)", on_click=self._show_keys).props("flat dense color=white no-caps")
+        self._banner = ui.label().classes("banner text-negative w-full").props('role="alert"').mark("banner")
+        with ui.row().classes("w-full no-wrap items-start"):
+            with ui.column().classes("col-8 gap-1"):
+                self._build_fabric()
+            with ui.column().classes("col-4 gap-1"):
+                self._build_lists()
+        with ui.row().classes("w-full no-wrap items-start"):
+            with ui.column().classes("col-6"):
+                self._levels = ui.echart(charts.levels(self._board.state.levels, self._paper))
+                self._levels.classes("w-full h-60").props('id="levels"')
+            with ui.column().classes("col-6"):
+                self._demand = ui.echart({}).classes("w-full h-60").props('id="demand"')
+        ui.label("Events, the newest first").classes("text-subtitle2")
+        self._events = _table(("time", "event"), rows=MOST_EVENTS)
+
+    def _build_fabric(self) -> None:
+        with ui.row().classes("items-center w-full no-print"):
+            self._switch = ui.select([], label="switch", with_input=True, clearable=True, on_change=self._switch_chosen)
+            self._cable = ui.select([], label="cable", with_input=True, clearable=True, on_change=self._cable_chosen)
+            self._tiers = ui.select({}, label="tiers", on_change=self._tiers_chosen)
+            for each in (self._switch, self._cable, self._tiers):
+                each.props("dense options-dense").classes("w-44")
+            self._ask_part = ui.button("What if it fails? (w)", on_click=self._what_if).props("dense no-caps")
+            if self._operate:
+                ui.button("Drain", on_click=lambda: self._confirm("drain")).props("dense no-caps outline")
+                ui.button("Undrain", on_click=lambda: self._confirm("undrain")).props("dense no-caps outline")
+        self._graph = ui.echart(charts.fabric(self._board.picture, self._tier, self._paper, ()))
+        self._graph.classes("w-full").style("height: 62vh").props('id="fabric" role="img"')
+        self._graph.on("componentClick", self._clicked, ["componentType", "dataType", "data", "value"])
+        self._summary = ui.label().classes("text-caption")
+        ui.label(
+            "Colours: load from empty to full. Cables: dashed: down, dotted: drained. Switches: triangle: down, "
+            "diamond: drained, ring: not in sync. In a matrix: ✕ down, D drained."
+        ).classes("text-caption")
+        self._said = ui.label().classes("text-body2").style("white-space: pre-line").props('aria-live="polite"')
+        self._said.mark("said")
+        self._cables = ui.echart({}).classes("w-full h-60").props('id="cables"')
+        self._cables.set_visibility(False)
+
+    def _build_lists(self) -> None:
+        ui.label("Alarms").classes("text-subtitle2")
+        self._alarms = _table(("since", "alarm"), rows=MOST_ALARMS)
+        with ui.row().classes("items-center w-full"):
+            ui.label("Jobs").classes("text-subtitle2")
+            self._find = (
+                ui.input(placeholder="find", on_change=lambda: self._show_jobs()).props("dense").classes("w-28")
+            )
+            ui.button("Why is it slow? (e)", on_click=self._explain).props("dense no-caps").classes("no-print")
+        self._jobs = _table(("job", "state", "flows", "level", "measured"), rows=MOST_JOBS)
+        self._jobs.add_slot("body", _JOB_ROW)
+        self._jobs.on("look", lambda event: self._look(event.args))
+        self._jobs.on("choose", lambda event: self._choose(event.args))
+        self._jobs_left = ui.label().classes("text-caption")
+
+    # ---- showing
+
+    async def begin(self) -> None:
+        """When the browser is there: the paper that its user prefers."""
+        prefers = "window.matchMedia('(prefers-color-scheme: dark)').matches"
+        with suppress(TimeoutError):
+            self._set_dark(bool(await ui.run_javascript(prefers, timeout=5)))
+
+    def show(self, changed: frozenset[Kind]) -> None:
+        """For the board."""
+        with self._graph.client:
+            self._show(changed)
+
+    def _show(self, changed: frozenset[Kind]) -> None:
+        if Kind.SHAPE in changed:
+            self._show_parts()
+            self._draw_fabric()
+        elif Kind.RATES in changed:
+            self._draw_rates()
+        if changed & {Kind.SHAPE, Kind.RATES}:
+            self._summary.set_text(charts.summary(self._board.state, self._board.picture))
+            self._draw_cables()
+        if changed & {Kind.PLAN, Kind.JOBS} and self._routes:
+            self._routes.clear()
+            self._look_again()
+        if Kind.JOBS in changed:
+            self._show_jobs()
+        if Kind.PLAN in changed:
+            self._push(self._levels, "levels", charts.levels(self._board.state.levels, self._paper))
+        if Kind.ALARMS in changed:
+            self._show_alarms()
+        if Kind.EVENTS in changed:
+            rows = self._board.state.newest_events(MOST_EVENTS)
+            _fill(self._events, [{"time": event_clock(each), "event": event_line(each)} for each in rows])
+        if changed & {Kind.STATUS, Kind.REACHED}:
+            self._show_status()
+
+    def _show_status(self) -> None:
+        state = self._board.state
+        if state.lost:
+            self._banner.set_text(f"What is drawn is old: {state.lost}")
+        elif state.refused:
+            self._banner.set_text(f"The controller refuses: {state.refused}")
+        elif state.lost is None:
+            self._banner.set_text("Waiting for the controller's first answer.")
+        self._banner.set_visibility(bool(state.lost or state.refused or state.lost is None))
+        if status := state.status:
+            efficiency = status.network_efficiency if status.HasField("network_efficiency") else None
+            self._facts.set_text(
+                f"{word(word_in(status, 'strategy'))} · {status.switches_in_sync} of {status.known_switches} switches "
+                f"in sync · {counted(status.jobs, 'job')} · efficiency {percent(efficiency)} · {status.version}"
+            )
+
+    def _show_parts(self) -> None:
+        picture = self._board.picture
+        names = sorted((node.name for node in picture.nodes.values()), key=lambda name: (len(name), name))
+        self._switch.set_options(names, value=self._switch.value if self._switch.value in names else None)
+        tiers = charts.tier_names(picture)
+        if self._tier not in tiers:
+            self._tier = min(tiers, default=0)
+        self._tiers.set_options(tiers, value=self._tier if tiers else None)
+        self._tiers.set_visibility(picture.as_matrix and len(tiers) > 1)
+        self._offer_cables()
+
+    def _offer_cables(self) -> None:
+        """Those of the chosen switch; without one all that a graph has."""
+        picture = self._board.picture
+        cables = (
+            () if self._dpid is None and picture.as_matrix else picture.cables if self._dpid is None else self._at()
+        )
+        names = [cable.name for cable in cables]
+        self._cable.set_options(names, value=self._part if self._part in names else None)
+
+    def _at(self) -> Any:
+        known = self._dpid is not None and self._dpid in self._board.picture.nodes
+        return self._board.picture.at(self._dpid) if self._dpid is not None and known else ()
+
+    def _show_jobs(self) -> None:
+        """The worst first: flows without a path, then the largest level."""
+        find = (self._find.value or "").lower()
+        jobs = [job for job in self._board.state.jobs.values() if find in job.spec.job_id.lower()]
+        jobs.sort(key=lambda job: (-job.flows_without_path, -(job.level if job.HasField("level") else 0.0)))
+        _fill(self._jobs, [self._job_row(job) for job in jobs[:MOST_JOBS]])
+        left = len(jobs) - MOST_JOBS
+        self._jobs_left.set_text(f"and {left:,} more; find them by name" if left > 0 else "")
+        if self._job and self._job not in self._board.state.jobs:
+            self._job = ""
+
+    def _job_row(self, job: pb.Job) -> dict[str, Any]:
+        lost = f", {job.flows_without_path} without a path" if job.flows_without_path else ""
+        return {
+            "job": job.spec.job_id,
+            "state": job_state(job) + lost,
+            "flows": f"{job.pinned}/{job.virtual_links}",
+            "level": level(job.level if job.HasField("level") else None),
+            "measured": percent(job.efficiency_measured if job.HasField("efficiency_measured") else None),
+            "chosen": job.spec.job_id == self._job,
+        }
+
+    def _show_alarms(self) -> None:
+        alarms = self._board.state.alarms_by_urgency()
+        rows = [{"since": clock(seconds_since_1970(each.raise_time)), "alarm": alarm_line(each)} for each in alarms]
+        _fill(self._alarms, rows[:MOST_ALARMS])
+
+    # ---- charts
+
+    def _route(self) -> frozenset[LinkAt]:
+        return self._routes.get(self._looked_at or self._job, frozenset())
+
+    def _draw_fabric(self) -> None:
+        """Anew, with what is left out where the browser has it already."""
+        picture = self._board.picture
+        options = charts.fabric(picture, self._tier, self._paper, self._route())
+        self._push(self._graph, "fabric", options)
+        self._sent.pop("rates", None)
+        self._graph.props["aria-label"] = charts.summary(self._board.state, picture)
+
+    def _draw_rates(self) -> None:
+        key = ("rates", self._tier, self._paper, self._route())
+        rates = self._board.once(key, lambda: charts.rates(self._board.picture, self._tier, self._paper, self._route()))
+        if self._sent.get("rates") != rates:
+            self._sent["rates"] = rates
+            self._graph.run_chart_method("setOption", rates)
+
+    def _draw_cables(self) -> None:
+        shown = self._dpid is not None and self._dpid in self._board.picture.nodes
+        self._cables.set_visibility(shown)
+        if shown and self._dpid is not None:
+            self._push(self._cables, "cables", charts.cables_of(self._board.picture, self._dpid, self._paper))
+
+    def _push(self, chart: ui.echart, name: str, options: charts.Options) -> None:
+        """The whole chart, if it differs from what the browser has."""
+        if self._sent.get(name) != options:
+            self._sent[name] = options
+            chart.run_chart_method("setOption", options, True)
+
+    def _set_dark(self, dark: bool) -> None:
+        self._dark.value = dark
+        paper = DARK if dark else LIGHT
+        if paper is not self._paper:
+            self._paper = paper
+            self._draw_fabric()
+            self._push(self._levels, "levels", charts.levels(self._board.state.levels, self._paper))
+            self._draw_cables()
+            ui.timer(0, self._draw_demand, once=True)
+
+    def _toggle_dark(self) -> None:
+        self._set_dark(not self._dark.value)
+
+    # ---- choosing
+
+    def _clicked(self, event: Any) -> None:
+        """A switch, a cable, a cell, or the name of a row or column."""
+        data, picture = event.args.get("data"), self._board.picture
+        if event.args.get("componentType") in ("xAxis", "yAxis"):
+            names = {node.name: node.dpid for node in picture.nodes.values()}
+            if (dpid := names.get(str(event.args.get("value")))) is not None:
+                self._take_switch(dpid)
+        elif isinstance(data, dict) and "dpid" in data:
+            self._take_switch(int(data["dpid"], 16))
+        elif isinstance(data, dict) and "part" in data:
+            self._take_part(str(data["part"]))
+        elif isinstance(data, list) and len(data) > 1:
+            shown = charts.between(picture, self._tier)
+            lower, upper = charts.axes(picture, shown)
+            x, y = int(data[0]), int(data[1])
+            if y < len(lower) and x < len(upper):
+                self._take_switch(lower[y].dpid)
+                if cables := picture.between(lower[y].dpid, upper[x].dpid):
+                    self._take_part(cables[0].name)
+
+    def _take_switch(self, dpid: int) -> None:
+        node = self._board.picture.nodes.get(dpid)
+        if node:
+            self._dpid, self._part = dpid, node.name
+            self._switch.set_value(node.name)
+            self._offer_cables()
+            condition = "" if node.condition is Condition.UP else f" ({node.condition.value})"
+            self._said.set_text(f"{node.name}{condition}, {counted(len(self._at()), 'cable')}")
+            self._draw_cables()
+
+    def _take_part(self, name: str) -> None:
+        cable = next((cable for cable in self._board.picture.cables if cable.name == name), None)
+        if cable:
+            self._part = name
+            self._offer_cables()
+            self._said.set_text(charts.said_of(cable))
+
+    def _switch_chosen(self, event: Any) -> None:
+        dpid = next((n.dpid for n in self._board.picture.nodes.values() if n.name == event.value), None)
+        if dpid is None:
+            self._dpid = None
+            self._cables.set_visibility(False)
+            self._offer_cables()
+        elif dpid != self._dpid:
+            self._take_switch(dpid)
+
+    def _cable_chosen(self, event: Any) -> None:
+        if event.value and event.value != self._part:
+            self._take_part(event.value)
+
+    def _tiers_chosen(self, event: Any) -> None:
+        if event.value is not None and event.value != self._tier:
+            self._tier = event.value
+            self._draw_fabric()
+
+    async def _look(self, job_id: str) -> None:
+        self._looked_at = job_id
+        await self._find_routes(job_id)
+
+    async def _choose(self, job_id: str) -> None:
+        self._job = "" if job_id == self._job else job_id
+        self._show_jobs()
+        await self._find_routes(self._job)
+        await self._draw_demand()
+
+    def _look_again(self) -> None:
+        ui.timer(0, lambda: self._find_routes(self._looked_at or self._job), once=True)
+
+    async def _find_routes(self, job_id: str) -> None:
+        if job_id and job_id not in self._routes:
+            routes = await self._answer(lambda: self._client.list_routes([job_id]))
+            self._routes[job_id] = frozenset(
+                (link.dpid, link.port) for each in routes or () for path in each.held for link in path.links
+            )
+        self._draw_rates()
+
+    async def _draw_demand(self) -> None:
+        job_id = self._job
+        job = await self._answer(lambda: self._client.get_job(job_id)) if job_id else None
+        if job is not None and job_id == self._job:
+            self._push(self._demand, "demand", charts.demand(job, self._paper))
+
+    # ---- asking
+
+    async def _answer(self, ask: Callable[[], Any]) -> Any:
+        """Of the controller; None after an error, which is shown."""
+        try:
+            return await run.io_bound(ask)
+        except SignalboxError as error:
+            self._said.set_text(str(error))
+            return None
+
+    async def _explain(self) -> None:
+        job_id = self._job
+        if not job_id:
+            self._said.set_text("Choose a job first.")
+            return
+        self._said.set_text(f"{job_id}: the controller is planning …")
+        found = await self._answer(lambda: self._client.explain(job_id))
+        if found is not None:
+            self._said.set_text(_lines(f"Why is {job_id} slow?", found.answer))
+
+    async def _what_if(self) -> None:
+        part = self._part
+        if not part:
+            self._said.set_text("Choose a switch or a cable first.")
+            return
+        self._said.set_text(f"{part}: the controller is planning …")
+        found = await self._answer(lambda: self._client.what_if(names=[part]))
+        if found is not None:
+            self._said.set_text(_lines(f"What if {part} fails?", found.answer))
+
+    async def _confirm(self, what: str) -> None:
+        part = self._part
+        if not part:
+            self._said.set_text("Choose a switch or a cable first.")
+            return
+        with ui.dialog() as dialog, ui.card():
+            ui.label(f"{what.capitalize()} {part}?")
+            with ui.row():
+                ui.button(what.capitalize(), on_click=lambda: dialog.submit(True)).props("no-caps")
+                ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("no-caps outline autofocus")
+        if await dialog:
+            call = self._client.drain if what == "drain" else self._client.undrain
+            if await self._answer(lambda: call([part])) is not None:
+                self._said.set_text(f"{part}: {what}ed")
+        dialog.delete()
+
+    # ---- keys
+
+    async def _on_key(self, event: Any) -> None:
+        if not event.action.keydown or event.modifiers.ctrl or event.modifiers.alt or event.modifiers.meta:
+            return
+        actions: dict[str, Callable[[], Any]] = {
+            "?": self._show_keys,
+            "j": lambda: self._step(1),
+            "k": lambda: self._step(-1),
+            "e": self._explain,
+            "w": self._what_if,
+            "d": self._toggle_dark,
+            "p": self._print,
+            "Escape": self._clear,
+        }
+        action = actions.get(event.key.name)
+        if action:
+            found = action()
+            if found is not None:
+                await found
+
+    async def _step(self, by: int) -> None:
+        ids = [row["job"] for row in self._jobs.rows]
+        if ids:
+            place = ids.index(self._job) + by if self._job in ids else 0 if by > 0 else -1
+            await self._choose(ids[place % len(ids)])
+
+    async def _clear(self) -> None:
+        self._looked_at, self._part, self._dpid = "", "", None
+        self._switch.set_value(None)
+        self._said.set_text("")
+        self._cables.set_visibility(False)
+        if self._job:
+            await self._choose("")
+        else:
+            self._draw_rates()
+
+    def _show_keys(self) -> None:
+        with ui.dialog(value=True) as dialog, ui.card():
+            for key, what in KEYS.items():
+                ui.label(f"{key}: {what}")
+            ui.button("Close", on_click=dialog.close).props("no-caps")
+        dialog.on("hide", dialog.delete)
+
+    def _print(self) -> None:
+        """On white."""
+        self._set_dark(False)
+        ui.run_javascript("setTimeout(() => window.print(), 500)")
+
+
+def _lines(head: str, answer: Iterable[str]) -> str:
+    return "\n".join((head, *answer))
+
+
+def _table(columns: Iterable[str], rows: int) -> ui.table:
+    """Small: it scrolls."""
+    table = ui.table(
+        columns=[{"name": name, "label": name, "field": name, "align": "left"} for name in columns],
+        rows=[],
+        row_key=next(iter(columns)) if rows == MOST_JOBS and "job" in columns else "number",
+    )
+    return table.props("dense flat wrap-cells hide-pagination :rows-per-page-options=[0]").classes("w-full max-h-80")
+
+
+def _fill(table: ui.table, rows: list[dict[str, Any]]) -> None:
+    """If they differ from what the browser has."""
+    rows = [{"number": number, **row} for number, row in enumerate(rows)]
+    if table.rows != rows:
+        table.rows = rows

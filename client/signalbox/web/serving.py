@@ -1,0 +1,120 @@
+"""The server of the page: one process, one client of the API; its credentials stay here."""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+from nicegui import app, ui
+from nicegui.server import Server
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+
+from signalbox.client import Client
+from signalbox.errors import InvalidInput, SignalboxError
+from signalbox.live.following import Following
+from signalbox.web.board import TAKE_S, Board
+from signalbox.web.page import Page
+
+CONNECT_S = 30.0
+"""For a browser, between the page and its connection."""
+STOP_S = 2
+"""For connections, before they are cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where the page is."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Listen:
+        """``HOST:PORT``. Raises ``InvalidInput``."""
+        host, _, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise InvalidInput.of("--listen", f"must be HOST:PORT, such as 127.0.0.1:8080 (given: {text})")
+        return cls(host, int(port))
+
+    @property
+    def local(self) -> bool:
+        """Only this machine reaches it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def url(self) -> str:
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
+
+    def check(self) -> None:
+        """Raises ``SignalboxError`` when it cannot be listened on."""
+        try:
+            for kind, of, protocol, _, address in socket.getaddrinfo(
+                self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            ):
+                with socket.socket(kind, of, protocol) as tried:
+                    tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    tried.bind(address)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise SignalboxError(f"cannot listen on {self.host}:{self.port}: {why}; --listen chooses another") from None
+
+
+def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str], operate: bool) -> None:
+    """Until SIGTERM or SIGINT. ``names``: that requests may have as their host besides the address; a page of another
+    site whose name was made to lead here is refused (DNS rebinding)."""
+    listen.check()
+    with open_client() as client, Following(open_client) as following:
+        _add_pages(Board(following), client, operate)
+        allowed = [*names, "localhost", "127.0.0.1", "[", listen.host] if listen.local or names else ["*"]
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=allowed, www_redirect=False)
+        # The server raises a signal again when it has ended.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _end)
+        ui.run(
+            host=listen.host,
+            port=listen.port,
+            title="Signalbox",
+            dark=None,
+            reload=False,
+            show=False,
+            show_welcome_message=False,
+            tailwind=True,
+            message_history_length=0,  # a browser that was away loads the page again
+            timeout_graceful_shutdown=STOP_S,
+        )
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    """Also before the server has begun."""
+    if hasattr(Server, "instance"):
+        Server.instance.should_exit = True
+    else:
+        raise SystemExit(0)
+
+
+def _add_pages(board: Board, client: Client, operate: bool) -> None:
+    @ui.page("/")
+    async def page() -> None:
+        shown = Page(board, client, operate)
+        viewer = ui.context.client
+        board.tell(viewer.id, shown.show)
+        viewer.on_delete(lambda: board.forget(viewer.id))
+        await viewer.connected(CONNECT_S)
+        await shown.begin()
+
+    @app.get("/healthz")
+    def health(_: Request) -> PlainTextResponse:
+        """That this process answers; whether the controller does says the page."""
+        return PlainTextResponse("ok\n")
+
+    app.timer(TAKE_S, board.take)

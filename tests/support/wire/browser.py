@@ -1,0 +1,121 @@
+"""A real Chromium without a screen, driven by Selenium, and what ECharts has drawn in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+CHROMIUM, DRIVER = "chromium", "chromedriver"
+WAIT_S = 30.0
+OPTIONS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-device-scale-factor=1",
+)
+Found = TypeVar("Found")
+
+
+def missing() -> str | None:
+    """What is not installed, for people."""
+    names = [name for name in (CHROMIUM, DRIVER) if shutil.which(name) is None]
+    return f"not installed: {', '.join(names)}; scripts/bootstrap.sh --libraries installs them" if names else None
+
+
+class Browser:
+    """``driver``: Selenium's."""
+
+    def __init__(self, driver: webdriver.Chrome) -> None:
+        self.driver = driver
+
+    def script(self, code: str, *arguments: object) -> Any:
+        return self.driver.execute_script(code, *arguments)  # type: ignore[no-untyped-call]
+
+    def options(self, chart: str) -> dict[str, Any]:
+        """That ECharts draws in the element with this id."""
+        found: dict[str, Any] = self.script(f"return {_chart(chart)}.getOption()")
+        return found
+
+    def series(self, chart: str, name: str) -> dict[str, Any]:
+        """By its id."""
+        return next(each for each in self.options(chart)["series"] if each["id"] == name)
+
+    def click_on(self, chart: str, event: dict[str, Any]) -> None:
+        """As ECharts tells of a click."""
+        self.script(f"{_chart(chart)}.trigger('click', arguments[0])", event)
+
+    def text(self, css: str) -> str:
+        found: str = self.script("return document.querySelector(arguments[0])?.innerText ?? ''", css)
+        return found
+
+    def until(self, what: Callable[[], Found], wait_s: float = WAIT_S) -> Found:
+        """The first answer that is true. Raises ``TimeoutError`` with the last one."""
+        end = time.monotonic() + wait_s
+        while not (found := what()):
+            if time.monotonic() > end:
+                raise TimeoutError(f"still {found!r} after {wait_s:.0f} s")
+            time.sleep(0.05)
+        return found
+
+    def opened(self, url: str) -> None:
+        """Until the fabric is drawn."""
+        self.driver.get(url)
+        self.until(lambda: self.script(f"return !!({_chart('fabric')})?.getOption()?.series?.length"))
+
+    def complaints(self) -> list[str]:
+        """Warnings and errors of the console since the last call."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
+
+    def hosts_asked(self) -> set[str]:
+        """Hosts of all requests since the last call."""
+        logged = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))  # type: ignore[no-untyped-call]
+        urls = [
+            each["params"].get("request", {}).get("url") or each["params"].get("url", "")
+            for each in logged
+            if each["method"] in ("Network.requestWillBeSent", "Network.webSocketCreated")
+        ]
+        return {urlsplit(url).hostname or "" for url in urls if urlsplit(url).scheme in ("http", "https", "ws", "wss")}
+
+    def dark(self, wanted: bool) -> None:
+        """What the system is said to prefer; before the page is opened."""
+        feature = [{"name": "prefers-color-scheme", "value": "dark" if wanted else "light"}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": feature})
+
+    def screenshot(self, file: Path) -> None:
+        self.driver.save_screenshot(str(file))
+
+
+def _chart(chart: str) -> str:
+    """The instance of ECharts, which NiceGUI's component holds."""
+    return f"(window.getElement && getElement(+document.getElementById('{chart}').dataset.element)?.chart)"
+
+
+@contextmanager
+def browser(folder: Path, width: int = 1400, height: int = 1300) -> Iterator[Browser]:
+    """With a new profile in ``folder``."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which(CHROMIUM) or CHROMIUM
+    for option in (*OPTIONS, f"--user-data-dir={folder / 'profile'}", f"--window-size={width},{height}"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = Service(shutil.which(DRIVER) or DRIVER, env={**os.environ, "HOME": str(folder)})
+    driver = webdriver.Chrome(options=options, service=service)
+    try:
+        yield Browser(driver)
+    finally:
+        driver.quit()

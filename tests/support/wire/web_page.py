@@ -1,0 +1,52 @@
+"""``signalbox web`` as a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from mininet_topos.controller_process import free_port
+
+START_S = 60.0
+
+
+@dataclass(frozen=True)
+class WebPage:
+    url: str
+    process: subprocess.Popen[str]
+
+
+@contextmanager
+def web_page(address: str, *options: str) -> Iterator[WebPage]:
+    """Answers; ended with SIGTERM at the end."""
+    port = free_port()
+    words = [sys.executable, "-m", "signalbox", "web", "--address", address, "--listen", f"127.0.0.1:{port}", *options]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    process = subprocess.Popen(words, env=environment, text=True, stderr=subprocess.PIPE)
+    url = f"http://127.0.0.1:{port}/"
+    try:
+        end = time.monotonic() + START_S
+        while not _answers(url):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < end, "signalbox web does not answer"
+            time.sleep(0.05)
+        yield WebPage(url, process)
+    finally:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=20)
+        process.kill()
+        process.communicate()
+
+
+def _answers(url: str) -> bool:
+    with suppress(URLError, OSError), urlopen(f"{url}healthz", timeout=5) as answer:
+        return bool(answer.read() == b"ok\n")
+    return False
