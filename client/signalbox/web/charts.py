@@ -24,7 +24,9 @@ MOST_PAIRS = 20
 FADED = 0.12
 """Opacity of cables that a highlighted job does not use."""
 WIDTH, WIDTH_OF_ROUTE = 2.5, 5
-TIER_HEIGHT, HOST_HEIGHT = 100, 45
+PAPER = 1000, 640
+"""Width and height of a graph, of which hosts have ``HOST_HEIGHT`` at the bottom."""
+HOST_HEIGHT = 90
 CURVE = 0.12
 """Of the second of several cables between two switches."""
 
@@ -52,9 +54,10 @@ def fabric(picture: Picture, lower_tier: int, paper: Paper, route: Collection[Li
                 "right": 40,
                 "top": 40,
                 "bottom": 40,
+                "preserveAspect": True,
                 "edgeSymbol": ["none", "none"],
                 "emphasis": {"focus": "none", "lineStyle": {"width": WIDTH_OF_ROUTE}},
-                "data": [*(_node(node, paper) for node in picture.nodes.values()), *_hosts(picture, paper)],
+                "data": [*(_node(node, len(picture.tiers), paper) for node in picture.nodes.values()), *_hosts(picture, paper)],
                 "links": [*edges(picture, paper, route), *_host_edges(picture, paper)],
             }
         ],
@@ -91,15 +94,15 @@ def _common(paper: Paper) -> Options:
 # ---- as a graph
 
 
-def _node(node: Node, paper: Paper) -> Options:
+def _node(node: Node, tiers: int, paper: Paper) -> Options:
     colours = {Condition.UP: paper.text, Condition.DRAINED: paper.drained, Condition.DOWN: paper.down}
     filled = colours.get(node.condition, paper.text)
     said = "" if node.condition is Condition.UP else f" ({node.condition.value})"
     return {
         "id": f"{node.dpid:#x}",
         "name": node.name,
-        "x": node.x * 1000,
-        "y": -node.tier * TIER_HEIGHT,
+        "x": node.x * PAPER[0],
+        "y": (PAPER[1] - HOST_HEIGHT) * (1 - node.tier / max(tiers - 1, 1)),
         "symbol": _SYMBOLS[node.condition],
         "symbolSize": 18,
         "itemStyle": {"color": filled, "borderColor": filled},
@@ -163,13 +166,13 @@ def said_of(cable: Cable) -> str:
 def _hosts(picture: Picture, paper: Paper) -> list[Options]:
     """Below their switch."""
     leaves = _drawn_hosts(picture)
-    width = 1000 / max(len(leaves), 1)
+    width = PAPER[0] / max(len(leaves), 1)
     return [
         {
             "id": ip,
             "name": ip,
-            "x": node.x * 1000 + width * 0.8 * ((place + 0.5) / len(node.hosts) - 0.5),
-            "y": HOST_HEIGHT,
+            "x": node.x * PAPER[0] + width * 0.8 * ((place + 0.5) / len(node.hosts) - 0.5),
+            "y": PAPER[1],
             "symbol": "rect",
             "symbolSize": 7,
             "itemStyle": {"color": paper.faint},

@@ -38,6 +38,12 @@ KEYS = {
 
 _STYLE = """
 .banner { border-left: 6px solid; padding: 4px 10px; font-weight: bold }
+.two-to-one, .one-to-one { display: grid; width: 100%; gap: 1rem; align-items: start }
+.two-to-one > *, .one-to-one > * { min-width: 0 }
+@media (min-width: 900px) {
+  .two-to-one { grid-template-columns: 2fr 1fr }
+  .one-to-one { grid-template-columns: 1fr 1fr }
+}
 .row-of-job:focus { outline: 2px solid currentColor }
 .chosen { font-weight: bold; text-decoration: underline }
 @media print {
@@ -90,20 +96,20 @@ class Page:
             ui.button("dark or light", on_click=self._toggle_dark).props("flat dense color=white no-caps")
             ui.button("print", on_click=self._print).props("flat dense color=white no-caps")
             ui.button("keys (?)", on_click=self._show_keys).props("flat dense color=white no-caps")
-        self._banner = ui.label().classes("banner text-negative w-full").props('role="alert"').mark("banner")
-        with ui.row().classes("w-full no-wrap items-start"):
-            with ui.column().classes("col-8 gap-1"):
+        self._banner = ui.label().classes("banner text-negative w-full").props('role="alert"')
+        with ui.element().classes("two-to-one"):
+            with ui.column().classes("gap-1"):
                 self._build_fabric()
-            with ui.column().classes("col-4 gap-1"):
+            with ui.column().classes("gap-1"):
                 self._build_lists()
-        with ui.row().classes("w-full no-wrap items-start"):
-            with ui.column().classes("col-6"):
+        with ui.element().classes("one-to-one"):
+            with ui.column():
                 self._levels = ui.echart(charts.levels(self._board.state.levels, self._paper))
-                self._levels.classes("w-full h-60").props('id="levels"')
-            with ui.column().classes("col-6"):
-                self._demand = ui.echart({}).classes("w-full h-60").props('id="demand"')
+                self._levels.classes("w-full h-60 chart-levels")
+            with ui.column():
+                self._demand = ui.echart({}).classes("w-full h-60 chart-demand")
         ui.label("Events, the newest first").classes("text-subtitle2")
-        self._events = _table(("time", "event"), rows=MOST_EVENTS)
+        self._events = _table("events", ("time", "event"))
 
     def _build_fabric(self) -> None:
         with ui.row().classes("items-center w-full no-print"):
@@ -117,28 +123,27 @@ class Page:
                 ui.button("Drain", on_click=lambda: self._confirm("drain")).props("dense no-caps outline")
                 ui.button("Undrain", on_click=lambda: self._confirm("undrain")).props("dense no-caps outline")
         self._graph = ui.echart(charts.fabric(self._board.picture, self._tier, self._paper, ()))
-        self._graph.classes("w-full").style("height: 62vh").props('id="fabric" role="img"')
+        self._graph.classes("w-full chart-fabric").style("height: 62vh").props('role="img"')
         self._graph.on("componentClick", self._clicked, ["componentType", "dataType", "data", "value"])
         self._summary = ui.label().classes("text-caption")
         ui.label(
             "Colours: load from empty to full. Cables: dashed: down, dotted: drained. Switches: triangle: down, "
             "diamond: drained, ring: not in sync. In a matrix: ✕ down, D drained."
         ).classes("text-caption")
-        self._said = ui.label().classes("text-body2").style("white-space: pre-line").props('aria-live="polite"')
-        self._said.mark("said")
-        self._cables = ui.echart({}).classes("w-full h-60").props('id="cables"')
+        self._said = ui.label().classes("said text-body2").style("white-space: pre-line").props('aria-live="polite"')
+        self._cables = ui.echart({}).classes("w-full h-60 chart-cables")
         self._cables.set_visibility(False)
 
     def _build_lists(self) -> None:
         ui.label("Alarms").classes("text-subtitle2")
-        self._alarms = _table(("since", "alarm"), rows=MOST_ALARMS)
+        self._alarms = _table("alarms", ("since", "alarm"))
         with ui.row().classes("items-center w-full"):
             ui.label("Jobs").classes("text-subtitle2")
             self._find = (
                 ui.input(placeholder="find", on_change=lambda: self._show_jobs()).props("dense").classes("w-28")
             )
             ui.button("Why is it slow? (e)", on_click=self._explain).props("dense no-caps").classes("no-print")
-        self._jobs = _table(("job", "state", "flows", "level", "measured"), rows=MOST_JOBS)
+        self._jobs = _table("jobs", ("job", "state", "flows", "level", "measured"))
         self._jobs.add_slot("body", _JOB_ROW)
         self._jobs.on("look", lambda event: self._look(event.args))
         self._jobs.on("choose", lambda event: self._choose(event.args))
@@ -477,14 +482,12 @@ def _lines(head: str, answer: Iterable[str]) -> str:
     return "\n".join((head, *answer))
 
 
-def _table(columns: Iterable[str], rows: int) -> ui.table:
+def _table(what: str, columns: Iterable[str]) -> ui.table:
     """Small: it scrolls."""
-    table = ui.table(
-        columns=[{"name": name, "label": name, "field": name, "align": "left"} for name in columns],
-        rows=[],
-        row_key=next(iter(columns)) if rows == MOST_JOBS and "job" in columns else "number",
-    )
-    return table.props("dense flat wrap-cells hide-pagination :rows-per-page-options=[0]").classes("w-full max-h-80")
+    shown = [{"name": name, "label": name, "field": name, "align": "left"} for name in columns]
+    table = ui.table(columns=shown, rows=[], row_key="number")
+    table.props(f'dense flat wrap-cells hide-pagination :rows-per-page-options=[0] no-data-label="no {what}"')
+    return table.classes(f"w-full max-h-80 {what}")
 
 
 def _fill(table: ui.table, rows: list[dict[str, Any]]) -> None:

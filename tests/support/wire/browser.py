@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.remote.webelement import WebElement
 
 CHROMIUM, DRIVER = "chromium", "chromedriver"
 WAIT_S = 30.0
@@ -47,7 +48,7 @@ class Browser:
         return self.driver.execute_script(code, *arguments)  # type: ignore[no-untyped-call]
 
     def options(self, chart: str) -> dict[str, Any]:
-        """That ECharts draws in the element with this id."""
+        """That ECharts draws in the element ``chart-NAME``."""
         found: dict[str, Any] = self.script(f"return {_chart(chart)}.getOption()")
         return found
 
@@ -58,6 +59,9 @@ class Browser:
     def click_on(self, chart: str, event: dict[str, Any]) -> None:
         """As ECharts tells of a click."""
         self.script(f"{_chart(chart)}.trigger('click', arguments[0])", event)
+
+    def hover(self, element: WebElement) -> None:
+        webdriver.ActionChains(self.driver).move_to_element(element).perform()
 
     def text(self, css: str) -> str:
         found: str = self.script("return document.querySelector(arguments[0])?.innerText ?? ''", css)
@@ -75,7 +79,7 @@ class Browser:
     def opened(self, url: str) -> None:
         """Until the fabric is drawn."""
         self.driver.get(url)
-        self.until(lambda: self.script(f"return !!({_chart('fabric')})?.getOption()?.series?.length"))
+        self.until(lambda: self.script(f"return !!{_chart('fabric')}?.getOption()?.series?.length"))
 
     def complaints(self) -> list[str]:
         """Warnings and errors of the console since the last call."""
@@ -101,8 +105,9 @@ class Browser:
 
 
 def _chart(chart: str) -> str:
-    """The instance of ECharts, which NiceGUI's component holds."""
-    return f"(window.getElement && getElement(+document.getElementById('{chart}').dataset.element)?.chart)"
+    """The instance of ECharts, which a component of NiceGUI holds: Vue's root has them by their numbers."""
+    number = f"document.querySelector('.chart-{chart}')?.id.slice(1)"
+    return f"document.getElementById('app')?._vnode?.component?.proxy?.$refs['r' + {number}]?.chart"
 
 
 @contextmanager

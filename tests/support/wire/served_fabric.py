@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,6 +38,12 @@ class ServedFabric(BusyFabric):
             yield server.start()[0]
         finally:
             server.stop(grace_s=0.2)
+
+    def change(self, what: Callable[[], object]) -> None:
+        """Do something to the fabric, such as ``carry`` for some time, and publish what follows."""
+        with self._turn:
+            what()
+            self._board.publish(self.status)
 
     def _put(self, message: Message) -> None:
         with self._turn:

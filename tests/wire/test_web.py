@@ -1,0 +1,186 @@
+"""``signalbox web`` in Chromium: what is drawn is what the API has, and what is clicked is answered."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from controller.config import Config, DiscoveryConfig, FabricConfig
+from controller.fabric.topology import Dpid, PortNo
+from controller.jobs.messages import RegisterJob
+from signalbox.client import Client
+from signalbox.jobs.spec import JobSpec
+from signalbox.live.colours import LIGHT, colour
+from signalbox.live.picture import picture
+from signalbox.live.state import State
+from signalbox.web.charts import on_route
+from tests.support.busy_fabric import Ring
+from tests.support.command_line import Signalbox, signalbox
+from tests.support.doc_pages import ROOT
+from tests.support.fake_fabric import FABRIC_BPS
+from tests.support.lab.needs import needs
+from tests.support.wire.browser import Browser, browser, missing
+from tests.support.wire.served_fabric import ServedFabric
+from tests.support.wire.web_page import WebPage, web_page
+
+__all__ = ("signalbox",)
+
+CONFIG = Config(
+    fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
+)
+
+@dataclass
+class Looking:
+    fabric: ServedFabric
+    client: Client
+    page: WebPage
+    chromium: Browser
+
+    def state(self) -> State:
+        """As the API has it."""
+        state = State()
+        state.take_fabric(self.client.get_fabric())
+        return state
+
+
+@pytest.fixture(scope="module")
+def looking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looking]:
+    needs(missing())
+    fabric = ServedFabric(4, 4, 4)
+    fabric.start(CONFIG)
+    fabric.run(5)
+    fabric.all_speak()
+    for name in ("language", "vision"):
+        job = JobSpec.parse(json.loads((ROOT / f"examples/{name}.json").read_text()))
+        fabric.send(RegisterJob(job))
+        fabric.rings += [Ring(job.endpoints[:4], FABRIC_BPS / 3), Ring(job.endpoints[4:], FABRIC_BPS / 2)]
+    fabric.run(5)
+    fabric.carry(10)
+    with ExitStack() as stack:
+        address = stack.enter_context(fabric.served())
+        client = stack.enter_context(Client(address))
+        page = stack.enter_context(web_page(address))
+        chromium = stack.enter_context(browser(tmp_path_factory.mktemp("chromium")))
+        chromium.opened(page.url)
+        yield Looking(fabric, client, page, chromium)
+
+
+def test_switches_cables_and_hosts_are_drawn_with_the_loads_of_the_api(looking: Looking) -> None:
+    state = looking.state()
+    now = picture(state)
+    drawn = looking.chromium.series("fabric", "fabric")
+    assert {node["name"] for node in drawn["data"]} == {switch.name for switch in state.switches.values()} | set(
+        state.hosts
+    )
+    cables = {link["part"]: link for link in drawn["links"] if "part" in link}
+    assert len(cables) == 16
+    assert len(drawn["links"]) == 16 + 16
+    expected = {cable.name: colour(cable.load, LIGHT) for cable in now.cables}
+    assert {name: link["lineStyle"]["color"] for name, link in cables.items()} == expected
+    assert len(set(expected.values())) > 1
+
+
+def test_a_job_that_is_looked_at_shows_its_paths(looking: Looking) -> None:
+    routes = looking.client.list_routes(["vision"])
+    links = {(link.dpid, link.port) for each in routes for path in each.held for link in path.links}
+    used = {cable.name for cable in picture(looking.state()).cables if on_route(cable, links)}
+    assert 0 < len(used) < 16
+
+    def bright() -> set[str]:
+        drawn = looking.chromium.series("fabric", "fabric")["links"]
+        return {link["part"] for link in drawn if "part" in link and link["lineStyle"]["opacity"] == 1}
+
+    row = looking.chromium.driver.find_element(By.CSS_SELECTOR, "[data-job=vision]")
+    looking.chromium.until(lambda: len(bright()) == 16)
+    looking.chromium.hover(row)
+    looking.chromium.until(lambda: bright() == used)
+    row.send_keys(Keys.ENTER)
+    looking.chromium.until(lambda: "vision" in looking.chromium.options("demand")["title"][0]["text"])
+    looking.chromium.driver.find_element(By.TAG_NAME, "body").send_keys("e")
+    looking.chromium.until(lambda: "Why is vision slow?\n" in looking.chromium.text(".said"))
+    assert looking.chromium.text(".said").split("\n")[1:] == list(looking.client.explain("vision").answer)
+
+
+def test_a_click_asks_what_a_failure_would_do(looking: Looking) -> None:
+    looking.chromium.click_on("fabric", {"componentType": "series", "data": {"part": "spine2", "dpid": "0x202"}})
+    spine = next(dpid for dpid, switch in looking.state().switches.items() if switch.name == "spine2")
+    looking.chromium.click_on("fabric", {"componentType": "series", "data": {"dpid": f"{spine:#x}"}})
+    looking.chromium.until(lambda: "spine2, 4 cables" in looking.chromium.text(".said"))
+    assert len(looking.chromium.series("cables", "up")["data"]) == 4
+    looking.chromium.driver.find_element(By.TAG_NAME, "body").send_keys("w")
+    looking.chromium.until(lambda: "What if spine2 fails?\n" in looking.chromium.text(".said"))
+    assert looking.chromium.text(".said").split("\n")[1:] == list(looking.client.what_if(names=["spine2"]).answer)
+
+
+def test_a_cut_cable_is_dashed_and_its_alarm_named_soon(looking: Looking) -> None:
+    leaf = next(dpid for dpid, switch in looking.fabric.switches.items() if switch.name == "leaf1")
+
+    def cut() -> None:
+        looking.fabric.cut(Dpid(leaf), PortNo(1))
+        looking.fabric.run(10)
+
+    looking.fabric.change(cut)
+    at = time.monotonic()
+
+    def down() -> list[str]:
+        drawn = looking.chromium.series("fabric", "fabric")["links"]
+        return [link["part"] for link in drawn if link["lineStyle"]["type"] == "dashed"]
+
+    looking.chromium.until(lambda: down() == ["leaf1:1>spine1"])
+    seen_s = time.monotonic() - at
+    looking.chromium.until(lambda: "link down" in looking.chromium.text(".alarms"))
+    looking.chromium.until(lambda: "links lost" in looking.chromium.text(".events"))
+    print(f"seen after {seen_s:.2f} s")
+    assert looking.chromium.series("levels", "plan")["data"]
+
+
+def test_keys_are_listed_and_the_page_turns_dark(looking: Looking) -> None:
+    body = looking.chromium.driver.find_element(By.TAG_NAME, "body")
+    light = looking.chromium.options("fabric")["textStyle"]["color"]
+    body.send_keys("?")
+    looking.chromium.until(lambda: "next and previous job" in looking.chromium.text(".q-dialog"))
+    body.send_keys(Keys.ESCAPE)
+    looking.chromium.until(lambda: not looking.chromium.text(".q-dialog"))
+    body.send_keys("d")
+    looking.chromium.until(lambda: looking.chromium.options("fabric")["textStyle"]["color"] != light)
+    body.send_keys("d")
+    looking.chromium.until(lambda: looking.chromium.options("fabric")["textStyle"]["color"] == light)
+
+
+def test_nothing_is_asked_of_other_hosts_and_nothing_complained_of(looking: Looking) -> None:
+    assert looking.chromium.complaints() == []
+    assert looking.chromium.hosts_asked() == {"127.0.0.1"}
+
+
+def test_a_page_of_another_name_is_refused(looking: Looking) -> None:
+    with pytest.raises(HTTPError, match="400"):
+        urlopen(Request(looking.page.url, headers={"Host": "elsewhere.example"}), timeout=10)
+
+
+def test_it_says_what_is_wrong_with_where_it_listens(signalbox: Signalbox) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = signalbox("web", "--listen", f"127.0.0.1:{port}")
+    assert found.status == 1
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in found.stderr
+    assert "must be HOST:PORT" in signalbox("web", "--listen", "8080").stderr
+
+
+def test_without_a_controller_it_says_so_and_ends_with_sigterm(looking: Looking, tmp_path: Path) -> None:
+    with web_page(f"unix:{tmp_path / 'none'}") as page:
+        looking.chromium.driver.get(page.url)
+        looking.chromium.until(lambda: "What is drawn is old" in looking.chromium.text(".banner"))
+        page.process.send_signal(signal.SIGTERM)
+        assert page.process.wait(20) == 0
