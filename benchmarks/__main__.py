@@ -43,6 +43,7 @@ MODULES = {
     "api-load": "benchmarks.api_load.command",
     "outages": "benchmarks.live.outages",
     "interrupts": "benchmarks.interrupts",
+    "web": "benchmarks.web.command",
 }
 """The function ``main`` of each is the command. Only the module of the command that runs is imported."""
 

@@ -54,7 +54,11 @@ Row = dict[str, str | float]
 
 def network(leaves: int, spines: int, hosts_per_leaf: int, jobs: int) -> Status:
     """Every metric of switches, links and jobs has a value."""
-    fabric = leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS)
+    return status_of(leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS), jobs)
+
+
+def status_of(fabric: Fabric, jobs: int) -> Status:
+    """As the control loop publishes it, with jobs of two hosts each."""
     load = LinkLoad(window_s=6, noise_fraction=0.1)
     links = [*fabric.links, *(link for host in fabric.hosts.values() for link in (host.uplink, host.downlink))]
     totals = np.random.default_rng(1).integers(1 << 40, 1 << 44, len(links))

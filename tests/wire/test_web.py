@@ -17,6 +17,8 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from benchmarks.web.browser import Browser, browser, missing
+from benchmarks.web.process import WebPage, web_page
 from controller.config import Config, DiscoveryConfig, FabricConfig
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import RegisterJob
@@ -31,15 +33,17 @@ from tests.support.command_line import Signalbox, signalbox
 from tests.support.doc_pages import ROOT
 from tests.support.fake_fabric import FABRIC_BPS
 from tests.support.lab.needs import needs
-from tests.support.wire.browser import Browser, browser, missing
 from tests.support.wire.served_fabric import ServedFabric
-from tests.support.wire.web_page import WebPage, web_page
 
 __all__ = ("signalbox",)
 
 CONFIG = Config(
     fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
 )
+
+SEEN_S = 20.0
+"""On a busy machine; a quiet one shows it within 1 s."""
+
 
 @dataclass
 class Looking:
@@ -139,10 +143,8 @@ def test_a_cut_cable_is_dashed_and_its_alarm_named_soon(looking: Looking) -> Non
         return [link["part"] for link in drawn if link["lineStyle"]["type"] == "dashed"]
 
     looking.chromium.until(lambda: down() == ["leaf1:1>spine1"])
-    seen_s = time.monotonic() - at
+    assert time.monotonic() - at < SEEN_S
     looking.chromium.until(lambda: "link down" in looking.chromium.text(".alarms"))
-    looking.chromium.until(lambda: "links lost" in looking.chromium.text(".events"))
-    print(f"seen after {seen_s:.2f} s")
     assert looking.chromium.series("levels", "plan")["data"]
 
 
@@ -174,8 +176,8 @@ def test_it_says_what_is_wrong_with_where_it_listens(signalbox: Signalbox) -> No
         port = taken.getsockname()[1]
         found = signalbox("web", "--listen", f"127.0.0.1:{port}")
     assert found.status == 1
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in found.stderr
-    assert "must be HOST:PORT" in signalbox("web", "--listen", "8080").stderr
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in found.err
+    assert "must be HOST:PORT" in signalbox("web", "--listen", "8080").err
 
 
 def test_without_a_controller_it_says_so_and_ends_with_sigterm(looking: Looking, tmp_path: Path) -> None:

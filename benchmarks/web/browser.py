@@ -27,6 +27,8 @@ OPTIONS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--disable-background-timer-throttling",
+    "--disable-renderer-backgrounding",
     "--force-device-scale-factor=1",
 )
 Found = TypeVar("Found")
@@ -45,7 +47,7 @@ class Browser:
         self.driver = driver
 
     def script(self, code: str, *arguments: object) -> Any:
-        return self.driver.execute_script(code, *arguments)  # type: ignore[no-untyped-call]
+        return self.driver.execute_script(code, *arguments)
 
     def options(self, chart: str) -> dict[str, Any]:
         """That ECharts draws in the element ``chart-NAME``."""

@@ -1,0 +1,154 @@
+"""The live page in Chromium: what it costs its server while several viewers look, and pictures of it.
+
+In: fabrics whose links change their rates every second, behind the real API server. Out: per fabric the time until it
+is drawn, what is drawn, CPU time and memory of the page's server; a table and
+``out/bench/web.json``; with ``--pictures`` screenshots, light and dark.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from benchmarks.measures import report, table_of
+from benchmarks.scrapes import LINK_BPS, status_of
+from benchmarks.web.browser import Browser, browser, missing
+from benchmarks.web.process import WebPage, web_page
+from controller.api.lease_tokens import LeaseTokens
+from controller.api.server import ApiServer
+from controller.config import ApiConfig
+from controller.fabric.topology import Fabric
+from controller.scenarios.fabrics import fat_tree, leaf_spine
+from controller.status import LinkStatus, Status, StatusBoard
+from signalbox.commands.output import AsJson
+from signalbox.errors import SignalboxError
+
+RESULTS = Path("out/bench/web.json")
+RATES_EVERY_S = 1.0
+FABRICS: dict[str, tuple[Callable[[], Fabric], int]] = {
+    "4x4": (lambda: leaf_spine(4, 4, 4, LINK_BPS, LINK_BPS), 4),
+    "fat-tree-4": (lambda: fat_tree(4, LINK_BPS, LINK_BPS), 4),
+    "64x32": (lambda: leaf_spine(64, 32, 32, LINK_BPS, LINK_BPS), 1000),
+}
+"""With the number of jobs."""
+
+Row = dict[str, str | float]
+
+
+@dataclass
+class Changing:
+    """A fabric behind the API, whose rates are others every second."""
+
+    status: Status
+    board: StatusBoard
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        done = threading.Event()
+        thread = threading.Thread(target=self._change, args=(done,))
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _change(self, done: threading.Event) -> None:
+        random, links = np.random.default_rng(1), list(self.status.fabric.links)
+        while not done.wait(RATES_EVERY_S):
+            rates = random.beta(2, 2, len(links)) * LINK_BPS
+            figures = {link: LinkStatus(0, rate, 0.0) for link, rate in zip(links, rates.tolist(), strict=True)}
+            self.status = replace(self.status, links=figures)
+            self.board.publish(self.status)
+
+
+def measured(name: str, viewers: int, seconds: float, pictures: Path | None) -> Row:
+    make, jobs = FABRICS[name]
+    status = status_of(make(), jobs)
+    board = StatusBoard()
+    board.publish(status)
+    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), board, _refuse, LeaseTokens.of(None))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        address = server.start()[0]
+        stack.callback(server.stop, 0.2)
+        stack.enter_context(Changing(status, board).running())
+        page = stack.enter_context(web_page(address))
+        chromium = stack.enter_context(browser(folder))
+        chromium.opened(page.url)  # files of the front end are in the browser's cache after that
+        painted = [_opened(chromium, page) for _ in range(viewers)]
+        began, cpu, memory = time.monotonic(), page.cpu_s(), page.rss_mb()
+        time.sleep(seconds)
+        passed, spent = time.monotonic() - began, page.cpu_s() - cpu
+        row: Row = {
+            "fabric": name,
+            "viewers": viewers,
+            "first paint s": max(painted),
+            "drawn": _drawn(chromium),
+            "CPU % of a core": 100 * spent / passed,
+            "MB": page.rss_mb(),
+            "MB more": page.rss_mb() - memory,
+            "seconds": round(passed),
+        }
+        if complaints := chromium.complaints():
+            raise SignalboxError(f"the browser's console has {len(complaints)} lines: {complaints[0]}")
+        if pictures:
+            _take_pictures(chromium, page, pictures, name)
+        return row
+
+
+def _refuse(message: Any) -> None:
+    """There is no control loop."""
+    if hasattr(message, "reply"):
+        message.reply.set_exception(SignalboxError("only a picture of a fabric"))
+
+
+def _opened(chromium: Browser, page: WebPage) -> float:
+    """In a window, as a further viewer. Returns the seconds until the fabric is drawn."""
+    chromium.driver.switch_to.new_window("window")
+    began = time.monotonic()
+    chromium.opened(page.url)
+    return time.monotonic() - began
+
+
+def _drawn(chromium: Browser) -> str:
+    drawn = chromium.series("fabric", "fabric")
+    cells, links = len(drawn["data"]), len(drawn.get("links") or ())
+    return f"{cells} nodes, {links} links" if links else f"{cells} cells"
+
+
+def _take_pictures(chromium: Browser, page: WebPage, folder: Path, name: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for dark in (False, True):
+        chromium.dark(dark)
+        chromium.opened(page.url)
+        chromium.until(lambda: chromium.text(".jobs").count("pinned") > 1)
+        time.sleep(2 * RATES_EVERY_S)  # until the system's preference and the loads are drawn
+        chromium.screenshot(folder / f"web-{name}-{'dark' if dark else 'light'}.png")
+
+
+def main(
+    fabric: Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"Of {', '.join(FABRICS)}.")] = None,
+    viewers: Annotated[int, typer.Option(min=1, help="Windows that look at it.")] = 5,
+    seconds: Annotated[float, typer.Option(min=1, help="To measure for.")] = 60.0,
+    pictures: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Take screenshots.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the server of the live page while several browsers look at it."""
+    if absent := missing():
+        raise SignalboxError(absent)
+    if not as_json:
+        Console(stderr=True).print(f"{viewers} viewers for {seconds:.0f} s on {os.cpu_count()} processors")
+    rows = [measured(name, viewers, seconds, pictures) for name in fabric or FABRICS]
+    report({"fabrics": rows}, RESULTS, lambda: table_of("signalbox web", rows), as_json)
