@@ -69,6 +69,8 @@ missing_library_packages() {
     has slurmd || echo slurmd
     has sbatch || echo slurm-client
     has munged || echo munge
+    has chromium || echo chromium
+    has chromedriver || echo chromium-driver
     /usr/bin/python3 -c 'import mpi4py' 2>/dev/null || echo python3-mpi4py
     /usr/bin/python3 -c 'import numpy' 2>/dev/null || echo python3-numpy
 }

@@ -59,7 +59,9 @@ class Cable:
     @property
     def load(self) -> float | None:
         """Of the fuller direction."""
-        return max((each for each in (self.up_load, self.down_load) if each is not None), default=None)
+        if self.up_load is None or self.down_load is None:
+            return self.up_load if self.down_load is None else self.down_load
+        return max(self.up_load, self.down_load)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,16 @@ class Picture:
 def picture(state: State) -> Picture:
     nodes = _nodes(state)
     return Picture(nodes, _cables(state, nodes))
+
+
+def reloaded(before: Picture, state: State) -> Picture:
+    """The picture of ``state``, when only rates have changed since ``before``."""
+    loads = {at: load(link) for at, link in state.links.items()}
+    cables = [
+        Cable(c.name, c.ends, c.condition, c.up, c.down, c.up and loads.get(c.up), c.down and loads.get(c.down))
+        for c in before.cables
+    ]
+    return Picture(before.nodes, cables)
 
 
 # ---- switches

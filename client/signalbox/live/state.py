@@ -86,11 +86,14 @@ class State:
         shape |= _take(self.drains, {each.name: each for each in message.drains}, message.drains_gone)
         down = {(each.kind, each.id): each for each in message.parts_down}
         shape |= _take(self.parts_down, down, [(each.kind, each.id) for each in message.parts_back])
-        for link in message.links:
-            shape |= not _differs_in_rates_only(self.links.get((link.src.dpid, link.src.port)), link)
+        shape = shape or not all(
+            _differs_in_rates_only(self.links.get((link.src.dpid, link.src.port)), link) for link in message.links
+        )
         links = {(each.src.dpid, each.src.port): each for each in message.links}
         shape |= bool(message.links_gone)
-        _take(self.links, links, [(each.dpid, each.port) for each in message.links_gone])
+        for gone in message.links_gone:
+            self.links.pop((gone.dpid, gone.port), None)
+        self.links.update(links)
         return frozenset({Kind.SHAPE, Kind.RATES} if shape else {Kind.RATES} if links else ())
 
     def take_jobs(self, message: pb.WatchJobsResponse) -> frozenset[Kind]:

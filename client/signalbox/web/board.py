@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 from signalbox.live.following import Following
-from signalbox.live.picture import Picture, picture
+from signalbox.live.picture import Picture, picture, reloaded
 from signalbox.live.state import Kind, State
 
 TAKE_S = 0.25
@@ -26,6 +26,7 @@ class Board:
         self._following = following
         self._viewers: dict[Hashable, Show] = {}
         self._made: dict[Hashable, Any] = {}
+        self._picture: Picture | None = None
         self._later = frozenset[Kind]()
         self._rates_shown = 0.0
 
@@ -35,7 +36,11 @@ class Board:
 
     @property
     def picture(self) -> Picture:
-        return self.once("picture", lambda: picture(self.state))
+        return self.once("picture", self._newest_picture)
+
+    def _newest_picture(self) -> Picture:
+        self._picture = reloaded(self._picture, self.state) if self._picture else picture(self.state)
+        return self._picture
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What ``make`` returns, made once per change of the fabric, for all viewers."""
@@ -53,6 +58,8 @@ class Board:
             if changed & {Kind.SHAPE, Kind.RATES}:
                 self._rates_shown = now
                 self._made.clear()
+            if Kind.SHAPE in changed:
+                self._picture = None
         else:
             self._later = changed & {Kind.RATES}
             changed -= {Kind.RATES}

@@ -57,7 +57,10 @@ def fabric(picture: Picture, lower_tier: int, paper: Paper, route: Collection[Li
                 "preserveAspect": True,
                 "edgeSymbol": ["none", "none"],
                 "emphasis": {"focus": "none", "lineStyle": {"width": WIDTH_OF_ROUTE}},
-                "data": [*(_node(node, len(picture.tiers), paper) for node in picture.nodes.values()), *_hosts(picture, paper)],
+                "data": [
+                    *(_node(node, len(picture.tiers), paper) for node in picture.nodes.values()),
+                    *_hosts(picture, paper),
+                ],
                 "links": [*edges(picture, paper, route), *_host_edges(picture, paper)],
             }
         ],
@@ -92,6 +95,11 @@ def _common(paper: Paper) -> Options:
 
 
 # ---- as a graph
+
+
+def _switches(picture: Picture, paper: Paper) -> list[Options]:
+    tiers = len(picture.tiers)
+    return [_node(node, tiers, paper) for node in picture.nodes.values()]
 
 
 def _node(node: Node, tiers: int, paper: Paper) -> Options:
@@ -296,12 +304,12 @@ def _whole(load: float | None) -> int | str:
     return "-" if load is None else round(load * 100)
 
 
-def _places(picture: Picture, shown: Sequence[Cable]) -> list[list[Any]]:
+def _places(picture: Picture, shown: Sequence[Cable]) -> list[tuple[int, int]]:
+    """Column and row of each, in the matrix of their tier and the next."""
     tiers = {picture.nodes[cable.ends[0]].tier for cable in shown}
-    everything = [cable for tier in tiers for cable in between(picture, tier)]
-    lower, upper = axes(picture, everything)
+    lower, upper = axes(picture, [cable for tier in tiers for cable in between(picture, tier)])
     x, y = ({node.dpid: place for place, node in enumerate(nodes)} for nodes in (upper, lower))
-    return [[x[cable.ends[1]], y[cable.ends[0]]] for cable in shown]
+    return [(x[cable.ends[1]], y[cable.ends[0]]) for cable in shown]
 
 
 def _marks(picture: Picture, shown: Sequence[Cable]) -> list[list[Any]]:
@@ -328,6 +336,7 @@ def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
     return {
         **_common(paper),
         "title": {
+            "left": 0,
             "text": f"Cables of {node.name}, load in %",
             "textStyle": {"color": paper.text, "fontSize": 13},
         },
@@ -377,7 +386,11 @@ def levels(found: Sequence[Levels], paper: Paper) -> Options:
 
     return {
         **_common(paper),
-        "title": {"text": "Worst level: plan, ECMP, bound", "textStyle": {"color": paper.text, "fontSize": 13}},
+        "title": {
+            "left": 0,
+            "text": "Worst level: plan, ECMP, bound",
+            "textStyle": {"color": paper.text, "fontSize": 13},
+        },
         "legend": {"top": 20, "left": 0, "textStyle": {"color": paper.text}},
         "grid": {"left": 45, "right": 15, "top": 50, "bottom": 25},
         "xAxis": {"type": "time", "axisLabel": {"color": paper.text}},
@@ -397,6 +410,7 @@ def demand(job: pb.Job, paper: Paper) -> Options:
     return {
         **_common(paper),
         "title": {
+            "left": 0,
             "text": _title(job),
             "textStyle": {"color": paper.text, "fontSize": 13, "width": 480, "overflow": "truncate"},
         },

@@ -169,7 +169,7 @@ class Page:
         elif Kind.RATES in changed:
             self._draw_rates()
         if changed & {Kind.SHAPE, Kind.RATES}:
-            self._summary.set_text(charts.summary(self._board.state, self._board.picture))
+            self._summary.set_text(self._in_words())
             self._draw_cables()
         if changed & {Kind.PLAN, Kind.JOBS} and self._routes:
             self._routes.clear()
@@ -264,7 +264,10 @@ class Page:
         options = charts.fabric(picture, self._tier, self._paper, self._route())
         self._push(self._graph, "fabric", options)
         self._sent.pop("rates", None)
-        self._graph.props["aria-label"] = charts.summary(self._board.state, picture)
+        self._graph.props["aria-label"] = self._in_words()
+
+    def _in_words(self) -> str:
+        return self._board.once("summary", lambda: charts.summary(self._board.state, self._board.picture))
 
     def _draw_rates(self) -> None:
         key = ("rates", self._tier, self._paper, self._route())
