@@ -94,7 +94,8 @@ def measured(name: str, viewers: int, seconds: float, pictures: Path | None) -> 
         row: Row = {
             "fabric": name,
             "viewers": viewers,
-            "first paint s": max(painted),
+            "first viewer paints s": painted[0],
+            "last viewer paints s": painted[-1],
             "drawn": _drawn(chromium),
             "CPU % of a core": 100 * spent / passed,
             "MB": page.rss_mb(),

@@ -110,6 +110,7 @@ def test_a_job_that_is_looked_at_shows_its_paths(looking: Looking) -> None:
     looking.chromium.until(lambda: len(bright()) == 16)
     looking.chromium.hover(row)
     looking.chromium.until(lambda: bright() == used)
+    row = looking.chromium.driver.find_element(By.CSS_SELECTOR, "[data-job=vision]")
     row.send_keys(Keys.ENTER)
     looking.chromium.until(lambda: "vision" in looking.chromium.options("demand")["title"][0]["text"])
     looking.chromium.driver.find_element(By.TAG_NAME, "body").send_keys("e")

@@ -80,6 +80,7 @@ class Page:
         self._tier = 0
         self._routes: dict[str, frozenset[LinkAt]] = {}
         self._sent: dict[str, Any] = {}
+        self._untold = frozenset[Kind]()
         self._build()
         self._show(frozenset(Kind))
 
@@ -158,9 +159,12 @@ class Page:
             self._set_dark(bool(await ui.run_javascript(prefers, timeout=5)))
 
     def show(self, changed: frozenset[Kind]) -> None:
-        """For the board."""
-        with self._graph.client:
-            self._show(changed)
+        """For the board. A browser that is away is told when it is back."""
+        self._untold |= changed
+        if self._graph.client.has_socket_connection:
+            changed, self._untold = self._untold, frozenset()
+            with self._graph.client:
+                self._show(changed)
 
     def _show(self, changed: frozenset[Kind]) -> None:
         if Kind.SHAPE in changed:

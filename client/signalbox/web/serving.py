@@ -23,6 +23,8 @@ from signalbox.web.page import Page
 
 CONNECT_S = 30.0
 """For a browser, between the page and its connection."""
+AWAY_S = 30.0
+"""A browser that is busy, or on a bad network, keeps what it has chosen."""
 STOP_S = 2
 """For connections, before they are cut."""
 
@@ -89,6 +91,7 @@ def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str
             show=False,
             show_welcome_message=False,
             tailwind=True,
+            reconnect_timeout=AWAY_S,
             message_history_length=0,  # a browser that was away loads the page again
             timeout_graceful_shutdown=STOP_S,
         )
