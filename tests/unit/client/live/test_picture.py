@@ -1,0 +1,110 @@
+"""Tiers, cables, and what is down or drained."""
+
+from __future__ import annotations
+
+import pytest
+
+from signalbox.live.picture import Condition, Picture, picture, reloaded
+from signalbox.live.state import State
+from signalbox.v1 import signalbox_pb2 as pb
+from tests.support.fabric_messages import cable, leaf_spine, link, state_of
+
+
+def names(found: Picture) -> list[list[str]]:
+    return [[node.name for node in tier] for tier in found.tiers]
+
+
+def test_leaves_are_below_spines_in_the_order_of_their_numbers() -> None:
+    found = picture(state_of(leaf_spine(11, 2)))
+    assert names(found) == [[f"leaf{n}" for n in range(1, 12)], ["spine1", "spine2"]]
+    assert found.nodes[1].hosts == ("10.0.1.1",)
+    assert len(found.cables) == 22
+
+
+def test_a_leaf_whose_hosts_are_not_found_yet_is_a_leaf() -> None:
+    fabric = leaf_spine(4, 2)
+    del fabric.hosts[1:]
+    assert names(picture(state_of(fabric))) == [["leaf1", "leaf2", "leaf3", "leaf4"], ["spine1", "spine2"]]
+
+
+def test_before_any_host_is_found_leaves_are_those_with_ports_that_no_link_uses() -> None:
+    fabric = leaf_spine(2, 2, hosts=False)
+    for switch in fabric.switches[:2]:
+        switch.ports.add(number=99, name="eth99", up=True)
+    assert names(picture(state_of(fabric))) == [["leaf1", "leaf2"], ["spine1", "spine2"]]
+
+
+def test_three_tiers() -> None:
+    switches = {1: "edge1", 2: "edge2", 11: "aggregation1", 12: "aggregation2", 21: "core1"}
+    links = [
+        each
+        for a, b in (((1, 1), (11, 1)), ((2, 1), (12, 1)), ((11, 2), (21, 1)), ((12, 2), (21, 2)))
+        for each in cable(a, b, switches)
+    ]
+    fabric = pb.GetFabricResponse(
+        switches=[pb.Switch(dpid=dpid, name=name) for dpid, name in switches.items()],
+        links=links,
+        hosts=[pb.Host(ip=f"10.0.0.{dpid}", at=pb.PortRef(dpid=dpid, port=9)) for dpid in (1, 2)],
+    )
+    assert names(picture(state_of(fabric))) == [["edge1", "edge2"], ["aggregation1", "aggregation2"], ["core1"]]
+
+
+def test_a_cable_has_the_loads_of_both_directions() -> None:
+    state = state_of(leaf_spine(2, 1))
+    state.take_fabric(pb.WatchFabricResponse(links=[link((0x101, 1), (1, 1), "spine1:1>leaf1", 0.9)]))
+    (found,) = picture(state).between(1, 0x101)
+    assert (found.name, found.up_load, found.down_load, found.load) == ("leaf1:1>spine1", 0.5, 0.9, 0.9)
+    (other,) = picture(state).between(2, 0x101)
+    assert (other.up_load, other.down_load, other.load) == (0.5, None, 0.5)
+
+
+def test_rates_alone_give_the_picture_that_is_made_anew() -> None:
+    state = state_of(leaf_spine(3, 2))
+    before = picture(state)
+    state.take_fabric(pb.WatchFabricResponse(links=[link((1, 1), (0x101, 1), "leaf1:1>spine1", 0.25)]))
+    assert reloaded(before, state) == picture(state)
+    assert reloaded(before, state) != before
+
+
+def test_parallel_cables_are_several() -> None:
+    switches = {1: "leaf1", 101: "spine1"}
+    links = [each for port in (1, 2) for each in cable((1, port), (101, port), switches)]
+    fabric = pb.GetFabricResponse(
+        switches=[pb.Switch(dpid=dpid, name=name) for dpid, name in switches.items()],
+        links=links,
+        hosts=[pb.Host(ip="10.0.0.1", at=pb.PortRef(dpid=1, port=9))],
+    )
+    assert [each.name for each in picture(state_of(fabric)).between(1, 101)] == ["leaf1:1>spine1", "leaf1:2>spine1"]
+
+
+def test_what_is_down_drained_or_out_of_sync_says_so() -> None:
+    fabric = leaf_spine(3, 2)
+    fabric.switches[1].in_sync = False
+    fabric.drains.add(name="leaf3")
+    fabric.parts_down.add(kind=pb.PART_KIND_SWITCH, name="spine3", id="0x103")
+    fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="leaf1:3>spine3", id="0x1:3 0x103:1")
+    fabric.parts_down.add(kind=pb.PART_KIND_HOST, name="10.0.1.9", id="10.0.1.9")
+    found = picture(state_of(fabric))
+    conditions = {node.name: node.condition for node in found.nodes.values()}
+    assert conditions["leaf2"] is Condition.UNSYNCED
+    assert conditions["leaf3"] is Condition.DRAINED
+    assert conditions["spine3"] is Condition.DOWN
+    assert found.nodes[0x103].tier == 1
+    assert {each.name: each.condition for each in found.at(0x103)} == {"leaf1:3>spine3": Condition.DOWN}
+    assert {each.condition for each in found.at(3)} == {Condition.DRAINED}
+
+
+def test_a_link_of_one_direction_is_a_cable() -> None:
+    fabric = leaf_spine(1, 1)
+    del fabric.links[1]
+    (found,) = picture(state_of(fabric)).cables
+    assert (found.up, found.down, found.load) == ((1, 1), None, 0.5)
+
+
+@pytest.mark.parametrize(("leaves", "as_matrix"), [(16, False), (17, True)])
+def test_more_cables_than_a_graph_shows_are_a_matrix(leaves: int, as_matrix: bool) -> None:
+    assert picture(state_of(leaf_spine(leaves, 16))).as_matrix is as_matrix
+
+
+def test_nothing_is_a_picture() -> None:
+    assert (picture(State()).tiers, list(picture(State()).cables)) == ([], [])

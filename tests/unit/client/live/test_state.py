@@ -1,0 +1,75 @@
+"""Messages of watches, put together."""
+
+from __future__ import annotations
+
+from signalbox.live.state import MOST_EVENTS, Kind, State, load
+from signalbox.v1 import signalbox_pb2 as pb
+from tests.support.fabric_messages import leaf_spine, link, state_of
+
+
+def test_rates_alone_do_not_change_the_shape() -> None:
+    state = state_of(leaf_spine(2, 2))
+    again = link((1, 1), (0x101, 1), "leaf1:1>spine1", 0.75)
+    assert state.take_fabric(pb.WatchFabricResponse(links=[again])) == {Kind.RATES}
+    assert load(state.links[1, 1]) == 0.75
+    again.capacity_bps *= 2
+    assert state.take_fabric(pb.WatchFabricResponse(links=[again])) == {Kind.SHAPE, Kind.RATES}
+
+
+def test_what_goes_is_gone_and_a_snapshot_replaces_everything() -> None:
+    state = state_of(leaf_spine(2, 2))
+    gone = pb.WatchFabricResponse(
+        links_gone=[pb.PortRef(dpid=1, port=1)], switches_gone=[0x102], hosts_gone=["10.0.1.1"]
+    )
+    assert Kind.SHAPE in state.take_fabric(gone)
+    assert ((1, 1) in state.links, 0x102 in state.switches, "10.0.1.1" in state.hosts) == (False, False, False)
+    state.take_fabric(pb.WatchFabricResponse(snapshot=True, switches=[pb.Switch(dpid=7, name="other")]))
+    assert (list(state.switches), state.links, state.hosts) == ([7], {}, {})
+
+
+def test_parts_go_down_and_come_back() -> None:
+    state, part = State(), pb.DownPart(kind=pb.PART_KIND_SWITCH, name="leaf1", id="0x1")
+    assert Kind.SHAPE in state.take_fabric(pb.WatchFabricResponse(parts_down=[part]))
+    assert list(state.parts_down.values()) == [part]
+    assert Kind.SHAPE in state.take_fabric(pb.WatchFabricResponse(parts_back=[part]))
+    assert not state.parts_down
+    assert state.take_fabric(pb.WatchFabricResponse()) == frozenset()
+
+
+def test_the_end_of_a_registration_does_not_end_the_next_one_of_the_same_id() -> None:
+    state = State()
+    second = pb.Job(spec=pb.JobSpec(job_id="ring"), uid="b")
+    state.take_jobs(pb.WatchJobsResponse(jobs=[second]))
+    state.take_jobs(pb.WatchJobsResponse(ended=[pb.JobEnd(job_id="ring", uid="a")]))
+    assert state.jobs == {"ring": second}
+    state.take_jobs(pb.WatchJobsResponse(ended=[pb.JobEnd(job_id="ring", uid="b")]))
+    assert not state.jobs
+
+
+def test_events_are_taken_once_and_the_newest_kept() -> None:
+    state = State()
+    events = [pb.Event(number=number, what="links lost") for number in range(1, MOST_EVENTS + 3)]
+    assert state.take_events(events) == {Kind.EVENTS}
+    assert state.take_events(events[-5:]) == frozenset()
+    assert len(state.events) == MOST_EVENTS
+    assert [event.number for event in state.newest_events(2)] == [MOST_EVENTS + 2, MOST_EVENTS + 1]
+
+
+def test_a_plan_that_comes_again_with_its_ecmp_level_is_the_same_point() -> None:
+    state = State()
+    assert state.take_plan(None, 1.0) == frozenset()
+    state.take_plan(pb.Plan(generation=3, max_level=2.0, bound=1.0), 10.0)
+    state.take_plan(pb.Plan(generation=3, max_level=2.0, bound=1.0, ecmp_level=pb.EcmpLevels(mean=2.5)), 11.0)
+    state.take_plan(pb.Plan(generation=4, max_level=1.5, bound=1.0), 12.0)
+    assert [(each.unix_s, each.plan, each.ecmp) for each in state.levels] == [(10.0, 2.0, 2.5), (12.0, 1.5, None)]
+
+
+def test_alarms_that_operators_know_of_come_last() -> None:
+    state = State()
+    known = pb.Alarm(kind=pb.ALARM_KIND_SWITCH_DOWN, subject="a", severity=pb.SEVERITY_CRITICAL, silence=pb.Silence())
+    warning = pb.Alarm(kind=pb.ALARM_KIND_LINK_DOWN, subject="b", severity=pb.SEVERITY_WARNING)
+    critical = pb.Alarm(kind=pb.ALARM_KIND_SWITCH_DOWN, subject="c", severity=pb.SEVERITY_CRITICAL)
+    state.take_alarms(pb.WatchAlarmsResponse(snapshot=True, raised=[known, warning, critical]))
+    assert [alarm.subject for alarm in state.alarms_by_urgency()] == ["c", "b", "a"]
+    state.take_alarms(pb.WatchAlarmsResponse(ended=[critical]))
+    assert [alarm.subject for alarm in state.alarms_by_urgency()] == ["b", "a"]

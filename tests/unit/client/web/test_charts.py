@@ -1,0 +1,117 @@
+"""Options of charts: what they are made of, and that text from outside stays text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from signalbox.live.colours import DARK, LIGHT, colour
+from signalbox.live.picture import picture
+from signalbox.live.state import Levels
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.web import charts
+from tests.support.fabric_messages import leaf_spine, link, state_of
+
+ODD = ":<img src=x onerror=alert(1)> {b} \x1b[31m"
+
+
+def keys(options: Any) -> Iterator[str]:
+    if isinstance(options, dict):
+        for key, value in options.items():
+            yield key
+            yield from keys(value)
+    elif isinstance(options, list):
+        for value in options:
+            yield from keys(value)
+
+
+def series(options: charts.Options, name: str) -> Any:
+    return next(each for each in options["series"] if each["id"] == name)
+
+
+def test_a_graph_has_each_switch_host_and_cable_in_the_colour_of_its_load() -> None:
+    state = state_of(leaf_spine(4, 4))
+    state.take_fabric(pb.WatchFabricResponse(links=[link((1, 1), (0x101, 1), "leaf1:1>spine1", 0.9)]))
+    drawn = series(charts.fabric(picture(state), 0, DARK, ()), "fabric")
+    assert len(drawn["data"]) == 8 + 4
+    by_name = {each["part"]: each for each in drawn["links"] if "part" in each}
+    assert len(by_name) == 16
+    assert by_name["leaf1:1>spine1"]["lineStyle"]["color"] == colour(0.9, DARK)
+    assert by_name["leaf2:1>spine1"]["lineStyle"]["color"] == colour(0.5, DARK)
+
+
+def test_what_is_down_is_dashed_and_what_is_drained_dotted() -> None:
+    fabric = leaf_spine(2, 2)
+    fabric.drains.add(name="leaf2:2>spine2")
+    fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="leaf1:3>spine1", id="x")
+    drawn = series(charts.fabric(picture(state_of(fabric)), 0, LIGHT, ()), "fabric")
+    kinds = {each["part"]: each["lineStyle"]["type"] for each in drawn["links"] if "part" in each}
+    assert kinds["leaf1:3>spine1"] == "dashed"
+    assert kinds["leaf2:2>spine2"] == "dotted"
+    assert kinds["leaf1:1>spine1"] == "solid"
+
+
+def test_a_route_is_bright_and_the_rest_faded() -> None:
+    drawn = series(charts.rates(picture(state_of(leaf_spine(2, 2))), 0, LIGHT, {(0x101, 2)}), "fabric")
+    bright = {each["part"] for each in drawn["links"] if each["lineStyle"]["opacity"] == 1 and "part" in each}
+    assert bright == {"leaf2:1>spine1"}
+
+
+def test_a_large_fabric_is_a_matrix_of_percents() -> None:
+    fabric = leaf_spine(64, 32)
+    fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="leaf3:40>spine2", id="x")
+    fabric.drains.add(name="leaf64:32>spine32")
+    found = picture(state_of(fabric))
+    options = charts.fabric(found, 0, LIGHT, {(5, 7)})
+    assert len(options["yAxis"]["data"]) == 64
+    assert len(options["xAxis"]["data"]) == 32
+    assert len(series(options, "fabric")["data"]) == 2048
+    assert series(options, "fabric")["data"][0] == [0, 0, 50, 50, "-"]
+    assert series(options, "route")["data"] == [(6, 4)]
+    assert sorted(series(options, "marks")["data"]) == [[1, 2, "✕"], [31, 63, "D"]]
+    assert len(json.dumps(charts.rates(found, 0, LIGHT, ()))) < 60_000
+
+
+def test_text_from_outside_is_never_a_key_nor_html() -> None:
+    fabric = leaf_spine(2, 2)
+    for switch in fabric.switches:
+        switch.name = ODD + switch.name
+    for each in fabric.links:
+        each.name = ODD + each.name
+    fabric.hosts[0].ip = ODD
+    state = state_of(fabric)
+    job = pb.Job(spec=pb.JobSpec(job_id=ODD))
+    job.demand.pairs.add(src=ODD, dst=ODD, declared_bytes=5)
+    for options in (
+        charts.fabric(picture(state), 0, LIGHT, ()),
+        charts.cables_of(picture(state), 1, LIGHT),
+        charts.demand(job, LIGHT),
+    ):
+        assert not [key for key in keys(options) if key.startswith(":") or "img" in key]
+        assert options["tooltip"]["renderMode"] == "richText"
+    drawn = series(charts.fabric(picture(state), 0, LIGHT, ()), "fabric")
+    assert not [each for each in drawn["data"] + drawn["links"] if "{" in each["tooltip"].get("formatter", "")]
+
+
+def test_levels_over_time_and_demand_of_a_job() -> None:
+    options = charts.levels([Levels(1.0, 2.0, 1.0, None), Levels(2.0, 1.5, 1.0, 2.5)], LIGHT)
+    assert series(options, "plan")["data"] == [[1000, 2.0], [2000, 1.5]]
+    assert series(options, "ECMP")["data"] == [[1000, None], [2000, 2.5]]
+    job = pb.Job(spec=pb.JobSpec(job_id="ring"))
+    job.demand.pairs.add(src="a", dst="b", declared_bytes=2_000_000, measured_bps=8e6, measured_bytes=1_500_000)
+    job.demand.pairs.add(src="b", dst="a", declared_bytes=1_000_000)
+    options = charts.demand(job, LIGHT)
+    assert series(options, "declared")["data"] == [2.0, 1.0]
+    assert series(options, "measured")["data"] == [1.5, "-"]
+
+
+@pytest.mark.parametrize("leaves", [2, 64])
+def test_the_picture_in_words(leaves: int) -> None:
+    fabric = leaf_spine(leaves, 32)
+    fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="leaf1:40>spine2", id="x")
+    state = state_of(fabric)
+    words = charts.summary(state, picture(state))
+    assert words.startswith(f"{leaves + 32} switches, {leaves * 32 + 1} cables, {leaves} hosts; 1 down; fullest cable")
