@@ -15,6 +15,8 @@ MOST_EVENTS = 500
 MOST_LEVELS = 3600
 """That are kept, the newest."""
 
+Job = pb.Job
+"""For those who import no generated code."""
 LinkAt = tuple[int, int]
 """Dpid and port of the switch where a directed link begins."""
 PartId = tuple[int, str]

@@ -12,8 +12,7 @@ from typing import Any
 from signalbox.live.colours import Paper, colour
 from signalbox.live.picture import Cable, Condition, Node, Picture
 from signalbox.live.shown import percent, rate
-from signalbox.live.state import Levels, LinkAt, State
-from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.live.state import Job, Levels, LinkAt, State
 
 Options = dict[str, Any]
 
@@ -403,7 +402,7 @@ def levels(found: Sequence[Levels], paper: Paper) -> Options:
     }
 
 
-def demand(job: pb.Job, paper: Paper) -> Options:
+def demand(job: Job, paper: Paper) -> Options:
     """Bytes per iteration of its pairs, declared and measured; those that send most. Without measured bytes (the job
     reports no iterations) the rates are in the names."""
     pairs = sorted(job.demand.pairs, key=lambda pair: -max(pair.declared_bytes, pair.measured_bytes))[:MOST_PAIRS]
@@ -443,7 +442,7 @@ def demand(job: pb.Job, paper: Paper) -> Options:
     }
 
 
-def _title(job: pb.Job) -> str:
+def _title(job: Job) -> str:
     left = len(job.demand.pairs) - MOST_PAIRS
     return f"{job.spec.job_id}: MB per iteration, declared and measured" + (
         f" ({MOST_PAIRS} of {len(job.demand.pairs)} pairs)" if left > 0 else ""

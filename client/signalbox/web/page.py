@@ -16,9 +16,8 @@ from signalbox.errors import SignalboxError
 from signalbox.live.colours import DARK, LIGHT, Paper
 from signalbox.live.picture import Condition
 from signalbox.live.shown import alarm_line, clock, counted, event_clock, event_line, job_state, level, percent, word
-from signalbox.live.state import Kind, LinkAt
+from signalbox.live.state import Job, Kind, LinkAt
 from signalbox.mapping import seconds_since_1970, word_in
-from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.web import charts
 from signalbox.web.board import Board
 
@@ -241,7 +240,7 @@ class Page:
         if self._job and self._job not in self._board.state.jobs:
             self._job = ""
 
-    def _job_row(self, job: pb.Job) -> dict[str, Any]:
+    def _job_row(self, job: Job) -> dict[str, Any]:
         lost = f", {job.flows_without_path} without a path" if job.flows_without_path else ""
         return {
             "job": job.spec.job_id,

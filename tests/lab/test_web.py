@@ -1,0 +1,62 @@
+"""The live page of a fabric of real switches on which a job trains: its loads, and a cable that is cut."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from benchmarks.web.browser import Browser, browser, missing
+from benchmarks.web.process import web_page
+from mininet_topos.demo.parts import Training, TrainingJob
+from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
+from mininet_topos.leaf_spine import LeafSpine
+from tests.support.lab.needs import needs
+
+pytestmark = pytest.mark.lab
+
+LEAVES, SPINES = 2, 2
+ELEMENTS = 20_000
+
+
+def test_loads_of_training_are_drawn_and_a_cut_cable_and_its_alarm_named(lab_prefix: str, tmp_path: Path) -> None:
+    needs(missing())
+    size = LeafSpine(LEAVES, SPINES, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
+    settings = {"discovery": {"hold_down_s": 0.5}, "counters": {"interval_s": 1.0, "window_s": 3.0}}
+    ports, raw, profile = tmp_path / "ports", tmp_path / "raw", tmp_path / "profile"
+    raw.mkdir()
+    profile.mkdir()
+    with ExitStack() as stack:
+        lab, controller, client = stack.enter_context(running_fabric(size, tmp_path, settings=settings))
+        page = stack.enter_context(web_page(controller.address))
+        chromium = stack.enter_context(browser(profile))
+        training = Training(lab, [TrainingJob("ring", lab.hosts)], ELEMENTS, controller.address, ports, raw)
+        training.start()
+        wait_for(lambda: sum(job.pinned for job in client.list_jobs()) == LEAVES, "the ring's pins", 30)
+        chromium.opened(page.url)
+        chromium.until(lambda: "ring" in chromium.text(".jobs"))
+        chromium.until(lambda: max(drawn_loads(chromium)) > 0.1)
+
+        lab.cut("leaf1", "spine1")
+        wait_for(lambda: bool(client.get_fabric().parts_down), "the cable", 20)
+        detected = time.monotonic()
+        (name,) = (part.name for part in client.get_fabric().parts_down)
+        chromium.until(lambda: dashed(chromium) == [name])
+        (tmp_path / "seen_s").write_text(f"{time.monotonic() - detected:.2f}")
+        chromium.until(lambda: "link down" in chromium.text(".alarms") and name in chromium.text(".alarms"))
+        chromium.until(lambda: "link_down" in chromium.text(".events") or "link down" in chromium.text(".events"))
+        training.stop()
+        assert chromium.complaints() == []
+
+
+def drawn_loads(chromium: Browser) -> list[float]:
+    links = chromium.series("fabric", "fabric")["links"]
+    return [link["value"] for link in links if link.get("value") is not None] or [0.0]
+
+
+def dashed(chromium: Browser) -> list[str]:
+    links = chromium.series("fabric", "fabric")["links"]
+    return [link["part"] for link in links if link["lineStyle"]["type"] == "dashed"]
