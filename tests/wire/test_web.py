@@ -106,12 +106,11 @@ def test_a_job_that_is_looked_at_shows_its_paths(looking: Looking) -> None:
         drawn = looking.chromium.series("fabric", "fabric")["links"]
         return {link["part"] for link in drawn if "part" in link and link["lineStyle"]["opacity"] == 1}
 
-    row = looking.chromium.driver.find_element(By.CSS_SELECTOR, "[data-job=vision]")
+    row = looking.chromium.until(lambda: looking.chromium.driver.find_elements(By.XPATH, "//td[text()='vision']"))[0]
     looking.chromium.until(lambda: len(bright()) == 16)
     looking.chromium.hover(row)
     looking.chromium.until(lambda: bright() == used)
-    row = looking.chromium.driver.find_element(By.CSS_SELECTOR, "[data-job=vision]")
-    row.send_keys(Keys.ENTER)
+    row.click()
     looking.chromium.until(lambda: "vision" in looking.chromium.options("demand")["title"][0]["text"])
     looking.chromium.driver.find_element(By.TAG_NAME, "body").send_keys("e")
     looking.chromium.until(lambda: "Why is vision slow?\n" in looking.chromium.text(".said"))

@@ -26,13 +26,13 @@ MOST_JOBS, MOST_EVENTS, MOST_ALARMS = 100, 50, 100
 
 KEYS = {
     "?": "these keys",
-    "j, k": "next and previous job",
+    "j, k": "next and previous job; Enter in the field: the first that it finds",
     "e": "why is the job slow?",
     "w": "what if the chosen switch or cable fails?",
     "Escape": "choose nothing",
     "d": "dark or light",
     "p": "print",
-    "Tab": "through everything; Enter chooses",
+    "Tab": "through all fields and buttons",
 }
 
 _STYLE = """
@@ -43,7 +43,6 @@ _STYLE = """
   .two-to-one { grid-template-columns: 2fr 1fr }
   .one-to-one { grid-template-columns: 1fr 1fr }
 }
-.row-of-job:focus { outline: 2px solid currentColor }
 .chosen { font-weight: bold; text-decoration: underline }
 @media print {
   .no-print { display: none !important }
@@ -52,16 +51,11 @@ _STYLE = """
 }
 """
 
-_JOB_ROW = """
-<q-tr :props="props" class="row-of-job cursor-pointer" :class="props.row.chosen ? 'chosen' : ''" tabindex="0"
-      :data-job="props.row.job"
-      @mouseenter="() => $parent.$emit('look', props.row.job)" @mouseleave="() => $parent.$emit('look', '')"
-      @focus="() => $parent.$emit('look', props.row.job)" @blur="() => $parent.$emit('look', '')"
-      @click="() => $parent.$emit('choose', props.row.job)"
-      @keydown.enter="() => $parent.$emit('choose', props.row.job)">
-  <q-td v-for="col in props.cols" :key="col.name" :props="props">{{ col.value }}</q-td>
-</q-tr>
-"""
+_ROW_LOOKED_AT = """(event) => {
+  const job = event.type === "mouseleave" ? "" : event.target.closest("tbody tr")?.cells[0].innerText ?? "";
+  if (job !== window.job_looked_at) { window.job_looked_at = job; emit(job); }
+}"""
+"""Not a slot with a template: NiceGUI makes such rows anew with each change of the page."""
 
 
 class Page:
@@ -144,9 +138,11 @@ class Page:
             )
             ui.button("Why is it slow? (e)", on_click=self._explain).props("dense no-caps").classes("no-print")
         self._jobs = _table("jobs", ("job", "state", "flows", "level", "measured"))
-        self._jobs.add_slot("body", _JOB_ROW)
-        self._jobs.on("look", lambda event: self._look(event.args))
-        self._jobs.on("choose", lambda event: self._choose(event.args))
+        self._jobs.props(""" :table-row-class-fn="row => row.chosen ? 'chosen' : 'cursor-pointer'" """)
+        for event in ("mouseover", "mouseleave"):
+            self._jobs.on(event, lambda event: self._look(event.args), js_handler=_ROW_LOOKED_AT)
+        self._jobs.on("row-click", lambda event: self._choose(event.args[1]["job"]))
+        self._find.on("keydown.enter", lambda: self._step(1))
         self._jobs_left = ui.label().classes("text-caption")
 
     # ---- showing
