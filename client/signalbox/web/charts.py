@@ -390,8 +390,8 @@ def levels(found: Sequence[Levels], paper: Paper) -> Options:
             "text": "Worst level: plan, ECMP, bound",
             "textStyle": {"color": paper.text, "fontSize": 13},
         },
-        "legend": {"top": 20, "left": 0, "textStyle": {"color": paper.text}},
-        "grid": {"left": 45, "right": 15, "top": 50, "bottom": 25},
+        "legend": {"top": 26, "left": 0, "textStyle": {"color": paper.text}},
+        "grid": {"left": 45, "right": 15, "top": 62, "bottom": 25},
         "xAxis": {"type": "time", "axisLabel": {"color": paper.text}},
         "yAxis": {"type": "value", "scale": True, "axisLabel": {"color": paper.text}},
         "series": [
@@ -413,8 +413,8 @@ def demand(job: Job, paper: Paper) -> Options:
             "text": _title(job),
             "textStyle": {"color": paper.text, "fontSize": 13, "width": 480, "overflow": "truncate"},
         },
-        "legend": {"top": 20, "left": 0, "textStyle": {"color": paper.text}},
-        "grid": {"left": 50, "right": 15, "top": 50, "bottom": 95},
+        "legend": {"top": 26, "left": 0, "textStyle": {"color": paper.text}},
+        "grid": {"left": 50, "right": 15, "top": 62, "bottom": 95},
         "xAxis": {
             "type": "category",
             "data": [f"{pair.src} to {pair.dst}, {rate(pair.measured_bps)}" for pair in pairs],
