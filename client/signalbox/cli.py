@@ -23,6 +23,7 @@ from signalbox.commands import (
     kubernetes,
     maintenance,
     network,
+    report,
     rules,
     run,
     topology,  # noqa: F401  adds to get
@@ -55,6 +56,7 @@ app.add_typer(get.commands, name="get")
 app.add_typer(describe.commands, name="describe")
 app.add_typer(rules.commands)
 app.add_typer(analysis.commands)
+app.add_typer(report.commands)
 app.add_typer(run.commands)
 app.add_typer(kubernetes.commands)
 app.add_typer(web.commands)

@@ -32,7 +32,7 @@ from signalbox.commands.output import Address, fields, waiting
 from signalbox.credentials import Credentials
 from signalbox.distributions import installed
 from signalbox.errors import SignalboxError
-from signalbox.standard_input import STANDARD_INPUT
+from signalbox.whole_file import write
 
 commands = typer.Typer()
 
@@ -87,7 +87,7 @@ def support_bundle(
             parts.append(("log.txt", lambda: _end_of(log)))
         tokens = [value.removeprefix("Bearer ") for _, value in credentials.metadata(address)]
         packed, missing = bundle([("versions.json", _versions), *parts], tokens)
-    _write(file, packed)
+    write(file, packed)
     for problem in missing:
         typer.echo(f"error: {problem}", err=True)
     if missing:
@@ -185,17 +185,3 @@ def _end_of(log: Path) -> str:
 
 def _json(data: object) -> str:
     return json.dumps(data, indent=1) + "\n"
-
-
-def _write(file: Path, packed: bytes) -> None:
-    """Whole or not at all, and for its owner only. Raises ``OSError``."""
-    if file == STANDARD_INPUT:
-        sys.stdout.buffer.write(packed)
-        return
-    made = file.with_name(f"{file.name}.{os.getpid()}")
-    try:
-        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
-            opened.write(packed)
-        made.replace(file)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(file)) from None

@@ -3,8 +3,8 @@
     sudo .venv/bin/python -m mininet_topos.demo --out out/demo
 
 Brings up 4 leaves x 4 spines x 4 hosts with links of 5 Mbit/s and a controller, runs the ``phases``, and writes
-``report.json``, ``iterations.png`` and the raw timestamps. Exit status 0 means that all phases ran; whether the targets
-were met is in the table and in the report.
+``report.json``, ``iterations.png``, ``report.html`` (as ``signalbox report`` does) and the raw timestamps. Exit status
+0 means that all phases ran; whether the targets were met is in the table and in the report.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rich.table import Table
 from mininet_topos import ending
 from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.demo.parts import DemoError
-from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, Demo
+from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, REPORT, SPINES, Demo
 from mininet_topos.demo.plot import draw
 from mininet_topos.demo.report import Moments, Observed, Target, build_report, reaction, targets
 from mininet_topos.lab.lab import Lab
@@ -70,7 +70,7 @@ def show_targets(console: Console, judged: Sequence[Target]) -> None:
 def _clear(out: Path) -> None:
     """Make the directories and remove the results of an earlier run."""
     (out / "raw").mkdir(parents=True, exist_ok=True)
-    for old in (*out.glob("raw/*"), out / "report.json", out / "iterations.png"):
+    for old in (*out.glob("raw/*"), out / "report.json", out / "iterations.png", out / REPORT):
         old.unlink(missing_ok=True)
 
 
@@ -95,3 +95,4 @@ def run(out: Annotated[Path, typer.Option(help="directory for the results")] = P
         raise typer.Exit(1) from None
     show_targets(console, write_results(out, moments, seen))
     console.print(f"{out / 'report.json'}, {out / 'iterations.png'}, raw timestamps in {out / 'raw'}")
+    console.print(f"The fabric, its jobs and what happened, for a browser: {out / REPORT}", soft_wrap=True)

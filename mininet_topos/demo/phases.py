@@ -38,9 +38,14 @@ from mininet_topos.demo.report import (
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
 from signalbox.client import Client
+from signalbox.commands.report import of_client
 from signalbox.errors import SignalboxError
 from signalbox.mapping import seconds, word_in
+from signalbox.whole_file import write
 from signalbox.words import Strategy
+
+REPORT = "report.html"
+"""What ``signalbox report`` writes, in the folder of the results."""
 
 LEAVES = SPINES = HOSTS_PER_LEAF = 4
 RATE_BPS = 5e6
@@ -148,6 +153,7 @@ class Demo:
         links = self.discover()
         with RouteWatch(self.api, [job.job_id for job in self.jobs]) as watch, self.progress.shown():
             moments, observed = self._phases(watch, links)
+        write(self.out / REPORT, of_client(self.client).encode())  # while the jobs are registered
         self.training.stop()
         return moments, observed
 

@@ -172,8 +172,10 @@ def _stem(name: str) -> str:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Orders leaf2 before leaf10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
+    """Orders leaf2 before leaf10: numbers by their length, then digit by digit. Other digits than 0 to 9, and more of
+    them than ``int`` takes, may be in names of bridges that others choose."""
+    parts = enumerate(re.split(r"([0-9]+)", name))
+    return [(len(part.lstrip("0")), part.lstrip("0")) if place % 2 else (-1, part) for place, part in parts]
 
 
 # ---- cables

@@ -1,0 +1,239 @@
+"""Drawings of a report, as SVG: the fabric as a graph or as matrices, levels as bars and over time. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from math import hypot, isfinite
+from typing import NamedTuple
+from xml.etree.ElementTree import Element
+
+from signalbox.live.picture import Cable, Condition, Node, Picture
+from signalbox.live.shown import clock, counted, level, percent
+from signalbox.report.elements import Child, tag
+from signalbox.report.style import step
+
+WIDTH = 1080
+MARGIN = 30
+ROW = 150
+"""Between tiers."""
+MOST_CELLS = 8192
+"""Cables that are drawn in matrices."""
+CLASSES = {Condition.UP: "up", Condition.UNSYNCED: "unsynced", Condition.DRAINED: "drained", Condition.DOWN: "down"}
+
+
+def svg(width: float, height: float, label: str, *children: Child, **attributes: object) -> Element:
+    view = f"0 0 {width:.0f} {height:.0f}"
+    return tag("svg", children, viewBox=view, role="img", aria_label=label, **attributes)
+
+
+def short(name: str, most: int) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def described(cable: Cable, picture: Picture) -> str:
+    """For people who point at it."""
+    low, high = (picture.nodes[end].name for end in cable.ends)
+    loads = f"{low} to {high} {percent(cable.up_load)}, back {percent(cable.down_load)}"
+    return f"{cable.name}: {loads}" if cable.condition is Condition.UP else f"{cable.name}: {cable.condition}"
+
+
+# ---- a graph
+
+
+def graph(picture: Picture) -> Element:
+    tiers = picture.tiers
+    crowded = max(map(len, tiers), default=0) > MOST_UPRIGHT
+    edge = 90 if crowded else 30
+    height = 2 * edge + ROW * (len(tiers) - 1) + 26
+    places = {
+        node.dpid: (MARGIN + node.x * (WIDTH - 2 * MARGIN), float(height - edge - 13 - ROW * row))
+        for row, tier in enumerate(tiers)
+        for node in tier
+    }
+    together: defaultdict[tuple[int, int], list[Cable]] = defaultdict(list)
+    for cable in picture.cables:
+        together[cable.ends].append(cable)
+    cables = [
+        _cable(cable, picture, places, number - (len(group) - 1) / 2)
+        for group in together.values()
+        for number, cable in enumerate(group)
+    ]
+    nodes = [_node(node, places[node.dpid], len(tier), row == 0) for row, tier in enumerate(tiers) for node in tier]
+    label = f"{counted(len(picture.nodes), 'switch', 'switches')}, {counted(len(picture.cables), 'cable')}"
+    return svg(WIDTH, height, label, cables, nodes, id="graph")
+
+
+MOST_UPRIGHT = 16
+"""Switches in a tier whose names have room beside each other."""
+
+
+def _cable(cable: Cable, picture: Picture, places: dict[int, tuple[float, float]], place: float) -> Element:
+    """Two lines, one for each direction, coloured by its load. ``place``: among cables of the same switches."""
+    (x1, y1), (x2, y2) = (places[end] for end in cable.ends)
+    far = hypot(x2 - x1, y2 - y1) or 1.0
+    across, along = (y1 - y2) / far, (x2 - x1) / far
+
+    def line(load: float | None, side: float) -> Element:
+        by = 7 * place + side
+        dx, dy = by * across, by * along
+        bend = f"Q{(x1 + x2) / 2 + dx:.1f} {y1 - 60 + dy:.1f} " if y1 == y2 else "L"
+        return tag(
+            "path", d=f"M{x1 + dx:.1f} {y1 + dy:.1f}{bend}{x2 + dx:.1f} {y2 + dy:.1f}", class_=f"link {step(load)}"
+        )
+
+    ways = [line(cable.up_load, -1.7), line(cable.down_load, 1.7)]
+    return tag("g", tag("title", described(cable, picture)), ways, class_=f"cable {CLASSES[cable.condition]}")
+
+
+def _node(node: Node, at: tuple[float, float], in_tier: int, lowest: bool) -> Element:
+    x, y = at
+    room = (WIDTH - 2 * MARGIN) / in_tier
+    width = min(92.0, 0.8 * room)
+    hosts = counted(len(node.hosts), "host")
+    words = [node.name, node.condition, *([f"{hosts}: {', '.join(node.hosts[:50])}"] if node.hosts else [])]
+    parts: list[Child] = [tag("title", ", ".join(words))]
+    parts.append(tag("rect", x=f"{x - width / 2:.1f}", y=f"{y - 13:.1f}", width=f"{width:.1f}", height=26, rx=4))
+    if in_tier <= MOST_UPRIGHT:
+        name = short(node.name, max(3, int(width / 6.5)))
+        parts.append(tag("text", name, x=f"{x:.1f}", y=f"{y + 4:.1f}", text_anchor="middle"))
+        if node.hosts:
+            under = hosts if room > 50 else str(len(node.hosts))
+            parts.append(tag("text", under, x=f"{x:.1f}", y=f"{y + 25:.1f}", text_anchor="middle", class_="small"))
+    elif room > 9:
+        end, begin = (y + 17, "end") if lowest else (y - 17, "start")
+        turned = f"translate({x + 4:.1f} {end:.1f}) rotate(-90)"
+        parts.append(tag("text", short(node.name, 12), transform=turned, text_anchor=begin))
+    return tag("g", parts, class_=f"node {CLASSES[node.condition]}")
+
+
+# ---- matrices
+
+
+def matrices(picture: Picture) -> list[tuple[str, Element]]:
+    """One of each two tiers that have cables between them, with its title. Empty when there are too many cables."""
+    if len(picture.cables) > MOST_CELLS:
+        return []
+    found: defaultdict[tuple[int, int], list[Cable]] = defaultdict(list)
+    for cable in picture.cables:
+        low, high = (picture.nodes[end].tier for end in cable.ends)
+        found[low, high].append(cable)
+    tiers = {tier[0].tier: tier for tier in picture.tiers}
+    return [
+        (f"Tier {low} (rows) and tier {high} (columns)", _matrix(tiers[low], tiers[high], cables, picture))
+        for (low, high), cables in sorted(found.items())
+    ]
+
+
+def _matrix(rows: Sequence[Node], columns: Sequence[Node], cables: Iterable[Cable], picture: Picture) -> Element:
+    """A cell per pair of switches: left the direction to the column, right that to the row."""
+    left, top = 80.0, 80.0
+    width = min(28.0, max(5.0, (WIDTH - left) / len(columns)))
+    high = min(width, 14.0)
+    row_of = {node.dpid: number for number, node in enumerate(rows)}
+    column_of = {node.dpid: number for number, node in enumerate(columns)}
+    pairs: defaultdict[tuple[int, int], list[Cable]] = defaultdict(list)
+    for cable in cables:
+        pairs[cable.ends].append(cable)
+    cells = [
+        _cell(group, picture, left + column_of[ends[1]] * width, top + row_of[ends[0]] * high, width, high)
+        for ends, group in pairs.items()
+    ]
+    names: list[Child] = [
+        tag("text", short(node.name, 12), x=left - 4, y=f"{top + (n + 0.8) * high:.1f}", text_anchor="end")
+        for n, node in enumerate(rows)
+    ]
+    for n, node in enumerate(columns):
+        turned = f"translate({left + (n + 0.5) * width + 4:.1f} {top - 4}) rotate(-90)"
+        names.append(tag("text", short(node.name, 12), transform=turned))
+    label = f"{len(rows)} x {len(columns)} switches"
+    total = max(left + len(columns) * width + 4, WIDTH)
+    return svg(total, top + len(rows) * high + 4, label, names, cells, class_="matrix")
+
+
+def _cell(group: Sequence[Cable], picture: Picture, x: float, y: float, width: float, height: float) -> Element:
+    """Of several cables the fullest; a mark where one is down or drained."""
+    worst = max(group, key=lambda cable: (cable.condition is Condition.DOWN, cable.condition is Condition.DRAINED))
+    half, inner = (width - 1) / 2, height - 1
+
+    def fullest(loads: Iterable[float | None]) -> float | None:
+        return max((load for load in loads if load is not None and isfinite(load)), default=None)
+
+    parts: list[Child] = [tag("title", "; ".join(described(cable, picture) for cable in group))]
+    for place, load in enumerate((fullest(c.up_load for c in group), fullest(c.down_load for c in group))):
+        at = {"x": f"{x + place * half:.1f}", "y": f"{y:.1f}", "width": f"{half:.1f}", "height": f"{inner:.1f}"}
+        parts.append(tag("rect", class_=f"half {step(load)}", **at))
+    if worst.condition is not Condition.UP:
+        corner = f"M{x:.1f} {y:.1f}l{width - 1:.1f} {inner:.1f}"
+        crossed = f"m0 {-inner:.1f}l{1 - width:.1f} {inner:.1f}" if worst.condition is Condition.DOWN else ""
+        parts.append(tag("path", d=corner + crossed, class_="mark"))
+    return tag("g", parts, class_=f"cell {CLASSES[worst.condition]}")
+
+
+# ---- levels
+
+
+class Point(NamedTuple):
+    """Levels of a plan that was made at ``unix_s``."""
+
+    unix_s: float
+    plan: float
+    bound: float | None
+    ecmp: float | None
+
+
+def bars(values: Sequence[tuple[str, float]]) -> Element:
+    """One below the other, from 0; what is no number is left out."""
+    shown = [(name, value) for name, value in values if isfinite(value)]
+    most = max((value for _, value in shown), default=1.0) or 1.0
+    left, long = 210, 560
+    rows = []
+    for number, (name, value) in enumerate(shown):
+        y = 4 + 22 * number
+        rows += [
+            tag("text", name, x=left - 8, y=y + 13, text_anchor="end"),
+            tag("rect", x=left, y=y, width=f"{max(0.0, value) / most * long:.1f}", height=16, class_="bar l14"),
+            tag("text", level(value), x=f"{left + max(0.0, value) / most * long + 6:.1f}", y=y + 13),
+        ]
+    return svg(WIDTH, 8 + 22 * len(shown), "worst levels", rows, class_="bars")
+
+
+def over_time(points: Sequence[Point]) -> Element | None:
+    """None for fewer than two points."""
+    known = [p for p in points if isfinite(p.plan)]
+    if len(known) < 2 or known[-1].unix_s <= known[0].unix_s:
+        return None
+    begin, end = known[0].unix_s, known[-1].unix_s
+    values = [v for p in known for v in (p.plan, p.bound, p.ecmp) if v is not None and isfinite(v)]
+    most = max(*values, 1.0)
+    left, right, top, bottom = 50.0, WIDTH - 60.0, 12.0, 150.0
+
+    def x(unix_s: float) -> float:
+        return left + (unix_s - begin) / (end - begin) * (right - left)
+
+    def y(value: float) -> float:
+        return bottom - max(0.0, value) / most * (bottom - top)
+
+    def steps(found: Sequence[tuple[float, float | None]], kind: str) -> Element | None:
+        path, last = "", None
+        for at, value in found:
+            if value is None or not isfinite(value):
+                continue
+            path += f"M{x(at):.1f} {y(value):.1f}" if last is None else f"H{x(at):.1f}V{y(value):.1f}"
+            last = value
+        return tag("path", d=path + f"H{right:.1f}", class_=kind) if path else None
+
+    marks = [tag("path", d=f"M{left} {y(value):.1f}H{right}", class_="axis") for value in {0.0, 1.0, most}] + [
+        tag("text", f"{value:.2f}", x=left - 6, y=f"{y(value) + 4:.1f}", text_anchor="end")
+        for value in {0.0, 1.0, most}
+    ]
+    times = [
+        tag("text", clock(begin), x=left, y=bottom + 16),
+        tag("text", clock(end), x=right, y=bottom + 16, text_anchor="end"),
+    ]
+    lines = [
+        steps([(p.unix_s, p.ecmp) for p in known], "ecmp-line"),
+        steps([(p.unix_s, p.bound) for p in known], "bound-line"),
+        steps([(p.unix_s, p.plan) for p in known], "plan-line"),
+    ]
+    return svg(WIDTH, bottom + 24, "worst levels over time", marks, times, lines, class_="history")

@@ -1,0 +1,55 @@
+"""Elements of HTML and SVG. What is text stays text: ElementTree escapes it, and what browsers or terminals obey, such
+as characters that turn the direction of writing, is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from xml.etree.ElementTree import Element, tostring
+
+Child = Element | str | None | Iterable["Child"]
+
+
+def plain(text: str) -> str:
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def tag(name: str, *children: Child, **attributes: object) -> Element:
+    """``class_``: the attribute ``class``; other underscores are hyphens. Attributes that are None are left out."""
+    given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
+    made = Element(name, {key: plain(str(value)) for key, value in given.items() if value is not None})
+    add(made, children)
+    return made
+
+
+def add(parent: Element, children: Iterable[Child]) -> None:
+    for child in children:
+        if isinstance(child, str):
+            _add_text(parent, plain(child))
+        elif isinstance(child, Element):
+            parent.append(child)
+        elif child is not None:
+            add(parent, child)
+
+
+def _add_text(parent: Element, text: str) -> None:
+    if len(parent):
+        parent[-1].tail = (parent[-1].tail or "") + text
+    else:
+        parent.text = (parent.text or "") + text
+
+
+def document(root: Element) -> str:
+    return f"<!DOCTYPE html>\n{tostring(root, encoding='unicode', method='html')}\n"
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[Child]], numbers: Iterable[int] = ()) -> Element:
+    """``numbers``: columns, from 0, that are set to the right."""
+    right = frozenset(numbers)
+    kind = ["n" if place in right else None for place in range(100)]
+    head = tag("tr", [tag("th", name, class_=kind[place], scope="col") for place, name in enumerate(columns)])
+    body = (tag("tr", [tag("td", cell, class_=kind[place]) for place, cell in enumerate(row)]) for row in rows)
+    return tag("div", tag("table", tag("thead", head), tag("tbody", body)), class_="wide")
+
+
+def facts(rows: Iterable[tuple[str, Child]]) -> Element:
+    return tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in rows])

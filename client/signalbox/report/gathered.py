@@ -1,0 +1,113 @@
+"""What a report is of: the messages of the API at one moment, from a running controller.
+
+``signalbox.report.bundle`` makes the same from a support bundle.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from signalbox.client import Client
+from signalbox.distributions import installed
+from signalbox.errors import SignalboxError
+from signalbox.live.state import State
+from signalbox.v1 import signalbox_pb2 as pb
+
+SLOW_BELOW = 0.95
+"""Efficiency of a job that is called slow: ideal communication time over measured, or over what its routes allow."""
+MOST_EXPLAINED = 5
+"""Jobs that the controller is asked about: an answer may take seconds."""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """``source``: of what the report is, in words. ``unix_s``: when the messages were asked for. ``state``: without
+    events and watched levels. ``explained``: the controller's answers about slow jobs, by id. ``missing``: what could
+    not be had, and why."""
+
+    source: str
+    unix_s: float
+    state: State
+    status: pb.GetStatusResponse
+    routes: Sequence[pb.ListedRoute] = ()
+    events: Sequence[pb.Event] = ()
+    explained: Mapping[str, pb.ExplainResponse] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    missing: Sequence[str] = ()
+
+    @property
+    def slow(self) -> list[pb.Job]:
+        """Jobs that are slower than they would be alone, or wait, the worst first."""
+        return slow_jobs(self.state.jobs.values())
+
+
+def of_controller(client: Client, unix_s: float) -> Gathered:
+    """Raises ``SignalboxError`` when the controller does not say its status; what else it does not say is missing."""
+    status = client.get_status()
+    missing: list[str] = []
+
+    def ask(what: str, call: Callable[[], Answer], otherwise: Answer) -> Answer:
+        try:
+            return call()
+        except SignalboxError as error:
+            missing.append(f"{what}: {error}")
+            return otherwise
+
+    fabric = ask("fabric", client.get_fabric, pb.GetFabricResponse())
+    jobs: Sequence[pb.Job] = ask("jobs", client.list_jobs, tuple[pb.Job, ...]())
+    state = state_of(status, fabric, ask("plan", client.get_plan, None), jobs, unix_s)
+    asked = [job.spec.job_id for job in slow_jobs(jobs) if not job.missing_hosts][:MOST_EXPLAINED]
+    answers = {name: ask(f"why {name} is slow", partial(client.explain, name), None) for name in asked}
+    return Gathered(
+        "a running controller",
+        unix_s,
+        state,
+        status,
+        ask("routes", client.list_routes, ()),
+        ask("events", lambda: tuple(client.list_events()), ()),
+        {name: answer for name, answer in answers.items() if answer is not None},
+        {**installed(), "python": platform.python_version()},
+        missing,
+    )
+
+
+def state_of(
+    status: pb.GetStatusResponse,
+    fabric: pb.GetFabricResponse,
+    plan: pb.Plan | None,
+    jobs: Sequence[pb.Job],
+    unix_s: float,
+) -> State:
+    state = State(lost="")
+    state.take_status(status)
+    state.take_fabric(fabric)
+    state.take_plan(plan, unix_s)
+    state.take_jobs(pb.WatchJobsResponse(snapshot=True, jobs=jobs))
+    state.take_alarms(pb.WatchAlarmsResponse(snapshot=True, raised=status.alarms))
+    return state
+
+
+def efficiency(job: pb.Job) -> float | None:
+    """Measured, else predicted; None while neither is known."""
+    if job.HasField("efficiency_measured"):
+        return job.efficiency_measured
+    if job.HasField("efficiency_predicted"):
+        return job.efficiency_predicted
+    return 1 / job.level if job.HasField("level") and job.level > 0 else None
+
+
+def slow_jobs(jobs: Iterable[pb.Job]) -> list[pb.Job]:
+    """The worst first."""
+    found = [(0.0 if _stuck(job) else efficiency(job), job) for job in jobs]
+    slow = [(share, job) for share, job in found if share is not None and share < SLOW_BELOW]
+    return [job for _, job in sorted(slow, key=lambda each: (each[0], each[1].spec.job_id))]
+
+
+def _stuck(job: pb.Job) -> bool:
+    return bool(job.missing_hosts or job.flows_without_path)

@@ -1,0 +1,331 @@
+"""The report as one HTML page that asks for nothing: no script, no other file. Pure.
+
+The first screen says whether all is well, who is slow, and why; the rest is what that follows from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from math import isfinite
+from xml.etree.ElementTree import Element
+
+from signalbox.live.picture import Condition, Picture, picture
+from signalbox.live.shown import counted, event_line, level, percent, rate, word
+from signalbox.mapping import seconds, seconds_since_1970, word_in
+from signalbox.report import drawing, jobs
+from signalbox.report.drawing import Point
+from signalbox.report.elements import Child, document, facts, table, tag
+from signalbox.report.gathered import Gathered
+from signalbox.report.jobs import Crossing
+from signalbox.report.style import SHEET, STEPS
+from signalbox.v1 import signalbox_pb2 as pb
+
+MOST_EVENTS = 300
+MOST_ROWS = 500
+"""Of alarms, parts and switches."""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+SECTIONS = ("Fabric", "Jobs", "Plan", "Alarms", "Drained and down", "History", "Versions")
+
+
+def page(gathered: Gathered) -> str:
+    drawn, crossed = picture(gathered.state), jobs.crossing(gathered.routes)
+    contents = (
+        _fabric(gathered, drawn, crossed),
+        jobs.every(gathered, crossed),
+        _plan(gathered),
+        _alarms(gathered),
+        _out_of_use(gathered),
+        _history(gathered),
+        _versions(gathered),
+    )
+    anchors = [tag("a", name, href=f"#{_anchor(name)}") for name in SECTIONS]
+    body = tag(
+        "body",
+        tag("h1", "Signalbox: report"),
+        tag("p", f"{when(gathered.unix_s)}, from {gathered.source}", class_="faint"),
+        _verdict(gathered),
+        jobs.slow(gathered, crossed),
+        _cards(gathered),
+        tag("nav", anchors),
+        [
+            tag("section", tag("h2", name), content, id=_anchor(name))
+            for name, content in zip(SECTIONS, contents, strict=True)
+        ],
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", name_="viewport", content="width=device-width"),
+        tag("title", f"Signalbox: report of {when(gathered.unix_s)}"),
+        _style(),
+    )
+    return document(tag("html", head, body, lang="en"))
+
+
+def _style() -> Element:
+    made = Element("style")
+    made.text = SHEET
+    return made
+
+
+def _anchor(name: str) -> str:
+    return name.lower().replace(" ", "-")
+
+
+def when(unix_s: float) -> str:
+    """In UTC."""
+    if not unix_s:
+        return "at a time that is not known"
+    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+# ---- the first screen
+
+
+def _verdict(gathered: Gathered) -> Element:
+    status = gathered.status
+    alarms = [alarm for alarm in gathered.state.alarms_by_urgency() if not alarm.HasField("silence")]
+    critical = [alarm for alarm in alarms if alarm.severity == pb.SEVERITY_CRITICAL]
+    said = list(_problems(gathered))
+    if critical:
+        kind, title = "bad", f"Not healthy: {counted(len(critical), 'critical alarm')}"
+    elif alarms or said:
+        kind, title = "look", "Works, but needs a look"
+    else:
+        kind, title = "", "Healthy: no alarms, all switches in sync, nothing down"
+    shown = [f"{word(word_in(alarm, 'severity'))}: {alarm.text}" for alarm in alarms[:4]]
+    if len(alarms) > 4:
+        shown.append(f"and {counted(len(alarms) - 4, 'more alarm')}")
+    items = [tag("li", text) for text in (*shown, *said)]
+    strategy = word(word_in(status, "strategy"))
+    adopting = "; it is adopting the rules found on the switches" if status.adopting else ""
+    return tag(
+        "div",
+        tag("strong", title),
+        tag("ul", items) if items else None,
+        tag("p", f"Strategy: {strategy}{adopting}.", class_="faint"),
+        class_=f"verdict {kind}".strip(),
+        id="verdict",
+    )
+
+
+def _problems(gathered: Gathered) -> Iterator[str]:
+    """That are no alarms."""
+    status, state = gathered.status, gathered.state
+    if status.switches_in_sync < status.switches:
+        behind = status.switches - status.switches_in_sync
+        yield f"{behind} of {counted(status.switches, 'switch', 'switches')} not in sync"
+    if state.parts_down:
+        yield f"{counted(len(state.parts_down), 'part')} down"
+    if state.drains:
+        yield f"{counted(len(state.drains), 'part')} drained"
+    if status.jobs_pending:
+        yield f"{counted(status.jobs_pending, 'job')} waiting for hosts"
+    if found := gathered.slow:
+        yield f"{len(found)} of {counted(len(state.jobs), 'job')} slow or waiting"
+    if gathered.missing:
+        yield f"not in this report: {'; '.join(gathered.missing)}"
+
+
+def _cards(gathered: Gathered) -> Element:
+    status, plan = gathered.status, gathered.state.plan
+    known = max(status.known_switches, status.switches)
+    network = status.network_efficiency if status.HasField("network_efficiency") else None
+    cards = [
+        ("switches in sync", f"{status.switches_in_sync} of {known}"),
+        ("links", f"{status.links} of {max(status.known_links, status.links)}"),
+        ("hosts", str(status.hosts)),
+        ("jobs", str(status.jobs)),
+        ("network efficiency", percent(network)),
+        ("worst level of the plan", level(plan.max_level) if plan else "-"),
+        ("no plan is below", level(plan.bound) if plan else "-"),
+        ("under ECMP, mean", level(plan.ecmp_level.mean) if plan and plan.HasField("ecmp_level") else "-"),
+    ]
+    return tag("div", [tag("div", name, tag("b", value)) for name, value in cards], class_="cards")
+
+
+# ---- sections
+
+
+def _fabric(gathered: Gathered, drawn: Picture, crossed: Crossing) -> list[Child]:
+    if not drawn.nodes:
+        return [tag("p", "No switch is known.")]
+    shown: list[Child] = []
+    if drawn.as_matrix:
+        found = drawing.matrices(drawn)
+        shown += [tag("figure", tag("figcaption", title), matrix) for title, matrix in found]
+        if not found:
+            shown.append(tag("p", f"{len(drawn.cables):,} cables are too many to draw; the busiest links are below."))
+    else:
+        shown.append(tag("figure", drawing.graph(drawn)))
+    return [
+        _legend(),
+        *shown,
+        tag("h3", "Busiest links"),
+        jobs.busiest(gathered, crossed),
+        tag("details", tag("summary", "Switches"), _switches(gathered, drawn)),
+    ]
+
+
+def _legend() -> Element:
+    swatches = [tag("span", class_=f"swatch l{each}") for each in range(0, STEPS + 1, 2)]
+    return tag(
+        "p",
+        "Load of a direction: 0 % ",
+        swatches,
+        " 100 %",
+        tag("b", " ", tag("span", class_="swatch lu"), " not measured"),
+        tag("b", " · drained: dashed, or \\", class_="key-drained"),
+        tag("b", " · down: dotted, or X", class_="key-down"),
+        class_="legend",
+    )
+
+
+def _switches(gathered: Gathered, drawn: Picture) -> Element:
+    nodes = [node for tier in drawn.tiers for node in tier]
+    nodes.sort(key=lambda node: node.condition is Condition.UP)
+
+    def row(dpid: int) -> tuple[str, ...]:
+        node, switch = drawn.nodes[dpid], gathered.state.switches.get(dpid)
+        ports = f"{sum(port.up for port in switch.ports)} of {len(switch.ports)}" if switch else "-"
+        rules = (str(switch.rules), str(switch.foreign_rules)) if switch else ("-", "-")
+        return node.name, f"{dpid:#x}", node.condition, ports, *rules, str(len(node.hosts))
+
+    columns = ("switch", "dpid", "condition", "ports up", "rules", "foreign rules", "hosts")
+    return table(columns, (row(node.dpid) for node in nodes[:MOST_ROWS]), (3, 4, 5, 6))
+
+
+def _plan(gathered: Gathered) -> list[Child]:
+    plan = gathered.state.plan
+    if plan is None:
+        return [tag("p", "There is no plan.")]
+    proven = f"{counted(plan.levels_proven, 'level')} proven"
+    about = [
+        ("worst level", f"{level(plan.max_level)}, bound {level(plan.bound)}, gap {percent(plan.gap)}"),
+        ("certificate", f"{word(word_in(plan, 'certificate'))}, {proven}"),
+        ("installed", "yes" if plan.installed else "no"),
+        (
+            "planned by",
+            f"{plan.solver}, in {1000 * seconds(plan.plan_time):.0f} ms"
+            + (", cut short by the time limit" if plan.cut_short else ""),
+        ),
+        ("flows", f"{len(plan.routes)} in {counted(plan.subflows, 'subflow')}, {plan.moves} moved by this plan"),
+        ("without a path", ", ".join(f"{pair.src} > {pair.dst}" for pair in plan.unrouted[:20]) or "none"),
+    ]
+    if plan.HasField("target"):
+        about.append(
+            ("better, by more moves", f"worst level {level(plan.target.max_level)}, {plan.moves_left} moves left")
+        )
+    values = [("no plan is below (bound)", plan.bound), ("this plan", plan.max_level)]
+    values += [
+        (word(word_in(each, "scheme")), each.level) for each in plan.schemes if word_in(each, "scheme") != "ecmp"
+    ]
+    if plan.HasField("ecmp_level"):
+        values += [("ECMP, mean over hash draws", plan.ecmp_level.mean), ("ECMP, 95th percentile", plan.ecmp_level.p95)]
+    note = "Worst level over jobs: 2 means that a job communicates in at most twice the time that it would need alone."
+    return [facts(about), tag("figure", tag("figcaption", note), drawing.bars(values))]
+
+
+def _alarms(gathered: Gathered) -> list[Child]:
+    found = gathered.state.alarms_by_urgency()
+    if not found:
+        return [tag("p", "No alarms.")]
+    rows = (
+        (
+            word(word_in(alarm, "severity")),
+            word(word_in(alarm, "kind")),
+            alarm.subject,
+            alarm.text,
+            when(seconds_since_1970(alarm.raise_time)),
+            _known_by(alarm),
+        )
+        for alarm in found[:MOST_ROWS]
+    )
+    return [table(("severity", "alarm", "of", "text", "since", "known"), rows), _left_out(len(found))]
+
+
+def _known_by(alarm: pb.Alarm) -> str:
+    if not alarm.HasField("silence"):
+        return ""
+    return ": ".join(filter(None, (alarm.silence.by or "yes", alarm.silence.comment)))
+
+
+def _left_out(count: int) -> Element | None:
+    return tag("p", f"{count - MOST_ROWS} more are left out.", class_="faint") if count > MOST_ROWS else None
+
+
+def _out_of_use(gathered: Gathered) -> list[Child]:
+    drains, down = list(gathered.state.drains.values()), list(gathered.state.parts_down.values())
+    if not drains and not down:
+        return [tag("p", "Nothing is drained, nothing is down.")]
+    drained = (
+        (
+            part.name,
+            word(word_in(part, "state")),
+            str(part.flows),
+            rate(part.rate_bps) if part.HasField("rate_bps") else "-",
+            ", ".join(part.waits_for),
+            when(seconds_since_1970(part.drain_time)),
+        )
+        for part in drains[:MOST_ROWS]
+    )
+    gone = (
+        (word(word_in(part, "kind")), part.name, when(seconds_since_1970(part.down_time))) for part in down[:MOST_ROWS]
+    )
+    columns = ("drained part", "state", "flows", "carries", "waits for", "since")
+    return [
+        table(columns, drained, (2, 3)) if drains else None,
+        table(("down", "name", "since"), gone) if down else None,
+        _left_out(max(len(drains), len(down))),
+    ]
+
+
+def _history(gathered: Gathered) -> list[Child]:
+    drawn = drawing.over_time(list(_levels(gathered)))
+    figure = drawn is not None and tag(
+        "figure",
+        tag("figcaption", "Worst levels of plans: plan (line), bound (dotted), mean under ECMP (dashed)"),
+        drawn,
+    )
+    if not gathered.events:
+        return [figure or None, tag("p", "No events.")]
+    newest = sorted(gathered.events, key=lambda event: -event.number)[:MOST_EVENTS]
+    rows = (
+        (when(seconds_since_1970(event.event_time)), word(word_in(event, "kind")), event_line(event))
+        for event in newest
+    )
+    title = f"The newest {len(newest)} of {counted(len(gathered.events), 'event')}"
+    return [figure or None, tag("details", tag("summary", title), table(("time", "about", "event"), rows), open="")]
+
+
+def _levels(gathered: Gathered) -> Iterator[Point]:
+    """Of plans that events tell of, the newest last."""
+    for event in sorted(gathered.events, key=lambda event: event.number):
+        details = {detail.name: detail.value for detail in event.details}
+        worst = _number(details.get("worst_level")) if event.kind == pb.EVENT_KIND_PLAN else None
+        if worst is not None:
+            at = seconds_since_1970(event.event_time)
+            yield Point(at, worst, _number(details.get("bound")), _number(details.get("ecmp")))
+    if plan := gathered.state.plan:
+        ecmp = plan.ecmp_level.mean if plan.HasField("ecmp_level") else None
+        yield Point(gathered.unix_s, plan.max_level, plan.bound, ecmp)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        found = float(text or "")
+    except ValueError:
+        return None
+    return found if isfinite(found) else None
+
+
+def _versions(gathered: Gathered) -> list[Child]:
+    status = gathered.status
+    about = [("controller", status.version or "not known"), ("revision of its state", str(status.state_revision))]
+    about += [(f"{name}, where this was collected", version) for name, version in gathered.versions.items()]
+    if status.HasField("counters_age"):
+        about.append(("age of counters", f"{seconds(status.counters_age):.1f} s"))
+    about += [("could not be had", text) for text in gathered.missing]
+    return [facts(about)]

@@ -1,1 +1,0 @@
-"""``signalbox top``: the live view in a terminal, with Textual. Optional: the extra ``top``."""

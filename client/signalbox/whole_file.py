@@ -1,0 +1,28 @@
+"""Files that commands write: whole or not at all. ``-`` is the standard output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from signalbox.standard_input import STANDARD_INPUT
+
+
+def write(file: Path, data: bytes) -> None:
+    """For its owner only. Raises ``OSError``."""
+    if file == STANDARD_INPUT:
+        sys.stdout.buffer.write(data)
+        return
+    made = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+            try:
+                opened.write(data)
+                opened.flush()
+                made.replace(file)
+            except BaseException:
+                made.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from None

@@ -1,0 +1,280 @@
+"""``signalbox report``: one file, of a controller that runs or of its support bundle, opened in a real Chromium."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import shutil
+import stat
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+from controller.config import Config, DiscoveryConfig, FabricConfig
+from controller.fabric.topology import PortNo
+from controller.jobs.messages import RegisterJob, ReportIterations
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.report import bundle
+from tests.support.busy_fabric import Ring
+from tests.support.command_line import Signalbox, signalbox
+from tests.support.fake_fabric import FABRIC_BPS
+from tests.support.wire.served_fabric import ServedFabric
+
+__all__ = ("signalbox",)
+
+CONFIG = Config(
+    fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
+)
+HOSTILE = "<script>alert(1)</script>\u202e\"'&"
+OPTIONS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1400,1000",
+)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """One ring of each leaf's first hosts trains; one cable is down; another job waits for a host."""
+    fabric = ServedFabric(4, 4, 4)
+    fabric.start(CONFIG)
+    fabric.run(5)
+    fabric.all_speak()
+    ring = {"algorithm": "ring_all_reduce", "groups": ["all"], "bytes_per_iteration": 1_000_000}
+    for name, ips in (("slow", [f"10.0.{leaf}.1" for leaf in range(1, 5)]), ("waits", ["10.0.1.2", "10.9.9.9"])):
+        groups = [{"name": "all", "ranks": list(range(len(ips)))}]
+        spec = JobSpec.parse({"job_id": name, "endpoints": ips, "groups": groups, "collectives": [ring]})
+        fabric.send(RegisterJob(spec))
+        if name == "slow":
+            fabric.rings.append(Ring(ips))
+    fabric.run(5)
+    fabric.cut(next(dpid for dpid, switch in fabric.switches.items() if switch.name == "leaf1"), PortNo(1))
+    for index in range(3):
+        fabric.carry(5)
+        fabric.send(ReportIterations(JobId("slow"), (IterationTime(index, 10.0, 9.0),)))
+    with fabric.served() as address:
+        yield address
+
+
+@contextmanager
+def chromium(folder: Path) -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for option in (*OPTIONS, f"--user-data-dir={folder / 'profile'}"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = Service(shutil.which("chromedriver") or "", env={**os.environ, "HOME": str(folder)})
+    driver = webdriver.Chrome(options=options, service=service)
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def counted(driver: webdriver.Chrome, css: str) -> int:
+    return int(driver.execute_script("return document.querySelectorAll(arguments[0]).length", css))
+
+
+def shown(driver: webdriver.Chrome, css: str) -> str:
+    return str(driver.execute_script("return document.querySelector(arguments[0]).innerText", css))
+
+
+def asked_for(driver: webdriver.Chrome) -> set[str]:
+    """Addresses of all requests since the last call but of the browser's own page, which is there first."""
+    logged = (json.loads(entry["message"])["message"] for entry in driver.get_log("performance"))  # type: ignore[no-untyped-call]
+    urls = {each["params"]["request"]["url"] for each in logged if each["method"] == "Network.requestWillBeSent"}
+    return {url for url in urls if urlsplit(url).scheme not in ("chrome", "data")}
+
+
+def packed(parts: Mapping[str, Any]) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        for name, content in parts.items():
+            data = content if isinstance(content, bytes) else json.dumps(content).encode()
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return made.getvalue()
+
+
+def large() -> dict[str, Any]:
+    """64 leaves, 32 spines, and 1,000 jobs of 16 flows over leaves and spines."""
+    leaves, spines = range(1, 65), range(101, 133)
+
+    switches = [
+        {"dpid": str(d), "name": f"leaf{d}" if d < 101 else f"spine{d - 100}", "in_sync": True, "ports": []}
+        for d in (*leaves, *spines)
+    ]
+    links, at = list[Any](), dict[Any, Any]()
+    for leaf in leaves:
+        for spine in spines:
+            ends = ({"dpid": str(leaf), "port": spine}, {"dpid": str(spine), "port": leaf})
+            names = f"leaf{leaf}:{spine}>spine{spine - 100}", f"spine{spine - 100}:{leaf}>leaf{leaf}"
+            for (src, dst), name in zip((ends, ends[::-1]), names, strict=True):
+                rate = 1e9 * (leaf * spine % 101)
+                at[src["dpid"], dst["dpid"]] = src
+                links.append({"src": src, "dst": dst, "name": name, "capacity_bps": 1e11, "rate_bps": rate})
+    hosts = [
+        {"ip": f"10.0.{leaf}.{n}", "at": {"dpid": str(leaf), "port": n}, "switch_name": f"leaf{leaf}"}
+        for leaf in leaves
+        for n in range(1, 33)
+    ]
+    jobs, routes = list[Any](), list[Any]()
+    for number in range(1000):
+        name = f"job-{number}"
+        ips = [f"10.0.{(number + k) % 64 + 1}.{number % 32 + 1}" for k in range(16)]
+        jobs.append(
+            {
+                "spec": {"job_id": name, "endpoints": ips},
+                "state": "pinned",
+                "virtual_links": 16,
+                "level": 1.0 + number % 3,
+                "efficiency_predicted": 1 / (1.0 + number % 3),
+            }
+        )
+        for k, ip in enumerate(ips):
+            leaf, spine, other = (number + k) % 64 + 1, 101 + number % 32, (number + k + 1) % 64 + 1
+            path = {
+                "share": 1.0,
+                "switches": [f"leaf{leaf}", f"spine{spine - 100}", f"leaf{other}"],
+                "links": [at[str(leaf), str(spine)], at[str(spine), str(other)]],
+            }
+            routes.append({"job_id": name, "src": ip, "dst": ips[(k + 1) % 16], "held": [path]})
+    plan = {"max_level": 3.0, "bound": 3.0, "certificate": "optimal", "plan_time_s": 0.5}
+    status = {"version": "1", "strategy": "planned", "switches": 96, "switches_in_sync": 96, "jobs": 1000}
+    events = [
+        {"number": str(n), "event_time": "2026-11-24T10:00:00Z", "kind": "job", "what": "job"} for n in range(2000)
+    ]
+    fabric = {"switches": switches, "links": links, "hosts": hosts}
+    found = {"status": status, "jobs": jobs, "routes": routes, "plan": plan, "events": events, "fabric": fabric}
+    return {f"signalbox/{name}.json": each for name, each in found.items()}
+
+
+def test_reports_are_drawn_without_network_or_script_and_name_what_is_slow(
+    signalbox: Signalbox, address: str, tmp_path: Path
+) -> None:
+    file, taken, big = tmp_path / "report.html", tmp_path / "ticket.tar.gz", tmp_path / "big.html"
+    assert signalbox("report", file, "--address", address).status == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    signalbox("support-bundle", taken, "--address", address)
+    assert signalbox("report", tmp_path / "bundled.html", "--from", taken).status == 0
+    (tmp_path / "large.tar.gz").write_bytes(packed(large()))
+    assert signalbox("report", big, "--from", tmp_path / "large.tar.gz").status == 0
+    assert big.stat().st_size <= 3_000_000
+    with chromium(tmp_path) as driver:
+        for opened in (file, tmp_path / "bundled.html"):
+            driver.get(opened.as_uri())
+            assert counted(driver, "#graph .node") == 8
+            assert counted(driver, "#graph .cable") == 16
+            assert counted(driver, "#graph .cable.down") == 1
+            assert counted(driver, "script") == 0
+            assert "warning: link leaf1:1>spine1" in shown(driver, "#verdict")
+            assert "waits for hosts that are not found: 10.9.9.9" in shown(driver, "#slow")
+            assert counted(driver, "#jobs details") == 2
+        driver.get(big.as_uri())
+        assert counted(driver, ".matrix .cell") == 2048
+        assert counted(driver, "#jobs tbody tr") >= 1000
+        assert driver.get_log("browser") == []  # type: ignore[no-untyped-call]
+        assert asked_for(driver) == {each.as_uri() for each in (file, tmp_path / "bundled.html", big)}
+
+
+def test_names_are_text_wherever_they_come_from(signalbox: Signalbox, tmp_path: Path) -> None:
+    switch = {"dpid": "1", "name": HOSTILE + "²" + "9" * 5000, "in_sync": True, "ports": []}
+    alarm = {"kind": "switch_down", "subject": HOSTILE, "severity": "critical", "text": HOSTILE}
+    job = {"spec": {"job_id": HOSTILE, "endpoints": [HOSTILE]}, "missing_hosts": [HOSTILE]}
+    details = [{"name": HOSTILE, "value": HOSTILE}, {"name": "worst_level", "value": "nan"}]
+    event = {"number": "1", "event_time": "2026-11-24T10:00:00Z", "kind": "plan", "what": HOSTILE, "details": details}
+    parts = {"status": {"alarms": [alarm]}, "fabric": {"switches": [switch]}, "jobs": [job], "events": [event]}
+    taken, file = tmp_path / f"{HOSTILE.replace('/', '')}.tar.gz", tmp_path / "report.html"
+    taken.write_bytes(packed({f"signalbox/{name}.json": each for name, each in parts.items()}))
+    assert signalbox("report", file, "--from", taken).status == 0
+    text = file.read_text()
+    assert text.count("&lt;script&gt;") >= 8
+    assert "<script" not in text
+    assert "\u202e" not in text
+
+
+def nested(levels: int) -> bytes:
+    return b"[" * levels + b"]" * levels
+
+
+STATUS = {"signalbox/status.json": {"version": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "is no whole tar.gz"),
+        (b"not packed", "is no whole tar.gz"),
+        (packed(large())[:5000], "is no whole tar.gz"),
+        (gzip.compress(b"no archive" * 100), "is no whole tar.gz"),
+        (packed({}), "has no status.json"),
+        (packed({"signalbox/status.json": b"{"}), "status.json: is no JSON"),
+        (packed({"signalbox/status.json": nested(100_000)}), "status.json: is no JSON"),
+        (packed({"signalbox/status.json": b'{"hosts": NaN}'}), "status.json: is no JSON (NaN is no number)"),
+        (packed({"signalbox/status.json": []}), "status.json: must be an object"),
+        (packed({"signalbox/status.json": {"hosts": "many"}}), "status.json: Failed to parse hosts field"),
+        (packed({"signalbox/status.json": {"drains": ["\ud800"]}}), "status.json: 'utf-8' codec can't encode"),
+        (packed({**STATUS, "signalbox/jobs.json": {}}), "jobs.json: must be a list"),
+        (packed({**STATUS, "signalbox/jobs.json": [{}, {"spec": 1}]}), "jobs.json: [1]: Failed to parse spec"),
+        (
+            packed({**STATUS, "signalbox/fabric.json": {"parts_down": [{"kind": "switch", "id": "leaf1"}]}}),
+            "fabric.json: parts_down[0].id: must be a dpid such as 0x101 (given: 'leaf1')",
+        ),
+    ],
+)
+def test_a_bundle_that_cannot_be_read_is_an_error_that_says_why(
+    signalbox: Signalbox, tmp_path: Path, content: bytes, problem: str
+) -> None:
+    taken, file = tmp_path / "ticket.tar.gz", tmp_path / "report.html"
+    taken.write_bytes(content)
+    result = signalbox("report", file, "--from", taken)
+    assert result.status == 1
+    assert result.err.startswith(f"error: {taken}: {problem}")
+    assert len(result.err) < 500
+    assert not file.exists()
+
+
+def test_no_more_is_unpacked_than_a_bundle_may_have(
+    signalbox: Signalbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle, "MAX_BYTES", 100_000)
+    taken = tmp_path / "ticket.tar.gz"
+    taken.write_bytes(packed({"signalbox/other": bytes(10_000_000), **STATUS}))
+    assert "has more than" in signalbox("report", "-", "--from", taken).err
+    monkeypatch.undo()
+    monkeypatch.setattr(bundle, "MAX_FILE_BYTES", 10)
+    taken.write_bytes(packed(STATUS))
+    assert "status.json: has more than" in signalbox("report", "-", "--from", taken).err
+
+
+def test_a_report_that_cannot_be_written_leaves_what_was_there(signalbox: Signalbox, tmp_path: Path) -> None:
+    taken, folder = tmp_path / "ticket.tar.gz", tmp_path / "report.html"
+    taken.write_bytes(packed(STATUS))
+    folder.mkdir()
+    result = signalbox("report", folder, "--from", taken)
+    assert (result.status, result.err) == (1, f"error: {folder}: Is a directory\n")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["report.html", "ticket.tar.gz"]
+
+
+def test_without_a_controller_there_is_no_report(signalbox: Signalbox, tmp_path: Path) -> None:
+    result = signalbox("report", tmp_path / "report.html", "--address", f"unix:{tmp_path / 'none'}")
+    assert result.status != 0
+    assert result.err.startswith("error: ")
+    assert list(tmp_path.iterdir()) == []
