@@ -5,20 +5,16 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
-import shutil
 import stat
 import tarfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 
+from benchmarks.web.browser import Browser, browser, missing
 from controller.config import Config, DiscoveryConfig, FabricConfig
 from controller.fabric.topology import PortNo
 from controller.jobs.messages import RegisterJob, ReportIterations
@@ -28,6 +24,7 @@ from signalbox.report import bundle
 from tests.support.busy_fabric import Ring
 from tests.support.command_line import Signalbox, signalbox
 from tests.support.fake_fabric import FABRIC_BPS
+from tests.support.lab.needs import needs
 from tests.support.wire.served_fabric import ServedFabric
 
 __all__ = ("signalbox",)
@@ -36,17 +33,6 @@ CONFIG = Config(
     fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
 )
 HOSTILE = "<script>alert(1)</script>\u202e\"'&"
-OPTIONS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1400,1000",
-)
 
 
 @pytest.fixture(scope="module")
@@ -72,32 +58,13 @@ def address() -> Iterator[str]:
         yield address
 
 
-@contextmanager
-def chromium(folder: Path) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or ""
-    for option in (*OPTIONS, f"--user-data-dir={folder / 'profile'}"):
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = Service(shutil.which("chromedriver") or "", env={**os.environ, "HOME": str(folder)})
-    driver = webdriver.Chrome(options=options, service=service)
-    try:
-        yield driver
-    finally:
-        driver.quit()
+def counted(page: Browser, css: str) -> int:
+    return int(page.script("return document.querySelectorAll(arguments[0]).length", css))
 
 
-def counted(driver: webdriver.Chrome, css: str) -> int:
-    return int(driver.execute_script("return document.querySelectorAll(arguments[0]).length", css))
-
-
-def shown(driver: webdriver.Chrome, css: str) -> str:
-    return str(driver.execute_script("return document.querySelector(arguments[0]).innerText", css))
-
-
-def asked_for(driver: webdriver.Chrome) -> set[str]:
+def asked_for(page: Browser) -> set[str]:
     """Addresses of all requests since the last call but of the browser's own page, which is there first."""
-    logged = (json.loads(entry["message"])["message"] for entry in driver.get_log("performance"))  # type: ignore[no-untyped-call]
+    logged = (json.loads(entry["message"])["message"] for entry in page.driver.get_log("performance"))  # type: ignore[no-untyped-call]
     urls = {each["params"]["request"]["url"] for each in logged if each["method"] == "Network.requestWillBeSent"}
     return {url for url in urls if urlsplit(url).scheme not in ("chrome", "data")}
 
@@ -177,21 +144,22 @@ def test_reports_are_drawn_without_network_or_script_and_name_what_is_slow(
     (tmp_path / "large.tar.gz").write_bytes(packed(large()))
     assert signalbox("report", big, "--from", tmp_path / "large.tar.gz").status == 0
     assert big.stat().st_size <= 3_000_000
-    with chromium(tmp_path) as driver:
+    needs(missing())
+    with browser(tmp_path) as page:
         for opened in (file, tmp_path / "bundled.html"):
-            driver.get(opened.as_uri())
-            assert counted(driver, "#graph .node") == 8
-            assert counted(driver, "#graph .cable") == 16
-            assert counted(driver, "#graph .cable.down") == 1
-            assert counted(driver, "script") == 0
-            assert "warning: link leaf1:1>spine1" in shown(driver, "#verdict")
-            assert "waits for hosts that are not found: 10.9.9.9" in shown(driver, "#slow")
-            assert counted(driver, "#jobs details") == 2
-        driver.get(big.as_uri())
-        assert counted(driver, ".matrix .cell") == 2048
-        assert counted(driver, "#jobs tbody tr") >= 1000
-        assert driver.get_log("browser") == []  # type: ignore[no-untyped-call]
-        assert asked_for(driver) == {each.as_uri() for each in (file, tmp_path / "bundled.html", big)}
+            page.driver.get(opened.as_uri())
+            assert counted(page, "#graph .node") == 8
+            assert counted(page, "#graph .cable") == 16
+            assert counted(page, "#graph .cable.down") == 1
+            assert counted(page, "script") == 0
+            assert "warning: link leaf1:1>spine1" in page.text("#verdict")
+            assert "waits for hosts that are not found: 10.9.9.9" in page.text("#slow")
+            assert counted(page, "#jobs details") == 2
+        page.driver.get(big.as_uri())
+        assert counted(page, ".matrix .cell") == 2048
+        assert counted(page, "#jobs tbody tr") >= 1000
+        assert page.complaints() == []
+        assert asked_for(page) == {each.as_uri() for each in (file, tmp_path / "bundled.html", big)}
 
 
 def test_names_are_text_wherever_they_come_from(signalbox: Signalbox, tmp_path: Path) -> None:

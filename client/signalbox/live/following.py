@@ -33,7 +33,7 @@ Watch = Callable[[str], Generator[Any, None, None]]
 
 class Following:
     """``open_client``: with the credentials of the one who looks. Raises nothing of the controller: why it does not
-    answer, or what it refuses, is ``state.lost``."""
+    answer is ``state.lost``, what it refuses ``state.refused``."""
 
     def __init__(self, open_client: Callable[[], Client]) -> None:
         self.state = State()
@@ -41,16 +41,19 @@ class Following:
         self._waiting: Queue[Callable[[], frozenset[Kind]]] = Queue(MOST_WAITING)
         self._closed = Event()
         state = self.state
-        watches: tuple[tuple[Watch, Take], ...] = (
-            (self._client.watch_fabric, state.take_fabric),
-            (self._client.watch_jobs, state.take_jobs),
-            (self._client.watch_alarms, state.take_alarms),
-            (self._watch_events, lambda message: state.take_events(message.events)),
-            (self._client.watch_plan, lambda m: state.take_plan(m.plan if m.HasField("plan") else None, time.time())),
-        )
+        watches: dict[str, tuple[Watch, Take]] = {
+            "fabric": (self._client.watch_fabric, state.take_fabric),
+            "jobs": (self._client.watch_jobs, state.take_jobs),
+            "alarms": (self._client.watch_alarms, state.take_alarms),
+            "events": (self._watch_events, lambda message: state.take_events(message.events)),
+            "plan": (
+                self._client.watch_plan,
+                lambda m: state.take_plan(m.plan if m.HasField("plan") else None, time.time()),
+            ),
+        }
         self._threads = [
-            Thread(target=self._watch, args=each, name=f"watch {number}", daemon=True)
-            for number, each in enumerate(watches)
+            Thread(target=self._watch, args=(name, *each), name=f"watch {name}", daemon=True)
+            for name, each in watches.items()
         ]
         self._threads.append(Thread(target=self._ask, name="status", daemon=True))
 
@@ -74,7 +77,7 @@ class Following:
         except Empty:
             return changed
 
-    def _watch(self, watch: Watch, take: Take) -> None:
+    def _watch(self, name: str, watch: Watch, take: Take) -> None:
         """A snapshot or a change in several messages is taken in as one: it ends with a resume token."""
         while not self._closed.is_set():
             try:
@@ -83,11 +86,12 @@ class Following:
                     parts = [message] if getattr(message, "snapshot", False) else [*parts, message]
                     if message.resume_token:
                         self._put(partial(_take_all, take, parts))
+                        self._put(partial(self.state.take_refused, name, ""))
                         parts = []
             except (Unreachable, Unavailable, ValueError):  # ValueError: the channel is closed
                 pass  # the status says so
             except SignalboxError as error:
-                self._put(partial(self.state.take_refused, str(error)))
+                self._put(partial(self.state.take_refused, name, str(error)))
             self._closed.wait(RETRY_S)
 
     def _watch_events(self, resume_token: str) -> Generator[Any, None, None]:

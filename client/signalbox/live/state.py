@@ -66,7 +66,12 @@ class State:
     plan: pb.Plan | None = None
     levels: deque[Levels] = field(default_factory=lambda: deque(maxlen=MOST_LEVELS))
     status: pb.GetStatusResponse | None = None
-    refused: str = ""
+    refusals: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def refused(self) -> str:
+        """What of it the controller does not show to this client, in words; empty mostly."""
+        return "; ".join(sorted(set(self.refusals.values())))
 
     def take_fabric(self, message: pb.WatchFabricResponse | pb.GetFabricResponse) -> frozenset[Kind]:
         """One message of the watch, or the answer of ``GetFabric``, which has everything."""
@@ -116,9 +121,10 @@ class State:
         return frozenset({Kind.ALARMS})
 
     def take_events(self, events: Iterable[pb.Event]) -> frozenset[Kind]:
-        """Those that are not known yet, in order of their numbers."""
-        last = self.events[-1].number if self.events else 0
-        new = [event for event in events if event.number > last]
+        """Those that are not known yet, in order of their numbers. A controller without its saved state begins anew
+        with the numbers: then later events have lower ones."""
+        newest = self.events[-1] if self.events else pb.Event()
+        new = [event for event in events if event.number > newest.number or _time(event) > _time(newest)]
         self.events.extend(new)
         return frozenset({Kind.EVENTS} if new else ())
 
@@ -145,9 +151,14 @@ class State:
         self.lost = why
         return frozenset({Kind.REACHED} if changed else ())
 
-    def take_refused(self, why: str) -> frozenset[Kind]:
-        self.refused = why
-        return frozenset({Kind.REACHED})
+    def take_refused(self, what: str, why: str) -> frozenset[Kind]:
+        """``what``: a watch. Empty: the controller shows it."""
+        before = self.refused
+        if why:
+            self.refusals[what] = why
+        else:
+            self.refusals.pop(what, None)
+        return frozenset({Kind.REACHED} if before != self.refused else ())
 
     def newest_events(self, most: int) -> list[pb.Event]:
         """The newest first."""
@@ -182,3 +193,7 @@ def _differs_in_rates_only(before: pb.Link | None, now: pb.Link) -> bool:
 def load(link: pb.Link) -> float | None:
     """Measured rate over capacity; None while it is not measured."""
     return link.rate_bps / link.capacity_bps if link.HasField("rate_bps") and link.capacity_bps else None
+
+
+def _time(event: pb.Event) -> tuple[int, int]:
+    return event.event_time.seconds, event.event_time.nanos

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from signalbox.live.state import MOST_EVENTS, Kind, State, load
+from signalbox.mapping import timestamp
 from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.fabric_messages import leaf_spine, link, state_of
 
@@ -53,6 +54,25 @@ def test_events_are_taken_once_and_the_newest_kept() -> None:
     assert state.take_events(events[-5:]) == frozenset()
     assert len(state.events) == MOST_EVENTS
     assert [event.number for event in state.newest_events(2)] == [MOST_EVENTS + 2, MOST_EVENTS + 1]
+
+
+def test_events_of_a_controller_that_counts_anew_follow() -> None:
+    state = State()
+    state.take_events([pb.Event(number=900, event_time=timestamp(100.0))])
+    fresh = [pb.Event(number=number, event_time=timestamp(200.0 + number)) for number in (1, 2)]
+    assert state.take_events(fresh) == {Kind.EVENTS}
+    assert [event.number for event in state.newest_events(3)] == [2, 1, 900]
+
+
+def test_a_refusal_is_told_until_the_controller_shows_it() -> None:
+    state = State()
+    assert state.take_refused("jobs", "") == frozenset()
+    for what in ("fabric", "plan"):
+        state.take_refused(what, "role tenant may not")
+    assert state.refused == "role tenant may not"
+    assert state.take_refused("fabric", "") == frozenset()
+    assert state.take_refused("plan", "") == {Kind.REACHED}
+    assert state.refused == ""
 
 
 def test_a_plan_that_comes_again_with_its_ecmp_level_is_the_same_point() -> None:
