@@ -1,7 +1,13 @@
-"""The live page of a fabric of real switches on which a job trains: its loads, and a cable that is cut."""
+"""The live page of a fabric of real switches on which a job trains: its loads, and a cable that is cut.
+
+With ``SIGNALBOX_PICTURES=FOLDER`` its long test puts screenshots of the page and of the report there.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,10 +16,12 @@ import pytest
 
 from benchmarks.web.browser import Browser, browser, missing
 from benchmarks.web.process import web_page
+from mininet_topos.demo import phases as demo
 from mininet_topos.demo.parts import Training, TrainingJob
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
+from mininet_topos.probe.queues import large_socket_buffers
 from tests.support.lab.needs import needs
 
 pytestmark = pytest.mark.lab
@@ -48,6 +56,48 @@ def test_loads_of_training_are_drawn_and_a_cut_cable_and_its_alarm_named(lab_pre
         (tmp_path / "seen_s").write_text(f"{time.monotonic() - detected:.2f}")
         chromium.until(lambda: "link down" in chromium.text(".alarms") and name in chromium.text(".alarms"))
         chromium.until(lambda: "link_down" in chromium.text(".events") or "link down" in chromium.text(".events"))
+        training.stop()
+        assert chromium.complaints() == []
+
+
+@pytest.mark.long
+def test_what_the_pages_of_the_docs_show(lab_prefix: str, tmp_path: Path) -> None:
+    """A ring per host of each leaf, a drained spine, and a plan that was better than hashing; as pictures."""
+    needs(missing())
+    pictures = os.environ.get("SIGNALBOX_PICTURES")
+    folder, prefix = Path(pictures or tmp_path), "" if pictures else lab_prefix
+    size = LeafSpine(demo.LEAVES, demo.SPINES, demo.HOSTS_PER_LEAF, 5.0, 5.0, prefix=prefix)
+    ports, raw, profile = tmp_path / "ports", tmp_path / "raw", tmp_path / "profile"
+    raw.mkdir()
+    profile.mkdir()
+    with ExitStack() as stack:
+        stack.enter_context(large_socket_buffers())
+        lab, controller, client = stack.enter_context(running_fabric(size, tmp_path, demo.RATE_BPS / 1e6))
+        page = stack.enter_context(web_page(controller.address))
+        chromium = stack.enter_context(browser(profile))
+        training = Training(lab, demo.ring_jobs(lab), demo.ELEMENTS, controller.address, ports, raw)
+        training.start()
+        wait_for(lambda: client.get_status().pins >= 2 * 4 * len(training.jobs), "every ring's pins", 60)
+        client.drain([lab.bridge("spine4")])
+        wait_for(lambda: all(job.iterations > 3 for job in client.list_jobs()), "iterations", 120)
+        for dark in (False, True):
+            chromium.dark(dark)
+            chromium.opened(page.url)
+            chromium.until(lambda: "ring1" in chromium.text(".jobs"))
+            chromium.driver.find_element("css selector", ".jobs tbody tr:nth-child(2)").click()
+            chromium.until(lambda: "declared" in str(chromium.options("demand").get("series")))
+            chromium.until(lambda: max(drawn_loads(chromium)) > 0.5)
+            time.sleep(2.0)  # until the last push is painted
+            chromium.screenshot(folder / f"web-training-{'dark' if dark else 'light'}.png")
+        assert sum("part" in link for link in chromium.series("fabric", "fabric")["links"]) == 16
+        report = tmp_path / "report.html"
+        subprocess.run(
+            [sys.executable, "-m", "signalbox", "report", report, "--address", controller.address], check=True
+        )
+        chromium.dark(False)
+        chromium.driver.get(report.as_uri())
+        assert "ring1" in chromium.text("body")
+        chromium.screenshot(folder / "report.png")
         training.stop()
         assert chromium.complaints() == []
 

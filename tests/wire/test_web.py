@@ -27,7 +27,7 @@ from signalbox.jobs.spec import JobSpec
 from signalbox.live.colours import LIGHT, colour
 from signalbox.live.picture import picture
 from signalbox.live.state import State
-from signalbox.web.charts import on_route
+from signalbox.web.options import on_route
 from tests.support.busy_fabric import Ring
 from tests.support.command_line import Signalbox, signalbox
 from tests.support.doc_pages import ROOT

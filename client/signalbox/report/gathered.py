@@ -17,7 +17,7 @@ from signalbox.errors import SignalboxError
 from signalbox.live.state import State
 from signalbox.v1 import signalbox_pb2 as pb
 
-SLOW_BELOW = 0.95
+SLOW_BELOW = 0.9
 """Efficiency of a job that is called slow: ideal communication time over measured, or over what its routes allow."""
 MOST_EXPLAINED = 5
 """Jobs that the controller is asked about: an answer may take seconds."""

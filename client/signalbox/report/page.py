@@ -177,8 +177,8 @@ def _legend() -> Element:
         swatches,
         " 100 %",
         tag("b", " ", tag("span", class_="swatch lu"), " not measured"),
-        tag("b", " · drained: dashed, or \\", class_="key-drained"),
-        tag("b", " · down: dotted, or X", class_="key-down"),
+        tag("b", " · drained: dotted, or \\", class_="key-drained"),
+        tag("b", " · down: dashed, or X", class_="key-down"),
         class_="legend",
     )
 
@@ -286,7 +286,7 @@ def _history(gathered: Gathered) -> list[Child]:
     drawn = drawing.over_time(list(_levels(gathered)))
     figure = drawn is not None and tag(
         "figure",
-        tag("figcaption", "Worst levels of plans: plan (line), bound (dotted), mean under ECMP (dashed)"),
+        tag("figcaption", "Worst levels of plans: plan (line), bound (dashed), mean under ECMP (dotted)"),
         drawn,
     )
     if not gathered.events:

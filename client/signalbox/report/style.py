@@ -53,17 +53,17 @@ details{margin:4px 0}summary{cursor:pointer}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--text);font:11px system-ui,sans-serif}
 svg .small{font-size:9px;fill:var(--faint)}
 .link{fill:none;stroke:var(--c);stroke-width:2.6}
-.drained .link{stroke:var(--drained);stroke-dasharray:7 4}.down .link{stroke:var(--down);stroke-dasharray:2 5}
+.drained .link{stroke:var(--drained);stroke-dasharray:2 5}.down .link{stroke:var(--down);stroke-dasharray:7 4}
 .node rect{fill:var(--bg);stroke:var(--text);stroke-width:1.2}
-.node.drained rect{stroke:var(--drained);stroke-dasharray:5 3}.node.down rect{stroke:var(--down);stroke-dasharray:2 3}
+.node.drained rect{stroke:var(--drained);stroke-dasharray:2 3}.node.down rect{stroke:var(--down);stroke-dasharray:5 3}
 .node.unsynced rect{stroke-width:3}
 .half,.bar{fill:var(--c)}.mark{fill:none;stroke-width:1.6}.down .mark{stroke:var(--down)}
 .drained .mark{stroke:var(--drained)}
 .swatch{display:inline-block;width:14px;height:12px;background:var(--c)}
 .legend{margin:4px 0 10px}.legend span+b{font-weight:400;margin-left:8px}
 .key-down{color:var(--down)}.key-drained{color:var(--drained)}
-.plan-line{fill:none;stroke:var(--text);stroke-width:1.6}.ecmp-line{fill:none;stroke:var(--down);stroke-dasharray:6 3}
-.bound-line{fill:none;stroke:var(--drained);stroke-dasharray:2 3}
+.plan-line{fill:none;stroke:var(--text);stroke-width:1.6}.ecmp-line{fill:none;stroke:var(--down);stroke-dasharray:2 3}
+.bound-line{fill:none;stroke:var(--drained);stroke-dasharray:6 3}
 .axis{stroke:var(--line)}
 @media print{body{max-width:none;font-size:11px}nav{display:none}h2{break-after:avoid}tr,figure,svg{break-inside:avoid}
  details::details-content{content-visibility:visible;display:block}*{print-color-adjust:exact;

@@ -12,8 +12,9 @@ from signalbox.live.state import Kind, State
 
 TAKE_S = 0.25
 """Between two looks for changes."""
-RATES_S = 1.0
-"""Between two pictures that differ in loads only."""
+OFTEN_S = 1.0
+"""Between two showings of what changes all the time."""
+OFTEN = frozenset({Kind.RATES, Kind.JOBS, Kind.STATUS})
 
 Show = Callable[[frozenset[Kind]], None]
 Made = TypeVar("Made")
@@ -28,7 +29,7 @@ class Board:
         self._made: dict[Hashable, Any] = {}
         self._picture: Picture | None = None
         self._later = frozenset[Kind]()
-        self._rates_shown = 0.0
+        self._shown = 0.0
 
     @property
     def state(self) -> State:
@@ -50,19 +51,18 @@ class Board:
         return made
 
     def take(self) -> None:
-        """Takes in what has come and tells viewers; of loads every second only."""
+        """Takes in what has come and tells viewers; of ``OFTEN`` every second only."""
         changed = self._later | self._following.changes()
         now = time.monotonic()
-        if Kind.SHAPE in changed or now - self._rates_shown >= RATES_S:
+        if Kind.SHAPE in changed or now - self._shown >= OFTEN_S:
             self._later = frozenset()
+            self._shown = now if changed & OFTEN else self._shown
             if changed & {Kind.SHAPE, Kind.RATES}:
-                self._rates_shown = now
                 self._made.clear()
             if Kind.SHAPE in changed:
                 self._picture = None
         else:
-            self._later = changed & {Kind.RATES}
-            changed -= {Kind.RATES}
+            self._later, changed = changed & OFTEN, changed - OFTEN
         if changed:
             for show in list(self._viewers.values()):
                 show(changed)

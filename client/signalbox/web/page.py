@@ -15,14 +15,13 @@ from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.live.colours import DARK, LIGHT, Paper
 from signalbox.live.picture import Condition
-from signalbox.live.shown import alarm_line, clock, counted, event_clock, event_line, job_state, level, percent, word
-from signalbox.live.state import Job, Kind, LinkAt
-from signalbox.mapping import seconds_since_1970, word_in
-from signalbox.web import charts
+from signalbox.live.shown import counted, percent, word
+from signalbox.live.state import Kind, LinkAt
+from signalbox.mapping import word_in
+from signalbox.web import beside, charts, graph, matrix, tables
 from signalbox.web.board import Board
-
-MOST_JOBS, MOST_EVENTS, MOST_ALARMS = 100, 50, 100
-"""Rows of a table."""
+from signalbox.web.options import Options
+from signalbox.web.style import ROW_LOOKED_AT, STYLE
 
 KEYS = {
     "?": "these keys",
@@ -34,28 +33,6 @@ KEYS = {
     "p": "print",
     "Tab": "through all fields and buttons",
 }
-
-_STYLE = """
-.banner { border-left: 6px solid; padding: 4px 10px; font-weight: bold }
-.two-to-one, .one-to-one { display: grid; width: 100%; gap: 1rem; align-items: start }
-.two-to-one > *, .one-to-one > * { min-width: 0 }
-@media (min-width: 900px) {
-  .two-to-one { grid-template-columns: 2fr 1fr }
-  .one-to-one { grid-template-columns: 1fr 1fr }
-}
-.chosen { font-weight: bold; text-decoration: underline }
-@media print {
-  .no-print { display: none !important }
-  .q-page-container { padding: 0 !important }
-  * { print-color-adjust: exact; -webkit-print-color-adjust: exact }
-}
-"""
-
-_ROW_LOOKED_AT = """(event) => {
-  const job = event.type === "mouseleave" ? "" : event.target.closest("tbody tr")?.cells[0].innerText ?? "";
-  if (job !== window.job_looked_at) { window.job_looked_at = job; emit(job); }
-}"""
-"""Not a slot with a template: NiceGUI makes such rows anew with each change of the page."""
 
 
 class Page:
@@ -80,7 +57,7 @@ class Page:
     # ---- layout
 
     def _build(self) -> None:
-        ui.add_css(_STYLE)
+        ui.add_css(STYLE)
         self._dark = ui.dark_mode(None)
         ui.keyboard(self._on_key, ignore=["input", "textarea"], repeating=False)
         with ui.header().classes("items-center q-py-xs no-print"):
@@ -98,12 +75,12 @@ class Page:
                 self._build_lists()
         with ui.element().classes("one-to-one"):
             with ui.column():
-                self._levels = ui.echart(charts.levels(self._board.state.levels, self._paper))
+                self._levels = ui.echart(beside.levels(self._board.state.levels, self._paper))
                 self._levels.classes("w-full h-60 chart-levels")
             with ui.column():
                 self._demand = ui.echart({}).classes("w-full h-60 chart-demand")
         ui.label("Events, the newest first").classes("text-subtitle2")
-        self._events = _table("events", ("time", "event"))
+        self._events = tables.table("events", ("time", "event"))
 
     def _build_fabric(self) -> None:
         with ui.row().classes("items-center w-full no-print"):
@@ -130,17 +107,17 @@ class Page:
 
     def _build_lists(self) -> None:
         ui.label("Alarms").classes("text-subtitle2")
-        self._alarms = _table("alarms", ("since", "alarm"))
+        self._alarms = tables.table("alarms", ("since", "alarm"))
         with ui.row().classes("items-center w-full"):
             ui.label("Jobs").classes("text-subtitle2")
             self._find = (
                 ui.input(placeholder="find", on_change=lambda: self._show_jobs()).props("dense").classes("w-28")
             )
             ui.button("Why is it slow? (e)", on_click=self._explain).props("dense no-caps").classes("no-print")
-        self._jobs = _table("jobs", ("job", "state", "flows", "level", "measured"))
+        self._jobs = tables.table("jobs", ("job", "state", "flows", "level", "measured"))
         self._jobs.props(""" :table-row-class-fn="row => row.chosen ? 'chosen' : 'cursor-pointer'" """)
         for event in ("mouseover", "mouseleave"):
-            self._jobs.on(event, lambda event: self._look(event.args), js_handler=_ROW_LOOKED_AT)
+            self._jobs.on(event, lambda event: self._look(event.args), js_handler=ROW_LOOKED_AT)
         self._jobs.on("row-click", lambda event: self._choose(event.args[1]["job"]))
         self._find.on("keydown.enter", lambda: self._step(1))
         self._jobs_left = ui.label().classes("text-caption")
@@ -148,7 +125,8 @@ class Page:
     # ---- showing
 
     async def begin(self) -> None:
-        """When the browser is there: the paper that its user prefers."""
+        """When the browser is there: what has changed since the page was made, and the paper that its user prefers."""
+        self.show(frozenset())
         prefers = "window.matchMedia('(prefers-color-scheme: dark)').matches"
         with suppress(TimeoutError):
             self._set_dark(bool(await ui.run_javascript(prefers, timeout=5)))
@@ -176,12 +154,11 @@ class Page:
         if Kind.JOBS in changed:
             self._show_jobs()
         if Kind.PLAN in changed:
-            self._push(self._levels, "levels", charts.levels(self._board.state.levels, self._paper))
+            self._push(self._levels, "levels", beside.levels(self._board.state.levels, self._paper))
         if Kind.ALARMS in changed:
-            self._show_alarms()
+            tables.fill(self._alarms, tables.alarm_rows(self._board.state))
         if Kind.EVENTS in changed:
-            rows = self._board.state.newest_events(MOST_EVENTS)
-            _fill(self._events, [{"time": event_clock(each), "event": event_line(each)} for each in rows])
+            tables.fill(self._events, tables.event_rows(self._board.state))
         if changed & {Kind.STATUS, Kind.REACHED}:
             self._show_status()
 
@@ -205,7 +182,7 @@ class Page:
         picture = self._board.picture
         names = sorted((node.name for node in picture.nodes.values()), key=lambda name: (len(name), name))
         self._switch.set_options(names, value=self._switch.value if self._switch.value in names else None)
-        tiers = charts.tier_names(picture)
+        tiers = matrix.tier_names(picture)
         if self._tier not in tiers:
             self._tier = min(tiers, default=0)
         self._tiers.set_options(tiers, value=self._tier if tiers else None)
@@ -226,31 +203,11 @@ class Page:
         return self._board.picture.at(self._dpid) if self._dpid is not None and known else ()
 
     def _show_jobs(self) -> None:
-        """The worst first: flows without a path, then the largest level."""
-        find = (self._find.value or "").lower()
-        jobs = [job for job in self._board.state.jobs.values() if find in job.spec.job_id.lower()]
-        jobs.sort(key=lambda job: (-job.flows_without_path, -(job.level if job.HasField("level") else 0.0)))
-        _fill(self._jobs, [self._job_row(job) for job in jobs[:MOST_JOBS]])
-        left = len(jobs) - MOST_JOBS
-        self._jobs_left.set_text(f"and {left:,} more; find them by name" if left > 0 else "")
+        rows, left = tables.job_rows(self._board.state, (self._find.value or "").lower(), self._job)
+        tables.fill(self._jobs, rows)
+        self._jobs_left.set_text(f"and {left:,} more; find them by name" if left else "")
         if self._job and self._job not in self._board.state.jobs:
             self._job = ""
-
-    def _job_row(self, job: Job) -> dict[str, Any]:
-        lost = f", {job.flows_without_path} without a path" if job.flows_without_path else ""
-        return {
-            "job": job.spec.job_id,
-            "state": job_state(job) + lost,
-            "flows": f"{job.pinned}/{job.virtual_links}",
-            "level": level(job.level if job.HasField("level") else None),
-            "measured": percent(job.efficiency_measured if job.HasField("efficiency_measured") else None),
-            "chosen": job.spec.job_id == self._job,
-        }
-
-    def _show_alarms(self) -> None:
-        alarms = self._board.state.alarms_by_urgency()
-        rows = [{"since": clock(seconds_since_1970(each.raise_time)), "alarm": alarm_line(each)} for each in alarms]
-        _fill(self._alarms, rows[:MOST_ALARMS])
 
     # ---- charts
 
@@ -279,9 +236,9 @@ class Page:
         shown = self._dpid is not None and self._dpid in self._board.picture.nodes
         self._cables.set_visibility(shown)
         if shown and self._dpid is not None:
-            self._push(self._cables, "cables", charts.cables_of(self._board.picture, self._dpid, self._paper))
+            self._push(self._cables, "cables", beside.cables_of(self._board.picture, self._dpid, self._paper))
 
-    def _push(self, chart: ui.echart, name: str, options: charts.Options) -> None:
+    def _push(self, chart: ui.echart, name: str, options: Options) -> None:
         """The whole chart, if it differs from what the browser has."""
         if self._sent.get(name) != options:
             self._sent[name] = options
@@ -293,7 +250,7 @@ class Page:
         if paper is not self._paper:
             self._paper = paper
             self._draw_fabric()
-            self._push(self._levels, "levels", charts.levels(self._board.state.levels, self._paper))
+            self._push(self._levels, "levels", beside.levels(self._board.state.levels, self._paper))
             self._draw_cables()
             ui.timer(0, self._draw_demand, once=True)
 
@@ -314,8 +271,8 @@ class Page:
         elif isinstance(data, dict) and "part" in data:
             self._take_part(str(data["part"]))
         elif isinstance(data, list) and len(data) > 1:
-            shown = charts.between(picture, self._tier)
-            lower, upper = charts.axes(picture, shown)
+            shown = matrix.between(picture, self._tier)
+            lower, upper = matrix.axes(picture, shown)
             x, y = int(data[0]), int(data[1])
             if y < len(lower) and x < len(upper):
                 self._take_switch(lower[y].dpid)
@@ -337,7 +294,7 @@ class Page:
         if cable:
             self._part = name
             self._offer_cables()
-            self._said.set_text(charts.said_of(cable))
+            self._said.set_text(graph.said_of(cable))
 
     def _switch_chosen(self, event: Any) -> None:
         dpid = next((n.dpid for n in self._board.picture.nodes.values() if n.name == event.value), None)
@@ -382,7 +339,7 @@ class Page:
         job_id = self._job
         job = await self._answer(lambda: self._client.get_job(job_id)) if job_id else None
         if job is not None and job_id == self._job:
-            self._push(self._demand, "demand", charts.demand(job, self._paper))
+            self._push(self._demand, "demand", beside.demand(job, self._paper))
 
     # ---- asking
 
@@ -482,18 +439,3 @@ class Page:
 
 def _lines(head: str, answer: Iterable[str]) -> str:
     return "\n".join((head, *answer))
-
-
-def _table(what: str, columns: Iterable[str]) -> ui.table:
-    """Small: it scrolls."""
-    shown = [{"name": name, "label": name, "field": name, "align": "left"} for name in columns]
-    table = ui.table(columns=shown, rows=[], row_key="number")
-    table.props(f'dense flat wrap-cells hide-pagination :rows-per-page-options=[0] no-data-label="no {what}"')
-    return table.classes(f"w-full max-h-80 {what}")
-
-
-def _fill(table: ui.table, rows: list[dict[str, Any]]) -> None:
-    """If they differ from what the browser has."""
-    rows = [{"number": number, **row} for number, row in enumerate(rows)]
-    if table.rows != rows:
-        table.rows = rows

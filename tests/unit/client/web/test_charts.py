@@ -12,7 +12,8 @@ from signalbox.live.colours import DARK, LIGHT, colour
 from signalbox.live.picture import picture
 from signalbox.live.state import Levels
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.web import charts
+from signalbox.web import beside, charts
+from signalbox.web.options import Options
 from tests.support.fabric_messages import leaf_spine, link, state_of
 
 ODD = ":<img src=x onerror=alert(1)> {b} \x1b[31m"
@@ -28,7 +29,7 @@ def keys(options: Any) -> Iterator[str]:
             yield from keys(value)
 
 
-def series(options: charts.Options, name: str) -> Any:
+def series(options: Options, name: str) -> Any:
     return next(each for each in options["series"] if each["id"] == name)
 
 
@@ -87,8 +88,8 @@ def test_text_from_outside_is_never_a_key_nor_html() -> None:
     job.demand.pairs.add(src=ODD, dst=ODD, declared_bytes=5)
     for options in (
         charts.fabric(picture(state), 0, LIGHT, ()),
-        charts.cables_of(picture(state), 1, LIGHT),
-        charts.demand(job, LIGHT),
+        beside.cables_of(picture(state), 1, LIGHT),
+        beside.demand(job, LIGHT),
     ):
         assert not [key for key in keys(options) if key.startswith(":") or "img" in key]
         assert options["tooltip"]["renderMode"] == "richText"
@@ -97,13 +98,13 @@ def test_text_from_outside_is_never_a_key_nor_html() -> None:
 
 
 def test_levels_over_time_and_demand_of_a_job() -> None:
-    options = charts.levels([Levels(1.0, 2.0, 1.0, None), Levels(2.0, 1.5, 1.0, 2.5)], LIGHT)
+    options = beside.levels([Levels(1.0, 2.0, 1.0, None), Levels(2.0, 1.5, 1.0, 2.5)], LIGHT)
     assert series(options, "plan")["data"] == [[1000, 2.0], [2000, 1.5]]
     assert series(options, "ECMP")["data"] == [[1000, None], [2000, 2.5]]
     job = pb.Job(spec=pb.JobSpec(job_id="ring"))
     job.demand.pairs.add(src="a", dst="b", declared_bytes=2_000_000, measured_bps=8e6, measured_bytes=1_500_000)
     job.demand.pairs.add(src="b", dst="a", declared_bytes=1_000_000)
-    options = charts.demand(job, LIGHT)
+    options = beside.demand(job, LIGHT)
     assert series(options, "declared")["data"] == [2.0, 1.0]
     assert series(options, "measured")["data"] == [1.5, "-"]
 

@@ -1,0 +1,144 @@
+"""Charts beside the fabric: cables of a switch, levels of plans, demands of a job. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from signalbox.live.colours import Paper
+from signalbox.live.picture import Cable, Condition, Picture
+from signalbox.live.shown import rate
+from signalbox.live.state import Job, Levels
+from signalbox.web.options import Options, common
+
+MOST_POINTS = 600
+MOST_PAIRS = 20
+
+
+def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
+    """Loads of a switch's cables, both directions."""
+    shown = picture.at(dpid)
+    node = picture.nodes[dpid]
+
+    def bars(loads: Iterable[float | None]) -> list[Any]:
+        return ["-" if load is None else round(load * 100) for load in loads]
+
+    def other(cable: Cable) -> str:
+        end = picture.nodes[cable.ends[0] if cable.ends[1] == dpid else cable.ends[1]].name
+        return end if cable.condition is Condition.UP else f"{end} ({cable.condition.value})"
+
+    return {
+        **common(paper),
+        "title": {
+            "left": 0,
+            "text": f"Cables of {node.name}, load in %",
+            "textStyle": {"color": paper.text, "fontSize": 13},
+        },
+        "legend": {"top": 0, "right": 0, "textStyle": {"color": paper.text}},
+        "grid": {"left": 40, "right": 10, "top": 40, "bottom": 70},
+        "xAxis": {
+            "type": "category",
+            "data": [other(cable) for cable in shown],
+            "axisLabel": {"color": paper.text, "rotate": 45, "fontSize": 10},
+        },
+        "yAxis": {"type": "value", "min": 0, "max": 100, "axisLabel": {"color": paper.text}},
+        "series": [
+            {
+                "id": "up",
+                "name": "towards the higher tier",
+                "type": "bar",
+                "data": bars(cable.up_load for cable in shown),
+                "itemStyle": {"color": paper.scale[3]},
+            },
+            {
+                "id": "down",
+                "name": "towards the lower tier",
+                "type": "bar",
+                "data": bars(cable.down_load for cable in shown),
+                "itemStyle": {"color": paper.scale[1], "borderColor": paper.text, "borderType": "dashed"},
+            },
+        ],
+    }
+
+
+def levels(found: Sequence[Levels], paper: Paper) -> Options:
+    """Of plans, of ECMP and the bound over time."""
+    shown = list(found)[-MOST_POINTS:]
+
+    def line(name: str, values: Iterable[float | None], kind: str, ink: str) -> Options:
+        points = [[round(each.unix_s * 1000), value] for each, value in zip(shown, values, strict=True)]
+        return {
+            "id": name,
+            "name": name,
+            "type": "line",
+            "step": "end",
+            "symbolSize": 5,
+            "data": points,
+            "lineStyle": {"type": kind, "color": ink, "width": 2},
+            "itemStyle": {"color": ink},
+        }
+
+    return {
+        **common(paper),
+        "title": {
+            "left": 0,
+            "text": "Worst level: plan, ECMP, bound",
+            "textStyle": {"color": paper.text, "fontSize": 13},
+        },
+        "legend": {"top": 26, "left": 0, "textStyle": {"color": paper.text}},
+        "grid": {"left": 45, "right": 15, "top": 62, "bottom": 25},
+        "xAxis": {"type": "time", "axisLabel": {"color": paper.text}},
+        "yAxis": {"type": "value", "scale": True, "axisLabel": {"color": paper.text}},
+        "series": [
+            line("ECMP", (each.ecmp for each in shown), "dotted", paper.down),
+            line("plan", (each.plan for each in shown), "solid", paper.text),
+            line("bound", (each.bound for each in shown), "dashed", paper.faint),
+        ],
+    }
+
+
+def demand(job: Job, paper: Paper) -> Options:
+    """Bytes per iteration of its pairs, declared and measured; those that send most. Without measured bytes (the job
+    reports no iterations) the rates are in the names."""
+    pairs = sorted(job.demand.pairs, key=lambda pair: -max(pair.declared_bytes, pair.measured_bytes))[:MOST_PAIRS]
+    return {
+        **common(paper),
+        "title": {
+            "left": 0,
+            "text": _title(job),
+            "textStyle": {"color": paper.text, "fontSize": 13, "width": 480, "overflow": "truncate"},
+        },
+        "legend": {"top": 26, "left": 0, "textStyle": {"color": paper.text}},
+        "grid": {"left": 50, "right": 15, "top": 62, "bottom": 95},
+        "xAxis": {
+            "type": "category",
+            "data": [f"{pair.src} to {pair.dst}, {rate(pair.measured_bps)}" for pair in pairs],
+            "axisLabel": {"color": paper.text, "rotate": 45, "fontSize": 9, "width": 110, "overflow": "truncate"},
+        },
+        "yAxis": {"type": "value", "name": "MB", "axisLabel": {"color": paper.text}},
+        "series": [
+            {
+                "id": "declared",
+                "name": "declared",
+                "type": "bar",
+                "data": [round(pair.declared_bytes / 1e6, 3) for pair in pairs],
+                "itemStyle": {"color": paper.scale[3]},
+            },
+            {
+                "id": "measured",
+                "name": "measured",
+                "type": "bar",
+                "data": [
+                    round(pair.measured_bytes / 1e6, 3) if pair.HasField("measured_bytes") else "-" for pair in pairs
+                ],
+                "itemStyle": {"color": paper.scale[1], "borderColor": paper.text, "borderType": "dashed"},
+            },
+        ],
+    }
+
+
+def _title(job: Job) -> str:
+    left = len(job.demand.pairs) - MOST_PAIRS
+    return f"{job.spec.job_id}: MB per iteration, declared and measured" + (
+        f" ({MOST_PAIRS} of {len(job.demand.pairs)} pairs)" if left > 0 else ""
+    )

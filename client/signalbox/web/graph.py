@@ -1,0 +1,181 @@
+"""A fabric as a graph: switches in tiers, a cable each, hosts below their switch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from signalbox.live.colours import Paper, colour
+from signalbox.live.picture import Cable, Condition, Node, Picture
+from signalbox.live.shown import percent
+from signalbox.live.state import LinkAt
+from signalbox.web.options import Options, common, on_route, shown
+
+MOST_HOSTS = 64
+"""That are drawn; of more only their number is."""
+FADED = 0.12
+"""Opacity of cables that a highlighted job does not use."""
+WIDTH, WIDTH_OF_ROUTE = 2.5, 5
+PAPER = 1000, 640
+"""Width and height of a graph, of which hosts have ``HOST_HEIGHT`` at the bottom."""
+HOST_HEIGHT = 90
+CURVE = 0.12
+"""Of the second of several cables between two switches."""
+
+_SYMBOLS = {
+    Condition.UP: "circle",
+    Condition.UNSYNCED: "emptyCircle",
+    Condition.DRAINED: "diamond",
+    Condition.DOWN: "triangle",
+}
+
+
+def graph(picture: Picture, paper: Paper, route: Collection[LinkAt]) -> Options:
+    return {
+        **common(paper),
+        "graphic": [_scale(paper)],
+        "series": [
+            {
+                "id": "fabric",
+                "type": "graph",
+                "layout": "none",
+                "left": 40,
+                "right": 40,
+                "top": 40,
+                "bottom": 40,
+                "preserveAspect": True,
+                "edgeSymbol": ["none", "none"],
+                "emphasis": {"focus": "none", "lineStyle": {"width": WIDTH_OF_ROUTE}},
+                "data": [
+                    *(_node(node, len(picture.tiers), paper) for node in picture.nodes.values()),
+                    *_hosts(picture, paper),
+                ],
+                "links": [*edges(picture, paper, route), *_host_edges(picture, paper)],
+            }
+        ],
+    }
+
+
+def _scale(paper: Paper) -> Options:
+    """Which colour is which load."""
+    stops = [{"offset": place / (len(paper.scale) - 1), "color": ink} for place, ink in enumerate(paper.scale)]
+    filled = {"type": "linear", "x": 0, "y": 0, "x2": 1, "y2": 0, "colorStops": stops}
+    return {
+        "type": "group",
+        "right": 10,
+        "top": 5,
+        "silent": True,
+        "children": [
+            {"type": "text", "x": 0, "style": {"text": "load 0 %", "fill": paper.text}},
+            {"type": "rect", "shape": {"x": 56, "y": 0, "width": 90, "height": 11}, "style": {"fill": filled}},
+            {"type": "text", "x": 152, "style": {"text": "100 %", "fill": paper.text}},
+        ],
+    }
+
+
+def rates(picture: Picture, paper: Paper, route: Collection[LinkAt]) -> Options:
+    """What of ``graph`` changes with loads and with what is highlighted."""
+    return {"series": [{"id": "fabric", "links": [*edges(picture, paper, route), *_host_edges(picture, paper)]}]}
+
+
+def _node(node: Node, tiers: int, paper: Paper) -> Options:
+    colours = {Condition.UP: paper.text, Condition.DRAINED: paper.drained, Condition.DOWN: paper.down}
+    filled = colours.get(node.condition, paper.text)
+    said = "" if node.condition is Condition.UP else f" ({node.condition.value})"
+    return {
+        "id": f"{node.dpid:#x}",
+        "name": node.name,
+        "x": node.x * PAPER[0],
+        "y": (PAPER[1] - HOST_HEIGHT) * (1 - node.tier / max(tiers - 1, 1)),
+        "symbol": _SYMBOLS[node.condition],
+        "symbolSize": 18,
+        "itemStyle": {"color": filled, "borderColor": filled},
+        "label": {
+            "show": True,
+            "position": "top" if node.tier else "bottom",
+            "distance": 8,
+            "formatter": shown(node.name + said),
+            "color": paper.text,
+        },
+        "tooltip": {"formatter": shown(f"{node.name}: {node.condition.value}, {_hosts_of(node)}")},
+        "part": node.name,
+        "dpid": f"{node.dpid:#x}",
+    }
+
+
+def _hosts_of(node: Node) -> str:
+    more = f" and {len(node.hosts) - 8} more" if len(node.hosts) > 8 else ""
+    return f"hosts {', '.join(node.hosts[:8])}{more}" if node.hosts else "no hosts found"
+
+
+def edges(picture: Picture, paper: Paper, route: Collection[LinkAt]) -> list[Options]:
+    """A cable each, in the order of ``picture.cables``."""
+    seen: dict[tuple[int, int], int] = {}
+    found = []
+    for cable in picture.cables:
+        number = seen[cable.ends] = seen.get(cable.ends, -1) + 1
+        found.append(_edge(cable, CURVE * number, paper, route))
+    return found
+
+
+def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt]) -> Options:
+    used = on_route(cable, route)
+    line: Options = {
+        "color": {Condition.DOWN: paper.down, Condition.DRAINED: paper.drained}.get(
+            cable.condition, colour(cable.load, paper)
+        ),
+        "type": {Condition.DOWN: "dashed", Condition.DRAINED: "dotted"}.get(cable.condition, "solid"),
+        "width": WIDTH_OF_ROUTE if used else WIDTH,
+        "opacity": 1 if used or not route else FADED,
+        "curveness": curve,
+    }
+    return {
+        "source": f"{cable.ends[0]:#x}",
+        "target": f"{cable.ends[1]:#x}",
+        "value": None if cable.load is None else round(cable.load, 2),
+        "lineStyle": line,
+        "tooltip": {"formatter": shown(said_of(cable))},
+        "part": cable.name,
+    }
+
+
+def said_of(cable: Cable) -> str:
+    """Its name and loads in words."""
+    if cable.condition is Condition.DOWN:
+        return f"{cable.name}: down"
+    drained = ", drained" if cable.condition is Condition.DRAINED else ""
+    return f"{cable.name}: up {percent(cable.up_load)}, down {percent(cable.down_load)}{drained}"
+
+
+def _hosts(picture: Picture, paper: Paper) -> list[Options]:
+    """Below their switch."""
+    leaves = _drawn_hosts(picture)
+    width = PAPER[0] / max(len(leaves), 1)
+    return [
+        {
+            "id": ip,
+            "name": ip,
+            "x": node.x * PAPER[0] + width * 0.8 * ((place + 0.5) / len(node.hosts) - 0.5),
+            "y": PAPER[1],
+            "symbol": "rect",
+            "symbolSize": 7,
+            "itemStyle": {"color": paper.faint},
+            "label": {"show": False},
+            "tooltip": {"formatter": shown(f"host {ip} at {node.name}")},
+        }
+        for node in leaves
+        for place, ip in enumerate(node.hosts)
+    ]
+
+
+def _host_edges(picture: Picture, paper: Paper) -> list[Options]:
+    line = {"color": paper.unknown, "width": 1, "type": "solid", "opacity": 0.7}
+    return [
+        {"source": ip, "target": f"{node.dpid:#x}", "lineStyle": line, "tooltip": {"show": False}}
+        for node in _drawn_hosts(picture)
+        for ip in node.hosts
+    ]
+
+
+def _drawn_hosts(picture: Picture) -> list[Node]:
+    leaves = [node for node in picture.nodes.values() if node.hosts and not node.tier]
+    return leaves if sum(len(node.hosts) for node in leaves) <= MOST_HOSTS else []

@@ -1,0 +1,129 @@
+"""The cables between two tiers as a matrix: a row per lower switch, a column per higher one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from signalbox.live.colours import Paper
+from signalbox.live.picture import Cable, Condition, Node, Picture
+from signalbox.live.state import LinkAt
+from signalbox.web.options import Options, common, on_route
+
+_MARKS = {Condition.DRAINED: "D", Condition.DOWN: "✕"}
+
+
+def tier_names(picture: Picture) -> dict[int, str]:
+    """Of the lower one, by what can be shown as a matrix."""
+    found = sorted({picture.nodes[cable.ends[0]].tier for cable in picture.cables})
+    return {tier: f"tier {tier} and {tier + 1}" for tier in found}
+
+
+def between(picture: Picture, lower_tier: int) -> list[Cable]:
+    return [cable for cable in picture.cables if picture.nodes[cable.ends[0]].tier == lower_tier]
+
+
+def matrix(picture: Picture, lower_tier: int, paper: Paper, route: Collection[LinkAt]) -> Options:
+    shown = between(picture, lower_tier)
+    lower, upper = axes(picture, shown)
+    axis = {"type": "category", "triggerEvent": True, "axisTick": {"show": False}, "splitArea": {"show": False}}
+    label = {"color": paper.text, "fontSize": 10}
+    overlay = {"type": "scatter", "symbol": "rect", "z": 3}
+    return {
+        **common(paper),
+        "grid": {"left": 70, "right": 90, "top": 60, "bottom": 10},
+        "xAxis": {**axis, "position": "top", "data": [n.name for n in upper], "axisLabel": {**label, "rotate": 60}},
+        "yAxis": {**axis, "inverse": True, "data": [n.name for n in lower], "axisLabel": label},
+        "visualMap": {
+            "seriesIndex": 0,
+            "dimension": 2,
+            "min": 0,
+            "max": 100,
+            "calculable": False,
+            "orient": "vertical",
+            "right": 0,
+            "top": "middle",
+            "text": ["100 %", "0 %"],
+            "textStyle": {"color": paper.text},
+            "inRange": {"color": list(paper.scale)},
+            "outOfRange": {"color": [paper.unknown]},
+        },
+        "series": [
+            {
+                "id": "fabric",
+                "type": "heatmap",
+                "dimensions": ["upper", "lower", "load %", "up %", "down %"],
+                "encode": {"x": 0, "y": 1, "value": 2, "tooltip": [1, 0, 2, 3, 4]},
+                "data": cells(picture, shown),
+                "emphasis": {"itemStyle": {"borderColor": paper.text, "borderWidth": 1}},
+            },
+            {
+                "id": "marks",
+                **overlay,
+                "symbolSize": 0.1,
+                "silent": True,
+                "label": {"show": True, "formatter": "{@[2]}", "color": paper.down, "fontWeight": "bold"},
+                "data": _marks(picture, shown),
+            },
+            {
+                "id": "route",
+                **overlay,
+                "symbolSize": 9,
+                "silent": True,
+                "itemStyle": {"color": "transparent", "borderColor": paper.down, "borderWidth": 2},
+                "data": _places(picture, [cable for cable in shown if on_route(cable, route)]),
+            },
+        ],
+    }
+
+
+def axes(picture: Picture, shown: Iterable[Cable]) -> tuple[list[Node], list[Node]]:
+    """The lower and upper switches, each from left to right."""
+    ends = [cable.ends for cable in shown]
+    lower, upper = ({picture.nodes[pair[side]].dpid for pair in ends} for side in (0, 1))
+    return _in_order(picture, lower), _in_order(picture, upper)
+
+
+def _in_order(picture: Picture, dpids: Iterable[int]) -> list[Node]:
+    return sorted((picture.nodes[dpid] for dpid in dpids), key=lambda node: (node.tier, node.x))
+
+
+def cells(picture: Picture, shown: Sequence[Cable]) -> list[list[Any]]:
+    """Per pair of switches: places on the axes, the load in per cent of the fullest of their cables, and of its two
+    directions; ``-`` where it is unknown."""
+    fullest: dict[tuple[int, int], list[Any]] = {}
+    for cable, (x, y) in zip(shown, _places(picture, shown), strict=True):
+        known = fullest.get((x, y))
+        load = -1 if cable.load is None else round(cable.load * 100)
+        if known is None or known[2] == "-" or load > known[2]:
+            fullest[x, y] = [x, y, "-" if load < 0 else load, _whole(cable.up_load), _whole(cable.down_load)]
+    return list(fullest.values())
+
+
+def _whole(load: float | None) -> int | str:
+    return "-" if load is None else round(load * 100)
+
+
+def _places(picture: Picture, shown: Sequence[Cable]) -> list[tuple[int, int]]:
+    """Column and row of each, in the matrix of their tier and the next."""
+    tiers = {picture.nodes[cable.ends[0]].tier for cable in shown}
+    lower, upper = axes(picture, [cable for tier in tiers for cable in between(picture, tier)])
+    x, y = ({node.dpid: place for place, node in enumerate(nodes)} for nodes in (upper, lower))
+    return [(x[cable.ends[1]], y[cable.ends[0]]) for cable in shown]
+
+
+def _marks(picture: Picture, shown: Sequence[Cable]) -> list[list[Any]]:
+    marked = [cable for cable in shown if cable.condition in _MARKS]
+    places = _places(picture, marked)
+    return [[*place, _MARKS[cable.condition]] for place, cable in zip(places, marked, strict=True)]
+
+
+def rates(picture: Picture, lower_tier: int, route: Collection[LinkAt]) -> Options:
+    """What of ``matrix`` changes with loads and with what is highlighted."""
+    shown = between(picture, lower_tier)
+    return {
+        "series": [
+            {"id": "fabric", "data": cells(picture, shown)},
+            {"id": "route", "data": _places(picture, [cable for cable in shown if on_route(cable, route)])},
+        ]
+    }

@@ -1,0 +1,25 @@
+"""What the browser is given beside NiceGUI's own front end: a style sheet, and which row of the jobs is looked at."""
+
+from __future__ import annotations
+
+STYLE = """
+.banner { border-left: 6px solid; padding: 4px 10px; font-weight: bold }
+.two-to-one, .one-to-one { display: grid; width: 100%; gap: 1rem; align-items: start }
+.two-to-one > *, .one-to-one > * { min-width: 0 }
+@media (min-width: 900px) {
+  .two-to-one { grid-template-columns: 2fr 1fr }
+  .one-to-one { grid-template-columns: 1fr 1fr }
+}
+.chosen { font-weight: bold; text-decoration: underline }
+@media print {
+  .no-print { display: none !important }
+  .q-page-container { padding: 0 !important }
+  * { print-color-adjust: exact; -webkit-print-color-adjust: exact }
+}
+"""
+
+ROW_LOOKED_AT = """(event) => {
+  const job = event.type === "mouseleave" ? "" : event.target.closest("tbody tr")?.cells[0].innerText ?? "";
+  if (job !== window.job_looked_at) { window.job_looked_at = job; emit(job); }
+}"""
+"""Not a slot with a template: NiceGUI makes such rows anew with each change of the page."""
