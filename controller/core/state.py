@@ -24,7 +24,7 @@ from controller.fabric.drains import Drains
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.known_parts import KnownParts
 from controller.fabric.link_load import LinkLoad
-from controller.fabric.parts import Declared, PartKind
+from controller.fabric.parts import Declared
 from controller.fabric.recent_uses import UsesOf
 from controller.fabric.topology import Dpid, Fabric, Port, Switch
 from controller.fabric.topology_state import TopologySettings, TopologyState
@@ -114,7 +114,7 @@ class State:
     @property
     def known_switches(self) -> int:
         """Those that are connected, and those that should be."""
-        return len(self.fabric.switches) + self.parts.absent.get(PartKind.SWITCH, 0)
+        return self.parts.known_switches
 
     @property
     def saved_strategy(self) -> Strategy:

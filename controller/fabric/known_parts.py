@@ -107,6 +107,12 @@ class KnownParts:
 
     # ---- what the fabric shows
 
+    @property
+    def known_switches(self) -> int:
+        """Those that are connected and those that are absent, both of when the fabric was followed last: a switch that
+        leaves or returns counts once."""
+        return len(self._fabric.switches) + self.absent.get(PartKind.SWITCH, 0)
+
     def switch_connected(self, dpid: Dpid, now: float) -> None:
         """For the first time or again: its cables are found anew."""
         self._connected_at[dpid] = now

@@ -487,7 +487,7 @@ def test_a_job_that_waits_says_for_whom(signalbox: Signalbox, tmp_path: Path) ->
     found = signalbox("jobs", "register", path).text
     assert "Waiting for 10.0.9.9: " in found
     assert "communication ideal not known yet; no iteration reported" in found
-    assert "efficiency 0.0% predicted, not measured" in found
+    assert "efficiency not predicted, not measured" in found
 
 
 def test_watching_the_status_through_a_pipe_prints_lines(api: Running) -> None:

@@ -53,7 +53,7 @@ def jobs(found: Sequence[Fields]) -> RenderableType:
             job["pinned"],
             _planned_for(job["demand"]),
             known(job["level"], ".3f"),
-            known(job["efficiency_predicted"], ".1%"),
+            _predicted(job),
             known(job["efficiency_measured"], ".1%"),
             job["iterations"],
             seconds(job["lease_left_s"]),
@@ -78,7 +78,7 @@ def job(found: Fields) -> RenderableType:
         "planned for": _planned_for(found["demand"]),
         "traffic": _traffic(found["demand"], observed=not (spec["collectives"] or spec["transfers"])),
         "level": known(found["level"], ".3f", unknown="not known yet"),
-        "efficiency": f"{known(found['efficiency_predicted'], '.1%', ' predicted', 'not predicted')}, "
+        "efficiency": f"{_predicted(found, ' predicted', 'not predicted')}, "
         f"{known(found['efficiency_measured'], '.1%', ' measured', 'not measured')}",
         **({"not predicted": found["prediction_withheld"]} if found["prediction_withheld"] else {}),
         "communication": _communication(found),
@@ -101,6 +101,12 @@ def job(found: Fields) -> RenderableType:
         ),
     )
     return Group(*shown, collectives)
+
+
+def _predicted(found: Fields, unit: str = "", unknown: str = "-") -> str:
+    """Of a job that waits for hosts the API says 0: nothing is planned for it."""
+    value = None if found["state"] == "pending" else found["efficiency_predicted"]
+    return known(value, ".1%", unit, unknown)
 
 
 def _communication(found: Fields) -> str:

@@ -212,6 +212,23 @@ def test_a_wrong_fabric_is_one_message() -> None:
     assert fabric.alarms == {AlarmKind.FABRIC_INCOMPLETE: ["fabric"]}
 
 
+def test_switches_that_leave_and_return_count_once_at_every_moment(fabric: Clocked) -> None:
+    expected = set[str]()
+
+    def look() -> None:
+        expected.update(each.partition(",")[0] for each in fabric.texts if each.startswith("expected"))
+
+    lost = list(fabric.switches)[:5]
+    for act in (fabric.lose, fabric.connect):
+        for dpid in lost:
+            act(dpid)
+            look()
+        for _ in range(30):
+            fabric.run(0.1)
+            look()
+    assert expected == {"expected 8 switches"}
+
+
 def test_declared_roles_are_counted_apart() -> None:
     fabric = Clocked(leaves=2, spines=2)
     leaves = (DeclaredSwitch(f"leaf{n}", Dpid(n), SwitchRole.LEAF) for n in range(1, 65))
