@@ -1,4 +1,5 @@
-"""The live page in Chromium: what it costs its server while several viewers look, and pictures of it.
+"""The live page in Chromium: what it costs its server while several viewers look, and pictures of it; and what
+``signalbox top`` costs.
 
 In: fabrics whose links change their rates every second, behind the real API server. Out: per fabric the time until it
 is drawn, what is drawn, CPU time and memory of the page's server; a table and
@@ -24,7 +25,7 @@ from rich.console import Console
 from benchmarks.measures import report, table_of
 from benchmarks.scrapes import LINK_BPS, status_of
 from benchmarks.web.browser import Browser, browser, missing
-from benchmarks.web.process import WebPage, web_page
+from benchmarks.web.process import WebPage, terminal_view, web_page
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
@@ -36,6 +37,7 @@ from signalbox.errors import SignalboxError
 
 RESULTS = Path("out/bench/web.json")
 RATES_EVERY_S = 1.0
+TOP_STARTS_S = 5.0
 FABRICS: dict[str, tuple[Callable[[], Fabric], int]] = {
     "4x4": (lambda: leaf_spine(4, 4, 4, LINK_BPS, LINK_BPS), 4),
     "fat-tree-4": (lambda: fat_tree(4, LINK_BPS, LINK_BPS), 4),
@@ -102,11 +104,21 @@ def measured(name: str, viewers: int, seconds: float, pictures: Path | None) -> 
             "MB more": page.rss_mb() - memory,
             "seconds": round(passed),
         }
+        row["top: CPU %"] = _cost_of_top(address, seconds)
         if complaints := chromium.complaints():
             raise SignalboxError(f"the browser's console has {len(complaints)} lines: {complaints[0]}")
         if pictures:
             _take_pictures(chromium, page, pictures, name)
         return row
+
+
+def _cost_of_top(address: str, seconds: float) -> float:
+    """Of ``signalbox top`` once it shows the fabric, in per cent of a core."""
+    with terminal_view(address) as cpu_s:
+        time.sleep(TOP_STARTS_S)
+        began, before = time.monotonic(), cpu_s()
+        time.sleep(seconds)
+        return 100 * (cpu_s() - before) / (time.monotonic() - began)
 
 
 def _refuse(message: Any) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
+import termios
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +27,7 @@ class WebPage:
     process: subprocess.Popen[str]
 
     def cpu_s(self) -> float:
-        """That it has used so far, all threads."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return _cpu_s(self.process.pid)
 
     def rss_mb(self) -> float:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
@@ -54,6 +55,37 @@ def web_page(address: str, *options: str) -> Iterator[WebPage]:
             process.communicate(timeout=20)
         process.kill()
         process.communicate()
+
+
+@contextmanager
+def terminal_view(address: str, columns: int = 200, lines: int = 60) -> Iterator[Callable[[], float]]:
+    """``signalbox top`` in a terminal that takes all that it draws. Yields what tells its CPU time in seconds."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(ours, (lines, columns))
+    words = [sys.executable, "-m", "signalbox", "top", "--address", address]
+    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+
+    def drain() -> None:
+        with suppress(OSError):  # it has ended
+            while os.read(ours, 1 << 16):
+                pass
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    try:
+        yield lambda: _cpu_s(process.pid)
+    finally:
+        process.terminate()
+        process.wait(20)
+        reader.join()
+        os.close(ours)
+
+
+def _cpu_s(pid: int) -> float:
+    """That it has used so far, all threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _answers(url: str) -> bool:

@@ -26,6 +26,7 @@ from signalbox.commands import (
     report,
     rules,
     run,
+    top,
     topology,  # noqa: F401  adds to get
     traces,  # noqa: F401  adds to jobs
     watch,
@@ -59,6 +60,7 @@ app.add_typer(analysis.commands)
 app.add_typer(report.commands)
 app.add_typer(run.commands)
 app.add_typer(kubernetes.commands)
+app.add_typer(top.commands)
 app.add_typer(web.commands)
 
 

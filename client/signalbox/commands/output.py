@@ -20,6 +20,7 @@ from rich import markup
 from rich.console import Console, RenderableType
 from rich.status import Status
 
+from signalbox.live.shown import printable as printable
 from signalbox.mapping import is_duration, seconds, word_of
 from signalbox.standard_input import STANDARD_INPUT
 
@@ -123,11 +124,6 @@ def document(data: object, indent: int | None = None) -> str:
 
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, explicit_start=indent is None)
     return text.removesuffix("\n")
-
-
-def printable(text: str) -> str:
-    """Without what a terminal obeys: names come from whoever registered a job."""
-    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def escape(text: str) -> str:

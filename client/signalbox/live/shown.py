@@ -56,3 +56,17 @@ def job_state(job: pb.Job) -> str:
     """What its flows do, and what it waits for."""
     waits = f", waits for {', '.join(job.missing_hosts)}" if job.missing_hosts else ""
     return f"{word(word_in(job, 'state'))}{waits}"
+
+
+def printable(text: str) -> str:
+    """Without what a terminal obeys: names come from those who register jobs."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def efficiencies(job: pb.Job) -> tuple[float | None, float | None]:
+    """Predicted and measured; None while unknown. A job that waits for hosts has no prediction, the API says 0."""
+    known = job.HasField("efficiency_predicted") and job.state != pb.JOB_STATE_PENDING
+    return (
+        job.efficiency_predicted if known else None,
+        job.efficiency_measured if job.HasField("efficiency_measured") else None,
+    )

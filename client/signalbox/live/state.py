@@ -6,8 +6,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from heapq import nlargest
 from typing import Any
 
+from signalbox.live.shown import efficiencies
 from signalbox.mapping import seconds_since_1970
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -163,6 +165,22 @@ class State:
     def newest_events(self, most: int) -> list[pb.Event]:
         """The newest first."""
         return list(self.events)[: -most - 1 : -1]
+
+    def jobs_by_urgency(self, find: str = "") -> list[pb.Job]:
+        """Those with flows without a path, those that wait for hosts, then the lowest efficiency first, measured or
+        predicted. ``find``: a part of their ids, in small letters."""
+
+        def urgency(job: pb.Job) -> tuple[int, bool, float, str]:
+            known = [share for share in efficiencies(job) if share is not None]
+            waits = job.state == pb.JOB_STATE_PENDING
+            return -job.flows_without_path, not waits, min(known, default=2.0), job.spec.job_id
+
+        return sorted((job for name, job in self.jobs.items() if find in name.lower()), key=urgency)
+
+    def busiest_links(self, most: int) -> list[pb.Link]:
+        """Of those that are measured, the fullest first."""
+        measured = [link for link in self.links.values() if load(link) is not None]
+        return nlargest(most, measured, key=lambda link: load(link) or 0.0)
 
     def alarms_by_urgency(self) -> list[pb.Alarm]:
         """Those that operators know of last; else critical ones first, then the newest."""

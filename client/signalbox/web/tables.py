@@ -7,7 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
-from signalbox.live.shown import alarm_line, clock, event_clock, event_line, job_state, level, percent
+from signalbox.live.shown import alarm_line, clock, efficiencies, event_clock, event_line, job_state, level, percent
 from signalbox.live.state import Job, State
 from signalbox.mapping import seconds_since_1970
 
@@ -18,10 +18,8 @@ Row = dict[str, Any]
 
 
 def job_rows(state: State, find: str, chosen: str) -> tuple[list[Row], int]:
-    """The worst first: flows without a path, then the largest level; and how many more there are. ``find``: part of
-    their ids."""
-    jobs = [job for job in state.jobs.values() if find in job.spec.job_id.lower()]
-    jobs.sort(key=lambda job: (-job.flows_without_path, -(job.level if job.HasField("level") else 0.0)))
+    """The most urgent first, and how many more there are. ``find``: part of their ids."""
+    jobs = state.jobs_by_urgency(find)
     return [_job_row(job, chosen) for job in jobs[:MOST_JOBS]], max(0, len(jobs) - MOST_JOBS)
 
 
@@ -32,7 +30,7 @@ def _job_row(job: Job, chosen: str) -> Row:
         "state": job_state(job) + lost,
         "flows": f"{job.pinned}/{job.virtual_links}",
         "level": level(job.level if job.HasField("level") else None),
-        "measured": percent(job.efficiency_measured if job.HasField("efficiency_measured") else None),
+        "measured": percent(efficiencies(job)[1]),
         "chosen": job.spec.job_id == chosen,
     }
 

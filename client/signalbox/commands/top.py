@@ -1,0 +1,32 @@
+"""``signalbox top``: jobs, busiest links, alarms and events of a controller, live in a terminal."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import typer
+
+from signalbox.client import DEFAULT_ADDRESS
+from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.output import Address
+from signalbox.errors import SignalboxError
+
+commands = typer.Typer()
+
+
+@commands.command("top", cls=ControllerCommand)
+def top(address: Address = DEFAULT_ADDRESS) -> None:
+    """Show jobs, the busiest links, alarms and events in the terminal, as they change; q ends it, ? lists the keys."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise SignalboxError("top needs a terminal; signalbox watch and signalbox status print without one")
+    try:
+        from signalbox.top.app import Top
+    except ModuleNotFoundError as error:
+        if error.name != "textual":
+            raise
+        raise SignalboxError(
+            "textual is not installed: pip install --find-links dist 'signalbox-client[top]'"
+        ) from None
+    connect(address).close()  # says what is wrong with the address and the credentials
+    Top(partial(connect, address)).run()

@@ -1,0 +1,1 @@
+"""``signalbox top``: the live view in a terminal, with Textual. Optional: the extra ``top``."""

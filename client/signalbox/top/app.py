@@ -1,0 +1,273 @@
+"""The terminal view: four tables that follow the controller. Only what differs from what is shown is drawn again."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from typing import ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container, VerticalScroll
+from textual.coordinate import Coordinate
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Footer, Input, Static
+
+from signalbox.client import Client
+from signalbox.errors import SignalboxError
+from signalbox.live.following import Following
+from signalbox.live.shown import printable
+from signalbox.live.state import Kind
+from signalbox.top import rows
+
+TAKE_S = 0.25
+"""Between two looks for changes."""
+OFTEN_S = 1.0
+"""Between two showings of what changes all the time."""
+OFTEN = frozenset({Kind.RATES, Kind.JOBS, Kind.STATUS})
+
+PADDING, SCROLLBAR, LEAST = 1, 2, 8
+"""Columns of the terminal: left and right of a cell, of a scroll bar, and the least of a growing one."""
+WIDE = 120
+"""Columns from which on tables stand side by side."""
+
+HELP = """\
+/        find jobs by a part of their ids; Enter goes back to them, Escape shows all
+Tab      next table; Shift+Tab the one before
+arrows   move in a table
+Enter    of a job: is the network what slows it, and its paths; of a link: whose flows it carries
+?        this help
+q        quit
+
+Jobs: flows without a path first, then those that wait for hosts, then the lowest efficiency. Predicted: ideal
+communication time over what the routes allow; measured: over what the job reports. Links: the fullest first, directed;
+unannounced is what no job has announced.
+"""
+
+
+class Table(DataTable[Text]):
+    """Rows of text in columns as wide as the terminal allows; names in them are drawn as they are."""
+
+    def __init__(self, name: str, columns: rows.Columns) -> None:
+        super().__init__(id=name, cursor_type="row", cell_padding=PADDING)
+        self._titles = columns
+        self._shown: rows.Rows = []
+        self.border_title = name
+
+    def on_resize(self) -> None:
+        fixed = sum(width + 2 * PADDING for _, width in self._titles)
+        growing = sum(width == 0 for _, width in self._titles)
+        left = (self.size.width - fixed - SCROLLBAR) // growing
+        place = self.cursor_row
+        self.clear(columns=True)
+        for title, width in self._titles:
+            self.add_column(title, width=width or max(left, LEAST))
+        for row in self._shown:
+            self.add_row(*map(_text, row))
+        self.move_cursor(row=place)
+
+    @property
+    def chosen(self) -> str:
+        """The first text of the row of the cursor; empty without rows."""
+        return self._shown[self.cursor_row][0] if 0 <= self.cursor_row < len(self._shown) else ""
+
+    def show(self, wanted: rows.Rows) -> None:
+        """The cursor stays on the row of the same name."""
+        before, chosen, self._shown = self._shown, self.chosen, wanted
+        if not self.columns:  # of no size yet
+            return
+        for place, (old, new) in enumerate(zip(before, wanted, strict=False)):
+            for column, (was, now) in enumerate(zip(old, new, strict=True)):
+                if was != now:
+                    self.update_cell_at(Coordinate(place, column), _text(now))
+        for row in wanted[len(before) :]:
+            self.add_row(*map(_text, row))
+        for _ in before[len(wanted) :]:
+            self.remove_row(self.ordered_rows[-1].key)
+        there = next((place for place, row in enumerate(wanted) if row[0] == chosen), self.cursor_row)
+        if there != self.cursor_row and self.has_focus:
+            self.move_cursor(row=there)
+
+
+def _text(plain: str) -> Text:
+    return Text(printable(plain), no_wrap=True, overflow="ellipsis")
+
+
+class Details(ModalScreen[None]):
+    """Text over the tables, until a key closes it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape,q,enter", "dismiss", "close")]
+
+    def __init__(self, title: str, text: str = "asking the controller …") -> None:
+        super().__init__()
+        self._title, self._first = title, text
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll() as box:
+            box.border_title = Text(printable(self._title)).markup
+            yield Static(Text(self._first), id="said")
+        yield Footer()
+
+    def say(self, text: str) -> None:
+        if self.is_mounted:
+            self.query_one("#said", Static).update(Text(printable(text)))
+
+
+class Top(App[None]):
+    """``open_client``: with the credentials of the one who looks."""
+
+    TITLE = "signalbox top"
+    ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012  declared by App
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("q", "quit", "quit"),
+        ("slash", "find", "find"),
+        ("question_mark", "help", "help"),
+    ]
+    CSS = """
+    #facts, #plan { height: 1; padding: 0 1; }
+    #facts { text-style: bold; }
+    #facts.lost { background: $error; color: $text; }
+    #find { display: none; height: 3; }
+    #tables { layout: grid; grid-size: 1 4; grid-rows: 2fr 1fr 1fr 1fr; }
+    .-wide #tables { grid-size: 2 2; grid-rows: 3fr 2fr; grid-columns: 3fr 2fr; }
+    Table { border-top: solid $primary; height: 100%; overflow-x: hidden; }
+    Table:focus { border-top: heavy $accent; }
+    Details { align: center middle; }
+    Details VerticalScroll { width: 90%; height: 80%; border: round $primary; background: $surface; padding: 0 1; }
+    """
+
+    def __init__(self, open_client: Callable[[], Client]) -> None:
+        super().__init__()
+        self._following = Following(open_client)
+        self._client = open_client()
+        self._find = ""
+        self._later = frozenset[Kind]()
+        self._shown_at = 0.0
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="facts", markup=False)
+        yield Static(id="plan", markup=False)
+        yield Input(id="find", placeholder="a part of a job's id")
+        with Container(id="tables"):
+            yield Table("jobs", rows.JOB_COLUMNS)
+            yield Table("links", rows.LINK_COLUMNS)
+            yield Table("alarms", rows.ALARM_COLUMNS)
+            yield Table("events", rows.EVENT_COLUMNS)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
+        self._following.__enter__()
+        self.query_one("#jobs").focus()
+        self._show(frozenset(Kind))
+        self.set_interval(TAKE_S, self._take)
+
+    def on_unmount(self) -> None:
+        self._following.__exit__()
+        self._client.close()
+
+    # ---- showing
+
+    def _take(self) -> None:
+        """What changes all the time is shown every second only."""
+        changed = self._later | self._following.changes()
+        now = asyncio.get_running_loop().time()
+        if changed & OFTEN and now - self._shown_at < OFTEN_S:
+            self._later, changed = changed & OFTEN, changed - OFTEN
+        elif changed:
+            self._later, self._shown_at = frozenset(), now
+        if changed:
+            self._show(changed)
+
+    def _show(self, changed: frozenset[Kind]) -> None:
+        state = self._following.state
+        if changed & {Kind.STATUS, Kind.REACHED, Kind.ALARMS}:
+            self.query_one("#facts", Static).update(printable(rows.facts(state)))
+            self.query_one("#facts").set_class(bool(state.lost or state.refused), "lost")
+        if changed & {Kind.PLAN}:
+            self.query_one("#plan", Static).update(rows.plan(state))
+        if Kind.JOBS in changed:
+            self._show_jobs()
+        if changed & {Kind.RATES, Kind.SHAPE}:
+            self._table("links").show(rows.links(state))
+        if Kind.ALARMS in changed:
+            self._table("alarms").show(rows.alarms(state))
+            self._table("alarms").border_title = f"alarms: {len(state.alarms)}"
+        if Kind.EVENTS in changed:
+            self._table("events").show(rows.events(state))
+
+    def _show_jobs(self) -> None:
+        state = self._following.state
+        shown = rows.jobs(state, self._find)
+        table = self._table("jobs")
+        table.show(shown)
+        table.border_title = f"jobs: {len(shown)} of {len(state.jobs)}" if shown else "jobs: none"
+
+    def _table(self, name: str) -> Table:
+        return self.screen_stack[0].query_one(f"#{name}", Table)
+
+    # ---- finding
+
+    def action_find(self) -> None:
+        find = self.query_one("#find", Input)
+        find.display = True
+        find.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._find = event.value.lower()
+        self._show_jobs()
+
+    def on_input_submitted(self) -> None:
+        self.query_one("#find").display = bool(self._find)
+        self.query_one("#jobs").focus()
+
+    def key_escape(self) -> None:
+        find = self.query_one("#find", Input)
+        if find.display:
+            find.value = ""
+            find.display = False
+            self.query_one("#jobs").focus()
+
+    # ---- asking
+
+    def action_help(self) -> None:
+        self.push_screen(Details("keys", HELP))
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        table = event.data_table
+        if isinstance(table, Table) and table.chosen and table.id in ("jobs", "links"):
+            details = Details(f"{table.id[:-1]} {table.chosen}")
+            self.push_screen(details)
+            self._ask(details, self._of_job if table.id == "jobs" else self._of_link, table.chosen)
+
+    @work(thread=True, exit_on_error=False)
+    def _ask(self, details: Details, ask: Callable[[str], str], name: str) -> None:
+        try:
+            answer = ask(name)
+        except SignalboxError as error:
+            answer = str(error)
+        self.call_from_thread(details.say, answer)
+
+    def _of_job(self, name: str) -> str:
+        paths = [
+            f"{route.src} > {route.dst}: " + (" | ".join(" > ".join(path.switches) for path in route.held) or "ecmp")
+            for route in self._client.list_routes([name])
+        ]
+        try:
+            why = "\n".join(self._client.explain(name).answer)
+        except SignalboxError as error:
+            why = str(error)
+        return "\n".join((why, "", *paths))
+
+    def _of_link(self, name: str) -> str:
+        at = next((at for at, link in self._following.state.links.items() if link.name == name), None)
+        held = [
+            f"{route.job_id}: {route.src} > {route.dst}"
+            for route in self._client.list_routes()
+            if any((link.dpid, link.port) == at for path in route.held for link in path.links)
+        ]
+        return "\n".join(held) or "no pinned flow travels over it"

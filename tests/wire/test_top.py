@@ -1,0 +1,202 @@
+"""``signalbox top`` in terminals of two sizes, against the real API server in front of a fabric in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from controller.config import Config, DiscoveryConfig, FabricConfig
+from controller.fabric.topology import PortNo
+from controller.jobs.messages import RegisterJob
+from signalbox.client import Client
+from signalbox.jobs.spec import JobSpec
+from signalbox.top.app import Table, Top
+from tests.support.busy_fabric import Ring
+from tests.support.command_line import Signalbox, signalbox
+from tests.support.doc_pages import ROOT
+from tests.support.fake_fabric import FABRIC_BPS
+from tests.support.wire.served_fabric import ServedFabric
+
+__all__ = ("signalbox",)
+
+CONFIG = Config(
+    fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
+)
+SMALL, LARGE = (80, 24), (200, 60)
+WAIT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def fabric() -> Iterator[tuple[ServedFabric, str]]:
+    """Two jobs train; a cable is down; a third job waits for a host."""
+    fabric = ServedFabric(4, 4, 4)
+    fabric.start(CONFIG)
+    fabric.run(5)
+    fabric.all_speak()
+    for name in ("language", "vision"):
+        job = JobSpec.parse(json.loads((ROOT / f"examples/{name}.json").read_text()))
+        fabric.send(RegisterJob(job))
+        fabric.rings += [Ring(job.endpoints[:4], FABRIC_BPS / 3), Ring(job.endpoints[4:], FABRIC_BPS / 2)]
+    fabric.send(RegisterJob(JobSpec.parse({"job_id": "waits", "endpoints": ["10.0.1.1", "10.9.9.9"]})))
+    fabric.run(5)
+    fabric.cut(next(dpid for dpid, switch in fabric.switches.items() if switch.name == "leaf1"), PortNo(1))
+    fabric.carry(10)
+    with fabric.served() as address:
+        yield fabric, address
+
+
+def screen(pilot: Pilot[None]) -> str:
+    """As the terminal shows it."""
+    strips = pilot.app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
+
+
+async def until(pilot: Pilot[None], shows: Callable[[str], bool]) -> str:
+    end = time.monotonic() + WAIT_S
+    while not shows(found := screen(pilot)):
+        assert time.monotonic() < end, found
+        await pilot.pause(0.05)
+    return found
+
+
+def at(address: str, size: tuple[int, int], do: Callable[[Pilot[None]], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with Top(lambda: Client(address)).run_test(size=size) as pilot:
+            await do(pilot)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+def test_what_matters_is_on_the_screen(fabric: tuple[ServedFabric, str], size: tuple[int, int], tmp_path: Path) -> None:
+    _, address = fabric
+
+    async def look(pilot: Pilot[None]) -> None:
+        said = (
+            "planned, efficiency",
+            "8/8 switches",
+            "language",
+            "vision",
+            "waits",
+            "10.9.9.9",
+            "link down",
+            "plan of",
+        )
+        shown = await until(pilot, lambda text: all(word in text for word in said) and ">spine" in text)
+        (tmp_path / "screen").write_text(shown)
+        lines = shown.splitlines()
+        assert len(lines) == size[1]
+        assert "30/32 links, 2 alarms" in lines[0]
+        assert shown.index("waits") < shown.index("language")
+
+    at(address, size, look)
+
+
+def test_a_job_and_a_link_are_explained_and_jobs_found(fabric: tuple[ServedFabric, str]) -> None:
+    _, address = fabric
+
+    async def ask(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda text: "language" in text)
+        await pilot.press("slash", *"lang", "enter")
+        await until(pilot, lambda text: "vision" not in text)
+        await pilot.press("enter")
+        shown = await until(pilot, lambda text: "The network does not slow language" in text)
+        assert "10.0.1.1 > 10.0.2.1: leaf1 > spine" in shown
+        await pilot.press("escape")
+        await pilot.press("escape")
+        await until(pilot, lambda text: "vision" in text)
+        await pilot.press("tab", "enter")
+        await until(pilot, lambda text: "language: 10.0." in text or "vision: 10.0." in text)
+        await pilot.press("q", "question_mark")
+        await until(pilot, lambda text: "quits" not in text and "Shift+Tab" in text)
+
+    at(address, LARGE, ask)
+
+
+def test_only_what_differs_is_drawn_and_the_cursor_stays_on_its_row(fabric: tuple[ServedFabric, str]) -> None:
+    _, address = fabric
+
+    async def change(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda text: "vision" in text)
+        table = pilot.app.query_one("#jobs", Table)
+        drawn: list[object] = []
+        update = table.update_cell_at
+        table.update_cell_at = lambda *a, **more: (drawn.append(a), update(*a, **more))[1]  # type: ignore[method-assign, func-returns-value]
+        rows = [("a", *"123456"), ("b", *"123456"), ("c", *"123456")]
+        table.show(rows)
+        table.move_cursor(row=1)
+        await pilot.pause()
+        drawn.clear()
+        table.show([rows[0], ("b", *"123457"), rows[2]])
+        assert drawn == [((1, 6), drawn[0][1])]  # type: ignore[index]
+        table.show([rows[1], rows[0]])
+        await pilot.pause()
+        assert (table.chosen, table.row_count) == ("b", 2)
+        table.show([("[red]x[/]\x1b", *"123456")])
+        await until(pilot, lambda text: "[red]x[/]�" in text)
+
+    at(address, SMALL, change)
+
+
+def test_without_a_controller_it_says_so_and_follows_one_that_comes(
+    fabric: tuple[ServedFabric, str], tmp_path: Path
+) -> None:
+    _, address = fabric
+    later = tmp_path / "api"
+
+    async def wait(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda text: "OLD: no answer from the controller" in text)
+        relay = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.live.relay", str(later), address.rpartition(":")[2]]
+        )
+        try:
+            await until(pilot, lambda text: "language" in text and "switches in sync" in text)
+        finally:
+            relay.kill()
+            relay.wait()
+        await until(pilot, lambda text: "OLD: " in text and "language" in text)
+
+    at(f"unix:{later}", SMALL, wait)
+
+
+@pytest.mark.parametrize("end", ["q", signal.SIGTERM])
+def test_the_terminal_is_as_before(fabric: tuple[ServedFabric, str], end: str | signal.Signals) -> None:
+    _, address = fabric
+    ours, theirs = pty.openpty()
+    with closing(os.fdopen(ours, "r+b", buffering=0)) as terminal:
+        termios.tcsetwinsize(ours, (24, 80))
+        before = termios.tcgetattr(theirs)
+        words = [sys.executable, "-m", "signalbox", "top", "--address", address]
+        environment = {**os.environ, "TERM": "xterm-256color"}
+        process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+        said = b""
+        while b"language" not in said:
+            said += terminal.read(65536)
+        if isinstance(end, str):
+            terminal.write(end.encode())
+        else:
+            process.send_signal(end)
+        while b"\x1b[?1049l" not in said:
+            said += terminal.read(65536)
+        assert process.wait(20) == 0
+        assert termios.tcgetattr(theirs) == before
+        os.close(theirs)
+
+
+def test_it_needs_a_terminal(signalbox: Signalbox) -> None:
+    result = signalbox("top")
+    assert (result.status, result.out) == (1, "")
+    assert result.err == "error: top needs a terminal; signalbox watch and signalbox status print without one\n"
