@@ -70,8 +70,8 @@ proto-check: setup
 proto-baseline: setup  ## Compare later changes of the API with the API as it is now
 	.venv/bin/buf build proto --exclude-source-info -o $(BASELINE)
 
-dashboard: setup  ## Generate the Grafana dashboard
-	$(PY) deploy/grafana/dashboard.py
+dashboard: setup  ## Generate the Grafana dashboards
+	$(PY) deploy/grafana/generate.py
 
 lock: setup  ## Pin every dependency with its hashes
 	.venv/bin/uv pip compile -q --upgrade --all-extras --generate-hashes --no-emit-index-url --no-annotate --no-header \

@@ -42,6 +42,7 @@ MODULES = {
     "api-abuse": "benchmarks.api_abuse.command",
     "api-load": "benchmarks.api_load.command",
     "outages": "benchmarks.live.outages",
+    "dashboards": "benchmarks.dashboards",
     "interrupts": "benchmarks.interrupts",
     "web": "benchmarks.web.command",
 }

@@ -28,7 +28,9 @@ from mininet_topos.lab.record import wait_for
 from signalbox.errors import SignalboxError
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
-DASHBOARD = DEPLOY / "grafana" / "dashboards" / "signalbox.json"
+DASHBOARDS = DEPLOY / "grafana" / "dashboards"
+RANGE = "5m"
+"""Of time, in what dashboards ask for."""
 ALERTMANAGER = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
 START_S = 60.0
 STOP_S = 20.0
@@ -70,6 +72,13 @@ class Prometheus:
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The series that there are now, each with ``metric`` and ``value``. Raises ``OSError``."""
         found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
+        return found
+
+    def query_range(self, expression: str, since: float, until: float, step_s: float = 1.0) -> list[dict[str, Any]]:
+        """The series between two times in seconds since 1970, each with ``metric`` and ``values``. Raises
+        ``OSError``."""
+        times = {"start": f"{since:.3f}", "end": f"{until:.3f}", "step": f"{step_s:g}"}
+        found: list[dict[str, Any]] = self._get("query_range", query=expression, **times)["result"]
         return found
 
     def until_it_answers(self, expression: str, deadline_s: float = START_S) -> list[dict[str, Any]]:
@@ -177,15 +186,30 @@ def alertmanager(folder: Path, receivers: str) -> Iterator[str]:
 # ---- what is asked
 
 
-def panels() -> list[dict[str, Any]]:
-    """Of the generated dashboard, without its rows."""
-    return [panel for panel in json.loads(DASHBOARD.read_text())["panels"] if panel["type"] != "row"]
+def dashboards() -> dict[str, dict[str, Any]]:
+    """The generated ones by the names of their files."""
+    return {file.stem: json.loads(file.read_text()) for file in sorted(DASHBOARDS.glob("*.json"))}
 
 
-def dashboard_expressions() -> Iterator[str]:
-    for panel in panels():
+def panels() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each with its dashboard's name, without rows."""
+    for name, dashboard in dashboards().items():
+        yield from ((name, panel) for panel in dashboard["panels"] if panel["type"] != "row")
+
+
+def filled_in(expression: str, job: str) -> str:
+    """With all fabrics and controllers, and ``job``, chosen."""
+    chosen = {"$fabric": ".*", "$instance": ".*", "$job": job, "$__range": RANGE}
+    for variable, value in chosen.items():
+        expression = expression.replace(variable, value)
+    return expression
+
+
+def dashboard_expressions(job: str = "job") -> Iterator[str]:
+    """Those of annotations are not among them."""
+    for _, panel in panels():
         for target in panel["targets"]:
-            yield target["expr"]
+            yield filled_in(target["expr"], job)
 
 
 def kinds_with_an_alert() -> set[str]:

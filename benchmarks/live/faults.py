@@ -225,7 +225,7 @@ def main(
         found = measured(operator, names, links)
         seconds = time.monotonic() - began
         found["failed_scrapes"] = count_failed_scrapes(operator.alerts.prometheus, seconds)
-        data = had_data(operator.alerts.prometheus, seconds)
+        data = had_data(operator.alerts.prometheus, seconds, "ring1")
         found["empty"] = {name: EMPTY.get(name, "") for name, there in data.items() if not there}
         found["without_data"] = [name for name, why in found["empty"].items() if not why and set(names) == set(FAULTS)]
     report(found, out / "faults.json", lambda: table_of(found), as_json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from benchmarks.monitoring import Prometheus, panels, rules
+from benchmarks.monitoring import Prometheus, filled_in, panels, rules
 
 STEP = "1s"
 NO_FAULT = "no such fault was made"
@@ -26,20 +26,20 @@ EMPTY: Mapping[str, str] = {
 """What may be without data, and why."""
 
 
-def asked() -> Iterator[tuple[str, str]]:
-    """Each name with its expression."""
-    for panel in panels():
+def asked(job: str) -> Iterator[tuple[str, str]]:
+    """Each name with its expression. ``job``: that the dashboard of a job shows."""
+    for dashboard, panel in panels():
         for target in panel["targets"]:
-            yield f"panel {panel['title']}, {target['refId']}", target["expr"]
+            yield f"panel {dashboard}: {panel['title']}, {target['refId']}", filled_in(target["expr"], job)
     for rule in rules("rules.yml"):
         yield f"record {rule['record']}", rule["expr"]
     for rule in rules("alerts.yml"):
         yield f"alert {rule['alert']}", rule["expr"]
 
 
-def had_data(prometheus: Prometheus, seconds: float) -> dict[str, bool]:
+def had_data(prometheus: Prometheus, seconds: float, job: str) -> dict[str, bool]:
     """Within the last ``seconds``, by name."""
     return {
         name: bool(prometheus.query(f"last_over_time(({expression})[{round(seconds)}s:{STEP}])"))
-        for name, expression in asked()
+        for name, expression in asked(job)
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.monitoring import DASHBOARD, dashboard_expressions, kinds_with_an_alert, panels, rules
+from benchmarks.monitoring import DASHBOARDS, dashboard_expressions, dashboards, kinds_with_an_alert, panels, rules
 from controller.alarms import severity
 from controller.config import Config, load
 from controller.observability.families import FAMILIES
@@ -90,11 +89,11 @@ def _seconds(duration: str) -> int:
 def test_only_metrics_that_exist_are_asked_for(source: str) -> None:
     """And only series that are recorded."""
     expressions = {
-        "alerts": lambda: [(DEPLOY / "prometheus" / "alerts.yml").read_text()],
-        "rules": lambda: [rule["expr"] for rule in RULES],
-        "dashboard": dashboard_expressions,
+        "alerts": [(DEPLOY / "prometheus" / "alerts.yml").read_text()],
+        "rules": [rule["expr"] for rule in RULES],
+        "dashboard": [*dashboard_expressions()],
     }
-    asked = {name for text in expressions[source]() for name in re.findall(r"[\w:]*\bsignalbox[\w:]+", text)}
+    asked = {name for text in expressions[source] for name in re.findall(r"[\w:]*\bsignalbox[\w:]+", text)}
     assert asked
     assert asked <= METRICS | RECORDED
 
@@ -113,27 +112,62 @@ def test_alertmanager_accepts_the_example() -> None:
     run("amtool", "check-config", DEPLOY / "alertmanager" / "alertmanager.yml")
 
 
-def test_the_dashboard_is_what_its_source_generates(tmp_path: Path) -> None:
-    generated = tmp_path / "signalbox.json"
-    run(sys.executable, DEPLOY / "grafana" / "dashboard.py", "--out", generated)
-    assert generated.read_text() == DASHBOARD.read_text(), "run: make dashboard"
+def test_dashboards_are_what_their_source_generates(tmp_path: Path) -> None:
+    run(sys.executable, DEPLOY / "grafana" / "generate.py", "--out", tmp_path)
+    generated = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert generated == {file.name: file.read_text() for file in DASHBOARDS.iterdir()}, "run: make dashboard"
 
 
 def test_panels_explain_themselves_and_do_not_overlap() -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in json.loads(DASHBOARD.read_text())["panels"]:
-        at = panel["gridPos"]
-        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
-        assert not cells & taken, panel["title"]
-        taken |= cells
-    assert all(panel["title"] and panel["description"] for panel in panels())
-    ids = [panel["id"] for panel in json.loads(DASHBOARD.read_text())["panels"]]
-    assert len(ids) == len(set(ids))
+    for dashboard in dashboards().values():
+        taken: set[tuple[int, int]] = set()
+        for panel in dashboard["panels"]:
+            at = panel["gridPos"]
+            cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+            assert not cells & taken, panel["title"]
+            taken |= cells
+        ids = [panel["id"] for panel in dashboard["panels"]]
+        assert len(ids) == len(set(ids))
+    assert all(panel["title"] and panel["description"] for _, panel in panels())
 
 
-def test_dashboard_and_data_source_agree() -> None:
-    (source,) = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/prometheus.yml").read_text())["datasources"]
-    assert {panel["datasource"]["uid"] for panel in panels()} == {source["uid"]}
+def test_every_metric_is_on_a_panel() -> None:
+    """By itself, or by what is recorded of it."""
+    asked = " ".join([*dashboard_expressions(), *(rule["expr"] for rule in RULES)])
+    absent = {family.name for family in FAMILIES if not re.search(rf"\b{family.name}(_bucket|_count|_sum)?\b", asked)}
+    assert absent == set()
+
+
+def test_dashboards_follow_the_chosen_data_source_fabric_and_controller() -> None:
+    for dashboard in dashboards().values():
+        assert [variable["name"] for variable in dashboard["templating"]["list"]][:3] == [
+            "datasource",
+            "fabric",
+            "instance",
+        ]
+        asked = [note["expr"] for note in dashboard["annotations"]["list"]]
+        asked += [
+            target["expr"] for panel in dashboard["panels"] if panel["type"] != "row" for target in panel["targets"]
+        ]
+        for expression in asked:
+            text = expression.replace('="signalbox"', "")
+            series = re.findall(r"(?:\w+:)?\b(?:signalbox|process_|up\b)[\w:]*(.{8})", text)
+            assert set(series) == {"{fabric="}, expression
+    assert {panel["datasource"]["uid"] for _, panel in panels()} == {"${datasource}"}
+
+
+def test_dashboards_lead_to_each_other() -> None:
+    uids = {dashboard["uid"] for dashboard in dashboards().values()}
+    assert uids == {"signalbox-fabric", "signalbox-job", "signalbox-controller"}
+    text = "".join(file.read_text() for file in DASHBOARDS.iterdir())
+    assert set(re.findall(r"/d/([\w-]+)\?", text)) <= uids
+    assert all(dashboard["links"][0]["tags"] == dashboard["tags"] for dashboard in dashboards().values())
+
+
+def test_rules_keep_the_labels_of_the_fabric_and_the_controller() -> None:
+    for rule in [*rules("alerts.yml"), *RULES]:
+        for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", rule["expr"]):
+            assert labels.startswith("fabric, instance"), rule["expr"]
 
 
 def test_compose_file_follows_the_compose_specification() -> None:
@@ -166,7 +200,7 @@ def test_the_controller_of_the_containers_has_a_valid_configuration() -> None:
     config = load(DEPLOY / "signalbox.toml")
     assert config != Config()
     target = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"][0]
-    assert target["static_configs"] == [{"targets": [f"{config.metrics.host}:{config.metrics.port}"]}]
+    assert target["static_configs"][0]["targets"] == [f"{config.metrics.host}:{config.metrics.port}"]
 
 
 def test_the_lock_names_no_host_and_pins_uv_once() -> None:

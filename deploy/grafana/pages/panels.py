@@ -1,0 +1,301 @@
+"""Panels, variables and annotations that the dashboards share.
+
+Expressions are written without the labels that say whose series they are: ``of_chosen`` adds them, so that each
+dashboard shows one fabric, or one controller of several, of an existing Prometheus.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from string import ascii_uppercase
+from typing import Any
+
+from grafana_foundation_sdk.builders import common, dashboard, nodegraph, prometheus, stat, table, timeseries
+from grafana_foundation_sdk.models.common import (
+    BigValueColorMode,
+    BigValueGraphMode,
+    BigValueTextMode,
+    LegendDisplayMode,
+    LegendPlacement,
+    TableCellHeight,
+)
+from grafana_foundation_sdk.models.dashboard import (
+    DashboardCursorSync,
+    DashboardLinkType,
+    DataSourceRef,
+    DataTransformerConfig,
+    DynamicConfigValue,
+    Threshold,
+    ThresholdsMode,
+    VariableHide,
+    VariableOption,
+    VariableRefresh,
+    VariableSort,
+)
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+CHOSEN = 'fabric=~"$fabric",instance=~"$instance"'
+"""Also of series without the label ``fabric``, while all are chosen."""
+TAG = "signalbox"
+GREEN, ORANGE, RED, BLUE = "green", "orange", "red", "blue"
+WIDTH = 24
+UNITS_WITH_DECIMALS = {"percentunit": 1, "none": 2}
+
+_SERIES = re.compile(r"\b((?:\w+:)?signalbox[\w:]*|process_\w+|up)\b(?:\{([^}]*)\})?(?![\w(])")
+
+Panel = stat.Panel | timeseries.Panel | table.Panel | nodegraph.Panel
+Query = tuple[str, str]
+"""A PromQL expression, and the legend of its series."""
+
+
+def of_chosen(expression: str) -> str:
+    """With ``CHOSEN`` in the selector of each series."""
+
+    def chosen(match: re.Match[str]) -> str:
+        return f"{match[1]}{{{CHOSEN}{',' + match[2] if match[2] else ''}}}"
+
+    return _SERIES.sub(chosen, expression)
+
+
+def largest(series: str, most: int = 10, by: str = "link") -> str:
+    """The ``most`` that were the largest at some time of the range, at all of its times: a plain ``topk`` chooses anew
+    at each, which draws many more. ``by``: the label that tells them apart."""
+    chosen = f"topk({most}, max_over_time({series}[$__range] @ end()))"
+    return f"{series} and on (fabric, instance, {by}) {chosen}"
+
+
+def thresholds(*steps: tuple[float | None, str]) -> dashboard.ThresholdsConfig:
+    """Colours from each value on; the first value is None, for everything below the second."""
+    return (
+        dashboard.ThresholdsConfig()
+        .mode(ThresholdsMode.ABSOLUTE)
+        .steps([Threshold(value=value, color=color) for value, color in steps])
+    )
+
+
+EFFICIENCY = thresholds((None, RED), (0.6, ORANGE), (0.9, GREEN))
+NONE_IS_GOOD = thresholds((None, GREEN), (1, RED))
+LOAD = thresholds((None, "#434e6c"), (0.25, "#7d7c78"), (0.5, "#bcae6c"), (0.8, "#fee838"))
+PLAIN = thresholds((None, BLUE))
+
+
+def targets(queries: Iterable[Query]) -> list[prometheus.Dataquery]:
+    """Called A, B, C… as Grafana's editor would."""
+    return [
+        prometheus.Dataquery().expr(of_chosen(expression)).legend_format(legend).ref_id(letter)
+        for letter, (expression, legend) in zip(ascii_uppercase, queries, strict=False)
+    ]
+
+
+def number(
+    title: str,
+    description: str,
+    unit: str,
+    colors: dashboard.ThresholdsConfig,
+    *queries: Query,
+    width: int = 4,
+    text: BigValueTextMode = BigValueTextMode.AUTO,
+) -> stat.Panel:
+    """The current value, large, coloured by whether it is good."""
+    panel = (
+        stat.Panel()
+        .title(title)
+        .description(description)
+        .datasource(DATASOURCE)
+        .unit(unit)
+        .decimals(UNITS_WITH_DECIMALS.get(unit, 0))
+        .thresholds(colors)
+        .color_mode(BigValueColorMode.BACKGROUND)
+        .graph_mode(BigValueGraphMode.NONE)
+        .text_mode(text)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+        .no_value("–")
+        .height(5)
+        .span(width)
+    )
+    for target in targets(queries):
+        panel = panel.with_target(target.instant())
+    return panel
+
+
+def graph(title: str, description: str, unit: str, *queries: Query, width: int = WIDTH // 3) -> timeseries.Panel:
+    """Lines over time, each with its latest and largest value in the legend."""
+    legend = (
+        common.VizLegendOptions()
+        .show_legend(True)
+        .display_mode(LegendDisplayMode.TABLE)
+        .placement(LegendPlacement.BOTTOM)
+        .calcs(["lastNotNull", "max"])
+    )
+    panel = (
+        timeseries.Panel()
+        .title(title)
+        .description(description)
+        .datasource(DATASOURCE)
+        .unit(unit)
+        .min(0)
+        .fill_opacity(5)
+        .legend(legend)
+        .height(8)
+        .span(width)
+    )
+    for target in targets(queries):
+        panel = panel.with_target(target)
+    return panel
+
+
+def listed(
+    title: str,
+    description: str,
+    unit: str,
+    colors: dashboard.ThresholdsConfig,
+    query: str,
+    *columns: str,
+    width: int = WIDTH // 2,
+    link: dashboard.DashboardLink | None = None,
+) -> table.Panel:
+    """A table of the series that there are now, the largest first. ``columns``: labels, in order."""
+    shown: dict[str, Any] = {"indexByName": {name: place for place, name in enumerate((*columns, "Value"))}}
+    panel = (
+        _table(title, description, width)
+        .unit(unit)
+        .decimals(UNITS_WITH_DECIMALS.get(unit, 0))
+        .thresholds(colors)
+        .with_target(_instant(query))
+        .with_transformation(
+            DataTransformerConfig("filterFieldsByName", options={"include": {"names": [*columns, "Value"]}})
+        )
+        .with_transformation(DataTransformerConfig("organize", options=shown))
+        .override_by_name("Value", [DynamicConfigValue("custom.cellOptions", {"type": "color-background"})])
+        .sort_by([common.TableSortByFieldState().display_name("Value").desc(True)])
+    )
+    return panel.data_links([link]) if link else panel
+
+
+def matrix(title: str, description: str, query: str, row: str, column: str) -> table.Panel:
+    """A table with a row and a column per value of two labels, each cell in the colour of its load."""
+    cells = {"rowField": row, "columnField": column, "valueField": "Value"}
+    return (
+        _table(title, description, WIDTH, height=12)
+        .unit("percentunit")
+        .decimals(0)
+        .min(0)
+        .max(1)
+        .thresholds(LOAD)
+        .with_target(_instant(query))
+        .with_transformation(DataTransformerConfig("groupingToMatrix", options=cells))
+        .cell_height(TableCellHeight.SM)
+        .override_by_regexp(".*", [DynamicConfigValue("custom.cellOptions", {"type": "color-background"})])
+        .override_by_name(f"{row}\\{column}", [DynamicConfigValue("custom.cellOptions", {"type": "auto"})])
+    )
+
+
+def _table(title: str, description: str, width: int, height: int = 9) -> table.Panel:
+    return (
+        table.Panel().title(title).description(description).datasource(DATASOURCE).height(height).span(width)
+    ).no_value("–")
+
+
+def nodes(title: str, description: str, of_nodes: str, of_edges: str) -> nodegraph.Panel:
+    """A graph of switches and the links between them, by the labels ``switch``, and ``link``, ``src`` and ``dst``."""
+    renamed = {"switch": "id", "link": "id", "src": "source", "dst": "target", "Value": "mainstat"}
+    panel = nodegraph.Panel().title(title).description(description).datasource(DATASOURCE).height(16).span(WIDTH)
+    for letter, query in (("nodes", of_nodes), ("edges", of_edges)):
+        panel = panel.with_target(_instant(query).ref_id(letter))
+    return panel.with_transformation(DataTransformerConfig("organize", options={"renameByName": renamed}))
+
+
+def _instant(query: str) -> prometheus.Dataquery:
+    return prometheus.Dataquery().expr(of_chosen(query)).format(PromQueryFormat.TABLE).instant().ref_id("A")
+
+
+# ---- a dashboard
+
+
+def page(uid: str, title: str, rows: dict[str, list[Panel]], *more: dashboard.QueryVariable) -> dashboard.Dashboard:
+    """``rows``: panels by the title of their row. ``more``: variables after those that all dashboards have."""
+    made = (
+        dashboard.Dashboard(title)
+        .uid(uid)
+        .tags([TAG])
+        .refresh("10s")
+        .time("now-15m", "now")
+        .timezone("browser")
+        .tooltip(DashboardCursorSync.CROSSHAIR)
+        .link(
+            dashboard.DashboardLink("Signalbox")
+            .type(DashboardLinkType.DASHBOARDS)
+            .tags([TAG])
+            .include_vars(True)
+            .keep_time(True)
+        )
+        .with_variable(dashboard.DatasourceVariable("datasource").label("data source").type("prometheus"))
+        .with_variable(chosen_label("fabric", "label_values(signalbox_build_info, fabric)"))
+        .with_variable(chosen_label("instance", 'label_values(signalbox_build_info{fabric=~"$fabric"}, instance)'))
+    )
+    for variable in more:
+        made = made.with_variable(variable)
+    for name, color, expression in ANNOTATIONS:
+        made = made.annotation(
+            dashboard.AnnotationQuery()
+            .name(name)
+            .datasource(DATASOURCE)
+            .enable(True)
+            .icon_color(color)
+            .expr(of_chosen(expression))
+        )
+    number_of_panel = 1
+    for row, panels in rows.items():
+        made = made.with_row(dashboard.Row(row).id(number_of_panel))
+        for place, panel in enumerate(panels, start=number_of_panel + 1):
+            made = made.with_panel(panel.id(place))
+        number_of_panel += len(panels) + 1
+    return made
+
+
+ANNOTATIONS = (
+    ("the controller has started", BLUE, "signalbox_adopting == 1"),
+    ("a switch is down", RED, "signalbox_switch_up == 0"),
+    ("a cable is down", RED, "signalbox_link_up == 0"),
+    ("a part is drained", ORANGE, "signalbox_drained == 1"),
+    ("flows were repaired", ORANGE, "increase(signalbox_repairs_total[30s]) > 0"),
+    ("an alarm is raised", RED, "sum by (kind) (signalbox_alarms) > 0"),
+)
+"""What has happened, with its colour: metrics say it a scrape later than ``signalbox events``."""
+
+
+def chosen_label(name: str, query: str) -> dashboard.QueryVariable:
+    """All of them at first, also series without the label."""
+    return (
+        dashboard.QueryVariable(name)
+        .datasource(DATASOURCE)
+        .query(query)
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(VariableSort.ALPHABETICAL_ASC)
+        .include_all(True)
+        .all_value(".*")
+        .multi(True)
+        .current(VariableOption(selected=True, text=["All"], value=["$__all"]))
+        .hide(VariableHide.DONT_HIDE)
+    )
+
+
+def one_job() -> dashboard.QueryVariable:
+    return (
+        dashboard.QueryVariable("job")
+        .datasource(DATASOURCE)
+        .query(f"label_values(signalbox_job_flows{{{CHOSEN}}}, job_id)")
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(VariableSort.ALPHABETICAL_ASC)
+    )
+
+
+def to_job() -> dashboard.DashboardLink:
+    """From a row with the label ``job_id``."""
+    return (
+        dashboard.DashboardLink("this job")
+        .type(DashboardLinkType.LINK)
+        .url("/d/signalbox-job?${__url_time_range}&${datasource:queryparam}&var-job=${__data.fields.job_id}")
+    )
