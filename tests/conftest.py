@@ -18,6 +18,11 @@ settings.register_profile("signalbox", settings.get_profile("random"), derandomi
 settings.load_profile("signalbox")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are not part of a test's name: some have the time in them, and then parallel workers collect different tests."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture
 def logging_as_before() -> Iterator[None]:
     """For tests that configure the logging of the process."""
