@@ -19,7 +19,7 @@ settings.load_profile("signalbox")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Bytes are not part of a test's name: some have the time in them, and then parallel workers collect different tests."""
+    """Bytes are in no test's name: some have the time in them, and then parallel workers collect different tests."""
     return argname if isinstance(val, bytes) else None
 
 

@@ -29,6 +29,7 @@ SUBNET = "10.0.0.0/16"
 START_S = 120.0
 ROUND_S = 120.0
 STOP_S = 10.0
+END_S = 60.0
 POLL_S = 0.1
 LOG_TAIL = 5000
 
@@ -158,7 +159,7 @@ class RunningJobs:
             for src, count in json.loads(carried_path(self.folder, job.job_id, rank, number).read_text()).items()
         }
 
-    def wait(self, deadline_s: float = STOP_S) -> None:
+    def wait(self, deadline_s: float = END_S) -> None:
         """Return when all processes have ended by themselves after the last round."""
         self._wait(lambda: all(p.poll() is not None for p in self._processes.values()), "the ranks to end", deadline_s)
 

@@ -18,6 +18,18 @@ pytestmark = pytest.mark.lab
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "openvswitch.sh"
 OVS_CTL = "/usr/share/openvswitch/scripts/ovs-ctl"
 
+HELD_OVS_CTL = f"""#!/bin/sh
+unset OVS_PKGDATADIR
+case "$*" in
+    *start)
+        touch "$OVS_RUNDIR/begun"
+        until [ -e "$OVS_RUNDIR/go-on" ]; do sleep 0.01; done
+        ;;
+esac
+exec {OVS_CTL} "$@"
+"""
+"""Waits before it starts the daemons."""
+
 TIDY_COMMAND = """
 import signal, sys
 
@@ -102,18 +114,26 @@ def test_a_signal_reaches_the_command_and_the_daemons_still_stop(private: Mappin
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_while_open_vswitch_starts_ends_in_nothing(private: Mapping[str, str], how: int) -> None:
+def test_a_signal_while_open_vswitch_starts_ends_in_nothing(
+    private: Mapping[str, str], tmp_path: Path, how: int
+) -> None:
+    held = tmp_path / "scripts" / "ovs-ctl"
+    held.parent.mkdir()
+    held.write_text(HELD_OVS_CTL)
+    held.chmod(0o755)
+    environment = {**private, "OVS_PKGDATADIR": str(tmp_path)}
+    run = Path(private["OVS_RUNDIR"])
     with subprocess.Popen(
-        [SCRIPT, "run", "echo", "not run"], env=private, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [SCRIPT, "run", "echo", "not run"], env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as command:
-        database = Path(private["OVS_RUNDIR"], "ovsdb-server.pid")
-        wait_for(database.exists, "the first daemon")
+        wait_for((run / "begun").exists, "the start", 60)
         os.killpg(command.pid, how)
+        (run / "go-on").touch()
         assert command.stdout
         assert command.stdout.read() == ""
-        assert command.wait(timeout=30) == 128 + how
+        assert command.wait(timeout=60) == 128 + how
     assert not is_running(private)
-    assert not database.exists()
+    assert not (run / "ovsdb-server.pid").exists()
 
 
 def test_a_start_that_was_half_done_is_stopped(private: Mapping[str, str]) -> None:
