@@ -7,8 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-FEW_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
+
+def _each_decade(*steps: float) -> tuple[float, ...]:
+    """From 1 ms to less than 100 s. ``steps``: from 1 to less than 10."""
+    return tuple(round(step * decade, 6) for decade in (0.001, 0.01, 0.1, 1.0, 10.0) for step in steps)
+
+
+SECONDS = _each_decade(1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)
+"""Ten a decade (ISO 3, R 10): a percentile between two bounds is at most a quarter too large or too small."""
+FEW_SECONDS = _each_decade(1.0, 2.5, 5.0)
 """Where there are many histograms."""
 
 

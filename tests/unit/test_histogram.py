@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.histogram import Histogram
+from controller.histogram import SECONDS, Histogram
 
 BOUNDS = (0.1, 1.0, 5.0)
 
@@ -25,3 +25,12 @@ def test_observing_leaves_what_was_published_as_it_was() -> None:
     published = Histogram(BOUNDS).observed(0.5)
     published.observed(0.5)
     assert dict(published.buckets)["+Inf"] == 1
+
+
+@given(st.floats(min_value=0.001, max_value=80.0))
+def test_a_percentile_that_is_read_from_buckets_is_right_to_a_quarter(seconds: float) -> None:
+    """Prometheus takes values to be spread evenly in their bucket: what it may say lies between the two bounds."""
+    above = next(bound for bound in SECONDS if bound >= seconds)
+    below = max((bound for bound in SECONDS if bound < seconds), default=SECONDS[0])
+    assert seconds / 1.3 < below
+    assert above < seconds * 1.3

@@ -93,7 +93,7 @@ def test_what_matters_is_on_the_screen(fabric: tuple[ServedFabric, str], size: t
             "waits",
             "10.9.9.9",
             "link down",
-            "plan of",
+            "plan: worst level",
         )
         shown = await until(pilot, lambda text: all(word in text for word in said) and ">spine" in text)
         (tmp_path / "screen").write_text(shown)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -146,6 +147,24 @@ def test_a_cut_cable_is_dashed_and_its_alarm_named_soon(looking: Looking) -> Non
     assert time.monotonic() - at < SEEN_S
     looking.chromium.until(lambda: "link down" in looking.chromium.text(".alarms"))
     assert looking.chromium.series("levels", "plan")["data"]
+
+
+def test_what_a_job_announces_is_drawn_as_it_changes_and_goes_with_the_job(looking: Looking) -> None:
+    def spec(megabytes: int) -> JobSpec:
+        transfer = {"src": 0, "dst": 1, "bytes_per_iteration": megabytes * 1_000_000}
+        return JobSpec.parse({"job_id": "pair", "endpoints": ["10.0.1.1", "10.0.2.1"], "transfers": [transfer]})
+
+    def declared() -> list[Any]:
+        return [each["data"] for each in looking.chromium.options("demand")["series"] if each["id"] == "declared"]
+
+    looking.client.register_job(spec(3))
+    cell = "//td[text()='pair']"
+    looking.chromium.until(lambda: looking.chromium.driver.find_elements(By.XPATH, cell))[0].click()
+    looking.chromium.until(lambda: declared() == [[3]])
+    looking.client.update_job(spec(5), ["transfers"])
+    looking.chromium.until(lambda: declared() == [[5]])
+    looking.client.deregister_job("pair")
+    looking.chromium.until(lambda: declared() == [])
 
 
 def test_keys_are_listed_and_the_page_turns_dark(looking: Looking) -> None:

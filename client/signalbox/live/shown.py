@@ -14,8 +14,9 @@ def word(value: str | None) -> str:
 
 
 def rate(bps: float) -> str:
-    for unit, size in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
-        if bps >= size:
+    """In three digits. What these round to 1000 of a unit is 1 of the next."""
+    for unit, size in (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
+        if bps >= 0.9995 * size:
             return f"{bps / size:.3g} {unit}"
     return f"{bps:.0f} bit/s"
 

@@ -17,7 +17,7 @@ MOST_EVENTS = 500
 MOST_LEVELS = 3600
 """That are kept, the newest."""
 
-Job = pb.Job
+Job, Link = pb.Job, pb.Link
 """For those who import no generated code."""
 LinkAt = tuple[int, int]
 """Dpid and port of the switch where a directed link begins."""
@@ -131,13 +131,15 @@ class State:
         return frozenset({Kind.EVENTS} if new else ())
 
     def take_plan(self, plan: pb.Plan | None, unix_s: float) -> frozenset[Kind]:
-        """The same plan may come again, with what became known of it since."""
+        """The same plan may come again, with what became known of it since. None: there is none (yet, after a restart).
+        A controller that has started again counts generations anew."""
         if plan is None:
-            return frozenset()
+            known, self.plan = self.plan, None
+            return frozenset({Kind.PLAN} if known else ())
         point = Levels(
             unix_s, plan.max_level, plan.bound, plan.ecmp_level.mean if plan.HasField("ecmp_level") else None
         )
-        if self.plan and self.plan.generation == plan.generation and self.levels:
+        if self.plan and (self.plan.generation, self.plan.plan_time) == (plan.generation, plan.plan_time):
             point = Levels(self.levels.pop().unix_s, point.plan, point.bound, point.ecmp)
         self.plan = plan
         self.levels.append(point)

@@ -228,8 +228,8 @@ def over_time(points: Sequence[Point]) -> Element | None:
         for value in {0.0, 1.0, most}
     ]
     times = [
-        tag("text", clock(begin), x=left, y=bottom + 16),
-        tag("text", clock(end), x=right, y=bottom + 16, text_anchor="end"),
+        tag("text", f"{clock(begin)} UTC", x=left, y=bottom + 16),
+        tag("text", f"{clock(end)} UTC", x=right, y=bottom + 16, text_anchor="end"),
     ]
     lines = [
         steps([(p.unix_s, p.ecmp) for p in known], "ecmp-line"),

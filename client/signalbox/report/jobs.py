@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
-from signalbox.live.shown import counted, job_state, level, percent, rate, word
+from signalbox.live.shown import counted, efficiencies, job_state, level, percent, rate, word
 from signalbox.live.state import LinkAt, load
 from signalbox.mapping import seconds, word_in
 from signalbox.report.elements import Child, facts, table, tag
@@ -89,8 +89,8 @@ def slow(gathered: Gathered, crossed: Crossing) -> Element:
     rows = [
         (
             _link_to(job, gathered),
-            percent(job.efficiency_measured if job.HasField("efficiency_measured") else None),
-            percent(job.efficiency_predicted if job.HasField("efficiency_predicted") else None),
+            percent(efficiencies(job)[1]),
+            percent(efficiencies(job)[0]),
             level(job.level if job.HasField("level") else None),
             [tag("div", sentence) for sentence in why(job, gathered, crossed)],
         )
@@ -124,8 +124,7 @@ def every(gathered: Gathered, crossed: Crossing) -> list[Child]:
             str(job.pinned),
             word(word_in(job.demand, "source")) if job.HasField("demand") else "-",
             level(job.level if job.HasField("level") else None),
-            percent(job.efficiency_predicted if job.HasField("efficiency_predicted") else None),
-            percent(job.efficiency_measured if job.HasField("efficiency_measured") else None),
+            *map(percent, efficiencies(job)),
             str(job.iterations),
         )
         for name, job in jobs.items()
@@ -163,8 +162,9 @@ def _of_job(job: pb.Job, routes: Sequence[pb.ListedRoute]) -> Element:
     about = facts((("communication", f"{ideal} ideal, {last} in the last iteration"), ("traffic", sent)))
     planned = any(route.planned for route in routes)
     columns = ("from", "to", "path", *(("in the newest plan",) if planned else ()))
+    hashed = "-" if job.state == pb.JOB_STATE_PENDING else "ECMP"
     rows = (
-        (route.src, route.dst, _path(route.held, "ECMP"), *((_path(route.planned, "same"),) if planned else ()))
+        (route.src, route.dst, _path(route.held, hashed), *((_path(route.planned, "same"),) if planned else ()))
         for route in routes
     )
     title = f"{job.spec.job_id}: {counted(len(routes), 'flow')}"

@@ -44,7 +44,7 @@ q        quit
 
 Jobs: flows without a path first, then those that wait for hosts, then the lowest efficiency. Predicted: ideal
 communication time over what the routes allow; measured: over what the job reports. Links: the fullest first, directed;
-unannounced is what no job has announced.
+unannounced is what no job has announced. Times are in UTC.
 """
 
 
@@ -253,8 +253,10 @@ class Top(App[None]):
         self.call_from_thread(details.say, answer)
 
     def _of_job(self, name: str) -> str:
+        job = self._following.state.jobs.get(name)
+        hashed = "-" if job and job.missing_hosts else "ecmp"
         paths = [
-            f"{route.src} > {route.dst}: " + (" | ".join(" > ".join(path.switches) for path in route.held) or "ecmp")
+            f"{route.src} > {route.dst}: " + (" | ".join(" > ".join(path.switches) for path in route.held) or hashed)
             for route in self._client.list_routes([name])
         ]
         try:

@@ -15,7 +15,7 @@ from signalbox.live.shown import (
     rate,
     word,
 )
-from signalbox.live.state import State, load
+from signalbox.live.state import Link, State, load
 from signalbox.mapping import seconds_since_1970, word_in
 
 MOST_JOBS, MOST_LINKS, MOST_ALARMS, MOST_EVENTS = 200, 30, 50, 50
@@ -62,13 +62,10 @@ def facts(state: State) -> str:
 
 def plan(state: State) -> str:
     """One line: the newest plan."""
-    if not state.levels:
+    if state.plan is None:
         return "no plan yet"
     newest = state.levels[-1]
-    return (
-        f"plan of {clock(newest.unix_s)}: worst level {level(newest.plan)}, bound {level(newest.bound)}, "
-        f"under ECMP {level(newest.ecmp)}"
-    )
+    return f"plan: worst level {level(newest.plan)}, bound {level(newest.bound)}, under ECMP {level(newest.ecmp)}"
 
 
 def jobs(state: State, find: str) -> Rows:
@@ -94,9 +91,14 @@ def jobs(state: State, find: str) -> Rows:
 def links(state: State) -> Rows:
     """The fullest first."""
     return [
-        (link.name, percent(load(link)), rate(link.rate_bps), rate(link.background_bps))
+        (link.name, percent(load(link)), rate(link.rate_bps), _unannounced(link))
         for link in state.busiest_links(MOST_LINKS)
     ]
+
+
+def _unannounced(link: Link) -> str:
+    """It is known later than the rate: what jobs sent over the link has to be counted for a whole window."""
+    return rate(link.background_bps) if link.HasField("background_bps") else "-"
 
 
 def alarms(state: State) -> Rows:

@@ -80,9 +80,10 @@ def levels(found: Sequence[Levels], paper: Paper) -> Options:
 
     return {
         **common(paper),
+        "useUTC": True,
         "title": {
             "left": 0,
-            "text": "Worst level: plan, ECMP, bound",
+            "text": "Worst level: plan, ECMP, bound (UTC)",
             "textStyle": {"color": paper.text, "fontSize": 13},
         },
         "legend": {"top": 26, "left": 0, "textStyle": {"color": paper.text}},

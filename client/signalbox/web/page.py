@@ -79,7 +79,7 @@ class Page:
                 self._levels.classes("w-full h-60 chart-levels")
             with ui.column():
                 self._demand = ui.echart({}).classes("w-full h-60 chart-demand")
-        ui.label("Events, the newest first").classes("text-subtitle2")
+        ui.label("Events, the newest first (UTC)").classes("text-subtitle2")
         self._events = tables.table("events", ("time", "event"))
 
     def _build_fabric(self) -> None:
@@ -106,7 +106,7 @@ class Page:
         self._cables.set_visibility(False)
 
     def _build_lists(self) -> None:
-        ui.label("Alarms").classes("text-subtitle2")
+        ui.label("Alarms (UTC)").classes("text-subtitle2")
         self._alarms = tables.table("alarms", ("since", "alarm"))
         with ui.row().classes("items-center w-full"):
             ui.label("Jobs").classes("text-subtitle2")
@@ -153,6 +153,8 @@ class Page:
             self._look_again()
         if Kind.JOBS in changed:
             self._show_jobs()
+            if self._job or self._sent.get("demand"):
+                ui.timer(0, self._draw_demand, once=True)
         if Kind.PLAN in changed:
             self._push(self._levels, "levels", beside.levels(self._board.state.levels, self._paper))
         if Kind.ALARMS in changed:
@@ -336,10 +338,11 @@ class Page:
         self._draw_rates()
 
     async def _draw_demand(self) -> None:
+        """Of the chosen job as it is now; nothing without one."""
         job_id = self._job
         job = await self._answer(lambda: self._client.get_job(job_id)) if job_id else None
-        if job is not None and job_id == self._job:
-            self._push(self._demand, "demand", beside.demand(job, self._paper))
+        if job_id == self._job and (job is not None or not job_id):
+            self._push(self._demand, "demand", beside.demand(job, self._paper) if job else {})
 
     # ---- asking
 

@@ -175,6 +175,7 @@ def _jobs() -> list[Panel]:
             "bottomk(20, signalbox_job_efficiency_measured_ratio)",
             "job_id",
             link=to_job(),
+            least_first=True,
         ),
         listed(
             "Jobs that the routes slow most",

@@ -155,8 +155,10 @@ def listed(
     *columns: str,
     width: int = WIDTH // 2,
     link: dashboard.DashboardLink | None = None,
+    least_first: bool = False,
 ) -> table.Panel:
-    """A table of the series that there are now, the largest first. ``columns``: labels, in order."""
+    """A table of the series that there are now, the largest first unless ``least_first``. ``columns``: labels, in
+    order."""
     shown: dict[str, Any] = {"indexByName": {name: place for place, name in enumerate((*columns, "Value"))}}
     panel = (
         _table(title, description, width)
@@ -169,7 +171,7 @@ def listed(
         )
         .with_transformation(DataTransformerConfig("organize", options=shown))
         .override_by_name("Value", [DynamicConfigValue("custom.cellOptions", {"type": "color-background"})])
-        .sort_by([common.TableSortByFieldState().display_name("Value").desc(True)])
+        .sort_by([common.TableSortByFieldState().display_name("Value").desc(not least_first)])
     )
     return panel.data_links([link]) if link else panel
 
@@ -256,7 +258,11 @@ def page(uid: str, title: str, rows: dict[str, list[Panel]], *more: dashboard.Qu
 
 
 ANNOTATIONS = (
-    ("the controller has started", BLUE, "signalbox_adopting == 1"),
+    (
+        "the controller has started",
+        BLUE,
+        "time() - process_start_time_seconds < 60 and on (fabric, instance) signalbox_build_info",
+    ),
     ("a switch is down", RED, "signalbox_switch_up == 0"),
     ("a cable is down", RED, "signalbox_link_up == 0"),
     ("a part is drained", ORANGE, "signalbox_drained == 1"),

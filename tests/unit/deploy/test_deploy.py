@@ -156,6 +156,21 @@ def test_dashboards_follow_the_chosen_data_source_fabric_and_controller() -> Non
     assert {panel["datasource"]["uid"] for _, panel in panels()} == {"${datasource}"}
 
 
+def test_a_table_of_the_least_begins_with_the_least() -> None:
+    """The others with the largest: only the first rows are seen without scrolling."""
+    for _, panel in panels():
+        if panel["type"] == "table" and (sorting := panel["options"].get("sortBy")):
+            least = panel["targets"][0]["expr"].startswith("bottomk")
+            assert sorting == [{"displayName": "Value", "desc": not least}], panel["title"]
+
+
+def test_the_mark_of_a_start_is_there_at_any_usual_interval_of_scrapes() -> None:
+    """A controller adopts rules for a few seconds: between two scrapes of the usual 15 to 60 s they are not seen."""
+    for dashboard in dashboards().values():
+        (start,) = (note["expr"] for note in dashboard["annotations"]["list"] if "started" in note["name"])
+        assert start.startswith("time() - process_start_time_seconds")
+
+
 def test_dashboards_lead_to_each_other() -> None:
     uids = {dashboard["uid"] for dashboard in dashboards().values()}
     assert uids == {"signalbox-fabric", "signalbox-job", "signalbox-controller"}

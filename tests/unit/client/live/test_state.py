@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from signalbox.live.state import MOST_EVENTS, Kind, State, load
-from signalbox.mapping import timestamp
+from signalbox.mapping import duration, timestamp
 from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.fabric_messages import leaf_spine, link, state_of
 
@@ -82,6 +82,16 @@ def test_a_plan_that_comes_again_with_its_ecmp_level_is_the_same_point() -> None
     state.take_plan(pb.Plan(generation=3, max_level=2.0, bound=1.0, ecmp_level=pb.EcmpLevels(mean=2.5)), 11.0)
     state.take_plan(pb.Plan(generation=4, max_level=1.5, bound=1.0), 12.0)
     assert [(each.unix_s, each.plan, each.ecmp) for each in state.levels] == [(10.0, 2.0, 2.5), (12.0, 1.5, None)]
+
+
+def test_a_controller_that_has_started_again_has_no_plan_and_counts_plans_anew() -> None:
+    state = State()
+    state.take_plan(pb.Plan(generation=1, max_level=2.0, plan_time=duration(0.02)), 10.0)
+    assert state.take_plan(None, 11.0) == {Kind.PLAN}
+    assert state.plan is None
+    state.take_plan(pb.Plan(generation=1, max_level=2.0, plan_time=duration(0.03)), 12.0)
+    state.take_plan(pb.Plan(generation=1, max_level=1.0, plan_time=duration(0.04)), 13.0)
+    assert [(each.unix_s, each.plan) for each in state.levels] == [(10.0, 2.0), (12.0, 2.0), (13.0, 1.0)]
 
 
 def test_alarms_that_operators_know_of_come_last() -> None:

@@ -99,6 +99,7 @@ def test_text_from_outside_is_never_a_key_nor_html() -> None:
 
 def test_levels_over_time_and_demand_of_a_job() -> None:
     options = beside.levels([Levels(1.0, 2.0, 1.0, None), Levels(2.0, 1.5, 1.0, 2.5)], LIGHT)
+    assert options["useUTC"]  # as alarms and events say their times
     assert series(options, "plan")["data"] == [[1000, 2.0], [2000, 1.5]]
     assert series(options, "ECMP")["data"] == [[1000, None], [2000, 2.5]]
     job = pb.Job(spec=pb.JobSpec(job_id="ring"))

@@ -1,0 +1,28 @@
+"""What the tables of ``signalbox top`` say."""
+
+from __future__ import annotations
+
+from signalbox.live.state import State
+from signalbox.top import rows
+from signalbox.v1 import signalbox_pb2 as pb
+from tests.support.fabric_messages import link
+
+
+def test_unannounced_traffic_that_is_not_known_yet_is_not_none() -> None:
+    state = State()
+    known = link((1, 2), (0x102, 1), "leaf1:2>spine2", 0.25)
+    known.background_bps = 0.0
+    state.take_fabric(pb.WatchFabricResponse(links=[link((1, 1), (0x101, 1), "leaf1:1>spine1", 0.5), known]))
+    assert rows.links(state) == [
+        ("leaf1:1>spine1", "50%", "500 Mbit/s", "-"),
+        ("leaf1:2>spine2", "25%", "250 Mbit/s", "0 bit/s"),
+    ]
+
+
+def test_the_levels_are_those_of_a_plan_that_there_is() -> None:
+    state = State()
+    assert rows.plan(state) == "no plan yet"
+    state.take_plan(pb.Plan(generation=1, max_level=2.0, bound=1.5), 10.0)
+    assert rows.plan(state) == "plan: worst level 2.000, bound 1.500, under ECMP -"
+    state.take_plan(None, 11.0)
+    assert rows.plan(state) == "no plan yet"
