@@ -1,4 +1,4 @@
-"""``signalbox top`` in terminals of two sizes, against the real API server in front of a fabric in memory."""
+"""``signalbox top`` in terminals of three sizes, against the real API server in front of a fabric in memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -35,7 +36,7 @@ __all__ = ("signalbox",)
 CONFIG = Config(
     fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
 )
-SMALL, LARGE = (80, 24), (200, 60)
+SMALL, LARGE, USUAL = (80, 24), (200, 60), (120, 50)
 WAIT_S = 30.0
 
 
@@ -80,7 +81,7 @@ def at(address: str, size: tuple[int, int], do: Callable[[Pilot[None]], Awaitabl
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("size", [SMALL, LARGE])
+@pytest.mark.parametrize("size", [SMALL, LARGE, USUAL])
 def test_what_matters_is_on_the_screen(fabric: tuple[ServedFabric, str], size: tuple[int, int], tmp_path: Path) -> None:
     _, address = fabric
 
@@ -94,8 +95,11 @@ def test_what_matters_is_on_the_screen(fabric: tuple[ServedFabric, str], size: t
             "10.9.9.9",
             "link down",
             "plan: worst level",
+            "q quit",
         )
-        shown = await until(pilot, lambda text: all(word in text for word in said) and ">spine" in text)
+        shown = await until(
+            pilot, lambda text: all(word in text for word in said) and bool(re.search(r":\d>spine\d ", text))
+        )
         (tmp_path / "screen").write_text(shown)
         lines = shown.splitlines()
         assert len(lines) == size[1]

@@ -31,8 +31,8 @@ OFTEN = frozenset({Kind.RATES, Kind.JOBS, Kind.STATUS})
 
 PADDING, SCROLLBAR, LEAST = 1, 2, 8
 """Columns of the terminal: left and right of a cell, of a scroll bar, and the least of a growing one."""
-WIDE = 120
-"""Columns from which on tables stand side by side."""
+WIDE = 140
+"""Columns from which on tables stand side by side: both ends of a link such as spine12:34>leaf16 are read then."""
 
 HELP = """\
 /        find jobs by a part of their ids; Enter goes back to them, Escape shows all
