@@ -17,8 +17,9 @@ MOST_EVENTS = 500
 MOST_LEVELS = 3600
 """That are kept, the newest."""
 
-Job, Link = pb.Job, pb.Link
-"""For those who import no generated code."""
+Job = pb.Job
+Link = pb.Link
+"""Both for those who import no generated code."""
 LinkAt = tuple[int, int]
 """Dpid and port of the switch where a directed link begins."""
 PartId = tuple[int, str]

@@ -25,6 +25,7 @@ def between(picture: Picture, lower_tier: int) -> list[Cable]:
 
 def matrix(picture: Picture, lower_tier: int, paper: Paper, route: Collection[LinkAt]) -> Options:
     shown = between(picture, lower_tier)
+    found = cells(picture, shown)
     lower, upper = axes(picture, shown)
     axis = {"type": "category", "triggerEvent": True, "axisTick": {"show": False}, "splitArea": {"show": False}}
     label = {"color": paper.text, "fontSize": 10}
@@ -46,7 +47,6 @@ def matrix(picture: Picture, lower_tier: int, paper: Paper, route: Collection[Li
             "text": ["100 %", "0 %"],
             "textStyle": {"color": paper.text},
             "inRange": {"color": list(paper.scale)},
-            "outOfRange": {"color": [paper.unknown]},
         },
         "series": [
             {
@@ -54,8 +54,16 @@ def matrix(picture: Picture, lower_tier: int, paper: Paper, route: Collection[Li
                 "type": "heatmap",
                 "dimensions": ["upper", "lower", "load %", "up %", "down %"],
                 "encode": {"x": 0, "y": 1, "value": 2, "tooltip": [1, 0, 2, 3, 4]},
-                "data": cells(picture, shown),
+                "data": found,
                 "emphasis": {"itemStyle": {"borderColor": paper.text, "borderWidth": 1}},
+            },
+            {
+                "id": "unknown",
+                **overlay,
+                "symbolSize": 7,
+                "silent": True,
+                "itemStyle": {"color": paper.unknown},
+                "data": _unknown(shown, found, picture),
             },
             {
                 "id": "marks",
@@ -118,12 +126,20 @@ def _marks(picture: Picture, shown: Sequence[Cable]) -> list[list[Any]]:
     return [[*place, _MARKS[cable.condition]] for place, cable in zip(places, marked, strict=True)]
 
 
+def _unknown(shown: Sequence[Cable], found: Iterable[Sequence[Any]], picture: Picture) -> list[list[int]]:
+    """Places of cables that are not measured. A heat map draws nothing there, as where there is no cable."""
+    marked = {tuple(mark[:2]) for mark in _marks(picture, shown)}
+    return [[x, y] for x, y, load, *_ in found if load == "-" and (x, y) not in marked]
+
+
 def rates(picture: Picture, lower_tier: int, route: Collection[LinkAt]) -> Options:
     """What of ``matrix`` changes with loads and with what is highlighted."""
     shown = between(picture, lower_tier)
+    found = cells(picture, shown)
     return {
         "series": [
-            {"id": "fabric", "data": cells(picture, shown)},
+            {"id": "fabric", "data": found},
+            {"id": "unknown", "data": _unknown(shown, found, picture)},
             {"id": "route", "data": _places(picture, [cable for cable in shown if on_route(cable, route)])},
         ]
     }

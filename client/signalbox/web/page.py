@@ -98,8 +98,8 @@ class Page:
         self._graph.on("componentClick", self._clicked, ["componentType", "dataType", "data", "value"])
         self._summary = ui.label().classes("text-caption")
         ui.label(
-            "Colours: load from empty to full. Cables: dashed: down, dotted: drained. Switches: triangle: down, "
-            "diamond: drained, ring: not in sync. In a matrix: ✕ down, D drained."
+            "Colours: load from empty to full, grey: not measured. Cables: dashed: down, dotted: drained. Switches: "
+            "triangle: down, diamond: drained, ring: not in sync. In a matrix: ✕ down, D drained."
         ).classes("text-caption")
         self._said = ui.label().classes("said text-body2").style("white-space: pre-line").props('aria-live="polite"')
         self._cables = ui.echart({}).classes("w-full h-60 chart-cables")

@@ -76,6 +76,19 @@ def test_a_large_fabric_is_a_matrix_of_percents() -> None:
     assert len(json.dumps(charts.rates(found, 0, LIGHT, ()))) < 60_000
 
 
+def test_a_cable_that_is_not_measured_differs_in_a_matrix_from_one_that_is_not_there() -> None:
+    """Where a heat map has no value it draws nothing."""
+    state = state_of(leaf_spine(64, 32))
+    for at in ((3, 5), (0x105, 3), (9, 1)):
+        state.links[at].ClearField("rate_bps")
+    state.take_fabric(
+        pb.WatchFabricResponse(parts_down=[pb.DownPart(kind=pb.PART_KIND_LINK, name="leaf2:40>spine4", id="x")])
+    )
+    found = picture(state)
+    assert series(charts.fabric(found, 0, LIGHT, ()), "unknown")["data"] == [[4, 2], [0, 8]]
+    assert series(charts.rates(found, 0, LIGHT, ()), "unknown")["data"] == [[4, 2], [0, 8]]
+
+
 def test_text_from_outside_is_never_a_key_nor_html() -> None:
     fabric = leaf_spine(2, 2)
     for switch in fabric.switches:
