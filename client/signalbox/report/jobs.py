@@ -124,7 +124,8 @@ def every(gathered: Gathered, crossed: Crossing) -> list[Child]:
             str(job.pinned),
             word(word_in(job.demand, "source")) if job.HasField("demand") else "-",
             level(job.level if job.HasField("level") else None),
-            *map(percent, efficiencies(job)),
+            percent(efficiencies(job)[0]),
+            percent(efficiencies(job)[1]),
             str(job.iterations),
         )
         for name, job in jobs.items()
