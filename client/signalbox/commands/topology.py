@@ -32,7 +32,7 @@ def topology(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Print the cabling as Slurm's topology.conf: leaves with their nodes, and above them one switch per connected part.
+    """Print the cabling as Slurm's topology.conf: leaves with their nodes, above them one switch per connected part.
 
     With --json the same as a list."""
     names = address_map(addresses) if addresses else None
