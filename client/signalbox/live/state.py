@@ -18,6 +18,8 @@ MOST_LEVELS = 3600
 """That are kept, the newest."""
 
 Job = pb.Job
+PairDemand = pb.PairDemand
+ListedRoute = pb.ListedRoute
 """For those who import no generated code."""
 LinkAt = tuple[int, int]
 """Dpid and port of the switch where a directed link begins."""
@@ -217,7 +219,7 @@ def _time(event: pb.Event) -> tuple[int, int]:
     return event.event_time.seconds, event.event_time.nanos
 
 
-def flows_over(routes: Iterable[pb.ListedRoute], links: Collection[LinkAt | None]) -> list[pb.ListedRoute]:
+def flows_over(routes: Iterable[ListedRoute], links: Collection[LinkAt | None]) -> list[ListedRoute]:
     """Those that switches hold over one of these links."""
     return [
         route for route in routes if any((link.dpid, link.port) in links for path in route.held for link in path.links)

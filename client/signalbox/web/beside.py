@@ -8,8 +8,7 @@ from typing import Any
 from signalbox.live.colours import Paper
 from signalbox.live.picture import Cable, Condition, Picture
 from signalbox.live.shown import rate
-from signalbox.live.state import Job, Levels
-from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.live.state import Job, Levels, PairDemand
 from signalbox.web.options import Options, common, value_axis
 
 MOST_POINTS = 600
@@ -138,7 +137,7 @@ def demand(job: Job, paper: Paper) -> Options:
     }
 
 
-def _name(pair: pb.PairDemand) -> str:
+def _name(pair: PairDemand) -> str:
     counted = "" if pair.HasField("measured_bytes") else f"\n{rate(pair.measured_bps)}"
     return f"{pair.src} > {pair.dst}{counted}"
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 
 from signalbox.live.picture import Cable
 from signalbox.live.shown import counted, level, percent, word
-from signalbox.live.state import State, flows_over
+from signalbox.live.state import ListedRoute, State, flows_over
 from signalbox.mapping import word_in
-from signalbox.v1 import signalbox_pb2 as pb
 
 
 def facts(state: State) -> str:
@@ -25,7 +24,7 @@ def facts(state: State) -> str:
     )
 
 
-def carried(cable: Cable, routes: Iterable[pb.ListedRoute]) -> str:
+def carried(cable: Cable, routes: Iterable[ListedRoute]) -> str:
     """Whose flows travel over it, either way."""
     jobs = Counter(route.job_id for route in flows_over(routes, {cable.up, cable.down}))
     each = ", ".join(f"{job} ({counted(flows, 'flow')})" for job, flows in sorted(jobs.items()))
