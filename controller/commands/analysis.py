@@ -68,8 +68,9 @@ def what_if(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first. With
-    names: of a failure, or a drain, of all that they name."""
+    """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first.
+
+    With names: of a failure, or a drain, of all that they name."""
     options: FabricOptions | None = ctx.obj
     if names and (fail or options):
         other = "--fail" if fail else "--workload, whose failures --fail-spines and --fail-links name"

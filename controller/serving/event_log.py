@@ -11,6 +11,7 @@ from controller.alarms import OF_JOBS, Alarm, AlarmKey, severity, text
 from controller.events import Event as HistoryEvent
 from controller.fabric.parts import Part, PartKind
 from controller.jobs.ends import ends_since
+from controller.planning.plan import Plan
 from controller.shared_map import differing
 from controller.status import Status
 from signalbox.words import AlarmKind, EventKind
@@ -19,6 +20,8 @@ Event = tuple[str, dict[str, Any]]
 
 MAX_NAMED = 4
 """Parts of the fabric in a line."""
+ANOTHER_LEVEL = 0.05
+"""From plan to plan, of the worst level; smaller changes are those of measured rates."""
 
 ALARM = "alarm"
 """The one that is a warning."""
@@ -77,8 +80,7 @@ def _plan_events(before: Status, after: Status) -> Iterator[Event]:
     if after.repair and after.repair_s is not None and in_force:
         times = {"plan_ms": round(after.repair.plan_ms, 1), "in_force_s": round(after.repair_s, 3)}
         yield "routes repaired", {"flows": after.repair.flows} | times
-    if after.plan_reason != before.plan_reason and after.plan:
-        plan = after.plan
+    if (plan := after.plan) and (after.plan_reason != before.plan_reason or _another_level(before.plan, plan)):
         yield (
             f"plan {after.plan_reason}",
             {"worst_level": round(plan.max_level, 3), "bound": round(plan.bound, 3)}
@@ -86,6 +88,11 @@ def _plan_events(before: Status, after: Status) -> Iterator[Event]:
             | ({"moves": plan.moves} if plan.moves else {})
             | {"solver": plan.solver, "ms": round(plan.times.total_ms, 1)},
         )
+
+
+def _another_level(before: Plan | None, after: Plan) -> bool:
+    """As after a cut that the running routes survive: the plan is kept for the same reason, and jobs are slower."""
+    return before is not None and abs(after.max_level - before.max_level) > ANOTHER_LEVEL * before.max_level
 
 
 def _kind(kind: AlarmKind) -> EventKind:

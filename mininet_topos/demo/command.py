@@ -65,6 +65,8 @@ def show_targets(console: Console, judged: Sequence[Target]) -> None:
     for target in judged:
         table.add_row(target.name, target.figure, target.target, marks[target.met])
     console.print(table)
+    if any(target.met is False for target in judged):
+        console.print("Other programs that run meanwhile lengthen iterations: run it again when two cores are idle.")
 
 
 def _clear(out: Path) -> None:

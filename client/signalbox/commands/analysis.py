@@ -79,8 +79,9 @@ def what_if(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first. With
-    names: of a failure, or a drain, of all that they name."""
+    """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first.
+
+    With names: of a failure, or a drain, of all that they name."""
     if names and fail:
         raise typer.BadParameter("names are not for --fail", param_hint="NAME")
     show_failures(asked_what_if(names, fail, top, within, address), as_json)

@@ -64,8 +64,10 @@ def register_job(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Announce the jobs that FILE describes for the time of their leases. The same file again renews them; signalbox
-    run --spec FILE does that as long as a command runs, signalbox jobs keep as long as the file is there."""
+    """Announce the jobs that FILE describes for the time of their leases.
+
+    The same file again renews them; signalbox run --spec FILE does that as long as a command runs, signalbox jobs keep
+    as long as the file is there."""
 
     def register(spec: JobSpec) -> Fields:
         with _take_over_named():
@@ -94,10 +96,11 @@ def update_job(file: SpecFile, address: Address = DEFAULT_ADDRESS, as_json: AsJs
         _show_each(jobs, update, as_json)
 
 
-@commands.command("check", cls=PrintingCommand)
+@commands.command("check", cls=PrintingCommand, epilog="Example: signalbox jobs check examples/language.json")
 def check_job(file: SpecFile, as_json: AsJson = False) -> None:
-    """Say what the jobs that FILE describes would announce, or all that is wrong with them. Needs no controller. In
-    JSON or YAML: the specs, without short forms."""
+    """Say what the jobs that FILE describes would announce, or all that is wrong with them.
+
+    Needs no controller. In JSON or YAML: the specs, without short forms."""
     jobs, tables = jobs_in(file), []
     for job in jobs:
         with job.errors_placed():

@@ -42,14 +42,15 @@ Addresses = Annotated[
 ]
 
 
-@commands.command("keep", cls=ControllerCommand)
+@commands.command("keep", cls=ControllerCommand, epilog="Example: signalbox jobs keep /var/lib/signalbox/jobs")
 def keep_jobs(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of their files.")],
     addresses: Addresses = None,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Keep the jobs registered whose files are in DIR, and release them when their files go. Ends at SIGTERM, and
-    leaves them registered then: the next start goes on with them."""
+    """Keep the jobs registered whose files are in DIR, and release them when their files go.
+
+    Ends at SIGTERM, and leaves them registered then: the next start goes on with them."""
     folder = folder.absolute()
     leases, credentials = LeaseFiles(address, folder), given_credentials()
 

@@ -17,7 +17,7 @@ from signalbox.keeping import Keeper
 commands = typer.Typer()
 
 
-@commands.command("kubernetes", cls=ControllerCommand)
+@commands.command("kubernetes", cls=ControllerCommand, epilog="Example: signalbox kubernetes --namespace ml")
 def keep_annotated_jobs(
     namespaces: Annotated[
         list[str] | None,
@@ -25,8 +25,9 @@ def keep_annotated_jobs(
     ] = None,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Keep the annotated jobs of a Kubernetes cluster registered: JobSet, MPIJob, PyTorchJob and Job. Runs until it is
-    ended; then the jobs stay registered until their leases run out, or it runs again."""
+    """Keep the annotated jobs of a Kubernetes cluster registered: JobSet, MPIJob, PyTorchJob and Job.
+
+    Runs until it is ended; then the jobs stay registered until their leases run out, or it runs again."""
     try:
         from signalbox.kubernetes.operator import run
     except ModuleNotFoundError as error:

@@ -45,8 +45,9 @@ def drain(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Take switches or cables out of use: their flows move away. Without names: show what is drained, and what of it
-    can be pulled."""
+    """Take switches or cables out of use: their flows move away.
+
+    Without names: show what is drained, and what of it can be pulled."""
     with connect(address) as client:
         cost = _cost(client, names) if names else None
         found = fields(client.drain(names) if names else client.get_status())["drains"]

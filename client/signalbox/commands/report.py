@@ -16,7 +16,7 @@ from signalbox.whole_file import write
 commands = typer.Typer()
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=ControllerCommand, epilog="Example: signalbox report report.html --from ticket.tar.gz")
 def report(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="To write, such as report.html; - for standard output.")],
     bundle: Annotated[

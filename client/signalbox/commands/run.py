@@ -32,7 +32,11 @@ USAGE = 2
 commands = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@commands.command("run", context_settings={"allow_interspersed_args": False})
+@commands.command(
+    "run",
+    context_settings={"allow_interspersed_args": False},
+    epilog="Example: signalbox run --job ring --hosts n[1-4] -- torchrun --nnodes 4 train.py",
+)
 def run(
     command: Annotated[
         list[str], typer.Argument(metavar="COMMAND...", help="What is run: mpirun, torchrun, srun, or any program.")
@@ -63,14 +67,19 @@ def run(
     address: Annotated[
         str | None,
         typer.Option(
-            "--address", metavar="ADDRESS", help="Where the controller's API listens: HOST:PORT or unix:PATH."
+            "--address",
+            metavar="ADDRESS",
+            help="Where the controller's API listens: HOST:PORT or unix:PATH; else SIGNALBOX_ADDRESS says it.",
         ),
     ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", metavar="", help="Say when the job is announced, and every problem.")
     ] = False,
 ) -> None:
-    """Run a command, and announce its job for as long as it runs. The command runs whatever the controller does."""
+    """Run a command, and announce its job for as long as it runs. The command runs whatever the controller does.
+
+    Options for TLS and tokens are taken from the environment: SIGNALBOX_TLS_CA and so on.
+    """
     with _usage():
         given = _spec_in(spec, job, hosts, addresses) if spec else None
         job_id = given.job_id if given else _job_id(job)

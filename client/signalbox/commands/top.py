@@ -15,7 +15,7 @@ from signalbox.errors import SignalboxError
 commands = typer.Typer()
 
 
-@commands.command("top", cls=ControllerCommand)
+@commands.command("top", cls=ControllerCommand, epilog="Example: signalbox top --address 192.0.2.10:50051")
 def top(address: Address = DEFAULT_ADDRESS) -> None:
     """Show jobs, the busiest links, alarms and events in the terminal, as they change; q ends it, ? lists the keys."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

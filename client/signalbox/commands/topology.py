@@ -32,8 +32,9 @@ def topology(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Print the cabling as Slurm's topology.conf: leaves with their nodes, and above them one switch per part that is
-    connected. With --json the same as a list."""
+    """Print the cabling as Slurm's topology.conf: leaves with their nodes, above them one switch per connected part.
+
+    With --json the same as a list."""
     names = address_map(addresses) if addresses else None
     with connect(address) as client:
         fabric = fields(client.get_fabric())

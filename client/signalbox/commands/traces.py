@@ -36,7 +36,7 @@ class Format(StrEnum):
     CHAKRA = "chakra"
 
 
-@commands.command("from")
+@commands.command("from", epilog="Example: signalbox jobs from nccl --job-id vision job.log > vision.json")
 def from_trace(
     trace_format: Annotated[Format, typer.Argument(metavar="FORMAT", help="nccl, flight-recorder or chakra.")],
     files: Annotated[

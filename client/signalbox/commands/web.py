@@ -15,7 +15,7 @@ from signalbox.errors import SignalboxError
 commands = typer.Typer()
 
 
-@commands.command("web", cls=ControllerCommand)
+@commands.command("web", cls=ControllerCommand, epilog="Example: signalbox web --address 192.0.2.10:50051")
 def web(
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where browsers find the page; it has no login.")

@@ -39,9 +39,11 @@ def clock(unix_s: float) -> str:
 
 
 def event_line(event: pb.Event) -> str:
-    """Without its time."""
-    details = "  ".join(f"{detail.name}={detail.value}" for detail in event.details)
-    return f"{event.what}  {details}".rstrip()
+    """Without its time. Of one that has a sentence, as alarms have, this alone."""
+    details = {detail.name: detail.value for detail in event.details}
+    if "text" in details:
+        return f"{event.what}: {details['text']}"
+    return "  ".join((event.what, *(f"{name}={value}" for name, value in details.items())))
 
 
 def event_clock(event: pb.Event) -> str:

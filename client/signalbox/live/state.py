@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import nlargest
@@ -19,7 +19,9 @@ MOST_LEVELS = 3600
 
 Job = pb.Job
 Link = pb.Link
-"""Both for those who import no generated code."""
+PairDemand = pb.PairDemand
+ListedRoute = pb.ListedRoute
+"""For those who import no generated code."""
 LinkAt = tuple[int, int]
 """Dpid and port of the switch where a directed link begins."""
 PartId = tuple[int, str]
@@ -218,3 +220,10 @@ def load(link: pb.Link) -> float | None:
 
 def _time(event: pb.Event) -> tuple[int, int]:
     return event.event_time.seconds, event.event_time.nanos
+
+
+def flows_over(routes: Iterable[ListedRoute], links: Collection[LinkAt | None]) -> list[ListedRoute]:
+    """Those that switches hold over one of these links."""
+    return [
+        route for route in routes if any((link.dpid, link.port) in links for path in route.held for link in path.links)
+    ]

@@ -46,8 +46,8 @@ nav a{margin-right:14px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:left;vertical-align:top;padding:2px 12px 2px 0;border-bottom:1px solid var(--line);
  overflow-wrap:anywhere}
-th{font-weight:500}.n{text-align:right;white-space:nowrap}
-td:first-child,th:first-child{min-width:8em}figure{margin:8px 0}.wide{overflow-x:auto}
+th{font-weight:500;white-space:nowrap}.n{text-align:right;white-space:nowrap}
+td:not(.n){min-width:7em}td:first-child,th:first-child{min-width:12em}figure{margin:8px 0}.wide{overflow-x:auto}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:2px 16px;margin:6px 0}dd{margin:0;overflow-wrap:anywhere}
 details{margin:4px 0}summary{cursor:pointer}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--text);font:11px system-ui,sans-serif}

@@ -20,7 +20,7 @@ from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.live.following import Following
 from signalbox.live.shown import printable
-from signalbox.live.state import Kind
+from signalbox.live.state import Kind, flows_over
 from signalbox.top import rows
 
 TAKE_S = 0.25
@@ -38,7 +38,8 @@ HELP = """\
 /        find jobs by a part of their ids; Enter goes back to them, Escape shows all
 Tab      next table; Shift+Tab the one before
 arrows   move in a table
-Enter    of a job: is the network what slows it, and its paths; of a link: whose flows it carries
+Enter    of a job: is the network what slows it, and its paths; of a link: whose flows it carries; of an
+         alarm or event: all of it
 ?        this help
 q        quit
 
@@ -74,6 +75,11 @@ class Table(DataTable[Text]):
         """The first text of the row of the cursor; empty without rows."""
         return self._shown[self.cursor_row][0] if 0 <= self.cursor_row < len(self._shown) else ""
 
+    @property
+    def last(self) -> str:
+        """The last text of that row."""
+        return self._shown[self.cursor_row][-1]
+
     def show(self, wanted: rows.Rows) -> None:
         """The cursor stays on the row of the same name."""
         before, chosen, self._shown = self._shown, self.chosen, wanted
@@ -108,7 +114,7 @@ class Details(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll() as box:
             box.border_title = Text(printable(self._title)).markup
-            yield Static(Text(self._first), id="said")
+            yield Static(Text(printable(self._first)), id="said")
         yield Footer()
 
     def say(self, text: str) -> None:
@@ -132,7 +138,7 @@ class Top(App[None]):
     #facts { text-style: bold; }
     #facts.lost { background: $error; color: $text; }
     #find { display: none; height: 3; }
-    #tables { layout: grid; grid-size: 1 4; grid-rows: 2fr 1fr 1fr 1fr; }
+    #tables { layout: grid; grid-size: 1 4; grid-rows: 7fr 5fr 4fr 4fr; }
     .-wide #tables { grid-size: 2 2; grid-rows: 3fr 2fr; grid-columns: 3fr 2fr; }
     Table { border-top: solid $primary; height: 100%; overflow-x: hidden; }
     Table:focus { border-top: heavy $accent; }
@@ -239,8 +245,13 @@ class Top(App[None]):
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         table = event.data_table
-        if isinstance(table, Table) and table.chosen and table.id in ("jobs", "links"):
-            details = Details(f"{table.id[:-1]} {table.chosen}")
+        if not isinstance(table, Table) or not table.chosen:
+            return
+        title = f"{(table.id or '')[:-1]} {table.chosen}"
+        if table.id in ("alarms", "events"):
+            self.push_screen(Details(title, table.last))
+        else:
+            details = Details(title)
             self.push_screen(details)
             self._ask(details, self._of_job if table.id == "jobs" else self._of_link, table.chosen)
 
@@ -267,9 +278,5 @@ class Top(App[None]):
 
     def _of_link(self, name: str) -> str:
         at = next((at for at, link in self._following.state.links.items() if link.name == name), None)
-        held = [
-            f"{route.job_id}: {route.src} > {route.dst}"
-            for route in self._client.list_routes()
-            if any((link.dpid, link.port) == at for path in route.held for link in path.links)
-        ]
+        held = [f"{route.job_id}: {route.src} > {route.dst}" for route in flows_over(self._client.list_routes(), {at})]
         return "\n".join(held) or "no pinned flow travels over it"

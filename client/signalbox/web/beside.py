@@ -8,8 +8,8 @@ from typing import Any
 from signalbox.live.colours import Paper
 from signalbox.live.picture import Cable, Condition, Picture
 from signalbox.live.shown import rate
-from signalbox.live.state import Job, Levels
-from signalbox.web.options import Options, common
+from signalbox.live.state import Job, Levels, PairDemand
+from signalbox.web.options import Options, common, value_axis
 
 MOST_POINTS = 600
 MOST_PAIRS = 20
@@ -41,7 +41,7 @@ def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
             "data": [other(cable) for cable in shown],
             "axisLabel": {"color": paper.text, "rotate": 45, "fontSize": 10},
         },
-        "yAxis": {"type": "value", "min": 0, "max": 100, "axisLabel": {"color": paper.text}},
+        "yAxis": {**value_axis(paper), "min": 0, "max": 100},
         "series": [
             {
                 "id": "up",
@@ -80,16 +80,15 @@ def levels(found: Sequence[Levels], paper: Paper) -> Options:
 
     return {
         **common(paper),
-        "useUTC": True,
         "title": {
             "left": 0,
-            "text": "Worst level: plan, ECMP, bound (UTC)",
+            "text": "Worst level (2: a job communicates in at most twice the time it needs alone)",
             "textStyle": {"color": paper.text, "fontSize": 13},
         },
         "legend": {"top": 26, "left": 0, "textStyle": {"color": paper.text}},
         "grid": {"left": 45, "right": 15, "top": 62, "bottom": 25},
         "xAxis": {"type": "time", "axisLabel": {"color": paper.text}},
-        "yAxis": {"type": "value", "scale": True, "axisLabel": {"color": paper.text}},
+        "yAxis": {**value_axis(paper), "scale": True},
         "series": [
             line("ECMP", (each.ecmp for each in shown), "dotted", paper.down),
             line("plan", (each.plan for each in shown), "solid", paper.text),
@@ -99,7 +98,7 @@ def levels(found: Sequence[Levels], paper: Paper) -> Options:
 
 
 def demand(job: Job, paper: Paper) -> Options:
-    """Bytes per iteration of its pairs, declared and measured; those that send most. Without measured bytes (the job
+    """Bytes per iteration of its pairs, announced and counted; those that send most. Without counted bytes (the job
     reports no iterations) the rates are in the names."""
     pairs = sorted(job.demand.pairs, key=lambda pair: -max(pair.declared_bytes, pair.measured_bytes))[:MOST_PAIRS]
     return {
@@ -110,24 +109,24 @@ def demand(job: Job, paper: Paper) -> Options:
             "textStyle": {"color": paper.text, "fontSize": 13, "width": 480, "overflow": "truncate"},
         },
         "legend": {"top": 26, "left": 0, "textStyle": {"color": paper.text}},
-        "grid": {"left": 50, "right": 15, "top": 62, "bottom": 95},
+        "grid": {"left": 85, "right": 15, "top": 62, "bottom": 95},
         "xAxis": {
             "type": "category",
-            "data": [f"{pair.src} to {pair.dst}, {rate(pair.measured_bps)}" for pair in pairs],
-            "axisLabel": {"color": paper.text, "rotate": 45, "fontSize": 9, "width": 110, "overflow": "truncate"},
+            "data": [_name(pair) for pair in pairs],
+            "axisLabel": {"color": paper.text, "rotate": 45, "fontSize": 9, "width": 120, "overflow": "truncate"},
         },
-        "yAxis": {"type": "value", "name": "MB", "axisLabel": {"color": paper.text}},
+        "yAxis": value_axis(paper),
         "series": [
             {
                 "id": "declared",
-                "name": "declared",
+                "name": "announced",
                 "type": "bar",
                 "data": [round(pair.declared_bytes / 1e6, 3) for pair in pairs],
                 "itemStyle": {"color": paper.scale[3]},
             },
             {
                 "id": "measured",
-                "name": "measured",
+                "name": "counted",
                 "type": "bar",
                 "data": [
                     round(pair.measured_bytes / 1e6, 3) if pair.HasField("measured_bytes") else "-" for pair in pairs
@@ -138,8 +137,13 @@ def demand(job: Job, paper: Paper) -> Options:
     }
 
 
+def _name(pair: PairDemand) -> str:
+    counted = "" if pair.HasField("measured_bytes") else f"\n{rate(pair.measured_bps)}"
+    return f"{pair.src} > {pair.dst}{counted}"
+
+
 def _title(job: Job) -> str:
     left = len(job.demand.pairs) - MOST_PAIRS
-    return f"{job.spec.job_id}: MB per iteration, declared and measured" + (
+    return f"{job.spec.job_id}: MB per iteration, announced and counted" + (
         f" ({MOST_PAIRS} of {len(job.demand.pairs)} pairs)" if left > 0 else ""
     )

@@ -12,9 +12,10 @@ from signalbox.web.options import Options, common, on_route, shown
 
 MOST_HOSTS = 64
 """That are drawn; of more only their number is."""
-FADED = 0.12
-"""Opacity of cables that a highlighted job does not use."""
-WIDTH, WIDTH_OF_ROUTE = 2.5, 5
+FADED = 0.25
+"""Opacity of cables that a highlighted job does not use; what is down or drained stays as it is."""
+EMPTY, FULL, OF_ROUTE = 1.5, 4.5, 6
+"""Widths of cables by load, and of a highlighted job's."""
 PAPER = 1000, 640
 """Width and height of a graph, of which hosts have ``HOST_HEIGHT`` at the bottom."""
 HOST_HEIGHT = 90
@@ -44,7 +45,7 @@ def graph(picture: Picture, paper: Paper, route: Collection[LinkAt]) -> Options:
                 "bottom": 40,
                 "preserveAspect": True,
                 "edgeSymbol": ["none", "none"],
-                "emphasis": {"focus": "none", "lineStyle": {"width": WIDTH_OF_ROUTE}},
+                "emphasis": {"focus": "none", "lineStyle": {"width": OF_ROUTE}},
                 "data": [
                     *(_node(node, len(picture.tiers), paper) for node in picture.nodes.values()),
                     *_hosts(picture, paper),
@@ -124,8 +125,8 @@ def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt]) -
             cable.condition, colour(cable.load, paper)
         ),
         "type": {Condition.DOWN: "dashed", Condition.DRAINED: "dotted"}.get(cable.condition, "solid"),
-        "width": WIDTH_OF_ROUTE if used else WIDTH,
-        "opacity": 1 if used or not route else FADED,
+        "width": OF_ROUTE if used else _width(cable),
+        "opacity": FADED if route and not used and cable.condition is Condition.UP else 1,
         "curveness": curve,
     }
     return {
@@ -138,12 +139,19 @@ def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt]) -
     }
 
 
+def _width(cable: Cable) -> float:
+    """So that full cables stand out, whatever the paper."""
+    load = min(cable.load or 0.0, 1.0) if cable.condition is Condition.UP else 1.0
+    return round(EMPTY + (FULL - EMPTY) * load, 1)
+
+
 def said_of(cable: Cable) -> str:
     """Its name and loads in words."""
     if cable.condition is Condition.DOWN:
         return f"{cable.name}: down"
     drained = ", drained" if cable.condition is Condition.DRAINED else ""
-    return f"{cable.name}: up {percent(cable.up_load)}, down {percent(cable.down_load)}{drained}"
+    towards = f"{percent(cable.up_load)} towards the higher tier, {percent(cable.down_load)} towards the lower"
+    return f"{cable.name}: {towards}{drained}"
 
 
 def _hosts(picture: Picture, paper: Paper) -> list[Options]:

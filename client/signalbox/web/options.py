@@ -19,6 +19,7 @@ Options = dict[str, Any]
 def common(paper: Paper) -> Options:
     return {
         "animation": False,
+        "useUTC": True,  # as all other times of the page
         "textStyle": {"color": paper.text},
         "tooltip": {
             "renderMode": "richText",
@@ -28,6 +29,11 @@ def common(paper: Paper) -> Options:
             "textStyle": {"color": paper.text},
         },
     }
+
+
+def value_axis(paper: Paper) -> Options:
+    """With lines that do not hide what is drawn, on both papers."""
+    return {"type": "value", "axisLabel": {"color": paper.text}, "splitLine": {"lineStyle": {"color": paper.unknown}}}
 
 
 def shown(text: str) -> str:

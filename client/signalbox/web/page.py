@@ -14,14 +14,13 @@ from nicegui import run, ui
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.live.colours import DARK, LIGHT, Paper
-from signalbox.live.picture import Condition
-from signalbox.live.shown import counted, percent, word
+from signalbox.live.picture import Cable, Condition
+from signalbox.live.shown import counted
 from signalbox.live.state import Kind, LinkAt
-from signalbox.mapping import word_in
-from signalbox.web import beside, charts, graph, matrix, tables
+from signalbox.web import beside, charts, graph, matrix, said, tables
 from signalbox.web.board import Board
 from signalbox.web.options import Options
-from signalbox.web.style import ROW_LOOKED_AT, STYLE
+from signalbox.web.style import PRIMARY, ROW_LOOKED_AT, STYLE
 
 KEYS = {
     "?": "these keys",
@@ -58,6 +57,7 @@ class Page:
 
     def _build(self) -> None:
         ui.add_css(STYLE)
+        ui.colors(primary=PRIMARY)
         self._dark = ui.dark_mode(None)
         ui.keyboard(self._on_key, ignore=["input", "textarea"], repeating=False)
         with ui.header().classes("items-center q-py-xs no-print"):
@@ -79,6 +79,7 @@ class Page:
                 self._levels.classes("w-full h-60 chart-levels")
             with ui.column():
                 self._demand = ui.echart({}).classes("w-full h-60 chart-demand")
+                self._demand.set_visibility(False)
         ui.label("Events, the newest first (UTC)").classes("text-subtitle2")
         self._events = tables.table("events", ("time", "event"))
 
@@ -98,10 +99,9 @@ class Page:
         self._graph.on("componentClick", self._clicked, ["componentType", "dataType", "data", "value"])
         self._summary = ui.label().classes("text-caption")
         ui.label(
-            "Colours: load from empty to full, grey: not measured. Cables: dashed: down, dotted: drained. Switches: "
-            "triangle: down, diamond: drained, ring: not in sync. In a matrix: ✕ down, D drained."
+            "Cables: colour and width: load of the fuller direction, grey: not measured; dashed: down, dotted: drained. "
+            "Switches: triangle: down, diamond: drained, ring: not in sync. In a matrix: ✕ down, D drained."
         ).classes("text-caption")
-        self._said = ui.label().classes("said text-body2").style("white-space: pre-line").props('aria-live="polite"')
         self._cables = ui.echart({}).classes("w-full h-60 chart-cables")
         self._cables.set_visibility(False)
 
@@ -121,6 +121,8 @@ class Page:
         self._jobs.on("row-click", lambda event: self._choose(event.args[1]["job"]))
         self._find.on("keydown.enter", lambda: self._step(1))
         self._jobs_left = ui.label().classes("text-caption")
+        self._said = ui.label("Choose a job, a switch or a cable.").classes("said text-body2")
+        self._said.style("white-space: pre-line").props('aria-live="polite"')
 
     # ---- showing
 
@@ -161,7 +163,7 @@ class Page:
             tables.fill(self._alarms, tables.alarm_rows(self._board.state))
         if Kind.EVENTS in changed:
             tables.fill(self._events, tables.event_rows(self._board.state))
-        if changed & {Kind.STATUS, Kind.REACHED}:
+        if changed & {Kind.STATUS, Kind.REACHED, Kind.PLAN}:
             self._show_status()
 
     def _show_status(self) -> None:
@@ -173,12 +175,7 @@ class Page:
         elif state.lost is None:
             self._banner.set_text("Waiting for the controller's first answer.")
         self._banner.set_visibility(bool(state.lost or state.refused or state.lost is None))
-        if status := state.status:
-            efficiency = status.network_efficiency if status.HasField("network_efficiency") else None
-            self._facts.set_text(
-                f"{word(word_in(status, 'strategy'))} · {status.switches_in_sync} of {status.known_switches} switches "
-                f"in sync · {counted(status.jobs, 'job')} · efficiency {percent(efficiency)} · {status.version}"
-            )
+        self._facts.set_text(said.facts(state))
 
     def _show_parts(self) -> None:
         picture = self._board.picture
@@ -297,6 +294,13 @@ class Page:
             self._part = name
             self._offer_cables()
             self._said.set_text(graph.said_of(cable))
+            ui.timer(0, lambda: self._find_flows(cable), once=True)
+
+    async def _find_flows(self, cable: Cable) -> None:
+        loads = self._said.text
+        routes = await self._answer(self._client.list_routes)
+        if routes is not None and self._said.text == loads:
+            self._said.set_text(f"{loads}\n{said.carried(cable, routes)}")
 
     def _switch_chosen(self, event: Any) -> None:
         dpid = next((n.dpid for n in self._board.picture.nodes.values() if n.name == event.value), None)
@@ -341,6 +345,7 @@ class Page:
         """Of the chosen job as it is now; nothing without one."""
         job_id = self._job
         job = await self._answer(lambda: self._client.get_job(job_id)) if job_id else None
+        self._demand.set_visibility(bool(self._job))
         if job_id == self._job and (job is not None or not job_id):
             self._push(self._demand, "demand", beside.demand(job, self._paper) if job else {})
 

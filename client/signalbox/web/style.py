@@ -10,6 +10,7 @@ STYLE = """
   .two-to-one { grid-template-columns: 2fr 1fr }
   .one-to-one { grid-template-columns: 1fr 1fr }
 }
+.q-table__bottom-nodata-icon { display: none }
 .chosen { font-weight: bold; text-decoration: underline }
 @media print {
   .no-print { display: none !important }
@@ -17,6 +18,9 @@ STYLE = """
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact }
 }
 """
+
+PRIMARY = "#1f5a99"
+"""Of the header and the buttons: white text on it has a contrast of 7 to 1."""
 
 ROW_LOOKED_AT = """(event) => {
   const job = event.type === "mouseleave" ? "" : event.target.closest("tbody tr")?.cells[0].innerText ?? "";

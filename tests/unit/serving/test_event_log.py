@@ -64,6 +64,23 @@ def test_a_life_in_lines() -> None:
     assert "job ended" in told(cut, fabric.status)
 
 
+def test_a_plan_that_is_kept_at_another_level_has_a_line() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0)
+    fabric.run(3)
+    planned = fabric.status
+    assert planned.plan
+
+    def at(worst: float) -> Status:
+        assert planned.plan
+        return replace(planned, plan=replace(planned.plan, job_level={JobId("job0"): worst}))
+
+    assert [found["worst_level"] for _, found in details(planned, at(2.0))] == [2.0]
+    assert told(planned, at(1.02)) == []
+
+
 def test_what_goes_and_comes_back_has_a_line_with_its_name_and_no_other() -> None:
     fabric = FakeFabric()
     fabric.start(CONFIG)

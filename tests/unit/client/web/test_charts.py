@@ -10,9 +10,9 @@ import pytest
 
 from signalbox.live.colours import DARK, LIGHT, colour
 from signalbox.live.picture import picture
-from signalbox.live.state import Levels
+from signalbox.live.state import Levels, State
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.web import beside, charts
+from signalbox.web import beside, charts, said
 from signalbox.web.options import Options
 from tests.support.fabric_messages import leaf_spine, link, state_of
 
@@ -59,6 +59,43 @@ def test_a_route_is_bright_and_the_rest_faded() -> None:
     drawn = series(charts.rates(picture(state_of(leaf_spine(2, 2))), 0, LIGHT, {(0x101, 2)}), "fabric")
     bright = {each["part"] for each in drawn["links"] if each["lineStyle"]["opacity"] == 1 and "part" in each}
     assert bright == {"leaf2:1>spine1"}
+
+
+def test_what_is_down_stays_as_it_is_beside_a_route() -> None:
+    fabric = leaf_spine(2, 2)
+    fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="leaf1:3>spine1", id="x")
+    fabric.drains.add(name="leaf2:2>spine2")
+    drawn = series(charts.rates(picture(state_of(fabric)), 0, LIGHT, {(0x101, 2)}), "fabric")
+    shown = {each["part"] for each in drawn["links"] if each["lineStyle"]["opacity"] == 1 and "part" in each}
+    assert shown == {"leaf2:1>spine1", "leaf1:3>spine1", "leaf2:2>spine2"}
+
+
+def test_a_fuller_cable_is_wider() -> None:
+    state = state_of(leaf_spine(2, 2))
+    state.take_fabric(pb.WatchFabricResponse(links=[link((1, 1), (0x101, 1), "leaf1:1>spine1", 0.9)]))
+    drawn = series(charts.fabric(picture(state), 0, LIGHT, ()), "fabric")
+    widths = {each["part"]: each["lineStyle"]["width"] for each in drawn["links"] if "part" in each}
+    assert widths.pop("leaf1:1>spine1") > max(widths.values())
+
+
+def test_a_cable_says_whose_flows_it_carries() -> None:
+    cable = next(each for each in picture(state_of(leaf_spine(2, 2))).cables if each.name == "leaf2:1>spine1")
+    routes = [pb.ListedRoute(job_id=job) for job in ("ring", "ring", "other", "elsewhere")]
+    for route, at in zip(routes, [(2, 1), (0x101, 2), (2, 1), (1, 1)], strict=True):
+        route.held.add().links.add(dpid=at[0], port=at[1])
+    assert said.carried(cable, routes) == "It carries pinned flows of other (1 flow), ring (2 flows)."
+    assert said.carried(cable, routes[3:]) == "No pinned flow travels over it."
+
+
+def test_the_first_line_says_what_the_plan_gains() -> None:
+    state = State()
+    assert said.facts(state) == ""
+    state.status = pb.GetStatusResponse(
+        strategy=pb.STRATEGY_PLANNED, switches_in_sync=8, known_switches=8, jobs=2, version="1"
+    )
+    state.levels.append(Levels(1.0, 1.0, 1.0, 2.335))
+    expected = "planned · 8 of 8 switches in sync · 2 jobs · efficiency - · worst level 1.000, under ECMP 2.335 · 1"
+    assert said.facts(state) == expected
 
 
 def test_a_large_fabric_is_a_matrix_of_percents() -> None:

@@ -1,0 +1,38 @@
+"""What ``--help`` says of each command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from signalbox.cli import app
+
+Command = tuple[tuple[str, ...], Any]
+
+
+def commands(of: Any, path: tuple[str, ...] = ()) -> Iterator[Command]:
+    for name, command in of.commands.items():
+        found = (*path, name)
+        yield from commands(command, found) if hasattr(command, "commands") else [(found, command)]
+
+
+COMMANDS = dict(commands(get_command(app)))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_the_first_paragraph_is_one_line(path: tuple[str, ...]) -> None:
+    """The list of commands shows it, with the line breaks of its docstring."""
+    assert "\n" not in COMMANDS[path].help.split("\n\n")[0]
+
+
+@pytest.mark.parametrize("path", [path for path, command in COMMANDS.items() if command.epilog], ids=" ".join)
+def test_examples_have_options_that_exist(path: tuple[str, ...]) -> None:
+    example = shlex.split(COMMANDS[path].epilog.removeprefix("Example: "))
+    assert example[: len(path) + 1] == ["signalbox", *path]
+    own = example[: example.index("--")] if "--" in example else example
+    known = {option for param in COMMANDS[path].params for option in param.opts}
+    assert {word for word in own if word.startswith("--")} <= known
