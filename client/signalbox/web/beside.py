@@ -41,7 +41,7 @@ def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
             "data": [other(cable) for cable in shown],
             "axisLabel": {"color": paper.text, "rotate": 45, "fontSize": 10},
         },
-        "yAxis": {"type": "value", "min": 0, "max": 100, "axisLabel": {"color": paper.text}},
+        "yAxis": {"type": "value", "min": 0, "max": 100, "axisLabel": {"color": paper.text}, **_lines(paper)},
         "series": [
             {
                 "id": "up",
@@ -89,7 +89,7 @@ def levels(found: Sequence[Levels], paper: Paper) -> Options:
         "legend": {"top": 26, "left": 0, "textStyle": {"color": paper.text}},
         "grid": {"left": 45, "right": 15, "top": 62, "bottom": 25},
         "xAxis": {"type": "time", "axisLabel": {"color": paper.text}},
-        "yAxis": {"type": "value", "scale": True, "axisLabel": {"color": paper.text}},
+        "yAxis": {"type": "value", "scale": True, "axisLabel": {"color": paper.text}, **_lines(paper)},
         "series": [
             line("ECMP", (each.ecmp for each in shown), "dotted", paper.down),
             line("plan", (each.plan for each in shown), "solid", paper.text),
@@ -116,7 +116,7 @@ def demand(job: Job, paper: Paper) -> Options:
             "data": [f"{pair.src} to {pair.dst}, {rate(pair.measured_bps)}" for pair in pairs],
             "axisLabel": {"color": paper.text, "rotate": 45, "fontSize": 9, "width": 110, "overflow": "truncate"},
         },
-        "yAxis": {"type": "value", "name": "MB", "axisLabel": {"color": paper.text}},
+        "yAxis": {"type": "value", "axisLabel": {"color": paper.text}, **_lines(paper)},
         "series": [
             {
                 "id": "declared",
@@ -136,6 +136,11 @@ def demand(job: Job, paper: Paper) -> Options:
             },
         ],
     }
+
+
+def _lines(paper: Paper) -> Options:
+    """Behind bars and curves: faint."""
+    return {"splitLine": {"lineStyle": {"color": paper.unknown}}}
 
 
 def _title(job: Job) -> str:

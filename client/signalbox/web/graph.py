@@ -40,7 +40,7 @@ def graph(picture: Picture, paper: Paper, route: Collection[LinkAt]) -> Options:
                 "layout": "none",
                 "left": 40,
                 "right": 40,
-                "top": 40,
+                "top": 60,
                 "bottom": 40,
                 "preserveAspect": True,
                 "edgeSymbol": ["none", "none"],
@@ -127,6 +127,8 @@ def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt]) -
         "width": WIDTH_OF_ROUTE if used else WIDTH,
         "opacity": 1 if used or not route else FADED,
         "curveness": curve,
+        "shadowColor": paper.faint,  # an empty link is nearly as bright as the paper
+        "shadowBlur": 3,
     }
     return {
         "source": f"{cable.ends[0]:#x}",
