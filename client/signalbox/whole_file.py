@@ -1,4 +1,4 @@
-"""Files that commands write: whole or not at all. ``-`` is the standard output."""
+"""Files that commands write: whole or not at all. ``-`` is the standard output; devices and pipes are written to."""
 
 from __future__ import annotations
 
@@ -14,15 +14,22 @@ def write(file: Path, data: bytes) -> None:
     if file == STANDARD_INPUT:
         sys.stdout.buffer.write(data)
         return
-    made = file.with_name(f"{file.name}.{os.getpid()}")
     try:
-        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
-            try:
-                opened.write(data)
-                opened.flush()
-                made.replace(file)
-            except BaseException:
-                made.unlink(missing_ok=True)
-                raise
+        if file.exists() and not file.is_file():
+            file.write_bytes(data)
+        else:
+            _replace(Path(os.path.realpath(file)), data)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(file)) from None
+
+
+def _replace(file: Path, data: bytes) -> None:
+    made = file.with_name(f"{file.name}.{os.getpid()}")
+    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+        try:
+            opened.write(data)
+            opened.flush()
+            made.replace(file)
+        except BaseException:
+            made.unlink(missing_ok=True)
+            raise

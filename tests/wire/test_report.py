@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import stat
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -239,6 +240,29 @@ def test_a_report_that_cannot_be_written_leaves_what_was_there(signalbox: Signal
     result = signalbox("report", folder, "--from", taken)
     assert (result.status, result.err) == (1, f"error: {folder}: Is a directory\n")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["report.html", "ticket.tar.gz"]
+
+
+def test_a_pipe_is_written_to_and_a_link_followed_neither_is_replaced(signalbox: Signalbox, tmp_path: Path) -> None:
+    taken, pipe, link, file = (tmp_path / name for name in ("ticket.tar.gz", "pipe", "link", "report.html"))
+    taken.write_bytes(packed(STATUS))
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert signalbox("report", pipe, "--from", taken).status == 0
+    assert os.read(reader, 100_000).startswith(b"<!DOCTYPE html>")
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    link.symlink_to(file)
+    assert signalbox("report", link, "--from", taken).status == 0
+    assert link.is_symlink()
+    assert file.read_text().startswith("<!DOCTYPE html>")
+    assert signalbox("report", ".", "--from", taken).err == "error: .: Is a directory\n"
+
+
+def test_a_time_that_no_calendar_has_is_not_known(signalbox: Signalbox, tmp_path: Path) -> None:
+    taken, file = tmp_path / "ticket.tar.gz", tmp_path / "report.html"
+    taken.write_bytes(packed({**STATUS, "signalbox/versions.json": {"time": "0001-01-01T00:00:00+23:59"}}))
+    assert signalbox("report", file, "--from", taken).status == 0
+    assert "Signalbox: report of -" in file.read_text()
 
 
 def test_without_a_controller_there_is_no_report(signalbox: Signalbox, tmp_path: Path) -> None:

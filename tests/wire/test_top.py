@@ -181,7 +181,7 @@ def test_without_a_controller_it_says_so_and_follows_one_that_comes(
     at(f"unix:{later}", SMALL, wait)
 
 
-@pytest.mark.parametrize("end", ["q", signal.SIGTERM])
+@pytest.mark.parametrize("end", ["q", "\x03", signal.SIGTERM, signal.SIGHUP])
 def test_the_terminal_is_as_before(fabric: tuple[ServedFabric, str], end: str | signal.Signals) -> None:
     _, address = fabric
     ours, theirs = pty.openpty()
@@ -209,3 +209,10 @@ def test_it_needs_a_terminal(signalbox: Signalbox) -> None:
     result = signalbox("top")
     assert (result.status, result.out) == (1, "")
     assert result.err == "error: top needs a terminal; signalbox watch and signalbox status print without one\n"
+
+
+def test_a_terminal_that_cannot_move_its_cursor_is_none(monkeypatch: pytest.MonkeyPatch, signalbox: Signalbox) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    assert "top needs a terminal" in signalbox("top").err

@@ -22,9 +22,9 @@ from benchmarks.web.browser import Browser, browser, missing
 from benchmarks.web.process import WebPage, web_page
 from controller.config import Config, DiscoveryConfig, FabricConfig
 from controller.fabric.topology import Dpid, PortNo
-from controller.jobs.messages import RegisterJob
+from controller.jobs.messages import DeregisterJob, RegisterJob
 from signalbox.client import Client
-from signalbox.jobs.spec import JobSpec
+from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.live.colours import LIGHT, colour
 from signalbox.live.picture import picture
 from signalbox.live.state import State
@@ -34,6 +34,7 @@ from tests.support.command_line import Signalbox, signalbox
 from tests.support.doc_pages import ROOT
 from tests.support.fake_fabric import FABRIC_BPS
 from tests.support.lab.needs import needs
+from tests.support.wire.odd_controller import CODE, TWICE, odd_controller
 from tests.support.wire.served_fabric import ServedFabric
 
 __all__ = ("signalbox",)
@@ -58,6 +59,11 @@ class Looking:
         state = State()
         state.take_fabric(self.client.get_fabric())
         return state
+
+    def title(self, chart: str) -> str:
+        """Empty while nothing is drawn."""
+        found = self.chromium.options(chart).get("title") or [{"text": ""}]
+        return str(found[0]["text"])
 
 
 @pytest.fixture(scope="module")
@@ -85,19 +91,20 @@ def looking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looking]:
 def test_switches_cables_and_hosts_are_drawn_with_the_loads_of_the_api(looking: Looking) -> None:
     state = looking.state()
     now = picture(state)
+    expected = {cable.name: colour(cable.load, LIGHT) for cable in now.cables}
+    assert len(set(expected.values())) > 1
+
+    def coloured() -> dict[str, str]:
+        drawn = looking.chromium.series("fabric", "fabric")["links"]
+        return {link["part"]: link["lineStyle"]["color"] for link in drawn if "part" in link}
+
+    looking.chromium.until(lambda: coloured() == expected)
+    assert len(expected) == 16
     drawn = looking.chromium.series("fabric", "fabric")
     assert {node["name"] for node in drawn["data"]} == {switch.name for switch in state.switches.values()} | set(
         state.hosts
     )
     assert len(drawn["links"]) == 16 + 16
-    expected = {cable.name: colour(cable.load, LIGHT) for cable in now.cables}
-
-    def colours() -> dict[str, str]:
-        links = looking.chromium.series("fabric", "fabric")["links"]
-        return {link["part"]: link["lineStyle"]["color"] for link in links if "part" in link}
-
-    looking.chromium.until(lambda: colours() == expected)
-    assert len(set(expected.values())) > 1
 
 
 def test_a_job_that_is_looked_at_shows_its_paths(looking: Looking) -> None:
@@ -115,10 +122,24 @@ def test_a_job_that_is_looked_at_shows_its_paths(looking: Looking) -> None:
     looking.chromium.hover(row)
     looking.chromium.until(lambda: bright() == used)
     row.click()
-    looking.chromium.until(lambda: "vision" in str(looking.chromium.options("demand").get("title")))
+    looking.chromium.until(lambda: "vision" in looking.title("demand"))
     looking.chromium.driver.find_element(By.TAG_NAME, "body").send_keys("e")
     looking.chromium.until(lambda: "Why is vision slow?\n" in looking.chromium.text(".said"))
     assert looking.chromium.text(".said").split("\n")[1:] == list(looking.client.explain("vision").answer)
+
+
+def test_a_chosen_job_that_ends_is_let_go_and_what_was_answered_stays(looking: Looking) -> None:
+    job = JobSpec.parse({"job_id": "short", "endpoints": ["10.0.1.1", "10.0.2.1"]})
+    looking.fabric.change(lambda: looking.fabric.send(RegisterJob(job)))
+    find = "//td[text()='short']"
+    looking.chromium.until(lambda: looking.chromium.driver.find_elements(By.XPATH, find))[0].click()
+    looking.chromium.until(lambda: "short" in looking.title("demand"))
+    looking.chromium.driver.find_element(By.TAG_NAME, "body").send_keys("w")
+    looking.chromium.until(lambda: "Choose a switch" in looking.chromium.text(".said"))
+    looking.fabric.change(lambda: looking.fabric.send(DeregisterJob(JobId("short"), force=True)))
+    looking.chromium.until(lambda: not looking.chromium.driver.find_elements(By.XPATH, find))
+    looking.chromium.until(lambda: not looking.title("demand"))
+    assert "Choose a switch" in looking.chromium.text(".said")
 
 
 def test_a_click_asks_what_a_failure_would_do(looking: Looking) -> None:
@@ -197,9 +218,28 @@ def test_nothing_is_asked_of_other_hosts_and_nothing_complained_of(looking: Look
     assert looking.chromium.hosts_asked() == {"127.0.0.1"}
 
 
+def test_names_are_drawn_as_text_and_switches_of_one_name_told_apart(looking: Looking) -> None:
+    chromium = looking.chromium
+    with odd_controller() as address, web_page(address) as page:
+        chromium.opened(page.url)
+        chromium.until(lambda: CODE[:20] in chromium.text(".jobs") and CODE[:20] in chromium.text(".alarms"))
+        chromium.until(lambda: len(chromium.series("fabric", "fabric")["data"]) == 5 + 3)
+        for dpid, cables in (("0x101", 3), ("0x102", 2)):
+            chromium.click_on("fabric", {"componentType": "series", "data": {"dpid": dpid}})
+            said = f"{TWICE}, {cables} cables"
+            chromium.until(lambda said=said: said in chromium.text(".said"))  # type: ignore[misc]
+        body = chromium.driver.find_element(By.TAG_NAME, "body")
+        body.send_keys("j")
+        body.send_keys("e")
+        chromium.until(lambda: CODE[:20] in chromium.text(".said"))
+        assert chromium.script("return window.ran ?? 0") == 0
+        assert chromium.complaints() == []
+
+
 def test_a_page_of_another_name_is_refused(looking: Looking) -> None:
-    with pytest.raises(HTTPError, match="400"):
-        urlopen(Request(looking.page.url, headers={"Host": "elsewhere.example"}), timeout=10)
+    for headers in ({"Host": "elsewhere.example"}, {"Origin": "http://elsewhere.example"}):
+        with pytest.raises(HTTPError, match="400"):
+            urlopen(Request(looking.page.url, headers=headers), timeout=10)
 
 
 def test_it_says_what_is_wrong_with_where_it_listens(signalbox: Signalbox) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 
@@ -18,7 +19,7 @@ commands = typer.Typer()
 @commands.command("top", cls=ControllerCommand, epilog="Example: signalbox top --address 192.0.2.10:50051")
 def top(address: Address = DEFAULT_ADDRESS) -> None:
     """Show jobs, the busiest links, alarms and events in the terminal, as they change; q ends it, ? lists the keys."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") in ("", "dumb"):
         raise SignalboxError("top needs a terminal; signalbox watch and signalbox status print without one")
     try:
         from signalbox.top.app import Top

@@ -112,7 +112,11 @@ def reloaded(before: Picture, state: State) -> Picture:
 
 
 def _nodes(state: State) -> dict[int, Node]:
-    down = {int(part.id, 16): part for part in state.parts_down.values() if part.kind == pb.PART_KIND_SWITCH}
+    down = {
+        int(part.id, 16): part
+        for part in state.parts_down.values()
+        if part.kind == pb.PART_KIND_SWITCH and re.fullmatch(r"0x[0-9a-fA-F]{1,16}", part.id)
+    }
     names = {dpid: switch.name for dpid, switch in state.switches.items()}
     names |= {dpid: part.name for dpid, part in down.items() if dpid not in names}
     hosts: dict[int, list[str]] = defaultdict(list)

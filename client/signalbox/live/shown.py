@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import isfinite
 
 from signalbox.mapping import seconds_since_1970, word_in
 from signalbox.v1 import signalbox_pb2 as pb
@@ -14,7 +15,9 @@ def word(value: str | None) -> str:
 
 
 def rate(bps: float) -> str:
-    """In three digits. What these round to 1000 of a unit is 1 of the next."""
+    """In three digits. What these round to 1000 of a unit is 1 of the next; ``-`` for what is no number."""
+    if not isfinite(bps):
+        return "-"
     for unit, size in (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
         if bps >= 0.9995 * size:
             return f"{bps / size:.3g} {unit}"
@@ -27,15 +30,23 @@ def counted(count: int, what: str, several: str = "") -> str:
 
 def percent(share: float | None) -> str:
     """``-`` while it is unknown."""
-    return "-" if share is None else f"{share:.0%}"
+    return "-" if share is None or not isfinite(share) else f"{share:.0%}"
 
 
 def level(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    return "-" if value is None or not isfinite(value) else f"{value:.3f}"
 
 
 def clock(unix_s: float) -> str:
-    return f"{datetime.fromtimestamp(unix_s, UTC):%H:%M:%S}"
+    return moment(unix_s, "%H:%M:%S")
+
+
+def moment(unix_s: float, form: str) -> str:
+    """In UTC; ``-`` for what is no time between the years 1 and 9999."""
+    try:
+        return datetime.fromtimestamp(unix_s, UTC).strftime(form)
+    except (ValueError, OverflowError, OSError):
+        return "-"
 
 
 def event_line(event: pb.Event) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import nlargest
+from math import nan
 from typing import Any
 
 from signalbox.live.shown import efficiencies
@@ -16,6 +17,8 @@ from signalbox.v1 import signalbox_pb2 as pb
 MOST_EVENTS = 500
 MOST_LEVELS = 3600
 """That are kept, the newest."""
+MOST_LOAD = 1e6
+"""Beyond it a load is no measurement."""
 
 Job = pb.Job
 Link = pb.Link
@@ -214,8 +217,9 @@ def _differs_in_rates_only(before: pb.Link | None, now: pb.Link) -> bool:
 
 
 def load(link: pb.Link) -> float | None:
-    """Measured rate over capacity; None while it is not measured."""
-    return link.rate_bps / link.capacity_bps if link.HasField("rate_bps") and link.capacity_bps else None
+    """Measured rate over capacity; None while it is not measured, and where it cannot be one."""
+    share = link.rate_bps / link.capacity_bps if link.HasField("rate_bps") and link.capacity_bps else nan
+    return share if 0 <= share < MOST_LOAD else None
 
 
 def _time(event: pb.Event) -> tuple[int, int]:

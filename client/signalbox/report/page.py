@@ -6,12 +6,11 @@ The first screen says whether all is well, who is slow, and why; the rest is wha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from math import isfinite
 from xml.etree.ElementTree import Element
 
 from signalbox.live.picture import Condition, Picture, picture
-from signalbox.live.shown import counted, event_line, level, percent, rate, word
+from signalbox.live.shown import counted, event_line, level, moment, percent, rate, word
 from signalbox.mapping import seconds, seconds_since_1970, word_in
 from signalbox.report import drawing, jobs
 from signalbox.report.drawing import Point
@@ -78,7 +77,7 @@ def when(unix_s: float) -> str:
     """In UTC."""
     if not unix_s:
         return "at a time that is not known"
-    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return moment(unix_s, "%Y-%m-%d %H:%M:%S UTC")
 
 
 # ---- the first screen

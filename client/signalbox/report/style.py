@@ -52,7 +52,7 @@ dl{display:grid;grid-template-columns:max-content 1fr;gap:2px 16px;margin:6px 0}
 details{margin:4px 0}summary{cursor:pointer}
 svg{width:100%;height:auto;display:block}svg text{fill:var(--text);font:11px system-ui,sans-serif}
 svg .small{font-size:9px;fill:var(--faint)}
-.link{fill:none;stroke:var(--c);stroke-width:2.6}
+.link{fill:none;stroke:var(--c);stroke-width:2.6;filter:drop-shadow(0 0 .7px var(--faint))}
 .drained .link{stroke:var(--drained);stroke-dasharray:2 5}.down .link{stroke:var(--down);stroke-dasharray:7 4}
 .node rect{fill:var(--bg);stroke:var(--text);stroke-width:1.2}
 .node.drained rect{stroke:var(--drained);stroke-dasharray:2 3}.node.down rect{stroke:var(--down);stroke-dasharray:5 3}

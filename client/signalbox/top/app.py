@@ -10,7 +10,7 @@ from typing import ClassVar
 from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.coordinate import Coordinate
 from textual.screen import ModalScreen
@@ -130,6 +130,7 @@ class Top(App[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012  declared by App
     BINDINGS: ClassVar[list[BindingType]] = [
         ("q", "quit", "quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
         ("slash", "find", "find"),
         ("question_mark", "help", "help"),
     ]
@@ -166,7 +167,8 @@ class Top(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self.exit)
         self._following.__enter__()
         self.query_one("#jobs").focus()
         self._show(frozenset(Kind))
@@ -277,6 +279,7 @@ class Top(App[None]):
         return "\n".join((why, "", *paths))
 
     def _of_link(self, name: str) -> str:
-        at = next((at for at, link in self._following.state.links.items() if link.name == name), None)
+        links = list(self._following.state.links.items())  # which another thread changes
+        at = next((at for at, link in links if link.name == name), None)
         held = [f"{route.job_id}: {route.src} > {route.dst}" for route in flows_over(self._client.list_routes(), {at})]
         return "\n".join(held) or "no pinned flow travels over it"

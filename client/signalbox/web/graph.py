@@ -41,7 +41,7 @@ def graph(picture: Picture, paper: Paper, route: Collection[LinkAt]) -> Options:
                 "layout": "none",
                 "left": 40,
                 "right": 40,
-                "top": 40,
+                "top": 60,
                 "bottom": 40,
                 "preserveAspect": True,
                 "edgeSymbol": ["none", "none"],
@@ -128,6 +128,8 @@ def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt]) -
         "width": OF_ROUTE if used else _width(cable),
         "opacity": FADED if route and not used and cable.condition is Condition.UP else 1,
         "curveness": curve,
+        "shadowColor": paper.faint,  # an empty link is nearly as bright as the paper
+        "shadowBlur": 3,
     }
     return {
         "source": f"{cable.ends[0]:#x}",

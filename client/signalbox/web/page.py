@@ -5,33 +5,23 @@ Text from outside goes into labels, tables and charts, which draw it as text; no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from nicegui import run, ui
+from nicegui import ui
 
 from signalbox.client import Client
-from signalbox.errors import SignalboxError
 from signalbox.live.colours import DARK, LIGHT, Paper
-from signalbox.live.picture import Cable, Condition
+from signalbox.live.picture import Condition
 from signalbox.live.shown import counted
 from signalbox.live.state import Kind, LinkAt
-from signalbox.web import beside, charts, graph, matrix, said, tables
+from signalbox.web import beside, charts, matrix, said, tables
+from signalbox.web.asking import Asking
 from signalbox.web.board import Board
+from signalbox.web.keys import show_keys
 from signalbox.web.options import Options
 from signalbox.web.style import PRIMARY, ROW_LOOKED_AT, STYLE
-
-KEYS = {
-    "?": "these keys",
-    "j, k": "next and previous job; Enter in the field: the first that it finds",
-    "e": "why is the job slow?",
-    "w": "what if the chosen switch or cable fails?",
-    "Escape": "choose nothing",
-    "d": "dark or light",
-    "p": "print",
-    "Tab": "through all fields and buttons",
-}
 
 
 class Page:
@@ -66,8 +56,8 @@ class Page:
             ui.space()
             ui.button("dark or light", on_click=self._toggle_dark).props("flat dense color=white no-caps")
             ui.button("print", on_click=self._print).props("flat dense color=white no-caps")
-            ui.button("keys (?)", on_click=self._show_keys).props("flat dense color=white no-caps")
-        self._banner = ui.label().classes("banner text-negative w-full").props('role="alert"')
+            ui.button("keys (?)", on_click=show_keys).props("flat dense color=white no-caps")
+        self._banner = ui.label().classes("banner w-full").props('role="alert"')
         with ui.element().classes("two-to-one"):
             with ui.column().classes("gap-1"):
                 self._build_fabric()
@@ -85,22 +75,24 @@ class Page:
 
     def _build_fabric(self) -> None:
         with ui.row().classes("items-center w-full no-print"):
-            self._switch = ui.select([], label="switch", with_input=True, clearable=True, on_change=self._switch_chosen)
+            self._switch = ui.select({}, label="switch", with_input=True, clearable=True, on_change=self._switch_chosen)
             self._cable = ui.select([], label="cable", with_input=True, clearable=True, on_change=self._cable_chosen)
             self._tiers = ui.select({}, label="tiers", on_change=self._tiers_chosen)
             for each in (self._switch, self._cable, self._tiers):
                 each.props("dense options-dense").classes("w-44")
             self._ask_part = ui.button("What if it fails? (w)", on_click=self._what_if).props("dense no-caps")
             if self._operate:
-                ui.button("Drain", on_click=lambda: self._confirm("drain")).props("dense no-caps outline")
-                ui.button("Undrain", on_click=lambda: self._confirm("undrain")).props("dense no-caps outline")
+                ui.button("Drain", on_click=lambda: self._asking.confirm("drain", self._part)).props("dense no-caps")
+                ui.button("Undrain", on_click=lambda: self._asking.confirm("undrain", self._part)).props(
+                    "dense no-caps"
+                )
         self._graph = ui.echart(charts.fabric(self._board.picture, self._tier, self._paper, ()))
         self._graph.classes("w-full chart-fabric").style("height: 62vh").props('role="img"')
         self._graph.on("componentClick", self._clicked, ["componentType", "dataType", "data", "value"])
         self._summary = ui.label().classes("text-caption")
         ui.label(
-            "Cables: colour and width: load of the fuller direction, grey: not measured; dashed: down, dotted: drained. "
-            "Switches: triangle: down, diamond: drained, ring: not in sync. In a matrix: ✕ down, D drained."
+            "Cables: colour and width: load of the fuller direction, grey: not measured; dashed: down, dotted: drained."
+            " Switches: triangle: down, diamond: drained, ring: not in sync. In a matrix: ✕ down, D drained."
         ).classes("text-caption")
         self._cables = ui.echart({}).classes("w-full h-60 chart-cables")
         self._cables.set_visibility(False)
@@ -113,7 +105,7 @@ class Page:
             self._find = (
                 ui.input(placeholder="find", on_change=lambda: self._show_jobs()).props("dense").classes("w-28")
             )
-            ui.button("Why is it slow? (e)", on_click=self._explain).props("dense no-caps").classes("no-print")
+            ui.button("Why is it slow? (e)", on_click=self._why_slow).props("dense no-caps").classes("no-print")
         self._jobs = tables.table("jobs", ("job", "state", "flows", "level", "measured"))
         self._jobs.props(""" :table-row-class-fn="row => row.chosen ? 'chosen' : 'cursor-pointer'" """)
         for event in ("mouseover", "mouseleave"):
@@ -121,8 +113,7 @@ class Page:
         self._jobs.on("row-click", lambda event: self._choose(event.args[1]["job"]))
         self._find.on("keydown.enter", lambda: self._step(1))
         self._jobs_left = ui.label().classes("text-caption")
-        self._said = ui.label("Choose a job, a switch or a cable.").classes("said text-body2")
-        self._said.style("white-space: pre-line").props('aria-live="polite"')
+        self._asking = Asking(self._client)
 
     # ---- showing
 
@@ -150,13 +141,14 @@ class Page:
         if changed & {Kind.SHAPE, Kind.RATES}:
             self._summary.set_text(self._in_words())
             self._draw_cables()
+        if Kind.JOBS in changed:
+            self._let_ended_go()
+            self._show_jobs()
         if changed & {Kind.PLAN, Kind.JOBS} and self._routes:
             self._routes.clear()
             self._look_again()
-        if Kind.JOBS in changed:
-            self._show_jobs()
-            if self._job or self._sent.get("demand"):
-                ui.timer(0, self._draw_demand, once=True)
+        if Kind.JOBS in changed and (self._job or self._sent.get("demand")):
+            ui.timer(0, self._draw_demand, once=True)
         if Kind.PLAN in changed:
             self._push(self._levels, "levels", beside.levels(self._board.state.levels, self._paper))
         if Kind.ALARMS in changed:
@@ -179,8 +171,9 @@ class Page:
 
     def _show_parts(self) -> None:
         picture = self._board.picture
-        names = sorted((node.name for node in picture.nodes.values()), key=lambda name: (len(name), name))
-        self._switch.set_options(names, value=self._switch.value if self._switch.value in names else None)
+        nodes = sorted(picture.nodes.values(), key=lambda node: (len(node.name), node.name))
+        names = {node.dpid: node.name for node in nodes}  # bridges of several servers may have one name
+        self._switch.set_options(names, value=self._dpid if self._dpid in names else None)
         tiers = matrix.tier_names(picture)
         if self._tier not in tiers:
             self._tier = min(tiers, default=0)
@@ -201,12 +194,18 @@ class Page:
         known = self._dpid is not None and self._dpid in self._board.picture.nodes
         return self._board.picture.at(self._dpid) if self._dpid is not None and known else ()
 
+    def _let_ended_go(self) -> None:
+        """Jobs that are chosen or looked at, but have ended."""
+        jobs = self._board.state.jobs
+        if self._looked_at not in jobs:
+            self._looked_at = ""
+        if self._job not in jobs:
+            self._job = ""
+
     def _show_jobs(self) -> None:
         rows, left = tables.job_rows(self._board.state, (self._find.value or "").lower(), self._job)
         tables.fill(self._jobs, rows)
         self._jobs_left.set_text(f"and {left:,} more; find them by name" if left else "")
-        if self._job and self._job not in self._board.state.jobs:
-            self._job = ""
 
     # ---- charts
 
@@ -282,10 +281,11 @@ class Page:
         node = self._board.picture.nodes.get(dpid)
         if node:
             self._dpid, self._part = dpid, node.name
-            self._switch.set_value(node.name)
+            if dpid in self._switch.options:
+                self._switch.set_value(dpid)
             self._offer_cables()
             condition = "" if node.condition is Condition.UP else f" ({node.condition.value})"
-            self._said.set_text(f"{node.name}{condition}, {counted(len(self._at()), 'cable')}")
+            self._asking.say(f"{node.name}{condition}, {counted(len(self._at()), 'cable')}")
             self._draw_cables()
 
     def _take_part(self, name: str) -> None:
@@ -293,17 +293,10 @@ class Page:
         if cable:
             self._part = name
             self._offer_cables()
-            self._said.set_text(graph.said_of(cable))
-            ui.timer(0, lambda: self._find_flows(cable), once=True)
-
-    async def _find_flows(self, cable: Cable) -> None:
-        loads = self._said.text
-        routes = await self._answer(self._client.list_routes)
-        if routes is not None and self._said.text == loads:
-            self._said.set_text(f"{loads}\n{said.carried(cable, routes)}")
+            self._asking.tell_of(cable)
 
     def _switch_chosen(self, event: Any) -> None:
-        dpid = next((n.dpid for n in self._board.picture.nodes.values() if n.name == event.value), None)
+        dpid = event.value
         if dpid is None:
             self._dpid = None
             self._cables.set_visibility(False)
@@ -335,7 +328,7 @@ class Page:
 
     async def _find_routes(self, job_id: str) -> None:
         if job_id and job_id not in self._routes:
-            routes = await self._answer(lambda: self._client.list_routes([job_id]))
+            routes = await self._asking.known(lambda: self._client.list_routes([job_id]))
             self._routes[job_id] = frozenset(
                 (link.dpid, link.port) for each in routes or () for path in each.held for link in path.links
             )
@@ -344,56 +337,16 @@ class Page:
     async def _draw_demand(self) -> None:
         """Of the chosen job as it is now; nothing without one."""
         job_id = self._job
-        job = await self._answer(lambda: self._client.get_job(job_id)) if job_id else None
+        job = await self._asking.known(lambda: self._client.get_job(job_id)) if job_id else None
         self._demand.set_visibility(bool(self._job))
         if job_id == self._job and (job is not None or not job_id):
             self._push(self._demand, "demand", beside.demand(job, self._paper) if job else {})
 
-    # ---- asking
-
-    async def _answer(self, ask: Callable[[], Any]) -> Any:
-        """Of the controller; None after an error, which is shown."""
-        try:
-            return await run.io_bound(ask)
-        except SignalboxError as error:
-            self._said.set_text(str(error))
-            return None
-
-    async def _explain(self) -> None:
-        job_id = self._job
-        if not job_id:
-            self._said.set_text("Choose a job first.")
-            return
-        self._said.set_text(f"{job_id}: the controller is planning …")
-        found = await self._answer(lambda: self._client.explain(job_id))
-        if found is not None:
-            self._said.set_text(_lines(f"Why is {job_id} slow?", found.answer))
+    async def _why_slow(self) -> None:
+        await self._asking.why_slow(self._job)
 
     async def _what_if(self) -> None:
-        part = self._part
-        if not part:
-            self._said.set_text("Choose a switch or a cable first.")
-            return
-        self._said.set_text(f"{part}: the controller is planning …")
-        found = await self._answer(lambda: self._client.what_if(names=[part]))
-        if found is not None:
-            self._said.set_text(_lines(f"What if {part} fails?", found.answer))
-
-    async def _confirm(self, what: str) -> None:
-        part = self._part
-        if not part:
-            self._said.set_text("Choose a switch or a cable first.")
-            return
-        with ui.dialog() as dialog, ui.card():
-            ui.label(f"{what.capitalize()} {part}?")
-            with ui.row():
-                ui.button(what.capitalize(), on_click=lambda: dialog.submit(True)).props("no-caps")
-                ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("no-caps outline autofocus")
-        if await dialog:
-            call = self._client.drain if what == "drain" else self._client.undrain
-            if await self._answer(lambda: call([part])) is not None:
-                self._said.set_text(f"{part}: {what}ed")
-        dialog.delete()
+        await self._asking.what_if(self._part)
 
     # ---- keys
 
@@ -401,10 +354,10 @@ class Page:
         if not event.action.keydown or event.modifiers.ctrl or event.modifiers.alt or event.modifiers.meta:
             return
         actions: dict[str, Callable[[], Any]] = {
-            "?": self._show_keys,
+            "?": show_keys,
             "j": lambda: self._step(1),
             "k": lambda: self._step(-1),
-            "e": self._explain,
+            "e": self._why_slow,
             "w": self._what_if,
             "d": self._toggle_dark,
             "p": self._print,
@@ -425,25 +378,14 @@ class Page:
     async def _clear(self) -> None:
         self._looked_at, self._part, self._dpid = "", "", None
         self._switch.set_value(None)
-        self._said.set_text("")
+        self._asking.say("")
         self._cables.set_visibility(False)
         if self._job:
             await self._choose("")
         else:
             self._draw_rates()
 
-    def _show_keys(self) -> None:
-        with ui.dialog(value=True) as dialog, ui.card():
-            for key, what in KEYS.items():
-                ui.label(f"{key}: {what}")
-            ui.button("Close", on_click=dialog.close).props("no-caps")
-        dialog.on("hide", dialog.delete)
-
     def _print(self) -> None:
         """On white."""
         self._set_dark(False)
         ui.run_javascript("setTimeout(() => window.print(), 500)")
-
-
-def _lines(head: str, answer: Iterable[str]) -> str:
-    return "\n".join((head, *answer))

@@ -11,7 +11,6 @@ from types import FrameType
 
 from nicegui import app, ui
 from nicegui.server import Server
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
@@ -19,6 +18,7 @@ from signalbox.client import Client
 from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.live.following import Following
 from signalbox.web.board import TAKE_S, Board
+from signalbox.web.guard import Guard
 from signalbox.web.page import Page
 
 CONNECT_S = 30.0
@@ -72,13 +72,11 @@ class Listen:
 
 
 def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str], operate: bool) -> None:
-    """Until SIGTERM or SIGINT. ``names``: that requests may have as their host besides the address; a page of another
-    site whose name was made to lead here is refused (DNS rebinding)."""
+    """Until SIGTERM or SIGINT. ``names``: that requests may have as their host besides addresses."""
     listen.check()
     with open_client() as client, Following(open_client) as following:
         _add_pages(Board(following), client, operate)
-        allowed = [*names, "localhost", "127.0.0.1", "[", listen.host] if listen.local or names else ["*"]
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=allowed, www_redirect=False)
+        app.add_middleware(Guard, names=[*names, listen.host])
         # The server raises a signal again when it has ended.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _end)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+PRIMARY = "#2a6fb0"
+"""Of buttons and the head of the page; white text on it has a contrast of 5.3 : 1."""
+
 STYLE = """
-.banner { border-left: 6px solid; padding: 4px 10px; font-weight: bold }
+.said, .banner { overflow-wrap: anywhere }
+.banner { border-left: 6px solid #d9480f; padding: 4px 10px; font-weight: bold }
 .two-to-one, .one-to-one { display: grid; width: 100%; gap: 1rem; align-items: start }
 .two-to-one > *, .one-to-one > * { min-width: 0 }
 @media (min-width: 900px) {

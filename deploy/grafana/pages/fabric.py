@@ -132,7 +132,7 @@ def _topology() -> list[Panel]:
         matrix(
             "Load from switch to switch",
             "A row is where a link begins, a column where it ends; of parallel links the fullest. Dark is "
-            "empty, yellow full.",
+            "empty, yellow full. Of several fabrics choose one: a cell is the fullest of all.",
             f'max by (src, dst) ({LOADS}{{kind="fabric"}})',
             "src",
             "dst",
@@ -140,7 +140,7 @@ def _topology() -> list[Panel]:
         nodes(
             "Switches and links",
             "1 is a switch that is connected; on links their load. Beyond some 250 links the table above is "
-            "easier to read.",
+            "easier to read. Of several fabrics choose one.",
             "signalbox_switch_up",
             f'topk(250, {LOADS}{{kind="fabric"}})',
         ),

@@ -61,8 +61,9 @@ def of_chosen(expression: str) -> str:
 
 def largest(series: str, most: int = 10, by: str = "link") -> str:
     """The ``most`` that were the largest at some time of the range, at all of its times: a plain ``topk`` chooses anew
-    at each, which draws many more. ``by``: the label that tells them apart."""
-    chosen = f"topk({most}, max_over_time({series}[$__range] @ end()))"
+    at each, which draws many more. ``by``: the labels that tell them apart."""
+    ranged = f"{series}[$__range]" if " " not in series else f"({series})[$__range:]"
+    chosen = f"topk({most}, max_over_time({ranged} @ end()))"
     return f"{series} and on (fabric, instance, {by}) {chosen}"
 
 
@@ -303,5 +304,8 @@ def to_job() -> dashboard.DashboardLink:
     return (
         dashboard.DashboardLink("this job")
         .type(DashboardLinkType.LINK)
-        .url("/d/signalbox-job?${__url_time_range}&${datasource:queryparam}&var-job=${__data.fields.job_id}")
+        .url(
+            "/d/signalbox-job?${__url_time_range}&${datasource:queryparam}&${fabric:queryparam}&${instance:queryparam}"
+            "&var-job=${__data.fields.job_id}"
+        )
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 from grafana_foundation_sdk.models.common import BigValueTextMode
 
-from pages.panels import BLUE, GREEN, NONE_IS_GOOD, PLAIN, RED, Panel, graph, number, page, thresholds
+from pages.panels import BLUE, GREEN, NONE_IS_GOOD, PLAIN, RED, Panel, graph, largest, number, page, thresholds
 
 OF_CONTROLLERS = "and on (fabric, instance) signalbox_build_info"
 """Of the processes that Prometheus scrapes."""
+TABLE = "signalbox_switch_table_"
 
 
 def build() -> Dashboard:
@@ -156,7 +157,7 @@ def _rules() -> list[Panel]:
             "Rules of others",
             "They are never touched; restored: rules of Signalbox that others changed, per minute.",
             "short",
-            ("sum by (switch) (signalbox_switch_foreign_rules) > 0", "{{switch}}"),
+            ("sum by (fabric, instance, switch) (signalbox_switch_foreign_rules) > 0", "{{switch}}"),
             ("60 * sum(rate(signalbox_healed_rules_total[5m]))", "restored"),
         ),
         graph(
@@ -201,7 +202,7 @@ def _api() -> list[Panel]:
             "Slowest methods",
             "99th percentile until the answer was there.",
             "s",
-            ("topk(10, method:signalbox_rpc_seconds:p99_rate5m)", "{{method}}"),
+            (largest("method:signalbox_rpc_seconds:p99_rate5m", by="method"), "{{method}}"),
         ),
         graph(
             "Refused",
@@ -220,7 +221,7 @@ def _counters() -> list[Panel]:
             "Age of counters",
             "Of the switches and kinds of counters that were read longest ago, and of the oldest.",
             "s",
-            ("topk(5, signalbox_switch_counters_age_seconds)", "{{switch}} {{kind}}"),
+            (largest("signalbox_switch_counters_age_seconds", 5, "switch, kind"), "{{switch}} {{kind}}"),
             ("signalbox_counters_age_seconds", "the oldest"),
         ),
         graph(
@@ -228,7 +229,7 @@ def _counters() -> list[Panel]:
             "Entries of flow, group and meter tables over their limits; from 90 % on an alarm. What does not "
             "fit is hashed.",
             "percentunit",
-            ("topk(10, signalbox_switch_table_entries / signalbox_switch_table_max_entries)", "{{switch}} {{table}}"),
+            (largest(f"{TABLE}entries / {TABLE}max_entries", by="switch, table"), "{{switch}} {{table}}"),
         ),
     ]
 

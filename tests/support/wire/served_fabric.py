@@ -3,10 +3,12 @@ processes."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from controller.api.lease_tokens import LeaseTokens
@@ -32,7 +34,7 @@ class ServedFabric(BusyFabric):
     @contextmanager
     def served(self) -> Iterator[str]:
         """Returns the address of its API."""
-        self._board.publish(self.status)
+        self._publish()
         server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), self._board, self._put, LeaseTokens.of(None))
         try:
             yield server.start()[0]
@@ -43,12 +45,16 @@ class ServedFabric(BusyFabric):
         """Do something to the fabric, such as ``carry`` for some time, and publish what follows."""
         with self._turn:
             what()
-            self._board.publish(self.status)
+            self._publish()
+
+    def _publish(self) -> None:
+        """Its counters are as old as its time: not late by the clock of the API."""
+        self._board.publish(replace(self.status, counters_late_after_s=math.inf))
 
     def _put(self, message: Message) -> None:
         with self._turn:
             self.send(message)
-            self._board.publish(self.status)
+            self._publish()
 
     def _carry_out(self, command: Command) -> list[Message]:
         if isinstance(command, Analyse):

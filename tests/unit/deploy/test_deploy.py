@@ -179,6 +179,28 @@ def test_dashboards_lead_to_each_other() -> None:
     assert all(dashboard["links"][0]["tags"] == dashboard["tags"] for dashboard in dashboards().values())
 
 
+def test_graphs_choose_the_largest_once_for_all_of_the_range() -> None:
+    chosen = {
+        panel["title"]: re.findall(r"(?:top|bottom)k\(\d+, (.*)", target["expr"])
+        for _, panel in panels()
+        for target in panel["targets"]
+        if panel["type"] == "timeseries" and re.search("(top|bottom)k", target["expr"])
+    }
+    assert len(chosen) >= 6
+    at_each_time = [title for title, found in chosen.items() if not all("[$__range" in each for each in found)]
+    assert at_each_time == []
+
+
+def test_a_job_is_looked_at_in_the_fabric_that_was_chosen() -> None:
+    links = [
+        link["url"]
+        for panel in dashboards()["fabric"]["panels"]
+        for link in panel.get("fieldConfig", {}).get("defaults", {}).get("links", ())
+    ]
+    assert links
+    assert all("${fabric:queryparam}" in url and "${instance:queryparam}" in url for url in links)
+
+
 def test_rules_keep_the_labels_of_the_fabric_and_the_controller() -> None:
     for rule in [*rules("alerts.yml"), *RULES]:
         for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", rule["expr"]):

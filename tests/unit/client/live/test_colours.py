@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from signalbox.live.colours import DARK, LIGHT, Paper, colour
+from signalbox.live.picture import picture
+from signalbox.web import graph
+from signalbox.web.style import PRIMARY
+from tests.support.fabric_messages import leaf_spine, state_of
 
 
 @pytest.mark.parametrize("paper", [LIGHT, DARK])
@@ -27,3 +31,29 @@ def test_fuller_is_further_from_the_paper(paper: Paper) -> None:
 
     distances = [abs(light(colour(load / 10, paper)) - light(paper.background)) for load in range(11)]
     assert distances == sorted(distances)
+
+
+def contrast(one: str, other: str) -> float:
+    """As WCAG 2 has it."""
+
+    def luminance(ink: str) -> float:
+        parts = [int(ink[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("paper", [LIGHT, DARK])
+def test_text_is_read_on_its_paper_and_on_buttons(paper: Paper) -> None:
+    inks = (paper.text, paper.faint, paper.down, paper.drained)
+    assert min(contrast(ink, paper.background) for ink in inks) >= 4.5
+    assert contrast(PRIMARY, "#ffffff") >= 4.5
+
+
+@pytest.mark.parametrize("paper", [LIGHT, DARK])
+def test_empty_links_have_a_rim_that_is_seen(paper: Paper) -> None:
+    options = graph.graph(picture(state_of(leaf_spine(1, 1))), paper, ())
+    rims = [each["lineStyle"]["shadowColor"] for each in options["series"][0]["links"] if "part" in each]
+    assert [contrast(rim, paper.background) >= 3 for rim in rims] == [True]

@@ -1,0 +1,92 @@
+"""What one viewer asks the controller, and where the answers are said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from nicegui import run, ui
+
+from signalbox.client import Client
+from signalbox.errors import SignalboxError
+from signalbox.live.picture import Cable
+from signalbox.web.graph import said_of
+from signalbox.web.said import carried
+
+
+class Asking:
+    """Makes its label where it is made. Questions that the controller plans for come one at a time: they take threads
+    that others need."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._plans = False
+        self._said = ui.label("Choose a job, a switch or a cable.").classes("said text-body2")
+        self._said.style("white-space: pre-line").props('aria-live="polite"')
+
+    def say(self, text: str) -> None:
+        self._said.set_text(text)
+
+    def tell_of(self, cable: Cable) -> None:
+        """Its loads, and when the controller has answered whose flows it carries."""
+        self.say(said_of(cable))
+        ui.timer(0, lambda: self._find_flows(cable, said_of(cable)), once=True)
+
+    async def _find_flows(self, cable: Cable, loads: str) -> None:
+        routes = await self.known(self._client.list_routes)
+        if routes is not None and self._said.text == loads:
+            self.say(f"{loads}\n{carried(cable, routes)}")
+
+    async def known(self, ask: Callable[[], Any]) -> Any:
+        """For a picture; None without an answer. The page says when the controller is away."""
+        with suppress(SignalboxError):
+            return await run.io_bound(ask)
+
+    async def why_slow(self, job_id: str) -> None:
+        if job_id:
+            await self._plan(job_id, f"Why is {job_id} slow?", lambda: self._client.explain(job_id))
+        else:
+            self.say("Choose a job first.")
+
+    async def what_if(self, part: str) -> None:
+        if part:
+            await self._plan(part, f"What if {part} fails?", lambda: self._client.what_if(names=[part]))
+        else:
+            self.say("Choose a switch or a cable first.")
+
+    async def _plan(self, subject: str, head: str, ask: Callable[[], Any]) -> None:
+        if self._plans:
+            return
+        self._plans = True
+        self.say(f"{subject}: the controller is planning …")
+        try:
+            found = await self._answer(ask)
+        finally:
+            self._plans = False
+        if found is not None:
+            self.say("\n".join((head, *found.answer)))
+
+    async def confirm(self, what: str, part: str) -> None:
+        """Drain or undrain a part, after a question."""
+        if not part:
+            self.say("Choose a switch or a cable first.")
+            return
+        with ui.dialog() as dialog, ui.card():
+            ui.label(f"{what.capitalize()} {part}?")
+            with ui.row():
+                ui.button(what.capitalize(), on_click=lambda: dialog.submit(True)).props("no-caps")
+                ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("no-caps autofocus")
+        if await dialog:
+            call = self._client.drain if what == "drain" else self._client.undrain
+            if await self._answer(lambda: call([part])) is not None:
+                self.say(f"{part}: {what}ed")
+        dialog.delete()
+
+    async def _answer(self, ask: Callable[[], Any]) -> Any:
+        """None after an error, which is said."""
+        try:
+            return await run.io_bound(ask)
+        except SignalboxError as error:
+            self.say(str(error))
+            return None

@@ -1,0 +1,73 @@
+"""Which requests the live page answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import Message
+
+from signalbox.web.guard import Guard
+
+OPENED = {"host": "127.0.0.1:8080"}
+
+
+def answered(kind: str, headers: dict[str, str], names: tuple[str, ...] = ()) -> tuple[int, dict[str, str], str]:
+    """Status, headers and body."""
+    found: list[Message] = []
+
+    async def send(message: Message) -> None:
+        found.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    scope: dict[str, Any] = {"type": kind, "headers": [(k.encode(), v.encode()) for k, v in headers.items()]}
+    asyncio.run(Guard(PlainTextResponse("shown"), names)(scope, receive, send))
+    told = {key.decode(): value.decode() for key, value in found[0]["headers"]}
+    return found[0]["status"], told, found[1]["body"].decode()
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+@pytest.mark.parametrize("host", ["127.0.0.1:8080", "[::1]:8080", "10.1.2.3", "localhost:8080", "Fabric.example"])
+def test_addresses_and_known_names_are_answered(kind: str, host: str) -> None:
+    origin = {"origin": f"https://{host}"}
+    assert answered(kind, {"host": host}, ("fabric.example",))[0] == 200
+    assert answered(kind, {"host": host, **origin}, ("fabric.example",))[0] == 200
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"host": ""},
+        {"host": "[::1"},
+        {"host": "elsewhere.example"},
+        {"host": "127.0.0.1.elsewhere.example"},
+        {**OPENED, "origin": "http://elsewhere.example"},
+        {**OPENED, "origin": "http://127.0.0.1:9999"},
+        {**OPENED, "origin": "null"},
+        {**OPENED, "origin": ""},
+    ],
+)
+def test_names_that_are_not_known_and_other_sites_are_refused(kind: str, headers: dict[str, str]) -> None:
+    assert answered(kind, headers)[0] == 400
+
+
+def test_a_proxy_may_pass_its_own_address_on() -> None:
+    headers = {**OPENED, "origin": "https://fabric.example"}
+    assert answered("websocket", headers, ("fabric.example",))[0] == 200
+    assert answered("websocket", headers)[0] == 400
+    assert answered("websocket", {**OPENED, "origin": "http://127.0.0.1:9999"}, ("127.0.0.1", "localhost"))[0] == 400
+
+
+def test_a_refusal_says_what_makes_the_name_known_and_no_answer_is_for_frames() -> None:
+    status, _, said = answered("http", {"host": "myhost:8080"})
+    assert (status, said) == (
+        400,
+        "myhost is not known as a name of this page: signalbox web --name NAME makes it known\n",
+    )
+    assert answered("http", OPENED)[1]["content-security-policy"] == "frame-ancestors 'none'"
