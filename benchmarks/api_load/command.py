@@ -17,12 +17,12 @@ import math
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -49,7 +49,23 @@ IDLE_S = 10.0
 MEBI = 1 << 20
 RESULTS = Path("out/bench/api_load.json")
 
-Scene = Literal["pending", "pinned"]
+Beside = Callable[[str], AbstractContextManager[object]]
+"""What goes on while it is measured, given the controller's address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """``fabric``: in memory; without one the hosts of jobs are unknown. ``largest``: the most endpoints of a job there.
+    ``counted``: switches report counters."""
+
+    name: str
+    fabric: str = ""
+    largest: int = 64
+    counted: bool = False
+
+
+PENDING = Scene("pending")
+PINNED = Scene("pinned", FABRIC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +90,11 @@ class Result:
 def running(scene: Scene, folder: Path) -> Iterator[tuple[ControllerProcess, Path]]:
     """A controller without jobs. The path: of what it has measured, when it has stopped."""
     measured = folder / "measured.json"
-    settings = {**SETTINGS, **_hosts(folder)} if scene == "pinned" else SETTINGS
+    settings = {**SETTINGS, **_hosts(scene.fabric, folder)} if scene.fabric else SETTINGS
     controller = ControllerProcess(folder, settings=settings, program=PROGRAM)
-    options = ["--measured", str(measured), *(["--fabric", FABRIC] if scene == "pinned" else [])]
+    options = ["--measured", str(measured)]
+    options += ["--fabric", scene.fabric] if scene.fabric else []
+    options += ["--counted"] if scene.counted else []
     controller.start(*options)
     try:
         with Client(controller.address) as client:
@@ -95,9 +113,9 @@ def _answers(controller: ControllerProcess, client: Client) -> bool:
     return True
 
 
-def _hosts(folder: Path) -> Settings:
+def _hosts(size: str, folder: Path) -> Settings:
     """An inventory of all hosts of the fabric: none of them speaks ARP."""
-    fabric, file = fabric_of(FABRIC), folder / "inventory.toml"
+    fabric, file = fabric_of(size), folder / "inventory.toml"
     entries = []
     for number, host in enumerate(fabric.hosts.values()):
         port = fabric.switches[host.at.dpid].ports[host.at.port].name
@@ -109,17 +127,24 @@ def _hosts(folder: Path) -> Settings:
     return {"fabric": {"inventory": str(file)}, "discovery": {"adoption_patience_s": 2.0}}
 
 
-def load(scene: Scene, jobs: int, seconds: float, seed: int) -> Result:
+def load(
+    scene: Scene,
+    jobs: int,
+    seconds: float,
+    seed: int,
+    calls_per_s: float = CALLS_PER_S,
+    beside: Beside = lambda _: nullcontext(),
+) -> Result:
     """One controller, its jobs, and the load on them."""
     with tempfile.TemporaryDirectory(prefix="signalbox-load-") as name:
         with running(scene, Path(name)) as (controller, measured):
-            result = asyncio.run(_load(scene, controller, jobs, seconds, seed))
+            result = asyncio.run(_load(scene, controller, jobs, seconds, seed, calls_per_s, beside))
         handle: Measured = json.loads(measured.read_text())
         outcome, flows, rss_mb, idle_percent = result
     everything = [1000 * took for of_kind in outcome.took_s.values() for took in of_kind]
     spread = {kind: Spread.of([1000 * took for took in of_kind]) for kind, of_kind in outcome.took_s.items()}
     return Result(
-        scene=scene,
+        scene=scene.name,
         jobs=jobs,
         flows=flows,
         seconds=seconds,
@@ -135,15 +160,22 @@ def load(scene: Scene, jobs: int, seconds: float, seed: int) -> Result:
 
 
 async def _load(
-    scene: Scene, controller: ControllerProcess, jobs: int, seconds: float, seed: int
+    scene: Scene,
+    controller: ControllerProcess,
+    jobs: int,
+    seconds: float,
+    seed: int,
+    calls_per_s: float,
+    beside: Beside,
 ) -> tuple[Outcome, int, tuple[float, float], float]:
     clients = Clients(controller.address, CLIENTS, _specs(scene, seed), seed)
     await clients.register(jobs)
-    flows = await _settled(controller, clients) if scene == "pinned" else 0
-    await asyncio.sleep(QUIET_S)
-    before = usage(controller.process)
-    _begin(controller)
-    outcome = await clients.load(CALLS_PER_S, seconds)
+    flows = await _settled(controller, clients) if scene.fabric else 0
+    with await asyncio.to_thread(_entered, beside(controller.address)):
+        await asyncio.sleep(QUIET_S)
+        before = usage(controller.process)
+        _begin(controller)
+        outcome = await clients.load(calls_per_s, seconds)
     after = usage(controller.process)
     await asyncio.sleep(QUIET_S)
     began = usage(controller.process).cpu_s
@@ -154,8 +186,17 @@ async def _load(
     return outcome, flows, (before.rss_bytes / MEBI, after.rss_bytes / MEBI), idle_percent
 
 
+def _entered(context: AbstractContextManager[object]) -> ExitStack:
+    """For a thread: entering may take seconds."""
+    stack = ExitStack()
+    stack.enter_context(context)
+    return stack
+
+
 def _specs(scene: Scene, seed: int) -> Spec:
-    return pending_jobs(seed) if scene == "pending" else placed_jobs(seed, list(fabric_of(FABRIC).hosts))
+    if not scene.fabric:
+        return pending_jobs(seed)
+    return placed_jobs(seed, list(fabric_of(scene.fabric).hosts), min(8, scene.largest), scene.largest)
 
 
 def _begin(controller: ControllerProcess) -> None:
@@ -226,9 +267,8 @@ def main(
         report(asdict(starts), RESULTS.with_name("api_load_restarts.json"), lambda: _restarts_table(starts), as_json)
         return
     results = []
-    scenes: list[tuple[Scene, int]] = [("pending", jobs or PENDING_JOBS), ("pinned", jobs or PINNED_JOBS)]
-    for scene, many in scenes:
-        if only in ("", scene):
+    for scene, many in ((PENDING, jobs or PENDING_JOBS), (PINNED, jobs or PINNED_JOBS)):
+        if only in ("", scene.name):
             results += [load(scene, FEW_JOBS, seconds, seed), load(scene, many, seconds, seed)]
     data = {"clients": CLIENTS, "calls_per_s": CALLS_PER_S, "results": [asdict(result) for result in results]}
     errors = [f"{number} x {error}" for result in results for error, number in result.errors.items()]

@@ -1,20 +1,23 @@
 """The controller as ``signalbox serve`` runs it, with a clock around ``ControlLoop.handle``, on switches in memory.
 
-    .venv/bin/python -m benchmarks.api_load --config FILE --measured FILE [--fabric 16x8x32]
+    .venv/bin/python -m benchmarks.api_load --config FILE --measured FILE [--fabric 16x8x32 [--counted]]
 
 With ``--fabric`` switches that carry out every command at once take the place of the southbound, and a planner that
 keeps every route and deals new flows out over their paths that of the real one: what is measured is the control loop,
-not a solver. Without it the southbound is the real one, and no switch connects. In: SIGUSR1, from which on is measured.
-Out: when it is stopped, a JSON file: how long calls of ``handle`` took, what the longest were about, and how much CPU
-time the process had used when each stage of its start was over.
+not a solver. With ``--counted`` they also report counters, in which every port and every pinned flow has another rate
+each time. Without a fabric the southbound is the real one, and no switch connects. In: SIGUSR1, from which on is
+measured. Out: when it is stopped, a JSON file: how long calls of ``handle`` took, what the longest were about, and how
+much CPU time the process had used when each stage of its start was over.
 """
 
 from __future__ import annotations
 
 import json
 import queue
+import random
 import signal
 import sys
+import threading
 import time
 from array import array
 from collections import Counter
@@ -44,11 +47,22 @@ from controller.planning.worker import PlanningWorker
 from controller.scenarios.fabrics import leaf_spine
 from controller.serving import serve
 from controller.status import StatusBoard
-from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
-from controller.tables.rules import RuleSet, applied
+from controller.tables.messages import (
+    Counters,
+    InstallStage,
+    PortCount,
+    ReadRules,
+    RuleCount,
+    StageDone,
+    SwitchResult,
+    SwitchRules,
+)
+from controller.tables.rules import RuleSet, Table, applied
 from controller.tls import TlsContext
 
 LINK_BPS = 100e9
+FLOW_BYTES = 100_000_000
+"""That a pinned flow sends between two readings of its counter."""
 LONGEST = 12
 
 
@@ -153,15 +167,16 @@ def _kinds(things: Iterable[object]) -> dict[str, int]:
 
 class Switches:
     """Takes the place of ``run_hub``: every switch of the fabric connects, its links are seen, and it does at once what
-    it is told."""
+    it is told. ``counted``: and its counters are reported, one switch after the other."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: Fabric, counted: bool = False) -> None:
         self._fabric = fabric
+        self._counted = counted
         self._rules = dict.fromkeys(fabric.switches, RuleSet())
 
     def __call__(
         self,
-        _config: Config,
+        config: Config,
         put: Callable[[Any], None],
         outbox: Outbox,
         _tls: TlsContext,
@@ -177,6 +192,8 @@ class Switches:
         for link in self._fabric.links.values():
             put(LinkSeen(link.src, link.dst))
         on_ready()
+        if self._counted:
+            threading.Thread(target=self._count, args=(config.counters.interval_s, put), daemon=True).start()
         while (command := outbox.next()) is not None:
             match command:
                 case ReadRules(dpid):
@@ -184,6 +201,22 @@ class Switches:
                 case InstallStage(change_id, stage):
                     self._rules |= {dpid: applied(self._rules[dpid], mods) for dpid, mods in stage.mods.items()}
                     put(StageDone(change_id, dict.fromkeys(stage.mods, SwitchResult())))
+
+    def _count(self, interval_s: float, put: Callable[[Any], None]) -> None:
+        """Pinned flows have sent the same since the last time; ports carry another share of their rate each time."""
+        draw, flow_bytes = random.Random(1), 0
+        carried = {dpid: dict.fromkeys(switch.ports, 0) for dpid, switch in self._fabric.switches.items()}
+        most = int(LINK_BPS / 8 * interval_s)
+        while True:
+            flow_bytes += FLOW_BYTES
+            for dpid, of_ports in carried.items():
+                time.sleep(interval_s / len(carried))
+                for port in of_ports:
+                    of_ports[port] += draw.randrange(most)
+                pinned = (key for key in self._rules[dpid].flows if key.table is Table.PINNED)
+                flows = dict.fromkeys(pinned, RuleCount(flow_bytes, flow_bytes // 1500))
+                ports = {port: PortCount(carried, carried) for port, carried in of_ports.items()}
+                put(Counters(dpid, time.monotonic(), ports, flows))
 
 
 class Outbox:
@@ -254,6 +287,7 @@ def main(
     config: Annotated[Path, typer.Option(help="as for signalbox serve")],
     measured: Annotated[Path, typer.Option(help="the file to write at the end")],
     fabric: Annotated[str, typer.Option(help="LEAVESxSPINESxHOSTS of a fabric in memory; none when empty")] = "",
+    counted: Annotated[bool, typer.Option("--counted", help="its switches report counters")] = False,
 ) -> None:
     """Run the controller until SIGTERM."""
     clock = Clock()
@@ -264,7 +298,7 @@ def main(
     clock.mark_after(ApiServer, "start", "API listens")
     signal.signal(signal.SIGUSR1, lambda *_: clock.begin())
     if fabric:
-        vars(serve)["run_hub"], vars(serve)["Outbox"] = Switches(fabric_of(fabric)), Outbox
+        vars(serve)["run_hub"], vars(serve)["Outbox"] = Switches(fabric_of(fabric), counted), Outbox
     make = partial(PlanningProcess, make=dealing_worker) if fabric else None
     try:
         status = serve.serve(load(config), make_planner=make)
