@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -72,6 +73,15 @@ class TrainingJob:
     reports_connections: bool = False
 
 
+def rings_and_idle(hosts: Sequence[Host]) -> tuple[list[tuple[Host, ...]], tuple[Host, ...]]:
+    """A ring of the first host of every leaf, one of the second and so on; the last ones are idle if there are more."""
+    of_leaf: dict[str, list[Host]] = defaultdict(list)
+    for host in hosts:
+        of_leaf[host.leaf].append(host)
+    *rings, last = zip(*of_leaf.values(), strict=True)
+    return (rings, last) if rings else ([last], ())
+
+
 @dataclass
 class Training:
     """All jobs of the demo, one process per rank. ``raw``: directory of the ranks' files. ``stall_s``: how long a rank
@@ -90,9 +100,17 @@ class Training:
 
     def start(self) -> None:
         """Start every rank and return when each has finished an iteration."""
+        self.launch()
+        wait_for(self._all_train, "every rank to finish an iteration", START_TIMEOUT_S, POLL_S)
+
+    def launch(self) -> None:
+        """Start every rank."""
         for job in self.jobs:
             self._ranks[job.job_id] = [self._start_rank(job, rank) for rank in range(len(job.hosts))]
-        wait_for(self._all_train, "every rank to finish an iteration", START_TIMEOUT_S, POLL_S)
+
+    def ended(self) -> bool:
+        """Every rank, by itself or not."""
+        return all(rank.process.poll() is not None for ranks in self._ranks.values() for rank in ranks)
 
     def _start_rank(self, job: TrainingJob, rank: int) -> _Rank:
         log = self.raw / f"{job.job_id}-rank{rank}.jsonl"

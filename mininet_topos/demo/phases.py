@@ -28,6 +28,7 @@ from mininet_topos.demo.parts import (
     RouteWatch,
     Training,
     TrainingJob,
+    rings_and_idle,
 )
 from mininet_topos.demo.report import (
     Moments,
@@ -129,8 +130,8 @@ def cable_under_load(paths: Mapping[tuple[str, str], Sequence[str]]) -> tuple[st
 
 def ring_jobs(lab: Lab) -> list[TrainingJob]:
     """Job k is a ring of the k-th host of every leaf, leaf by leaf; the last host of each leaf stays idle."""
-    by_number = [tuple(host for host in lab.hosts if host.name.endswith(f"_{number}")) for number in range(1, JOBS + 1)]
-    return [TrainingJob(f"ring{number}", hosts) for number, hosts in enumerate(by_number, start=1)]
+    rings, _ = rings_and_idle(lab.hosts)
+    return [TrainingJob(f"ring{number}", hosts) for number, hosts in enumerate(rings, start=1)]
 
 
 class Demo:

@@ -39,15 +39,24 @@ def lab(
     fabric_mbps: Annotated[float, typer.Option(help="Rate of a link between switches, Mbit/s.")] = 5,
     prefix: Annotated[str, typer.Option(help="Put before all names, so that labs can run in parallel.")] = "",
     controller: Annotated[str, typer.Option(help="The controller, in Open vSwitch's syntax.")] = "tcp:127.0.0.1:6653",
+    train: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Train on it, with a fault now and then; the address of the controller's API."
+        ),
+    ] = None,
 ) -> None:
     """Run an emulated fabric until Ctrl-C (root, Open vSwitch and Mininet)."""
     ending.note_signals()  # before anything is imported that takes time
     sizes = {"leaves": leaves, "spines": spines, "hosts": hosts, "cables": cables, "k": k}
-    ending.run(lambda: _until_interrupted(fabric, sizes, (host_mbps, fabric_mbps), prefix, controller))
+    ending.run(lambda: _until_interrupted(fabric, sizes, (host_mbps, fabric_mbps), prefix, controller, train))
 
 
-def _until_interrupted(kind: FabricKind, sizes: Sizes, rates_mbps: tuple[float, float], prefix: str, to: str) -> None:
-    """``to``: the controller. Raises ``InvalidInput``, ``LabError``, and ``SignalboxError`` without Mininet."""
+def _until_interrupted(
+    kind: FabricKind, sizes: Sizes, rates_mbps: tuple[float, float], prefix: str, to: str, api: str | None
+) -> None:
+    """``to``: the controller; ``api``: its API, None without training. Raises ``InvalidInput``, ``LabError``, and
+    ``SignalboxError`` without Mininet."""
     try:
         import mininet  # noqa: F401
     except ImportError:
@@ -61,6 +70,10 @@ def _until_interrupted(kind: FabricKind, sizes: Sizes, rates_mbps: tuple[float, 
         with Lab(topology(kind, sizes, rates_mbps, prefix), to) as lab:
             _show(lab)
             try:
+                if api is not None:
+                    from mininet_topos.demo.endless import train
+
+                    train(lab, api)
                 while True:
                     ending.sleep(60)
             except ending.Interrupted as interrupted:

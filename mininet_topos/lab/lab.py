@@ -128,7 +128,7 @@ class Lab:
         It has its own session unless ``options`` say otherwise, so Ctrl-C does not reach it."""
         pid = self._node(host).pid
         program = subprocess.Popen(["mnexec", "-a", str(pid), *argv], **{"start_new_session": True, **options})
-        self._programs.append(program)
+        self._programs = [*(other for other in self._programs if other.poll() is None), program]
         return program
 
     def cut(self, a: str, b: str, cable: int = 1) -> None:
