@@ -5,6 +5,9 @@ PROTO := signalbox/v1/signalbox.proto
 BASELINE := proto/v1.binpb
 PYTHON_CODE := client/signalbox controller mininet_topos benchmarks deploy/grafana tests
 WITH_OVS := scripts/openvswitch.sh run
+LOCK := .venv/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header \
+	--build-constraints requirements/build-constraints.txt --no-build-isolation-package signalbox-client \
+	--no-emit-package signalbox-client -p 3.11
 
 .DEFAULT_GOAL := help
 .PHONY: help setup libraries dist demo bench test test-quick test-lab test-os-ken test-real lint proto-check dashboard proto proto-baseline lock clean
@@ -73,10 +76,11 @@ proto-baseline: setup  ## Compare later changes of the API with the API as it is
 dashboard: setup  ## Generate the Grafana dashboards
 	$(PY) deploy/grafana/generate.py
 
-lock: setup  ## Pin every dependency with its hashes
-	.venv/bin/uv pip compile -q --upgrade --all-extras --generate-hashes --no-emit-index-url --no-annotate --no-header \
-		--build-constraints requirements/build-constraints.txt --no-build-isolation-package signalbox-client \
-		--no-emit-package signalbox-client -p 3.11 -o requirements/lock.txt pyproject.toml
+lock: setup  ## Pin every dependency with its hashes, and those that each image needs
+	$(LOCK) --upgrade --all-extras -o requirements/lock.txt pyproject.toml
+	$(LOCK) -c requirements/lock.txt -o requirements/controller.txt pyproject.toml
+	$(LOCK) -c requirements/lock.txt -o requirements/web.txt --extra web client/pyproject.toml
+	$(LOCK) -c requirements/lock.txt -o requirements/kubernetes.txt --extra kubernetes client/pyproject.toml
 	awk '/^uv==/ { uv = 1 } uv; uv && !/\\$$/ { exit }' requirements/lock.txt > requirements/uv.txt
 
 clean:  ## Remove the environment, caches and results

@@ -175,7 +175,10 @@ def test_all_have_one_version_and_the_controller_needs_the_client_of_it(wheels: 
     metadata = {name: Parser().parsestr(information(wheel, "METADATA")) for name, wheel in wheels.items()}
     assert {each["Version"] for each in metadata.values()} == {version}
     assert f"{CLIENT}=={version}" in metadata[CONTROLLER].get_all("Requires-Dist", ())
-    assert f"image: signalbox:{version}\n" in (ROOT / "docker-compose.yml").read_text()
+    files = ("docker-compose.yml", "docker-compose.fabric.yml", "deploy/kubernetes/signalbox.yaml")
+    images = re.findall(r"image: signalbox\S*", "".join((ROOT / file).read_text() for file in files))
+    assert images
+    assert {image.partition(":")[2].partition(":")[2] for image in images} == {version}
 
 
 def test_the_same_sources_give_the_same_wheel(wheels: dict[str, Path], tmp_path: Path) -> None:

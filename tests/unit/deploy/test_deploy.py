@@ -6,15 +6,16 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from benchmarks.monitoring import DASHBOARDS, dashboard_expressions, dashboards, kinds_with_an_alert, panels, rules
 from controller.alarms import severity
-from controller.config import Config, load
+from controller.config import Config
 from controller.observability.families import FAMILIES
 from signalbox.words import AlarmKind
 
@@ -31,13 +32,15 @@ def run(*command: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def compose() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-    return document
+@pytest.mark.parametrize("name", ["prometheus.yml", "containers.yml"])
+def test_prometheus_accepts_its_configurations_and_rules(name: str) -> None:
+    run("promtool", "check", "config", DEPLOY / "prometheus" / name)
 
 
-def test_prometheus_accepts_its_configuration_and_rules() -> None:
-    run("promtool", "check", "config", DEPLOY / "prometheus" / "prometheus.yml")
+def test_prometheus_scrapes_where_the_controller_listens_by_default() -> None:
+    (job,) = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"]
+    metrics = Config().metrics
+    assert job["static_configs"][0]["targets"] == [f"{metrics.host}:{metrics.port}"]
 
 
 def test_alerts_come_when_they_should_and_only_then() -> None:
@@ -207,39 +210,6 @@ def test_rules_keep_the_labels_of_the_fabric_and_the_controller() -> None:
             assert labels.startswith("fabric, instance"), rule["expr"]
 
 
-def test_compose_file_follows_the_compose_specification() -> None:
-    check = Path(sys.executable).parent / "check-jsonschema"
-    run(check, "--builtin-schema", "vendor.compose-spec", ROOT / "docker-compose.yml")
-
-
-def test_images_are_pinned_by_version() -> None:
-    images = [service["image"] for service in compose()["services"].values()]
-    images += re.findall(r"^FROM (\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
-    assert all(re.search(r":v?\d+\.\d+", image) for image in images), images
-
-
-def test_containers_publish_ports_to_this_machine_only() -> None:
-    ports = [port for service in compose()["services"].values() for port in service.get("ports", [])]
-    assert ports
-    assert all(port.startswith("127.0.0.1:") for port in ports)
-
-
-def test_what_containers_mount_and_copy_exists() -> None:
-    mounts = [
-        volume.split(":")[0] for service in compose()["services"].values() for volume in service.get("volumes", [])
-    ]
-    copied = re.findall(r"^COPY (.+) \S+$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
-    paths = [mount for mount in mounts if mount.startswith("./")] + [part for line in copied for part in line.split()]
-    assert not [path for path in paths if not (ROOT / path).exists()]
-
-
-def test_the_controller_of_the_containers_has_a_valid_configuration() -> None:
-    config = load(DEPLOY / "signalbox.toml")
-    assert config != Config()
-    target = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"][0]
-    assert target["static_configs"][0]["targets"] == [f"{config.metrics.host}:{config.metrics.port}"]
-
-
 def test_the_lock_names_no_host_and_pins_uv_once() -> None:
     lock = (ROOT / "requirements/lock.txt").read_text()
     uv = (ROOT / "requirements/uv.txt").read_text()
@@ -247,7 +217,26 @@ def test_the_lock_names_no_host_and_pins_uv_once() -> None:
     assert "://" not in lock
 
 
-@pytest.mark.parametrize("script", ["scripts/bootstrap.sh", "scripts/openvswitch.sh", ".ci/run"])
+@pytest.mark.parametrize("role", ["controller", "web", "kubernetes"])
+def test_an_image_has_the_packages_of_the_lock_and_all_that_its_distribution_needs(role: str) -> None:
+    locked, wanted = (pins((ROOT / f"requirements/{name}.txt").read_text()) for name in ("lock", role))
+    assert wanted.items() <= locked.items(), "run: make lock"
+    project = tomllib.loads((ROOT / ("" if role == "controller" else "client") / "pyproject.toml").read_text())[
+        "project"
+    ]
+    needs = project["dependencies"] + project.get("optional-dependencies", {}).get(role, [])
+    names = {Requirement(text).name for text in needs} - {"signalbox-client"}
+    assert names <= wanted.keys(), "run: make lock"
+    assert not wanted.keys() & {"pytest", "uv", "mypy"}
+
+
+def pins(requirements: str) -> dict[str, str]:
+    """Name and the rest of each entry: version and hashes."""
+    entries = re.split(r"\n(?=\S)", requirements.strip())
+    return {name: rest for name, _, rest in (entry.partition("==") for entry in entries)}
+
+
+@pytest.mark.parametrize("script", ["scripts/bootstrap.sh", "scripts/openvswitch.sh", "deploy/healthy.sh", ".ci/run"])
 def test_shell_scripts_parse_and_are_executable(script: str) -> None:
     run("bash", "-n", ROOT / script)
     assert (ROOT / script).stat().st_mode & 0o111

@@ -70,10 +70,11 @@ def test_the_secret_that_the_page_makes_has_the_files_that_the_pod_is_told() -> 
 
 def test_it_runs_a_command_that_exists_from_the_image_that_is_built() -> None:
     program, command = CONTAINER["command"]
-    assert program == ".venv/bin/signalbox"
+    assert program == "signalbox"
     options = get_command(app).commands[command].params  # type: ignore[attr-defined]
     assert ENVIRONMENT.keys() - {"XDG_STATE_HOME"} <= {option.envvar for option in options}
-    assert f"image: {CONTAINER['image']}\n" in (ROOT / "docker-compose.yml").read_text()
+    target, _, _ = CONTAINER["image"].removeprefix("signalbox-").partition(":")
+    assert f" AS {target}\n" in (ROOT / "deploy/Dockerfile").read_text()
 
 
 def test_the_job_of_the_page_is_announced_as_the_page_says() -> None:
