@@ -32,6 +32,8 @@ from signalbox.errors import SignalboxError
 
 TICK_S = 1.0
 STALL_S = 30.0
+AGAIN_S = 10.0
+"""After a job has failed."""
 ITERATIONS = 200
 """Of the first ring; each next one has a fifth more, so that they do not begin together."""
 IDEAL_S = 1.0
@@ -60,10 +62,11 @@ class Ring:
         self._api = api
         self._iterations = iterations
         self._running: tuple[Training, TemporaryDirectory[str]] | None = None
+        self._not_before = 0.0
 
     def keep(self) -> None:
         """Start it again when it has ended. Ranks that have lost one of them end by themselves after ``STALL_S``."""
-        if self._running is None:
+        if self._running is None and time.monotonic() >= self._not_before:
             folder = TemporaryDirectory(prefix=f"signalbox-{self._job.job_id}-")
             path = Path(folder.name)
             training = Training(
@@ -71,7 +74,10 @@ class Ring:
             )
             self._running = training, folder
             training.launch()
-        elif self._running[0].ended():
+        elif self._running is not None and None not in (statuses := self._running[0].statuses()):
+            if any(statuses):
+                typer.echo(f"{self._job.job_id} starts again in {AGAIN_S:g} s: its ranks ended with {statuses}")
+                self._not_before = time.monotonic() + AGAIN_S
             self._clear()
 
     def stop(self) -> None:
@@ -126,7 +132,7 @@ def steps(lab: Lab, client: Client, unannounced: Unannounced) -> Iterator[Step]:
     cables = lab.topo.fabric.cables
     top = sorted({cable.b for cable in cables} - {cable.a for cable in cables})
     # The fabric before this one may have ended while one was drained; the controller remembers it.
-    yield Step(TICK_S, f"{', '.join(top)} are not drained", partial(client.undrain, top))
+    yield Step(TICK_S, "nothing is drained", partial(_undrain_all, client))
     in_some_order = random.Random(1).sample(cables, len(cables))
     for cable, switch in zip(cycle(in_some_order), cycle(top), strict=False):
         ends = (cable.a, cable.b, cable.number)
@@ -136,6 +142,11 @@ def steps(lab: Lab, client: Client, unannounced: Unannounced) -> Iterator[Step]:
             yield Step(PAUSE_S, "idle hosts send unannounced traffic", unannounced.begin)
         yield Step(TRAFFIC_S + PAUSE_S, f"{switch} is drained", partial(client.drain, [switch]))
         yield Step(FAULT_S, f"{switch} is undrained", partial(client.undrain, [switch]))
+
+
+def _undrain_all(client: Client) -> None:
+    if drained := [drain.name for drain in client.get_status().drains]:
+        client.undrain(drained)
 
 
 def train(lab: Lab, api: str) -> None:
@@ -174,10 +185,10 @@ def _keep(jobs: Sequence[Ring], client: Client, todo: Iterator[Step]) -> None:
             waiting = False
         except LabError:
             raise
-        except SignalboxError as error:  # no controller: the fabric stays as it is until there is one
+        except SignalboxError as error:  # mostly no controller: the fabric stays as it is until there is one
             if not waiting:
                 waiting = True
-                typer.echo(f"waiting for the controller: {error}")
+                typer.echo(f"tried again until it works: {error}")
 
 
 def _elements(size: int, bps: float) -> int:

@@ -108,9 +108,9 @@ class Training:
         for job in self.jobs:
             self._ranks[job.job_id] = [self._start_rank(job, rank) for rank in range(len(job.hosts))]
 
-    def ended(self) -> bool:
-        """Every rank, by itself or not."""
-        return all(rank.process.poll() is not None for ranks in self._ranks.values() for rank in ranks)
+    def statuses(self) -> list[int | None]:
+        """The exit status of every rank, None of one that runs."""
+        return [rank.process.poll() for ranks in self._ranks.values() for rank in ranks]
 
     def _start_rank(self, job: TrainingJob, rank: int) -> _Rank:
         log = self.raw / f"{job.job_id}-rank{rank}.jsonl"

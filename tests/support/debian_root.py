@@ -36,7 +36,9 @@ while [ "$1" != -- ]; do
 done
 shift
 cd "$root"
-exec chroot . /usr/bin/env -C "$folder" "$@"
+pivot_root . . # not chroot: what enters this mount namespace later, as Mininet's programs do, is in this root as well
+umount -l .
+exec /usr/bin/env -C "$folder" "$@"
 """
 
 

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from controller.config import load
+from tests.support.compose_files import services
 from tests.support.dockerfile import Sources, stages
 from tests.support.lab.needs import needs
 
@@ -24,16 +25,6 @@ DEPLOY = ROOT / "deploy"
 EMULATED, REAL = "docker-compose.yml", "docker-compose.fabric.yml"
 FILES = pytest.mark.parametrize("file", [EMULATED, REAL])
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
-
-
-def services(file: str) -> dict[str, dict[str, Any]]:
-    """With what they extend."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, service in yaml.safe_load((ROOT / file).read_text())["services"].items():
-        base = service.pop("extends", None)
-        made_of = services(base["file"])[base["service"]] if base else {}
-        found[name] = {**made_of, **service, "volumes": [*made_of.get("volumes", ()), *service.get("volumes", ())]}
-    return found
 
 
 @FILES

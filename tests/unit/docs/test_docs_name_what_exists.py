@@ -88,7 +88,8 @@ FOREIGN = {
 
 FOREIGN_PROGRAMS = {
     *("mpirun", "mpiexec", "srun", "torchrun", "accelerate"),
-    *("docker", "grpcurl", "ip", "openssl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl", "pip", "ss", "systemctl"),
+    *("curl", "docker", "docker-compose", "wget"),
+    *("grpcurl", "ip", "openssl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl", "pip", "ss", "systemctl"),
     *("kubectl", "sbatch", "scancel", "squeue"),
 }
 

@@ -1,0 +1,247 @@
+"""The services of a compose file without an engine: namespaces stand for containers, folders for images and volumes.
+
+A service has network, process and mount namespaces of its own, the addresses that the file gives it (others in the
+order of their names), names of the others in ``/etc/hosts``, its volumes and ``tmpfs``, and runs as its user without
+capabilities, in a root that it cannot write to, as the file says. Its command is process 1, as a container's without
+``init``. What is not there: seccomp and AppArmor, limits of devices, the engine's name server and published ports.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mininet_topos.lab.record import run, wait_for
+from tests.support.debian_root import DebianRoot, Mount
+from tests.support.dockerfile import Image
+
+OWN_KERNEL = (Mount("/dev", "/dev", "--rbind"), Mount("proc", "/proc", "-t proc"), Mount("sysfs", "/sys", "-t sysfs"))
+DYNAMIC = ipaddress.ip_network("172.30.66.0/24")
+"""For the network that has no addresses in the file."""
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """For an image that cannot be had: a root with the same program, and what the image says of it."""
+
+    image: Image
+    entrypoint: tuple[str, ...]
+
+
+@dataclass
+class Container:
+    name: str
+    service: Mapping[str, Any]
+    image: Image
+    entrypoint: tuple[str, ...]
+    namespace: str
+    mounts: Sequence[Mount]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def init(self) -> int:
+        """The id of its process 1, here."""
+        assert self.process
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        wait_for(lambda: bool(children.read_text()), f"{self.name} to start")
+        return int(children.read_text().split()[0])
+
+    def start(self) -> None:
+        words = self.image.root.argv(
+            *self._as_its_user(),
+            *self.entrypoint,
+            *self.service.get("command", self.image.command),
+            mounts=self.mounts,
+            environment=self._environment,
+            cwd=self.image.cwd,
+            kernel=OWN_KERNEL,
+            read_only=self.service.get("read_only", False),
+        )
+        # All its processes end with process 1, as those of a container.
+        words[1:1] = ["--pid", "--fork", "--kill-child"]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                ["ip", "netns", "exec", self.namespace, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """A further command in the running container, as ``docker exec`` does."""
+        target = ["--target", str(self.init), "--net", "--pid", "--mount", "--root", "--wd"]
+        settings = [f"{name}={value}" for name, value in self._environment.items()]
+        words = ["nsenter", *target, "/usr/bin/env", "-i", *settings, *self._as_its_user(), *command]
+        return subprocess.run(words, capture_output=True, text=True, timeout=60)
+
+    def healthy(self) -> bool:
+        """What its health check says now."""
+        assert self.process
+        if self.process.poll() is not None:
+            raise AssertionError(f"{self.name} has ended with {self.process.returncode}:\n{self.last_lines()}")
+        kind, *command = self.service["healthcheck"]["test"]
+        assert kind == "CMD"
+        return self.run(*command).returncode == 0
+
+    def kill(self) -> None:
+        assert self.process
+        with suppress(ProcessLookupError):
+            os.kill(self.init, signal.SIGKILL)
+        self.process.wait(30)
+        self.process = None
+
+    def stop(self) -> int:
+        """SIGTERM; its exit status. Raises ``TimeoutExpired`` after the time that it has."""
+        assert self.process
+        os.kill(self.init, signal.SIGTERM)
+        status = self.process.wait(float(self.service.get("stop_grace_period", "10s").removesuffix("s")))
+        self.process = None
+        return status
+
+    def last_lines(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {"HOME": "/", **self.image.environment, **self.service.get("environment", {})}
+
+    def _as_its_user(self) -> list[str]:
+        user, _, group = (self.service.get("user") or self.image.user or "0:0").partition(":")
+        words = ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups"]
+        if "ALL" in self.service.get("cap_drop", ()):
+            words += ["--bounding-set=-all", "--inh-caps=-all"]
+        if "no-new-privileges:true" in self.service.get("security_opt", ()):
+            words.append("--no-new-privs")
+        return words
+
+
+@dataclass
+class Engine:
+    """``images``: of the services that are run, by name. ``project``: the folder that relative paths start at."""
+
+    project: Path
+    file: Mapping[str, Any]
+    images: Mapping[str, Image | StandIn]
+    folder: Path
+    prefix: str = field(default_factory=lambda: f"sbc{os.getpid()}")
+
+    @contextmanager
+    def containers(self) -> Iterator[dict[str, Container]]:
+        """None of them started; all of them ended, and no namespace left, after the block."""
+        made: dict[str, Container] = {}
+        names = [self.prefix, *(f"{self.prefix}-{name}" for name in self.images)]
+        try:
+            for name in names:
+                run("ip", "netns", "add", name)
+                run("ip", "-n", name, "link", "set", "lo", "up")
+            hosts = self._connect()
+            for name in self.images:
+                made[name] = self._container(name, hosts)
+            yield made
+        finally:
+            for container in made.values():
+                if container.process and container.process.poll() is None:
+                    container.kill()
+            for name in names:
+                subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+    def fetch(self, url: str) -> str:
+        """From the machine that the containers run on, as if it had asked a port that is published there."""
+        return run("ip", "netns", "exec", self.prefix, "python3", "-c", _FETCH, url)
+
+    def address(self, name: str, network: str) -> str:
+        """As the file says, else the next free one."""
+        of_network = self._services_on(network)
+        given = of_network[name].get("ipv4_address")
+        return given or str(DYNAMIC[2 + sorted(of_network).index(name)])
+
+    def _services_on(self, network: str) -> dict[str, Mapping[str, Any]]:
+        found: dict[str, Mapping[str, Any]] = {}
+        for name in self.images:
+            networks = self.file["services"][name]["networks"]
+            if network in networks:
+                found[name] = (networks[network] or {}) if isinstance(networks, dict) else {}
+        return found
+
+    def _connect(self) -> str:
+        """A bridge for each network, and a cable from it to each of its services. Returns ``/etc/hosts``."""
+        hosts = ["127.0.0.1 localhost"]
+        for number, (network, settings) in enumerate(self.file["networks"].items()):
+            config = (settings or {}).get("ipam", {}).get("config", [{"subnet": str(DYNAMIC)}])
+            subnet = ipaddress.ip_network(config[0]["subnet"])
+            bridge = f"net{number}"
+            run("ip", "-n", self.prefix, "link", "add", bridge, "type", "bridge")
+            run("ip", "-n", self.prefix, "address", "add", f"{subnet[1]}/{subnet.prefixlen}", "dev", bridge)
+            run("ip", "-n", self.prefix, "link", "set", bridge, "up")
+            for name in self._services_on(network):
+                address, inside, outside = self.address(name, network), f"{self.prefix}-{name}", f"{bridge}-{name}"[:15]
+                assert ipaddress.ip_address(address) in subnet
+                end = f"eth{number}"
+                run("ip", "-n", self.prefix, "link", "add", outside, "type", "veth", "peer", end, "netns", inside)
+                run("ip", "-n", self.prefix, "link", "set", outside, "master", bridge, "up")
+                run("ip", "-n", inside, "address", "add", f"{address}/{subnet.prefixlen}", "dev", end)
+                run("ip", "-n", inside, "link", "set", end, "up")
+                hosts.append(f"{address} {name}")
+        return "\n".join(hosts) + "\n"
+
+    def _container(self, name: str, hosts: str) -> Container:
+        service = self.file["services"][name]
+        made_of = self.images[name]
+        image, entrypoint = (made_of.image, made_of.entrypoint) if isinstance(made_of, StandIn) else (made_of, ())
+        names = self.folder / f"{name}.hosts"
+        names.write_text(hosts)
+        mounts = [Mount(str(names), "/etc/hosts")]
+        for entry in service.get("tmpfs", ()):
+            path, _, options = entry.partition(":")
+            mounts.append(Mount("tmpfs", path, f"-t tmpfs -o {options or 'mode=1777'}"))
+        for entry in service.get("volumes", ()):
+            source, target, *rest = entry.split(":")
+            path = self.project / source if source.startswith(".") else self._volume(source, image.root, target)
+            mounts.append(Mount(str(path), target, "-o bind,ro" if rest == ["ro"] else "--bind"))
+        mounts.sort(key=lambda mount: mount.target)
+        return Container(name, service, image, entrypoint, f"{self.prefix}-{name}", mounts, self.folder / f"{name}.log")
+
+    def _volume(self, name: str, root: DebianRoot, target: str) -> Path:
+        """A new one has the owner and mode that the folder has in the image."""
+        path = self.folder / "volumes" / name
+        if not path.exists():
+            of_image = root.folder / target.lstrip("/")
+            assert of_image.is_dir(), f"the image has no {target}, so its user could not write to the volume"
+            path.mkdir(parents=True)
+            shutil.copystat(of_image, path)
+            os.chown(path, of_image.stat().st_uid, of_image.stat().st_gid)
+        return path
+
+
+_FETCH = """
+import sys, urllib.request
+request = urllib.request.Request(sys.argv[1], headers={"Host": "127.0.0.1"})
+print(urllib.request.urlopen(request, timeout=10).read().decode())
+"""
+
+
+def wait_healthy(containers: Sequence[Container], deadline_s: float = 120.0) -> float:
+    """Seconds until all health checks have said so."""
+    began = time.monotonic()
+    waiting = list(containers)
+
+    def healthy() -> bool:
+        waiting[:] = [container for container in waiting if not container.healthy()]
+        return not waiting
+
+    try:
+        wait_for(healthy, "all to be healthy", deadline_s, 0.5)
+    except Exception as error:
+        raise AssertionError("\n\n".join(f"{c.name}: {c.last_lines()}" for c in waiting)) from error
+    return time.monotonic() - began
