@@ -15,10 +15,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mininet_topos.lab.record import run, wait_for
 from tests.support.debian_root import DebianRoot, Mount
@@ -37,13 +37,46 @@ class StandIn:
     entrypoint: tuple[str, ...]
 
 
+class Cable(NamedTuple):
+    """From a container to a bridge of the machine. ``inside``, ``outside``: names of its ends."""
+
+    bridge: str
+    inside: str
+    outside: str
+    address: str
+
+
+@dataclass
+class Network:
+    """Of one container. ``machine``: the namespace that the bridges are in."""
+
+    machine: str
+    namespace: str
+    cables: Sequence[Cable]
+
+    def make(self) -> None:
+        run("ip", "netns", "add", self.namespace)
+        run("ip", "-n", self.namespace, "link", "set", "lo", "up")
+        for bridge, inside, outside, address in self.cables:
+            ends = ("link", "add", outside, "type", "veth", "peer", inside, "netns", self.namespace)
+            run("ip", "-n", self.machine, *ends)
+            run("ip", "-n", self.machine, "link", "set", outside, "master", bridge, "up")
+            run("ip", "-n", self.namespace, "address", "add", address, "dev", inside)
+            run("ip", "-n", self.namespace, "link", "set", inside, "up")
+
+    def remove(self) -> None:
+        for cable in self.cables:
+            run("ip", "-n", self.machine, "link", "delete", cable.outside)
+        run("ip", "netns", "delete", self.namespace)
+
+
 @dataclass
 class Container:
     name: str
     service: Mapping[str, Any]
     image: Image
     entrypoint: tuple[str, ...]
-    namespace: str
+    network: Network
     mounts: Sequence[Mount]
     log: Path
     process: subprocess.Popen[bytes] | None = None
@@ -57,6 +90,8 @@ class Container:
         return int(children.read_text().split()[0])
 
     def start(self) -> None:
+        """As an engine does, with a network namespace that is new."""
+        self.network.make()
         words = self.image.root.argv(
             *self._as_its_user(),
             *self.entrypoint,
@@ -71,7 +106,7 @@ class Container:
         words[1:1] = ["--pid", "--fork", "--kill-child"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                ["ip", "netns", "exec", self.namespace, *words],
+                ["ip", "netns", "exec", self.network.namespace, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -96,10 +131,11 @@ class Container:
 
     def kill(self) -> None:
         assert self.process
-        with suppress(ProcessLookupError):
+        if self.process.poll() is None:
             os.kill(self.init, signal.SIGKILL)
         self.process.wait(30)
         self.process = None
+        self.network.remove()
 
     def stop(self) -> int:
         """SIGTERM; its exit status. Raises ``TimeoutExpired`` after the time that it has."""
@@ -107,6 +143,7 @@ class Container:
         os.kill(self.init, signal.SIGTERM)
         status = self.process.wait(float(self.service.get("stop_grace_period", "10s").removesuffix("s")))
         self.process = None
+        self.network.remove()
         return status
 
     def last_lines(self) -> str:
@@ -139,22 +176,21 @@ class Engine:
     @contextmanager
     def containers(self) -> Iterator[dict[str, Container]]:
         """None of them started; all of them ended, and no namespace left, after the block."""
+        run("ip", "netns", "add", self.prefix)
+        run("ip", "-n", self.prefix, "link", "set", "lo", "up")
         made: dict[str, Container] = {}
-        names = [self.prefix, *(f"{self.prefix}-{name}" for name in self.images)]
         try:
-            for name in names:
-                run("ip", "netns", "add", name)
-                run("ip", "-n", name, "link", "set", "lo", "up")
-            hosts = self._connect()
+            cables = self._cables()
+            hosts = [f"{cable.address.split('/')[0]} {name}" for name, of_one in cables.items() for cable in of_one]
             for name in self.images:
-                made[name] = self._container(name, hosts)
+                network = Network(self.prefix, f"{self.prefix}-{name}", cables[name])
+                made[name] = self._container(name, network, "\n".join(["127.0.0.1 localhost", *hosts, ""]))
             yield made
         finally:
             for container in made.values():
-                if container.process and container.process.poll() is None:
+                if container.process:
                     container.kill()
-            for name in names:
-                subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+            run("ip", "netns", "delete", self.prefix)
 
     def fetch(self, url: str) -> str:
         """From the machine that the containers run on, as if it had asked a port that is published there."""
@@ -174,9 +210,9 @@ class Engine:
                 found[name] = (networks[network] or {}) if isinstance(networks, dict) else {}
         return found
 
-    def _connect(self) -> str:
-        """A bridge for each network, and a cable from it to each of its services. Returns ``/etc/hosts``."""
-        hosts = ["127.0.0.1 localhost"]
+    def _cables(self) -> dict[str, list[Cable]]:
+        """Of each service, to a bridge for each network, which is made here."""
+        cables: dict[str, list[Cable]] = {name: [] for name in self.images}
         for number, (network, settings) in enumerate(self.file["networks"].items()):
             config = (settings or {}).get("ipam", {}).get("config", [{"subnet": str(DYNAMIC)}])
             subnet = ipaddress.ip_network(config[0]["subnet"])
@@ -185,17 +221,13 @@ class Engine:
             run("ip", "-n", self.prefix, "address", "add", f"{subnet[1]}/{subnet.prefixlen}", "dev", bridge)
             run("ip", "-n", self.prefix, "link", "set", bridge, "up")
             for name in self._services_on(network):
-                address, inside, outside = self.address(name, network), f"{self.prefix}-{name}", f"{bridge}-{name}"[:15]
+                address = self.address(name, network)
                 assert ipaddress.ip_address(address) in subnet
-                end = f"eth{number}"
-                run("ip", "-n", self.prefix, "link", "add", outside, "type", "veth", "peer", end, "netns", inside)
-                run("ip", "-n", self.prefix, "link", "set", outside, "master", bridge, "up")
-                run("ip", "-n", inside, "address", "add", f"{address}/{subnet.prefixlen}", "dev", end)
-                run("ip", "-n", inside, "link", "set", end, "up")
-                hosts.append(f"{address} {name}")
-        return "\n".join(hosts) + "\n"
+                end = f"{bridge}-{name}"[:15]
+                cables[name].append(Cable(bridge, f"eth{number}", end, f"{address}/{subnet.prefixlen}"))
+        return cables
 
-    def _container(self, name: str, hosts: str) -> Container:
+    def _container(self, name: str, network: Network, hosts: str) -> Container:
         service = self.file["services"][name]
         made_of = self.images[name]
         image, entrypoint = (made_of.image, made_of.entrypoint) if isinstance(made_of, StandIn) else (made_of, ())
@@ -210,7 +242,7 @@ class Engine:
             path = self.project / source if source.startswith(".") else self._volume(source, image.root, target)
             mounts.append(Mount(str(path), target, "-o bind,ro" if rest == ["ro"] else "--bind"))
         mounts.sort(key=lambda mount: mount.target)
-        return Container(name, service, image, entrypoint, f"{self.prefix}-{name}", mounts, self.folder / f"{name}.log")
+        return Container(name, service, image, entrypoint, network, mounts, self.folder / f"{name}.log")
 
     def _volume(self, name: str, root: DebianRoot, target: str) -> Path:
         """A new one has the owner and mode that the folder has in the image."""
