@@ -55,11 +55,13 @@ class Network:
     cables: Sequence[Cable]
 
     def make(self) -> None:
+        """With MAC addresses that follow from the IP addresses, so that neighbours need not learn new ones."""
         run("ip", "netns", "add", self.namespace)
         run("ip", "-n", self.namespace, "link", "set", "lo", "up")
         for bridge, inside, outside, address in self.cables:
-            ends = ("link", "add", outside, "type", "veth", "peer", inside, "netns", self.namespace)
-            run("ip", "-n", self.machine, *ends)
+            mac = "02:42:" + ipaddress.ip_interface(address).ip.packed.hex(":")
+            veth = ("type", "veth", "peer", "name", inside, "address", mac, "netns", self.namespace)
+            run("ip", "-n", self.machine, "link", "add", outside, *veth)
             run("ip", "-n", self.machine, "link", "set", outside, "master", bridge, "up")
             run("ip", "-n", self.namespace, "address", "add", address, "dev", inside)
             run("ip", "-n", self.namespace, "link", "set", inside, "up")
