@@ -1,0 +1,156 @@
+"""A Debian of its own in a folder, made by debootstrap, and commands run in it: what stands for a container or a new machine.
+
+Its packages are of the release that this machine has. Commands that build get what apt and pip of this machine are told
+(configuration, certificates, folders that they name, variables), so that they reach the same servers. All is mounted in a mount
+namespace of the command: nothing stays mounted when the command ends, however it ends. The kernel, /dev, /proc and, unless the
+caller enters another namespace before, the network are this machine's. Needs root.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+APT_SETTINGS = ("/etc/apt", "/usr/share/keyrings", "/etc/resolv.conf", "/etc/hosts")
+BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+OWN_AUTHORITIES = "/usr/local/share/ca-certificates"
+PLAIN_ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/root",
+    "LANG": "C.UTF-8",
+    "DEBIAN_FRONTEND": "noninteractive",
+}
+_ENTER = """\
+root=$1 folder=$2; shift 2
+while [ "$1" != -- ]; do mount $1 "$2" "$root$3"; shift 3; done; shift
+exec chroot "$root" /usr/bin/env -C "$folder" "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """Something of this machine (or a ``tmpfs``) at ``target`` in the root; ``options`` are those of the command mount."""
+
+    source: str
+    target: str
+    options: str = "--bind"
+
+
+KERNEL = tuple(Mount(path, path, "--rbind") for path in ("/dev", "/proc", "/sys"))
+
+
+@dataclass(frozen=True)
+class DebianRoot:
+    folder: Path
+
+    def argv(
+        self,
+        *command: str,
+        mounts: Sequence[Mount] = (),
+        environment: Mapping[str, str] = PLAIN_ENVIRONMENT,
+        cwd: str = "/",
+    ) -> list[str]:
+        """What runs the command in the root, with these mounts and with this environment alone. The process keeps its id."""
+        words: list[str] = []
+        for mount in (*KERNEL, *mounts):
+            self._target(mount)
+            words += (mount.options, mount.source, mount.target)
+        settings = [f"{name}={value}" for name, value in environment.items()]
+        enter = ["unshare", "--mount", "sh", "-ec", _ENTER, "sh", str(self.folder), cwd, *words, "--"]
+        return [*enter, "-i", *settings, *command]
+
+    def build(self, *command: str, cwd: str = "/", environment: Mapping[str, str] | None = None) -> None:
+        """Runs a command that may install packages. An AssertionError has its output when it fails."""
+        _copy_authorities(self.folder)
+        done = subprocess.run(
+            self.argv(
+                *command,
+                cwd=cwd,
+                mounts=[Mount(path, path) for path in _settings()],
+                environment=PLAIN_ENVIRONMENT | _client_variables() | dict(environment or {}),
+            ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout[-6000:]}"
+
+    def copy(self, folder: Path) -> DebianRoot:
+        subprocess.run(["cp", "--archive", "--reflink=auto", str(self.folder), str(folder)], check=True)
+        return DebianRoot(folder)
+
+    def remove(self) -> None:
+        """Nothing is mounted in it but while a command runs."""
+        shutil.rmtree(self.folder)
+
+    def _target(self, mount: Mount) -> None:
+        """Something to mount on."""
+        target = self.folder / mount.target.lstrip("/")
+        if target.is_symlink() or target.exists():
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if Path(mount.source).is_dir() or mount.source == "tmpfs":
+            target.mkdir()
+        else:
+            target.touch()
+
+
+def debootstrap(folder: Path, include: Sequence[str] = ()) -> DebianRoot:
+    """The smallest Debian of this machine's release and these packages, from the mirror that apt uses."""
+    release = platform.freedesktop_os_release()["VERSION_CODENAME"]
+    said = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", f"Codename: {release}"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    wanted = [f"--include={','.join(include)}"] if include else []
+    done = subprocess.run(
+        ["debootstrap", "--variant=minbase", *wanted, release, str(folder), said.stdout.split()[0]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
+    return DebianRoot(folder)
+
+
+def _settings() -> list[str]:
+    """Files and folders of apt's and pip's configuration, and those that pip's names, each at its own path."""
+    pip = [sys.executable, "-m", "pip", "config"]
+    files = subprocess.run([*pip, "debug"], check=True, capture_output=True, text=True).stdout
+    values = subprocess.run([*pip, "list"], check=True, capture_output=True, text=True).stdout
+    found = [
+        line.strip().removesuffix(", exists: True") for line in files.splitlines() if line.endswith("exists: True")
+    ]
+    for word in values.replace("'", " ").replace("=", " ").split():
+        path = word.removeprefix("file://").removesuffix("/simple")
+        if path.startswith("/") and path != BUNDLE:
+            found.append(path)
+    return [path for path in dict.fromkeys([*APT_SETTINGS, *found]) if os.path.exists(path)]
+
+
+def _client_variables() -> dict[str, str]:
+    """Proxies, indexes and certificates that clients are told by the environment."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(("PIP_", "UV_")) or name.lower().endswith("_proxy") or "CERT" in name or "CA_BUNDLE" in name
+    }
+
+
+def _copy_authorities(folder: Path) -> None:
+    """Copied, not mounted: the package ca-certificates makes the bundle anew, of its own authorities and the local ones."""
+    bundle, own = (folder / name.lstrip("/") for name in (BUNDLE, OWN_AUTHORITIES))
+    if Path(BUNDLE).exists() and not bundle.exists():
+        bundle.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(BUNDLE, bundle)
+    if Path(OWN_AUTHORITIES).is_dir() and not own.exists():
+        shutil.copytree(OWN_AUTHORITIES, own)
