@@ -46,7 +46,8 @@ FOREIGN = {
     "nice -n -10",
     "NoNewPrivileges",
     "ProtectHome",
-    "systemd-analyze verify",
+    "systemd-analyze security",
+    *(f"apt {verb}" for verb in ("install", "purge", "remove")),
     "unshare -n",
     "pkill",
     "killall",
@@ -88,7 +89,22 @@ FOREIGN = {
 
 FOREIGN_PROGRAMS = {
     *("mpirun", "mpiexec", "srun", "torchrun", "accelerate"),
-    *("docker", "grpcurl", "ip", "openssl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl", "pip", "ss", "systemctl"),
+    *(
+        "docker",
+        "grpcurl",
+        "apt",
+        "ip",
+        "openssl",
+        "ovs-appctl",
+        "ovs-ofctl",
+        "ovs-vsctl",
+        "pip",
+        "ss",
+        "systemctl",
+        "systemd-sysusers",
+        "systemd-tmpfiles",
+        "runuser",
+    ),
     *("kubectl", "sbatch", "scancel", "squeue"),
 }
 
