@@ -3,7 +3,7 @@
 #
 #   scripts/bootstrap.sh           install what is missing; does nothing when nothing changed since the last time
 #   scripts/bootstrap.sh --check   only say what is missing; exit status 1 when something is
-#   scripts/bootstrap.sh --libraries   also Open MPI, Slurm, iperf3, mptcpize, and PyTorch in .venv-torch unless SIGNALBOX_TORCH names
+#   scripts/bootstrap.sh --libraries   also Open MPI, Slurm, iperf3, mptcpize, debootstrap, and PyTorch in .venv-torch unless SIGNALBOX_TORCH names
 #                                      an environment that has it, for real jobs on the emulated fabric
 #
 # Root is needed only to install missing system packages with apt (Debian 12; Ubuntu is supported but untested).
@@ -71,6 +71,7 @@ missing_library_packages() {
     has munged || echo munge
     has chromium || echo chromium
     has chromedriver || echo chromium-driver
+    has debootstrap || echo debootstrap
     /usr/bin/python3 -c 'import mpi4py' 2>/dev/null || echo python3-mpi4py
     /usr/bin/python3 -c 'import numpy' 2>/dev/null || echo python3-numpy
 }
