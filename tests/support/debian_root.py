@@ -1,9 +1,9 @@
-"""A Debian of its own in a folder, made by debootstrap, and commands run in it: what stands for a container or a new machine.
+"""A Debian of its own in a folder, made by debootstrap, and commands run in it: it stands for a container or a machine.
 
 Its packages are of the release that this machine has. Commands that build get what apt and pip of this machine are told
-(configuration, certificates, folders that they name, variables), so that they reach the same servers. All is mounted in a mount
-namespace of the command: nothing stays mounted when the command ends, however it ends. The kernel, /dev, /proc and, unless the
-caller enters another namespace before, the network are this machine's. Needs root.
+(configuration, certificates, folders that they name, variables), so that they reach the same servers. All is mounted in
+a mount namespace of the command: nothing stays mounted when the command ends, however it ends. The kernel and, unless
+the caller enters another namespace before, the network are this machine's. Needs root.
 """
 
 from __future__ import annotations
@@ -27,22 +27,31 @@ PLAIN_ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
 }
 _ENTER = """\
-root=$1 folder=$2; shift 2
-while [ "$1" != -- ]; do mount $1 "$2" "$root$3"; shift 3; done; shift
-exec chroot "$root" /usr/bin/env -C "$folder" "$@"
+root=$1 folder=$2 writing=$3; shift 3
+mount --bind "$root" "$root"; mount -o remount,bind,$writing "$root"
+while [ "$1" != -- ]; do
+    [ -e "$root$3" ] || mkdir -p "$root$3" # in a tmpfs that was mounted before
+    mount $1 "$2" "$root$3"
+    shift 3
+done
+shift
+cd "$root"
+pivot_root . . # not chroot: what enters this mount namespace later, as Mininet's programs do, is in this root as well
+umount -l .
+exec /usr/bin/env -C "$folder" "$@"
 """
 
 
 @dataclass(frozen=True)
 class Mount:
-    """Something of this machine (or a ``tmpfs``) at ``target`` in the root; ``options`` are those of the command mount."""
+    """Something of this machine (or a ``tmpfs``) at ``target`` in the root; ``options`` are those of mount(8)."""
 
     source: str
     target: str
     options: str = "--bind"
 
 
-KERNEL = tuple(Mount(path, path, "--rbind") for path in ("/dev", "/proc", "/sys"))
+OF_THIS_MACHINE = tuple(Mount(path, path, "--rbind") for path in ("/dev", "/proc", "/sys"))
 
 
 @dataclass(frozen=True)
@@ -55,14 +64,18 @@ class DebianRoot:
         mounts: Sequence[Mount] = (),
         environment: Mapping[str, str] = PLAIN_ENVIRONMENT,
         cwd: str = "/",
+        kernel: Sequence[Mount] = OF_THIS_MACHINE,
+        read_only: bool = False,
     ) -> list[str]:
-        """What runs the command in the root, with these mounts and with this environment alone. The process keeps its id."""
+        """What runs the command in the root, with these mounts and this environment alone. The process keeps its id.
+        ``kernel``: its file systems. ``read_only``: the root, not what is mounted."""
         words: list[str] = []
-        for mount in (*KERNEL, *mounts):
+        for mount in (*kernel, *mounts):
             self._target(mount)
             words += (mount.options, mount.source, mount.target)
         settings = [f"{name}={value}" for name, value in environment.items()]
-        enter = ["unshare", "--mount", "sh", "-ec", _ENTER, "sh", str(self.folder), cwd, *words, "--"]
+        writing = "ro" if read_only else "rw"
+        enter = ["unshare", "--mount", "sh", "-ec", _ENTER, "sh", str(self.folder), cwd, writing, *words, "--"]
         return [*enter, "-i", *settings, *command]
 
     def build(self, *command: str, cwd: str = "/", environment: Mapping[str, str] | None = None) -> None:
@@ -81,6 +94,10 @@ class DebianRoot:
             text=True,
         )
         assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout[-6000:]}"
+
+    def install(self, *packages: str) -> None:
+        self.build("apt-get", "-q", "update")
+        self.build("apt-get", "-q", "install", "-y", "--no-install-recommends", *packages)
 
     def copy(self, folder: Path) -> DebianRoot:
         subprocess.run(["cp", "--archive", "--reflink=auto", str(self.folder), str(folder)], check=True)
@@ -103,7 +120,8 @@ class DebianRoot:
 
 
 def debootstrap(folder: Path, include: Sequence[str] = ()) -> DebianRoot:
-    """The smallest Debian of this machine's release and these packages, from the mirror that apt uses."""
+    """The smallest Debian of this machine's release and these packages, from the mirror that apt uses. As in images of
+    containers, packages that are installed start no servers."""
     release = platform.freedesktop_os_release()["VERSION_CODENAME"]
     said = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", f"Codename: {release}"],
@@ -119,6 +137,9 @@ def debootstrap(folder: Path, include: Sequence[str] = ()) -> DebianRoot:
         text=True,
     )
     assert done.returncode == 0, done.stdout[-6000:]
+    policy = folder / "usr/sbin/policy-rc.d"
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
     return DebianRoot(folder)
 
 
@@ -147,7 +168,7 @@ def _client_variables() -> dict[str, str]:
 
 
 def _copy_authorities(folder: Path) -> None:
-    """Copied, not mounted: the package ca-certificates makes the bundle anew, of its own authorities and the local ones."""
+    """Copied, not mounted: the package ca-certificates makes the bundle anew, of its own authorities and local ones."""
     bundle, own = (folder / name.lstrip("/") for name in (BUNDLE, OWN_AUTHORITIES))
     if Path(BUNDLE).exists() and not bundle.exists():
         bundle.parent.mkdir(parents=True, exist_ok=True)
