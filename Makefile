@@ -10,7 +10,7 @@ LOCK := .venv/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-a
 	--no-emit-package signalbox-client -p 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup libraries dist demo bench test test-quick test-lab test-os-ken test-real lint proto-check dashboard proto proto-baseline lock clean
+.PHONY: help setup libraries dist deb demo bench test test-quick test-lab test-os-ken test-real lint proto-check dashboard proto proto-baseline lock clean
 
 help:  ## This list
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ libraries: setup  ## Also install PyTorch and Open MPI, for the tests with real 
 dist: setup  ## Build the wheels of all distributions, Ryu's among them, into dist
 	@rm -rf dist
 	@scripts/wheels.sh dist
+
+deb: setup  ## Build the Debian package of the controller, with its own Python environment, into dist (Debian 12)
+	@scripts/deb.sh dist
 
 demo: setup  ## The whole loop on an emulated fabric, under 4 minutes (root); results in out/demo
 	@$(WITH_OVS) $(PY) -m mininet_topos.demo --out out/demo
@@ -76,11 +79,12 @@ proto-baseline: setup  ## Compare later changes of the API with the API as it is
 dashboard: setup  ## Generate the Grafana dashboards
 	$(PY) deploy/grafana/generate.py
 
-lock: setup  ## Pin every dependency with its hashes, and those that each image needs
+lock: setup  ## Pin every dependency with its hashes, and those that each image and the Debian package need
 	$(LOCK) --upgrade --all-extras -o requirements/lock.txt pyproject.toml
 	$(LOCK) -c requirements/lock.txt -o requirements/controller.txt pyproject.toml
 	$(LOCK) -c requirements/lock.txt -o requirements/web.txt --extra web client/pyproject.toml
 	$(LOCK) -c requirements/lock.txt -o requirements/kubernetes.txt --extra kubernetes client/pyproject.toml
+	$(LOCK) -c requirements/lock.txt -o requirements/deb.txt --extra top --extra web pyproject.toml client/pyproject.toml
 	awk '/^uv==/ { uv = 1 } uv; uv && !/\\$$/ { exit }' requirements/lock.txt > requirements/uv.txt
 
 clean:  ## Remove the environment, caches and results

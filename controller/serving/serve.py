@@ -38,7 +38,7 @@ from controller.planning.analysis.requests import Analyse
 from controller.planning.analysis.worker import AnalysisWorker, resolve
 from controller.planning.messages import SolvePlan, WorkOutLevels
 from controller.planning.process import MakePlanner, Planner
-from controller.serving import descriptors, exposure, preflight, standby
+from controller.serving import descriptors, exposure, preflight, readiness, standby
 from controller.serving.event_file import MOST_LINES, EventFile
 from controller.serving.event_log import ALARM, at_start, events, not_over
 from controller.serving.garbage import Garbage, loading
@@ -50,7 +50,7 @@ from controller.status import Status, StatusBoard
 from controller.tables.messages import FromSwitches, ToSwitches
 from controller.tls import TlsContext
 from signalbox.errors import InvalidInput
-from signalbox.words import EventKind
+from signalbox.words import EventKind, Strategy
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)
@@ -153,14 +153,20 @@ def _run(config: Config, make_planner: MakePlanner, store: StateStore, board: St
                 inbox.put,
                 outbox,
                 loaded.openflow_tls,
-                on_ready=lambda: log.info(
-                    "ready",
-                    openflow=f"{config.openflow.host}:{config.openflow.port}",
-                    api=" ".join(addresses),
-                    metrics=f"{config.metrics.host}:{metrics_port}",
-                    strategy=loop.state.strategy.value,
-                ),
+                on_ready=partial(_ready, config, addresses, metrics_port, loop.state.strategy),
             )
+
+
+def _ready(config: Config, addresses: Sequence[str], metrics_port: int, strategy: Strategy) -> None:
+    """Jobs, operators, scrapers and switches can connect."""
+    log.info(
+        "ready",
+        openflow=f"{config.openflow.host}:{config.openflow.port}",
+        api=" ".join(addresses),
+        metrics=f"{config.metrics.host}:{metrics_port}",
+        strategy=strategy.value,
+    )
+    readiness.ready("controls the switches")
 
 
 def _alarms_before(history: EventHistory) -> dict[AlarmKey, float]:

@@ -19,6 +19,7 @@ from typing import NoReturn
 import structlog
 
 from controller.jobs.store import StateStore
+from controller.serving import readiness
 from controller.southbound.outbox import stop_signals
 from signalbox.errors import InvalidInput
 
@@ -43,6 +44,7 @@ def wait_for_turn(store: StateStore) -> bool:
         return True
     began = time.monotonic()
     log.info("standing by", state_dir=str(store.directory), active=store.owner(), pid=os.getpid())
+    readiness.ready("stands by")
     try:
         with stop_signals(_stop), _marked(store.directory):
             store.claim(wait=True)

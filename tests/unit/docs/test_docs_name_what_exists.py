@@ -46,7 +46,8 @@ FOREIGN = {
     "nice -n -10",
     "NoNewPrivileges",
     "ProtectHome",
-    "systemd-analyze verify",
+    "systemd-analyze security",
+    *(f"apt {verb}" for verb in ("install", "purge", "remove")),
     "unshare -n",
     "pkill",
     "killall",
@@ -88,7 +89,7 @@ FOREIGN = {
 
 FOREIGN_PROGRAMS = {
     *("mpirun", "mpiexec", "srun", "torchrun", "accelerate"),
-    *("curl", "docker", "docker-compose", "wget"),
+    *("apt", "curl", "docker", "docker-compose", "runuser", "systemd-sysusers", "systemd-tmpfiles", "wget"),
     *("grpcurl", "ip", "openssl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl", "pip", "ss", "systemctl"),
     *("kubectl", "sbatch", "scancel", "squeue"),
 }

@@ -1,0 +1,27 @@
+"""Tells a service manager such as systemd how far the process is (``sd_notify(3)``, ``Type=notify``).
+
+In: ``NOTIFY_SOCKET``, the manager's socket. Out: one datagram per state; nothing without the variable.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+
+def ready(status: str) -> None:
+    """The unit counts as started; again: only another ``status``, the line that ``systemctl status`` shows."""
+    if not (address := os.environ.get("NOTIFY_SOCKET")):
+        return
+    if address.startswith("@"):  # a name in the abstract namespace, which begins with a zero
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
+            manager.connect(address)
+            manager.sendall(f"READY=1\nSTATUS={status}".encode())
+    except OSError as error:
+        log.warning("the service manager was not told", status=status, why=str(error))
