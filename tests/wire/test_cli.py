@@ -351,10 +351,10 @@ def test_alarms_are_listed_and_said_to_be_known(signalbox: Signalbox) -> None:
 def test_events_are_listed_and_watched(api: Running, signalbox: Signalbox) -> None:
     assert signalbox("events").out == ""
     now = time.time()
-    api.control.board.history.add(EventKind.DRAIN, "drained", {"part": "spine2"}, now - 7200)
-    api.control.board.history.add(EventKind.PLAN, "plan adopted: better", {"moves": 3}, now)
+    api.control.board.history.add(EventKind.DRAIN, "drained", {"part": "spine2", "flows": 0}, now - 7200)
+    api.control.board.history.add(EventKind.PLAN, "plan adopted: better", {"moves": 3}, now)  # of another version
     assert [line[21:] for line in signalbox("events").out.splitlines()] == [
-        " drained  part=spine2",
+        " spine2 drained: no flow is left on it",
         " plan adopted: better  moves=3",
     ]
     assert "spine2" not in signalbox("events", "--since", "1h").out

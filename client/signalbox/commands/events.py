@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Generator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Generator
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +14,9 @@ from signalbox.client import DEFAULT_ADDRESS
 from signalbox.commands.connecting import ControllerCommand, connect
 from signalbox.commands.output import Address, AsJson, document, fields, printable
 from signalbox.commands.watch import watched
+from signalbox.live.happened import event_line
+from signalbox.live.shown import moment
+from signalbox.mapping import seconds_since_1970
 from signalbox.words import EventKind
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -66,7 +69,7 @@ def events(
     with connect(address) as client:
         if not watch:
             for event in client.list_events(since, kinds):
-                _print(fields(event), as_json)
+                _print(event, as_json)
             return
         after = 0.0 if since is None else since
 
@@ -74,14 +77,13 @@ def events(
             return client.watch_events(token, None if token else after, kinds)
 
         for message in watched(messages):
-            for event in fields(message)["events"]:
+            for event in message.events:
                 _print(event, as_json)
 
 
-def _print(event: Mapping[str, Any], as_json: bool) -> None:
+def _print(event: Any, as_json: bool) -> None:
     if as_json:
-        typer.echo(document(event))
+        typer.echo(document(fields(event)))
         return
-    at = datetime.fromisoformat(event["event_time"]).astimezone(UTC)
-    details = "  ".join(f"{detail['name']}={detail['value']}" for detail in event["details"])
-    typer.echo(printable(f"{at:%Y-%m-%d %H:%M:%S}Z  {event['what']}  {details}".rstrip()))
+    at = moment(seconds_since_1970(event.event_time), "%Y-%m-%d %H:%M:%S")
+    typer.echo(printable(f"{at}Z  {event_line(event)}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from math import isfinite
 
-from signalbox.mapping import seconds_since_1970, word_in
+from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 
@@ -47,18 +47,6 @@ def moment(unix_s: float, form: str) -> str:
         return datetime.fromtimestamp(unix_s, UTC).strftime(form)
     except (ValueError, OverflowError, OSError):
         return "-"
-
-
-def event_line(event: pb.Event) -> str:
-    """Without its time. Of one that has a sentence, as alarms have, this alone."""
-    details = {detail.name: detail.value for detail in event.details}
-    if "text" in details:
-        return f"{event.what}: {details['text']}"
-    return "  ".join((event.what, *(f"{name}={value}" for name, value in details.items())))
-
-
-def event_clock(event: pb.Event) -> str:
-    return clock(seconds_since_1970(event.event_time))
 
 
 def alarm_line(alarm: pb.Alarm) -> str:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from math import isfinite
 from xml.etree.ElementTree import Element
 
+from signalbox.live.happened import event_line
 from signalbox.live.picture import Condition, Picture, picture
-from signalbox.live.shown import counted, event_line, level, moment, percent, rate, word
+from signalbox.live.shown import counted, level, moment, percent, rate, word
 from signalbox.mapping import seconds, seconds_since_1970, word_in
 from signalbox.report import drawing, jobs
 from signalbox.report.drawing import Point

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from signalbox.live.happened import event_clock, event_line
 from signalbox.live.shown import (
     alarm_line,
     clock,
     counted,
     efficiencies,
-    event_clock,
-    event_line,
     job_state,
     level,
     percent,

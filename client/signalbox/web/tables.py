@@ -7,7 +7,8 @@ from typing import Any
 
 from nicegui import ui
 
-from signalbox.live.shown import alarm_line, clock, efficiencies, event_clock, event_line, job_state, level, percent
+from signalbox.live.happened import event_clock, event_line
+from signalbox.live.shown import alarm_line, clock, efficiencies, job_state, level, percent
 from signalbox.live.state import Job, State
 from signalbox.mapping import seconds_since_1970
 

@@ -13,19 +13,26 @@ from controller.fabric.messages import ArpSeen, ConnectionRefused, DrainParts, P
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.serving.event_log import OF_ALARMS, at_start, events, not_over
-from controller.status import Status
+from controller.status import DrainStatus, Repair, Status
 from signalbox.jobs.spec import JobId
-from signalbox.words import AlarmKind, EventKind
+from signalbox.live.happened import sentence
+from signalbox.words import AlarmKind, EventKind, Strategy
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, register
 
 
 def told(before: Status, after: Status) -> list[str]:
-    return [what for _, what, _ in events(before, after)]
+    return [what for what, _ in details(before, after)]
 
 
 def details(before: Status, after: Status) -> list[tuple[str, dict[str, object]]]:
-    return [(what, of_it) for _, what, of_it in events(before, after)]
+    """Each of them has a sentence."""
+    found = [(what, of_it) for _, what, of_it in events(before, after)]
+    for what, of_it in found:
+        said = sentence(what, {name: str(value) for name, value in of_it.items()})
+        assert said, f"no sentence of {what} in signalbox.live.happened"
+        assert "=" not in said
+    return found
 
 
 def test_a_life_in_lines() -> None:
@@ -62,6 +69,24 @@ def test_a_life_in_lines() -> None:
     assert ("link down", {"count": 1, "names": "leaf1:1>spine1"}) in details(planned, cut)
     fabric.run(100)
     assert "job ended" in told(cut, fabric.status)
+
+
+def test_rarer_events_have_sentences_too() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    now = fabric.status
+    dpid, switch = next(iter(now.switches.items()))
+    drained = replace(now, drains={"spine1": DrainStatus("spine1", 0.0, "moving", 6, 4)})
+    for after in (
+        replace(now, strategy=Strategy.ECMP),
+        replace(now, repair=Repair(3, 1.0), repair_s=0.1, repairs_total=1),
+        replace(now, switches={**now.switches, dpid: replace(switch, healed_rules=switch.healed_rules + 1)}),
+    ):
+        assert len(told(now, after)) == 1
+    carries = replace(drained, drains={"spine1": DrainStatus("spine1", 0.0, "carrying", 0, 4)})
+    assert told(drained, carries) == ["drained, but carries packets"]
+    assert sentence("controller started", {"version": "1.0"})
 
 
 def test_a_plan_that_is_kept_at_another_level_has_a_line() -> None:
@@ -158,6 +183,7 @@ class Logged(FakeFabric):
 
     def tell(self) -> None:
         before, self.told = self.told, self.status
+        details(before, self.told)
         for kind, what, of_it in events(before, self.told):
             self.history.add(kind, what, of_it, self.now)
 
