@@ -50,6 +50,7 @@ SEEN_S = 20.0
 @dataclass
 class Looking:
     fabric: ServedFabric
+    address: str
     client: Client
     page: WebPage
     chromium: Browser
@@ -85,7 +86,7 @@ def looking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looking]:
         page = stack.enter_context(web_page(address))
         chromium = stack.enter_context(browser(tmp_path_factory.mktemp("chromium")))
         chromium.opened(page.url)
-        yield Looking(fabric, client, page, chromium)
+        yield Looking(fabric, address, client, page, chromium)
 
 
 def test_switches_cables_and_hosts_are_drawn_with_the_loads_of_the_api(looking: Looking) -> None:
@@ -148,6 +149,8 @@ def test_a_click_asks_what_a_failure_would_do(looking: Looking) -> None:
     looking.chromium.click_on("fabric", {"componentType": "series", "data": {"dpid": f"{spine:#x}"}})
     looking.chromium.until(lambda: "spine2, 4 cables" in looking.chromium.text(".said"))
     assert len(looking.chromium.series("cables", "up")["data"]) == 4
+    sizes = {node["name"]: node["symbolSize"] for node in looking.chromium.series("fabric", "fabric")["data"]}
+    assert max(sizes, key=lambda name: sizes[name]) == "spine2", "it is marked"
     looking.chromium.driver.find_element(By.TAG_NAME, "body").send_keys("w")
     looking.chromium.until(lambda: "What if spine2 fails?\n" in looking.chromium.text(".said"))
     assert looking.chromium.text(".said").split("\n")[1:] == list(looking.client.what_if(names=["spine2"]).answer)
@@ -213,6 +216,17 @@ def test_keys_are_listed_and_the_page_turns_dark(looking: Looking) -> None:
     looking.chromium.until(lambda: looking.chromium.options("fabric")["textStyle"]["color"] == light)
 
 
+def test_on_a_narrow_screen_the_graph_scrolls_instead_of_names_lying_over_hosts(looking: Looking) -> None:
+    driver = looking.chromium.driver
+    size = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    width = "return document.querySelector(arguments[0])?.getBoundingClientRect().width ?? 0"
+    looking.chromium.until(lambda: looking.chromium.script(width, ".chart-fabric") >= 600)
+    assert looking.chromium.script("return document.documentElement.scrollWidth") <= 400
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    looking.chromium.until(lambda: looking.chromium.script(width, "html") > 600)
+
+
 def test_nothing_is_asked_of_other_hosts_and_nothing_complained_of(looking: Looking) -> None:
     assert looking.chromium.complaints() == []
     assert looking.chromium.hosts_asked() == {"127.0.0.1"}
@@ -251,9 +265,17 @@ def test_it_says_what_is_wrong_with_where_it_listens(signalbox: Signalbox) -> No
     assert "must be HOST:PORT" in signalbox("web", "--listen", "8080").err
 
 
-def test_without_a_controller_it_says_so_and_ends_with_sigterm(looking: Looking, tmp_path: Path) -> None:
+def test_without_a_controller_it_says_so_and_a_page_that_stays_open_is_live_after_a_restart(
+    looking: Looking, tmp_path: Path
+) -> None:
+    chromium = looking.chromium
     with web_page(f"unix:{tmp_path / 'none'}") as page:
-        looking.chromium.driver.get(page.url)
-        looking.chromium.until(lambda: "What is drawn is old" in looking.chromium.text(".banner"))
+        chromium.driver.get(page.url)
+        chromium.until(lambda: "What is drawn is old" in chromium.text(".banner"))
         page.process.send_signal(signal.SIGTERM)
-        assert page.process.wait(20) == 0
+        said = page.process.communicate(timeout=20)[1]
+        assert page.process.returncode == 0
+        assert f"The page is at {page.url}" in said
+        assert said.count("warning: ") == 1, said
+    with web_page(looking.address, port=int(page.url.rstrip("/").rpartition(":")[2])):
+        chromium.until(lambda: "switches in sync" in chromium.text("header") and not chromium.text(".banner"))

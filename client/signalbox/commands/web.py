@@ -47,5 +47,4 @@ def web(
     open_client().close()  # says what is wrong with the address and the credentials
     if not at.local:
         typer.echo(f"warning: the page has no login, and {at.host} is not only for this machine", err=True)
-    typer.echo(f"The page is at {at.url} until Ctrl-C.", err=True)
     serve(open_client, at, name or (), operate)

@@ -10,7 +10,7 @@ from heapq import nlargest
 from math import nan
 from typing import Any
 
-from signalbox.live.shown import efficiencies
+from signalbox.live.shown import counted, efficiencies
 from signalbox.mapping import seconds_since_1970
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -220,6 +220,12 @@ def load(link: pb.Link) -> float | None:
     """Measured rate over capacity; None while it is not measured, and where it cannot be one."""
     share = link.rate_bps / link.capacity_bps if link.HasField("rate_bps") and link.capacity_bps else nan
     return share if 0 <= share < MOST_LOAD else None
+
+
+def out_of_use(state: State) -> list[str]:
+    """How many parts are down, and drained: a switch is one part, whatever its cables."""
+    parts = ((len(state.parts_down), "down"), (len(state.drains), "drained"))
+    return [f"{counted(count, 'part')} {what}" for count, what in parts if count]
 
 
 def _time(event: pb.Event) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from xml.etree.ElementTree import Element
 from signalbox.live.happened import event_line
 from signalbox.live.picture import Condition, Picture, picture
 from signalbox.live.shown import counted, level, moment, percent, rate, word
+from signalbox.live.state import out_of_use
 from signalbox.mapping import seconds, seconds_since_1970, word_in
 from signalbox.report import drawing, jobs
 from signalbox.report.drawing import Point
@@ -117,10 +118,7 @@ def _problems(gathered: Gathered) -> Iterator[str]:
     if status.switches_in_sync < status.switches:
         behind = status.switches - status.switches_in_sync
         yield f"{behind} of {counted(status.switches, 'switch', 'switches')} not in sync"
-    if state.parts_down:
-        yield f"{counted(len(state.parts_down), 'part')} down"
-    if state.drains:
-        yield f"{counted(len(state.drains), 'part')} drained"
+    yield from out_of_use(state)
     if status.jobs_pending:
         yield f"{counted(status.jobs_pending, 'job')} waiting for hosts"
     if found := gathered.slow:

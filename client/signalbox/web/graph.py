@@ -14,8 +14,10 @@ MOST_HOSTS = 64
 """That are drawn; of more only their number is."""
 FADED = 0.25
 """Opacity of cables that a highlighted job does not use; what is down or drained stays as it is."""
-EMPTY, FULL, OF_ROUTE = 1.5, 4.5, 6
-"""Widths of cables by load, and of a highlighted job's."""
+EMPTY, FULL, OF_ROUTE, CHOSEN = 1.5, 4.5, 6, 9
+"""Widths of cables by load, of a highlighted job's, and of the chosen one."""
+SWITCH, CHOSEN_SWITCH = 18, 30
+"""Sizes of switches."""
 PAPER = 1000, 640
 """Width and height of a graph, of which hosts have ``HOST_HEIGHT`` at the bottom."""
 HOST_HEIGHT = 90
@@ -30,7 +32,7 @@ _SYMBOLS = {
 }
 
 
-def graph(picture: Picture, paper: Paper, route: Collection[LinkAt]) -> Options:
+def graph(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str = "") -> Options:
     return {
         **common(paper),
         "graphic": [_scale(paper)],
@@ -46,11 +48,7 @@ def graph(picture: Picture, paper: Paper, route: Collection[LinkAt]) -> Options:
                 "preserveAspect": True,
                 "edgeSymbol": ["none", "none"],
                 "emphasis": {"focus": "none", "lineStyle": {"width": OF_ROUTE}},
-                "data": [
-                    *(_node(node, len(picture.tiers), paper) for node in picture.nodes.values()),
-                    *_hosts(picture, paper),
-                ],
-                "links": [*edges(picture, paper, route), *_host_edges(picture, paper)],
+                **_parts(picture, paper, route, chosen),
             }
         ],
     }
@@ -73,14 +71,23 @@ def _scale(paper: Paper) -> Options:
     }
 
 
-def rates(picture: Picture, paper: Paper, route: Collection[LinkAt]) -> Options:
-    """What of ``graph`` changes with loads and with what is highlighted."""
-    return {"series": [{"id": "fabric", "links": [*edges(picture, paper, route), *_host_edges(picture, paper)]}]}
+def rates(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str = "") -> Options:
+    """What of ``graph`` changes with loads and with what is highlighted or marked."""
+    return {"series": [{"id": "fabric", **_parts(picture, paper, route, chosen)}]}
 
 
-def _node(node: Node, tiers: int, paper: Paper) -> Options:
+def _parts(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str) -> Options:
+    switches = (_node(node, len(picture.tiers), paper, chosen) for node in picture.nodes.values())
+    return {
+        "data": [*switches, *_hosts(picture, paper)],
+        "links": [*edges(picture, paper, route, chosen), *_host_edges(picture, paper)],
+    }
+
+
+def _node(node: Node, tiers: int, paper: Paper, chosen: str) -> Options:
     colours = {Condition.UP: paper.text, Condition.DRAINED: paper.drained, Condition.DOWN: paper.down}
     filled = colours.get(node.condition, paper.text)
+    marked = chosen == f"{node.dpid:#x}"
     said = "" if node.condition is Condition.UP else f" ({node.condition.value})"
     return {
         "id": f"{node.dpid:#x}",
@@ -88,13 +95,14 @@ def _node(node: Node, tiers: int, paper: Paper) -> Options:
         "x": node.x * PAPER[0],
         "y": (PAPER[1] - HOST_HEIGHT) * (1 - node.tier / max(tiers - 1, 1)),
         "symbol": _SYMBOLS[node.condition],
-        "symbolSize": 18,
+        "symbolSize": CHOSEN_SWITCH if marked else SWITCH,
         "itemStyle": {"color": filled, "borderColor": filled},
         "label": {
             "show": True,
             "position": "top" if node.tier else "bottom",
             "distance": 8,
             "formatter": shown(node.name + said),
+            "fontWeight": "bold" if marked else "normal",
             "color": paper.text,
         },
         "tooltip": {"formatter": shown(f"{node.name}: {node.condition.value}, {_hosts_of(node)}")},
@@ -108,24 +116,25 @@ def _hosts_of(node: Node) -> str:
     return f"hosts {', '.join(node.hosts[:8])}{more}" if node.hosts else "no hosts found"
 
 
-def edges(picture: Picture, paper: Paper, route: Collection[LinkAt]) -> list[Options]:
+def edges(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str) -> list[Options]:
     """A cable each, in the order of ``picture.cables``."""
     seen: dict[tuple[int, int], int] = {}
     found = []
     for cable in picture.cables:
         number = seen[cable.ends] = seen.get(cable.ends, -1) + 1
-        found.append(_edge(cable, CURVE * number, paper, route))
+        found.append(_edge(cable, CURVE * number, paper, route, chosen))
     return found
 
 
-def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt]) -> Options:
-    used = on_route(cable, route)
+def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt], chosen: str) -> Options:
+    marked = cable.name == chosen
+    used = marked or on_route(cable, route)
     line: Options = {
         "color": {Condition.DOWN: paper.down, Condition.DRAINED: paper.drained}.get(
             cable.condition, colour(cable.load, paper)
         ),
         "type": {Condition.DOWN: "dashed", Condition.DRAINED: "dotted"}.get(cable.condition, "solid"),
-        "width": OF_ROUTE if used else _width(cable),
+        "width": CHOSEN if marked else OF_ROUTE if used else _width(cable),
         "opacity": FADED if route and not used and cable.condition is Condition.UP else 1,
         "curveness": curve,
         "shadowColor": paper.faint,  # an empty link is nearly as bright as the paper

@@ -23,18 +23,18 @@ def between(picture: Picture, lower_tier: int) -> list[Cable]:
     return [cable for cable in picture.cables if picture.nodes[cable.ends[0]].tier == lower_tier]
 
 
-def matrix(picture: Picture, lower_tier: int, paper: Paper, route: Collection[LinkAt]) -> Options:
+def matrix(picture: Picture, lower_tier: int, paper: Paper, route: Collection[LinkAt], chosen: str = "") -> Options:
     shown = between(picture, lower_tier)
     found = cells(picture, shown)
-    lower, upper = axes(picture, shown)
+    columns, rows = _names(picture, shown, chosen)
     axis = {"type": "category", "triggerEvent": True, "axisTick": {"show": False}, "splitArea": {"show": False}}
     label = {"color": paper.text, "fontSize": 10}
     overlay = {"type": "scatter", "symbol": "rect", "z": 3}
     return {
         **common(paper),
         "grid": {"left": 70, "right": 90, "top": 60, "bottom": 10},
-        "xAxis": {**axis, "position": "top", "data": [n.name for n in upper], "axisLabel": {**label, "rotate": 60}},
-        "yAxis": {**axis, "inverse": True, "data": [n.name for n in lower], "axisLabel": label},
+        "xAxis": {**axis, "position": "top", "data": columns, "axisLabel": {**label, "rotate": 60}},
+        "yAxis": {**axis, "inverse": True, "data": rows, "axisLabel": label},
         "visualMap": {
             "seriesIndex": 0,
             "dimension": 2,
@@ -81,8 +81,26 @@ def matrix(picture: Picture, lower_tier: int, paper: Paper, route: Collection[Li
                 "itemStyle": {"color": "transparent", "borderColor": paper.down, "borderWidth": 2},
                 "data": _places(picture, [cable for cable in shown if on_route(cable, route)]),
             },
+            {
+                "id": "chosen",
+                **overlay,
+                "symbolSize": 15,
+                "silent": True,
+                "itemStyle": {"color": "transparent", "borderColor": paper.text, "borderWidth": 3},
+                "data": _places(picture, [cable for cable in shown if cable.name == chosen]),
+            },
         ],
     }
+
+
+def _names(picture: Picture, shown: Iterable[Cable], chosen: str) -> tuple[list[Options], list[Options]]:
+    """Of columns and rows; that of the chosen switch is bold and large."""
+    lower, upper = axes(picture, shown)
+    styles = {chosen: {"textStyle": {"fontWeight": "bold", "fontSize": 14}}}
+    columns, rows = (
+        [{"value": node.name, **styles.get(f"{node.dpid:#x}", {})} for node in nodes] for nodes in (upper, lower)
+    )
+    return columns, rows
 
 
 def axes(picture: Picture, shown: Iterable[Cable]) -> tuple[list[Node], list[Node]]:
@@ -132,14 +150,18 @@ def _unknown(shown: Sequence[Cable], found: Iterable[Sequence[Any]], picture: Pi
     return [[x, y] for x, y, load, *_ in found if load == "-" and (x, y) not in marked]
 
 
-def rates(picture: Picture, lower_tier: int, route: Collection[LinkAt]) -> Options:
-    """What of ``matrix`` changes with loads and with what is highlighted."""
+def rates(picture: Picture, lower_tier: int, route: Collection[LinkAt], chosen: str = "") -> Options:
+    """What of ``matrix`` changes with loads and with what is highlighted or marked."""
     shown = between(picture, lower_tier)
     found = cells(picture, shown)
+    columns, rows = _names(picture, shown, chosen)
     return {
+        "xAxis": {"data": columns},
+        "yAxis": {"data": rows},
         "series": [
             {"id": "fabric", "data": found},
             {"id": "unknown", "data": _unknown(shown, found, picture)},
             {"id": "route", "data": _places(picture, [cable for cable in shown if on_route(cable, route)])},
-        ]
+            {"id": "chosen", "data": _places(picture, [cable for cable in shown if cable.name == chosen])},
+        ],
     }

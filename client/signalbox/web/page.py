@@ -35,6 +35,7 @@ class Page:
         self._job = ""
         self._looked_at = ""
         self._part = ""
+        self._chosen = ""
         self._dpid: int | None = None
         self._tier = 0
         self._routes: dict[str, frozenset[LinkAt]] = {}
@@ -209,13 +210,15 @@ class Page:
 
     # ---- charts
 
-    def _route(self) -> frozenset[LinkAt]:
-        return self._routes.get(self._looked_at or self._job, frozenset())
+    def _view(self) -> tuple[int, Paper, frozenset[LinkAt], str]:
+        """What this viewer sees of the fabric: as ``charts.fabric`` takes it."""
+        route = self._routes.get(self._looked_at or self._job, frozenset())
+        return self._tier, self._paper, route, self._chosen
 
     def _draw_fabric(self) -> None:
         """Anew, with what is left out where the browser has it already."""
         picture = self._board.picture
-        options = charts.fabric(picture, self._tier, self._paper, self._route())
+        options = charts.fabric(picture, *self._view())
         self._push(self._graph, "fabric", options)
         self._sent.pop("rates", None)
         self._graph.props["aria-label"] = self._in_words()
@@ -224,8 +227,8 @@ class Page:
         return self._board.once("summary", lambda: charts.summary(self._board.state, self._board.picture))
 
     def _draw_rates(self) -> None:
-        key = ("rates", self._tier, self._paper, self._route())
-        rates = self._board.once(key, lambda: charts.rates(self._board.picture, self._tier, self._paper, self._route()))
+        view = self._view()
+        rates = self._board.once(("rates", *view), lambda: charts.rates(self._board.picture, *view))
         if self._sent.get("rates") != rates:
             self._sent["rates"] = rates
             self._graph.run_chart_method("setOption", rates)
@@ -280,27 +283,30 @@ class Page:
     def _take_switch(self, dpid: int) -> None:
         node = self._board.picture.nodes.get(dpid)
         if node:
-            self._dpid, self._part = dpid, node.name
+            self._dpid, self._part, self._chosen = dpid, node.name, f"{dpid:#x}"
             if dpid in self._switch.options:
                 self._switch.set_value(dpid)
             self._offer_cables()
             condition = "" if node.condition is Condition.UP else f" ({node.condition.value})"
             self._asking.say(f"{node.name}{condition}, {counted(len(self._at()), 'cable')}")
             self._draw_cables()
+            self._draw_rates()
 
     def _take_part(self, name: str) -> None:
         cable = next((cable for cable in self._board.picture.cables if cable.name == name), None)
         if cable:
-            self._part = name
+            self._part = self._chosen = name
             self._offer_cables()
             self._asking.tell_of(cable)
+            self._draw_rates()
 
     def _switch_chosen(self, event: Any) -> None:
         dpid = event.value
         if dpid is None:
-            self._dpid = None
+            self._dpid, self._part, self._chosen = None, "", ""
             self._cables.set_visibility(False)
             self._offer_cables()
+            self._draw_rates()
         elif dpid != self._dpid:
             self._take_switch(dpid)
 
@@ -376,7 +382,7 @@ class Page:
             await self._choose(ids[place % len(ids)])
 
     async def _clear(self) -> None:
-        self._looked_at, self._part, self._dpid = "", "", None
+        self._looked_at, self._part, self._chosen, self._dpid = "", "", "", None
         self._switch.set_value(None)
         self._asking.say("")
         self._cables.set_visibility(False)

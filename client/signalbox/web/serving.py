@@ -20,6 +20,7 @@ from signalbox.live.following import Following
 from signalbox.web.board import TAKE_S, Board
 from signalbox.web.guard import Guard
 from signalbox.web.page import Page
+from signalbox.web.terminal import Terminal
 
 CONNECT_S = 30.0
 """For a browser, between the page and its connection."""
@@ -75,7 +76,9 @@ def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str
     """Until SIGTERM or SIGINT. ``names``: that requests may have as their host besides addresses."""
     listen.check()
     with open_client() as client, Following(open_client) as following:
-        _add_pages(Board(following), client, operate)
+        _add_pages(board := Board(following), client, operate)
+        terminal = Terminal(listen.url)
+        app.timer(TAKE_S, lambda: terminal.tell(Server.instance.started, board.state.lost))
         app.add_middleware(Guard, names=[*names, listen.host])
         # The server raises a signal again when it has ended.
         for number in (signal.SIGTERM, signal.SIGINT):

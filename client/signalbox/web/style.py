@@ -14,6 +14,10 @@ STYLE = """
   .two-to-one { grid-template-columns: 2fr 1fr }
   .one-to-one { grid-template-columns: 1fr 1fr }
 }
+@media (max-width: 599px) {
+  .two-to-one > * { overflow-x: auto }
+  .chart-fabric { min-width: 600px }
+}
 .q-table__bottom-nodata-icon { display: none }
 .chosen { font-weight: bold; text-decoration: underline }
 @media print {

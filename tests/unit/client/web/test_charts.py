@@ -70,6 +70,34 @@ def test_what_is_down_stays_as_it_is_beside_a_route() -> None:
     assert shown == {"leaf2:1>spine1", "leaf1:3>spine1", "leaf2:2>spine2"}
 
 
+def test_what_is_chosen_is_marked_in_a_graph() -> None:
+    found = picture(state_of(leaf_spine(2, 2)))
+
+    def sizes(chosen: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        drawn = series(charts.rates(found, 0, LIGHT, {(0x101, 2)}, chosen), "fabric")
+        widths = {each["part"]: each["lineStyle"]["width"] for each in drawn["links"] if "part" in each}
+        return {each["part"]: each["symbolSize"] for each in drawn["data"] if "part" in each}, widths
+
+    switches, cables = sizes("0x101")
+    assert [name for name, size in switches.items() if size > min(switches.values())] == ["spine1"]
+    switches, cables = sizes("leaf1:2>spine2")
+    assert len(set(switches.values())) == 1
+    assert max(cables, key=lambda name: cables[name]) == "leaf1:2>spine2"
+
+
+def test_what_is_chosen_is_marked_in_a_matrix() -> None:
+    found = picture(state_of(leaf_spine(64, 32)))
+    options = charts.rates(found, 0, LIGHT, (), "leaf3:5>spine5")
+    assert (
+        series(options, "chosen")["data"]
+        == series(charts.fabric(found, 0, LIGHT, (), "leaf3:5>spine5"), "chosen")["data"]
+        == [(4, 2)]
+    )
+    options = charts.rates(found, 0, LIGHT, (), "0x103")
+    assert [each["value"] for each in options["xAxis"]["data"] if "textStyle" in each] == ["spine3"]
+    assert series(options, "chosen")["data"] == []
+
+
 def test_a_fuller_cable_is_wider() -> None:
     state = state_of(leaf_spine(2, 2))
     state.take_fabric(pb.WatchFabricResponse(links=[link((1, 1), (0x101, 1), "leaf1:1>spine1", 0.9)]))
@@ -166,4 +194,8 @@ def test_the_picture_in_words(leaves: int) -> None:
     fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="leaf1:40>spine2", id="x")
     state = state_of(fabric)
     words = charts.summary(state, picture(state))
-    assert words.startswith(f"{leaves + 32} switches, {leaves * 32 + 1} cables, {leaves} hosts; 1 down; fullest cable")
+    assert words.startswith(
+        f"{leaves + 32} switches, {leaves * 32 + 1} cables, {leaves} hosts; 1 part down; fullest cable"
+    )
+    state.take_fabric(pb.WatchFabricResponse(drains=[pb.DrainedPart(name="spine2")]))
+    assert "; 1 part down; 1 part drained; " in charts.summary(state, picture(state)), "not its cables"
