@@ -29,7 +29,12 @@ def _in_range(text: str) -> str:
     """Whether each of four numbers is one from 0 to 255, or a range of them. What they name is looked at later."""
     parts = [_RANGE.fullmatch(part) for part in text.split(".")]
     if len(parts) != 4 or not all(part and int(part[1]) <= int(part[2] or part[1]) <= 255 for part in parts):
-        raise PydanticCustomError("hosts", "must be IPv4 addresses such as 10.0.1.2, 10.0.1.1-8 or 10.0.1-4.1-8")
+        names = (
+            "; only signalbox run --hosts and signalbox jobs keep look names up" if any(map(str.isalpha, text)) else ""
+        )
+        raise PydanticCustomError(
+            "hosts", f"must be IPv4 addresses such as 10.0.1.2, 10.0.1.1-8 or 10.0.1-4.1-8{names}"
+        )
     return text
 
 

@@ -72,6 +72,14 @@ def test_all_that_is_wrong_is_a_line_each(signalbox: Signalbox, file: Path) -> N
     assert places == ["7:1", "11:30"]
 
 
+def test_names_of_hosts_are_refused_with_where_they_are_taken(signalbox: Signalbox, file: Path) -> None:
+    file.write_text(GPT_3.replace("10.0.0.1-32", "n[1-32]"))
+    said = signalbox("jobs", "check", file).err
+    assert "only signalbox run --hosts and signalbox jobs keep look names up (given: 'n[1-32]')" in said
+    file.write_text(GPT_3.replace("10.0.0.1-32", "10.0.0.1-"))
+    assert "look names up" not in signalbox("jobs", "check", file).err
+
+
 def test_sums_that_only_virtual_links_show_are_refused_without_a_controller(signalbox: Signalbox, file: Path) -> None:
     everyone = {"name": "all", "ranks": [*range(300)]}
     spec = {"job_id": "a", "hosts": "10.0.1-2.1-150", "groups": [everyone]}
