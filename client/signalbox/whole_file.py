@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from signalbox.standard_input import STANDARD_INPUT
 
 
 def write(file: Path, data: bytes) -> None:
-    """For its owner only. Raises ``OSError``."""
+    """For its owner only. For the main thread. Raises ``OSError``."""
     if file == STANDARD_INPUT:
         sys.stdout.buffer.write(data)
         return
@@ -18,9 +21,20 @@ def write(file: Path, data: bytes) -> None:
         if file.exists() and not file.is_file():
             file.write_bytes(data)
         else:
-            _replace(Path(os.path.realpath(file)), data)
+            with _ended_by_sigterm():
+                _replace(Path(os.path.realpath(file)), data)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(file)) from None
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """By an exception, so that nothing is left of what was begun."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _replace(file: Path, data: bytes) -> None:
