@@ -12,6 +12,9 @@ import typer
 CLIENT = "signalbox-client"
 """The distribution that this package is in."""
 
+CONTROLLER = "signalbox-controller"
+"""The one with the controller, and commands that need it."""
+
 COMMANDS = "signalbox.commands"
 """Each entry point of this group takes a ``Typer`` application and adds commands to it."""
 

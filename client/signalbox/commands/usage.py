@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from signalbox.distributions import added_commands
+from signalbox.commands.panels import OF_CONTROLLER, PANEL_OF
+from signalbox.distributions import CONTROLLER, added_commands, installed
 from signalbox.errors import value_problem
 
 EXTENDED = ("explain", "what-if")
@@ -30,7 +31,18 @@ class Commands(TyperGroup):
         return own or self._with_added(ctx).get(cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*self._with_added(ctx)]
+        """By panel; those of other distributions that have none come last."""
+        known = self._with_added(ctx)
+        for name, panel in PANEL_OF.items():
+            if name in known:
+                known[name].rich_help_panel = panel
+        return [*(name for name in PANEL_OF if name in known), *(name for name in known if name not in PANEL_OF)]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0]
+        if name in OF_CONTROLLER and CONTROLLER not in installed() and self.get_command(ctx, name) is None:
+            ctx.fail(f"No such command '{name}'. It is one of {CONTROLLER}: pip install --find-links dist {CONTROLLER}")
+        return super().resolve_command(ctx, args)
 
     def _with_added(self, ctx: Any) -> Any:
         """While a shell completes words nothing is said about commands that cannot be loaded."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoints
 from pathlib import Path
 
 import pytest
 
+from signalbox.commands.panels import PANELS
 from signalbox.distributions import CLIENT, installed
 from tests.support.command_line import Signalbox, signalbox
 
@@ -45,6 +47,25 @@ def test_a_distribution_adds_commands_and_replaces_none(signalbox: Signalbox, si
     assert signalbox("greet").out == "hello\n"
     assert "greet" in signalbox("--help").out
     assert "not the client's" not in signalbox("status", "--address", "unix:/nowhere").out
+
+
+def test_commands_are_listed_by_what_they_are_for(signalbox: Signalbox) -> None:
+    listed = signalbox("--help").out
+    places = [listed.index(f"─ {panel} ─") for panel in PANELS]
+    assert places == sorted(places)
+    words = listed[places[0] :].split()
+    assert words.index("jobs") < words.index("status") < words.index("drain") < words.index("serve")
+
+
+def test_without_the_controller_its_commands_say_what_to_install(
+    signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: EntryPoints(()))
+    found = signalbox("serve", "--check")
+    said = " ".join(found.err.replace("│", " ").split())
+    assert (found.status, "No such command 'serve'" in said) == (2, True)
+    assert "pip install --find-links dist signalbox-controller" in said
+    assert "signalbox-controller" not in signalbox("serves").err
 
 
 def test_one_that_cannot_be_loaded_takes_no_other_command_along(signalbox: Signalbox, site: Path) -> None:

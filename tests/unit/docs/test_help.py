@@ -10,6 +10,7 @@ import pytest
 from typer.main import get_command
 
 from signalbox.cli import app
+from signalbox.commands.panels import PANEL_OF
 
 Command = tuple[tuple[str, ...], Any]
 
@@ -21,6 +22,11 @@ def commands(of: Any, path: tuple[str, ...] = ()) -> Iterator[Command]:
 
 
 COMMANDS = dict(commands(get_command(app)))
+
+
+def test_each_command_is_in_a_panel_of_the_list() -> None:
+    every = get_command(app)
+    assert set(PANEL_OF) == set(every.list_commands(every.make_context("signalbox", [], resilient_parsing=True)))
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
