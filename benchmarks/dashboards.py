@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import typer
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, Formatter, PercentFormatter, ScalarFormatter, StrMethodFormatter
 
 from benchmarks.measures import report
 from benchmarks.monitoring import Prometheus, dashboards, filled_in, prometheus
@@ -40,9 +41,19 @@ CUT_S = 15.0
 """How long a cable is unplugged."""
 COLUMNS = 24
 """Of a dashboard."""
-INCH = 0.55
-"""Width of one of them."""
-MOST_LINES, MOST_ROWS = 12, 12
+WIDTH = 10.0
+HEAD, TITLE, LINE = 0.5, 0.35, 0.2
+"""Inches: the width of a sheet, and the heights of its head, of a panel's title and of a line of text."""
+MOST_LINES, MOST_ROWS, MOST_NUMBERS = 8, 12, 4
+UNITS: Mapping[str, Callable[[], Formatter]] = {
+    "percentunit": lambda: PercentFormatter(1.0),
+    "bps": lambda: EngFormatter("bit/s"),
+    "bytes": lambda: EngFormatter("B"),
+    "s": lambda: EngFormatter("s"),
+    "pps": lambda: StrMethodFormatter("{x:g}/s"),
+    "reqps": lambda: StrMethodFormatter("{x:g}/s"),
+}
+"""How values are written, by Grafana's name of their unit; the others are plain numbers."""
 
 RIGHTLY_EMPTY: Mapping[str, str] = {
     "controller: Certificates": "no listener has TLS",
@@ -71,6 +82,15 @@ class Drawn:
     def empty(self) -> bool:
         return not any(self.answers)
 
+    @property
+    def has_axes(self) -> bool:
+        return not self.empty and (self.kind == "timeseries" or self.is_matrix)
+
+    @property
+    def is_matrix(self) -> bool:
+        first = self.answers[0] if self.kind == "table" else ()
+        return any("src" in series["metric"] and "link" not in series["metric"] for series in first)
+
 
 def asked(source: Prometheus, panel: Mapping[str, Any], since: float) -> Drawn:
     """What the panel gets, from ``since`` in seconds of Unix time until now."""
@@ -90,25 +110,53 @@ def asked(source: Prometheus, panel: Mapping[str, Any], since: float) -> Drawn:
 
 
 def sheet(name: str, panels: Sequence[Drawn]) -> Figure:
-    """All panels at their places."""
-    height = max(panel.at["y"] + panel.at["h"] for panel in panels)
-    figure = Figure(figsize=(COLUMNS * INCH, height * INCH * 0.6), dpi=75)
-    figure.suptitle(f"Signalbox: {name}", x=0.01, ha="left", fontsize=13, y=1 - 0.2 / (height * INCH))
+    """All panels in the rows that they are in, each row as high as what there is in it needs."""
+    rows: dict[int, list[Drawn]] = {}
     for panel in panels:
-        x, y, w, h = (panel.at[side] for side in "xywh")
-        left, top = x / COLUMNS, 1 - (y + 0.9) / (height + 1)
-        axes = figure.add_axes(
-            (left + 0.035, top - (h - 1.6) / (height + 1), w / COLUMNS - 0.05, (h - 2.6) / (height + 1))
-        )
-        _draw(axes, panel)
+        rows.setdefault(panel.at["y"], []).append(panel)
+    heights = {y: max(TITLE + _inches(panel) + _below(panel) for panel in row) for y, row in sorted(rows.items())}
+    whole, top = HEAD + sum(heights.values()), HEAD
+    figure = Figure(figsize=(WIDTH, whole), dpi=100)
+    figure.suptitle(f"Signalbox: {name}", x=0.01, ha="left", fontsize=15, y=1 - 0.1 / whole, va="top")
+    for y, height in heights.items():
+        for panel in rows[y]:
+            margin = 0.06 if panel.has_axes else 0.02
+            left, width, tall = panel.at["x"] / COLUMNS + margin, panel.at["w"] / COLUMNS - 0.08, _inches(panel)
+            _draw(figure.add_axes((left, 1 - (top + TITLE + tall) / whole, width, tall / whole)), panel)
+        top += height
     return figure
 
 
-def _draw(axes: Axes, panel: Drawn) -> None:
-    axes.set_title(panel.title, fontsize=8, loc="left")
-    axes.tick_params(labelsize=6)
+def _inches(panel: Drawn) -> float:
+    """Height of what is drawn."""
     if panel.empty:
-        axes.text(0.5, 0.5, "no data", ha="center", va="center", color="grey")
+        return LINE
+    if panel.kind == "timeseries":
+        return 1.5
+    if panel.kind == "nodeGraph":
+        return 3.0
+    if panel.kind == "stat":
+        return LINE * min(sum(map(len, panel.answers)), MOST_NUMBERS) + 0.1
+    if panel.is_matrix:
+        return 1.5 * LINE * len({series["metric"]["src"] for series in panel.answers[0]})
+    return 0.15 * min(len(panel.answers[0]), MOST_ROWS)
+
+
+def _below(panel: Drawn) -> float:
+    """Height of labels of axes, and of a legend, and of what is left free."""
+    if panel.kind == "timeseries" and not panel.empty:
+        lines = min(sum(map(len, panel.answers)), MOST_LINES)
+        return 0.6 + 0.16 * math.ceil(lines / 2)
+    return 0.55 if panel.is_matrix else 0.25
+
+
+def _draw(axes: Axes, panel: Drawn) -> None:
+    axes.set_title(
+        panel.title, fontsize=10, loc="left", x=-0.1 if panel.kind == "timeseries" and not panel.empty else 0
+    )
+    axes.tick_params(labelsize=8)
+    if panel.empty:
+        axes.text(0, 0.5, "nothing", va="center", color="grey", fontsize=9)
         axes.set_axis_off()
     elif panel.kind == "timeseries":
         _lines(axes, panel)
@@ -116,7 +164,7 @@ def _draw(axes: Axes, panel: Drawn) -> None:
         _numbers(axes, panel)
     elif panel.kind == "nodeGraph":
         _graph(axes, panel)
-    elif any("src" in series["metric"] and "link" not in series["metric"] for series in panel.answers[0]):
+    elif panel.is_matrix:
         _matrix(axes, panel)
     else:
         _rows(axes, panel)
@@ -138,8 +186,17 @@ def _lines(axes: Axes, panel: Drawn) -> None:
     for name, points in lines[:MOST_LINES]:
         axes.plot([at - last for at, _ in points], [value for _, value in points], label=name, linewidth=1)
     axes.set_ylim(bottom=0)
-    axes.set_ylabel(panel.unit, fontsize=6)
-    axes.legend(fontsize=5, loc="lower left", ncols=2, framealpha=0.6)
+    axes.yaxis.set_major_formatter(UNITS.get(panel.unit, ScalarFormatter)())
+    axes.xaxis.set_major_formatter(EngFormatter("s"))
+    axes.legend(
+        fontsize=7.5,
+        loc="upper left",
+        bbox_to_anchor=(-0.1, -0.15),
+        ncols=2,
+        frameon=False,
+        columnspacing=1,
+        labelspacing=0.2,
+    )
 
 
 def _numbers(axes: Axes, panel: Drawn) -> None:
@@ -148,7 +205,7 @@ def _numbers(axes: Axes, panel: Drawn) -> None:
         for of_target, legend in zip(panel.answers, panel.legends, strict=True)
         for series in of_target
     ]
-    axes.text(0.02, 0.5, "\n".join(shown[:4]), fontsize=11 if len(shown) == 1 else 8, va="center")
+    axes.text(0, 0.5, "\n".join(shown[:MOST_NUMBERS]), fontsize=11 if len(shown) == 1 else 10, va="center")
     axes.set_axis_off()
 
 
@@ -166,7 +223,7 @@ def _rows(axes: Axes, panel: Drawn) -> None:
         + "  ".join(value for label, value in series["metric"].items() if label not in hidden)
         for series in found[:MOST_ROWS]
     ]
-    axes.text(0, 1, "\n".join(lines), fontsize=6, va="top", family="monospace")
+    axes.text(0, 1, "\n".join(lines), fontsize=8.5, va="top", family="monospace")
     axes.set_axis_off()
 
 
@@ -186,7 +243,7 @@ def _matrix(axes: Axes, panel: Drawn) -> None:
                     f"{value:.0%}",
                     ha="center",
                     va="center",
-                    fontsize=6,
+                    fontsize=8.5,
                     color="white" if value < 0.6 else "black",
                 )
 
@@ -204,7 +261,7 @@ def _graph(axes: Axes, panel: Drawn) -> None:
             axes.plot(*zip(*ends, strict=True), linewidth=0.5 + 2 * float(series["value"][1]), color="grey")
     for name, (x, y) in places.items():
         axes.plot(x, y, "o", color="black")
-        axes.annotate(name, (x, y), fontsize=7, textcoords="offset points", xytext=(5, 3))
+        axes.annotate(name, (x, y), fontsize=9, textcoords="offset points", xytext=(5, 3))
     axes.set_axis_off()
 
 

@@ -132,7 +132,8 @@ def _topology() -> list[Panel]:
         matrix(
             "Load from switch to switch",
             "A row is where a link begins, a column where it ends; of parallel links the fullest. Dark is "
-            "empty, yellow full. Of several fabrics choose one: a cell is the fullest of all.",
+            "empty, yellow full, as on a dark page of signalbox web. Of several fabrics choose one: a cell is "
+            "the fullest of all.",
             f'max by (src, dst) ({LOADS}{{kind="fabric"}})',
             "src",
             "dst",
@@ -146,7 +147,7 @@ def _topology() -> list[Panel]:
         ),
         listed(
             "Fullest links now",
-            "Load over capacity.",
+            "Load over capacity. Dark is nearly empty, yellow nearly full.",
             "percentunit",
             LOAD,
             f"topk(20, {LOADS})",

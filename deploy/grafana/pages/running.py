@@ -31,10 +31,10 @@ def _overview() -> list[Panel]:
     return [
         number(
             "Answers",
-            "Whether Prometheus reaches it.",
+            "Whether Prometheus reaches each controller that it has reached within a day.",
             "short",
             thresholds((None, RED), (1, GREEN)),
-            ('min(up{job="signalbox"})', "up"),
+            ("min(up and on (job, instance) last_over_time(signalbox_build_info[1d]))", "up"),
         ),
         number(
             "Version",

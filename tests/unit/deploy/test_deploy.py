@@ -13,7 +13,15 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from benchmarks.monitoring import DASHBOARDS, dashboard_expressions, dashboards, kinds_with_an_alert, panels, rules
+from benchmarks.monitoring import (
+    DASHBOARDS,
+    dashboard_expressions,
+    dashboards,
+    filled_in,
+    kinds_with_an_alert,
+    panels,
+    rules,
+)
 from controller.alarms import severity
 from controller.config import Config
 from controller.observability.families import FAMILIES
@@ -157,6 +165,25 @@ def test_dashboards_follow_the_chosen_data_source_fabric_and_controller() -> Non
             series = re.findall(r"(?:\w+:)?\b(?:signalbox|process_|up\b)[\w:]*(.{8})", text)
             assert set(series) == {"{fabric="}, expression
     assert {panel["datasource"]["uid"] for _, panel in panels()} == {"${datasource}"}
+
+
+def test_a_controller_that_does_not_answer_is_shown_whatever_the_scrape_job_is_called(tmp_path: Path) -> None:
+    (asked,) = (panel["targets"][0]["expr"] for _, panel in panels() if panel["title"] == "Answers")
+    labels = '{job="fabrics", instance="a:9464"}'
+    case = {
+        "interval": "1m",
+        "input_series": [
+            {"series": f"up{labels}", "values": "1x10 0x60"},
+            {"series": f"signalbox_build_info{labels}", "values": "1x10"},
+            {"series": 'up{job="node", instance="a:9100"}', "values": "0x70"},
+        ],
+        "promql_expr_test": [
+            {"expr": filled_in(asked, ""), "eval_time": at, "exp_samples": [{"labels": "{}", "value": up}]}
+            for at, up in (("5m", 1), ("60m", 0))
+        ],
+    }
+    (tmp_path / "test.yml").write_text(yaml.safe_dump({"tests": [case]}))
+    run("promtool", "test", "rules", tmp_path / "test.yml")
 
 
 def test_a_table_of_the_least_begins_with_the_least() -> None:
