@@ -20,7 +20,7 @@ def drawn(kind: str, answers: Sequence[Mapping[str, Any]], y: int = 0) -> Drawn:
 
 def test_text_can_be_read_at_the_width_of_a_page() -> None:
     figure = sheet("fabric", [drawn("timeseries", [LINE]), drawn("table", [ROW], 12), drawn("stat", [ROW], 24)])
-    sizes = {text.get_fontsize() for text in figure.findobj(Text) if text.get_text()}
+    sizes = {float(text.get_fontsize()) for text in figure.findobj(Text) if text.get_text()}
     assert figure.get_figwidth() == WIDTH
     assert min(sizes) * figure.dpi / 72 >= 10, "pixels"
 

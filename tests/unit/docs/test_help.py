@@ -25,7 +25,7 @@ COMMANDS = dict(commands(get_command(app)))
 
 
 def test_each_command_is_in_a_panel_of_the_list() -> None:
-    every = get_command(app)
+    every: Any = get_command(app)
     assert set(PANEL_OF) == set(every.list_commands(every.make_context("signalbox", [], resilient_parsing=True)))
 
 
