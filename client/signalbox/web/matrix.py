@@ -29,7 +29,6 @@ def matrix(picture: Picture, lower_tier: int, paper: Paper, route: Collection[Li
     columns, rows = _names(picture, shown, chosen)
     axis = {"type": "category", "triggerEvent": True, "axisTick": {"show": False}, "splitArea": {"show": False}}
     label = {"color": paper.text, "fontSize": 10}
-    overlay = {"type": "scatter", "symbol": "rect", "z": 3}
     return {
         **common(paper),
         "grid": {"left": 70, "right": 90, "top": 60, "bottom": 10},
@@ -57,40 +56,55 @@ def matrix(picture: Picture, lower_tier: int, paper: Paper, route: Collection[Li
                 "data": found,
                 "emphasis": {"itemStyle": {"borderColor": paper.text, "borderWidth": 1}},
             },
-            {
-                "id": "unknown",
-                **overlay,
-                "symbolSize": 7,
-                "silent": True,
-                "itemStyle": {"color": paper.unknown},
-                "data": _unknown(shown, found, picture),
-            },
-            {
-                "id": "marks",
-                **overlay,
-                "symbolSize": 0.1,
-                "silent": True,
-                "label": {"show": True, "formatter": "{@[2]}", "color": paper.down, "fontWeight": "bold"},
-                "data": _marks(picture, shown),
-            },
-            {
-                "id": "route",
-                **overlay,
-                "symbolSize": 9,
-                "silent": True,
-                "itemStyle": {"color": "transparent", "borderColor": paper.down, "borderWidth": 2},
-                "data": _places(picture, [cable for cable in shown if on_route(cable, route)]),
-            },
-            {
-                "id": "chosen",
-                **overlay,
-                "symbolSize": 15,
-                "silent": True,
-                "itemStyle": {"color": "transparent", "borderColor": paper.text, "borderWidth": 3},
-                "data": _places(picture, [cable for cable in shown if cable.name == chosen]),
-            },
+            *_overlays(picture, shown, found, paper, route, chosen),
         ],
     }
+
+
+def _overlays(
+    picture: Picture,
+    shown: Sequence[Cable],
+    found: Iterable[Sequence[Any]],
+    paper: Paper,
+    route: Collection[LinkAt],
+    chosen: str,
+) -> list[Options]:
+    """What is drawn upon the cells."""
+    overlay = {"type": "scatter", "symbol": "rect", "z": 3}
+    return [
+        {
+            "id": "unknown",
+            **overlay,
+            "symbolSize": 7,
+            "silent": True,
+            "itemStyle": {"color": paper.unknown},
+            "data": _unknown(shown, found, picture),
+        },
+        {
+            "id": "marks",
+            **overlay,
+            "symbolSize": 0.1,
+            "silent": True,
+            "label": {"show": True, "formatter": "{@[2]}", "color": paper.down, "fontWeight": "bold"},
+            "data": _marks(picture, shown),
+        },
+        {
+            "id": "route",
+            **overlay,
+            "symbolSize": 9,
+            "silent": True,
+            "itemStyle": {"color": "transparent", "borderColor": paper.down, "borderWidth": 2},
+            "data": _places(picture, [cable for cable in shown if on_route(cable, route)]),
+        },
+        {
+            "id": "chosen",
+            **overlay,
+            "symbolSize": 15,
+            "silent": True,
+            "itemStyle": {"color": "transparent", "borderColor": paper.text, "borderWidth": 3},
+            "data": _places(picture, [cable for cable in shown if cable.name == chosen]),
+        },
+    ]
 
 
 def _names(picture: Picture, shown: Iterable[Cable], chosen: str) -> tuple[list[Options], list[Options]]:
