@@ -111,6 +111,7 @@ def test_signalbox_run_announces_what_mpirun_says_until_it_ends(lab_prefix: str,
 
         ring = {(ip, job.peers[(rank + 1) % RANKS]) for rank, ip in enumerate(job.peers)}
         wait_for(lambda: pinned() == ring, "the ring's pins", 60, 0.1)
+        jobs.wait_for_iterations(ITERATIONS)
         jobs.end_round()
         jobs.wait()
         assert_right(jobs)

@@ -124,8 +124,9 @@ def test_a_signal_while_open_vswitch_starts_ends_in_nothing(
     environment = {**private, "OVS_PKGDATADIR": str(tmp_path)}
     run = Path(private["OVS_RUNDIR"])
     with subprocess.Popen(
-        [SCRIPT, "run", "echo", "not run"], env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as command:
+        ["env", "--default-signal=INT,TERM,HUP", SCRIPT, "run", "echo", "not run"],  # also under nohup
+        env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    ) as command:  # fmt: skip
         wait_for((run / "begun").exists, "the start", 60)
         os.killpg(command.pid, how)
         (run / "go-on").touch()
