@@ -220,7 +220,7 @@ def traffic(model: Model, parallelism: Parallelism, endpoints: Sequence[str]) ->
     ``parallelism``, when more is sent than a spec can say, or when nothing is sent to another host."""
     ranks = len(endpoints)
     data = parallelism.data or ranks // (parallelism.tensor * parallelism.pipeline)
-    InvalidInput.refuse(_misfits(model, parallelism, data, ranks))
+    InvalidInput.refuse(misfits(model, parallelism, data, ranks))
     across_hosts: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
     for kind, members in groups_of(parallelism, data):
         if len({endpoints[rank] for rank in members}) > 1:
@@ -325,7 +325,8 @@ def _replicas(
     yield _Sent(kind, Algorithm.ALL_GATHER, _up(gathers * elements, divided), phase)
 
 
-def _misfits(model: Model, parallelism: Parallelism, data: int, ranks: int) -> Iterator[FieldProblem]:
+def misfits(model: Model, parallelism: Parallelism, data: int, ranks: int) -> Iterator[FieldProblem]:
+    """What does not fit to each other, with paths below ``model`` and ``parallelism``. ``data``: the replicas."""
     tensor, pipeline, expert = parallelism.tensor, parallelism.pipeline, parallelism.expert
     if tensor * pipeline * data != ranks:
         product_of = f"tensor {tensor} x pipeline {pipeline}"

@@ -39,7 +39,7 @@ class JobInPlace:
     @contextmanager
     def errors_placed(self) -> Iterator[None]:
         """What is wrong with it is told with its place, also by the controller."""
-        with _placed(self.place_of):
+        with placed(self.place_of):
             yield
 
 
@@ -49,9 +49,9 @@ def jobs_in(path: Path, prepared: Callable[[Any], Any] = lambda job: job) -> lis
     name = called(path)
     found: list[JobInPlace] = []
     problems: list[FieldProblem] = []
-    for data, place_of in _read(path, name):
+    for data, place_of in data_in(path, name):
         try:
-            with _placed(place_of):
+            with placed(place_of):
                 found.append(JobInPlace(job_in(prepared(data)), place_of))
         except InvalidInput as error:
             problems += error.problems
@@ -69,13 +69,13 @@ def part_of_a_job(path: Path, known: Mapping[str, str]) -> Iterator[dict[str, An
     """The fields that a file says of one job, as they are there; errors in them are told with their places. ``known``:
     those that it must not have, each with why. Raises ``InvalidInput``."""
     name = called(path)
-    found = _read(path, name)
+    found = data_in(path, name)
     if len(found) != 1 or not isinstance(found[0][0], dict):
         raise InvalidInput.of(name, "must have the fields of a job spec")
     ((given, place_of),) = found
-    with _placed(place_of):
+    with placed(place_of):
         InvalidInput.refuse(FieldProblem(field, why) for field, why in known.items() if field in given)
-    with _placed(lambda field: place_of(field) if re.split(r"[.\[]", field)[0] in given else ""):
+    with placed(lambda field: place_of(field) if re.split(r"[.\[]", field)[0] in given else ""):
         yield dict(given)
 
 
@@ -88,13 +88,14 @@ def job_of_text(
     if len(nodes) > 1 or not all(isinstance(node.data, dict) for node in nodes):
         raise InvalidInput.of(name, "must be the fields of one job")
     given, place_of = (nodes[0].data, partial(_place, name, partial(_same, nodes[0]), "")) if nodes else ({}, None)
-    with _placed(place_of or (lambda _: name)):
+    with placed(place_of or (lambda _: name)):
         InvalidInput.refuse(FieldProblem(field, why) for field, why in known.items() if field in given)
         return job_in(completed(given))
 
 
 @contextmanager
-def _placed(place_of: PlaceOf) -> Iterator[None]:
+def placed(place_of: PlaceOf) -> Iterator[None]:
+    """What is wrong with the data is told with its place."""
     try:
         yield
     except InvalidInput as error:
@@ -105,8 +106,9 @@ def _with_place(problem: FieldProblem, place: str) -> FieldProblem:
     return replace(problem, path=": ".join(filter(None, (place, problem.path))))
 
 
-def _read(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
-    """The data of each job."""
+def data_in(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
+    """The data of each job, or of whatever else a file has one or several of. ``name``: of the file in errors. Raises
+    ``InvalidInput``."""
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except OSError as error:

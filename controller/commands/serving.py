@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from controller import config
-from controller.commands import analysis, bundle, offline, state, token, verify
+from controller.commands import analysis, bundle, design, offline, state, token, verify
 from controller.serving import exposure, preflight
 from signalbox.commands.output import file_to_read
 from signalbox.standard_input import STANDARD_INPUT
@@ -20,6 +20,7 @@ def add_to(app: typer.Typer) -> None:
     for group in (bundle, offline, verify, analysis, token):
         app.add_typer(group.commands)
     app.add_typer(state.commands, name="state")
+    app.add_typer(design.commands, name="design")
 
 
 def serve(

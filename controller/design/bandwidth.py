@@ -1,0 +1,230 @@
+"""The bandwidths with the least time, for terms and limits, with their proof: a second-order cone programme.
+
+In: a ``Question``. Out: a ``Design``, or ``InvalidInput`` for limits that leave no answer. The variables are the
+bandwidths b, for each dimension in which something is sent u >= 1/b (as a cone: |(b - u, 2)| <= b + u), and for each
+term t >= its floor and t >= gigabits * u. Terms whose gigabits and floor are in proportion are one (Lobo, Vandenberghe,
+Boyd and Lebret, "Applications of second-order cone programming", Linear Algebra and its Applications 284, 1998, section
+2.3: hyperbolic constraints).
+
+Only this module imports Clarabel, an optional dependency. What the solver says is not believed: time and bound are
+computed from its numbers (``Question``, ``proof``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import clarabel
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from controller.design.box import box
+from controller.design.proof import Design, Floats, Proof
+from controller.design.question import Limits, Question, Rates, Term
+from signalbox.errors import SignalboxError
+
+Ints = NDArray[np.int64]
+
+_TOLERANCE = 1e-11
+_PRECISION = 1e-9
+_MOST_SCALINGS = 6
+_SMALLEST_UNIT = 1e-3
+_ALIKE_DIGITS = 12
+"""Terms whose proportions agree in so many digits are one for the solver."""
+
+
+def fastest(question: Question, exactly: bool = False, near: Rates | None = None) -> Design:
+    """``exactly``: the total is used up, whether that helps or not. ``near``: about what the bandwidths will be. Raises
+    ``InvalidInput``."""
+    least, most = box(question, exactly)
+    if not any(question.loaded):
+        nothing = np.zeros((len(question.terms), len(least)))
+        return _design(question, least, Proof(np.ones(len(nothing)), nothing), least, most)
+    classes = _classes(question.terms)
+    units = _guess(classes, most) if near is None else np.maximum(near, most.max() * _SMALLEST_UNIT)
+    best: Design | None = None
+    for _ in range(_MOST_SCALINGS):
+        found = _solved(classes, question.limits, units, exactly)
+        gbps = _within(found.gbps, question.limits, least, most, exactly)
+        proof = Proof(found.floors[classes.of_term], found.shares[classes.of_term], found.total_s, found.budget_s)
+        best = _better(best, _design(question, gbps, proof, least, most))
+        if best.gap <= _PRECISION:
+            break
+        units = np.maximum(gbps, units * _SMALLEST_UNIT)
+    assert best is not None
+    return best
+
+
+def _guess(classes: _Classes, most: Floats) -> Floats:
+    """Best if the times of all dimensions were added up, and each Gbit/s cost the same."""
+    roots = np.sqrt(np.maximum(classes.weight @ classes.gigabits, 0.0))
+    return np.where(roots > 0, most[roots > 0].max() * roots / roots.sum(), most[roots > 0].max())
+
+
+def _design(question: Question, gbps: Floats, proof: Proof, least: Floats, most: Floats) -> Design:
+    rates = tuple(map(float, gbps))
+    bound_s = proof.bound_s(question, least, most)
+    return Design(rates, question.time_s(rates), question.limits.cost_of(rates), bound_s, proof)
+
+
+def _better(one: Design | None, other: Design) -> Design:
+    """The faster bandwidths, with the better proof."""
+    if one is None:
+        return other
+    fast, proven = min(one, other, key=lambda each: each.time_s), max(one, other, key=lambda each: each.bound_s)
+    return replace(fast, bound_s=proven.bound_s, proof=proven.proof)
+
+
+def _within(gbps: Floats, limits: Limits, least: Floats, most: Floats, exactly: bool) -> Floats:
+    """What a solver's last digits are over a limit is taken away, in proportion to what can be."""
+    gbps = np.clip(gbps, least, most)
+    above = gbps - least
+    if limits.total is not None and (over := gbps.sum() - limits.total) > 0 and above.sum() > 0:
+        gbps = gbps - above * min(1.0, over / above.sum())
+    elif limits.total is not None and exactly and over < 0:
+        room = most - gbps
+        gbps = gbps - over * room / room.sum() if room.sum() else gbps
+    cost, above = np.array(limits.cost), gbps - least
+    if limits.budget is not None and (over := cost @ gbps - limits.budget) > 0 and cost @ above > 0:
+        gbps = gbps - above * min(1.0, over / (cost @ above))
+    return np.clip(gbps, least, most)
+
+
+class _Classes(NamedTuple):
+    """Terms in proportion. ``of_term``: the class of each term. ``gigabits``: the largest of a class is 1; ``floor``
+    and ``weight`` fit to that."""
+
+    of_term: list[int]
+    gigabits: Floats
+    floor: Floats
+    weight: Floats
+
+
+def _classes(terms: Sequence[Term]) -> _Classes:
+    number: dict[tuple[float, ...], int] = {}
+    of_term, weight = [], []
+    for term in terms:
+        scale = max(term.gigabits) or term.floor_s or 1.0
+        key = tuple(_short(value / scale) for value in (*term.gigabits, term.floor_s))
+        of_term.append(number.setdefault(key, len(number)))
+        if len(weight) < len(number):
+            weight.append(0.0)
+        weight[of_term[-1]] += term.weight * scale
+    keys = np.array(list(number))
+    return _Classes(of_term, keys[:, :-1], keys[:, -1], np.array(weight))
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{_ALIKE_DIGITS}g}")
+
+
+class _Solved(NamedTuple):
+    """``shares`` and ``floors``: of each class, what of its weight rests on which dimension, and on its floor."""
+
+    gbps: Floats
+    shares: Floats
+    floors: Floats
+    total_s: float
+    budget_s: float
+
+
+def _solved(classes: _Classes, limits: Limits, units: Floats, exactly: bool) -> _Solved:
+    """``units``: of the bandwidths, about what they will be. Raises ``SignalboxError`` when the solver fails."""
+    sending, dims = classes.gigabits.any(axis=1), np.flatnonzero(classes.gigabits.any(axis=0))
+    gigabits = classes.gigabits[sending][:, dims] / units[dims]
+    term_s = np.maximum(gigabits.max(axis=1), classes.floor[sending])
+    weight = classes.weight[sending] * term_s
+    programme = _Programme(len(units), dims, len(weight))
+    totals = programme.sum(units, limits.total, exactly)
+    budgets = programme.sum(np.array(limits.cost) * units, limits.budget)
+    programme.box(np.array(limits.least) / units, np.array(limits.most) / units)
+    pairs = programme.times(gigabits / term_s[:, None])
+    floors = programme.floors(classes.floor[sending] / term_s)
+    found, dual = programme.solve(weight / weight.sum())
+    held = np.zeros((len(weight), 1 + len(units)))
+    for (term, dim), row in pairs.items():
+        held[term, 1 + dims[dim]] = max(dual[row], 0.0)
+    for term, row in floors.items():
+        held[term, 0] = max(dual[row], 0.0)
+    # Of a term whose weight is below the solver's precision, all rests on its largest load.
+    held[~held.any(axis=1), 1 + dims[0]] = 1.0
+    shares = np.zeros((len(sending), 1 + len(units)))
+    shares[~sending, 0] = 1.0
+    shares[sending] = held / held.sum(axis=1, keepdims=True)
+    total_s = sum(dual[row] for row in totals) * weight.sum() / (limits.total or 1.0)
+    budget_s = sum(max(dual[row], 0.0) for row in budgets) * weight.sum() / (limits.budget or 1.0)
+    return _Solved(found * units, shares[:, 1:], shares[:, 0], total_s if exactly else max(total_s, 0.0), budget_s)
+
+
+class _Programme:
+    """Rows of ``matrix @ (b, u, t) <= right``, then the cones. Each method adds some and says where they are."""
+
+    def __init__(self, bandwidths: int, dims: Ints, terms: int) -> None:
+        self._dims, self._u, self._t = dims, bandwidths, bandwidths + len(dims)
+        self._count = self._t + terms
+        self._rows: list[Floats] = []
+        self._right: list[float] = []
+        self._equal = 0
+
+    def sum(self, factors: Floats, limit: float | None, exactly: bool = False) -> list[int]:
+        """``exactly``: an equality, which stands before all other rows. The price is of the whole limit."""
+        if limit is None:
+            return []
+        row = np.zeros(self._count)
+        row[: self._u] = factors / limit
+        self._equal += exactly
+        return [self._add(row, 1.0)]
+
+    def box(self, least: Floats, most: Floats) -> None:
+        """A bandwidth in which something is sent is above 0 anyway."""
+        for d, (low, high) in enumerate(zip(least, most, strict=True)):
+            if high < np.inf:
+                self._add(self._row((d, 1.0 / high)), 1.0)
+            if low or d not in self._dims:
+                self._add(self._row((d, -1.0)), -low)
+
+    def times(self, gigabits: Floats) -> dict[tuple[int, int], int]:
+        """Rows by term and dimension."""
+        return {
+            (k, d): self._add(self._row((self._u + d, gigabits[k, d]), (self._t + k, -1.0)), 0.0)
+            for k, d in np.argwhere(gigabits).tolist()
+        }
+
+    def floors(self, floors: Floats) -> dict[int, int]:
+        """Rows by term."""
+        return {k: self._add(self._row((self._t + k, -1.0)), -floors[k]) for k in np.flatnonzero(floors).tolist()}
+
+    def solve(self, weight: Floats) -> tuple[Floats, Floats]:
+        """The bandwidths, and the prices of all rows. ``weight``: of each t in the goal. Raises ``SignalboxError``."""
+        kinds = [clarabel.ZeroConeT(self._equal)] if self._equal else []
+        kinds.append(clarabel.NonnegativeConeT(len(self._rows) - self._equal))
+        for u, b in enumerate(self._dims, self._u):  # |(b - u, 2)| <= b + u
+            self._add(self._row((b, -1.0), (u, -1.0)), 0.0)
+            self._add(self._row((b, -1.0), (u, 1.0)), 0.0)
+            self._add(self._row(), 2.0)
+            kinds.append(clarabel.SecondOrderConeT(3))
+        goal = np.concatenate((np.zeros(self._t), weight))
+        settings = clarabel.DefaultSettings()
+        settings.verbose = False
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _TOLERANCE
+        nothing = sparse.csc_matrix((self._count, self._count))
+        matrix, right = sparse.csc_matrix(np.array(self._rows)), np.array(self._right)
+        answer = clarabel.DefaultSolver(nothing, goal, matrix, right, kinds, settings).solve()
+        found, dual = np.array(answer.x[: self._u]), np.array(answer.z)
+        if not (np.isfinite(found).all() and np.isfinite(dual).all()):
+            raise SignalboxError(f"the solver found no bandwidths: {answer.status}")
+        return found, dual
+
+    def _row(self, *entries: tuple[int, float]) -> Floats:
+        row = np.zeros(self._count)
+        for at, factor in entries:
+            row[at] = factor
+        return row
+
+    def _add(self, row: Floats, right: float) -> int:
+        self._rows.append(row)
+        self._right.append(right)
+        return len(self._rows) - 1

@@ -1,0 +1,71 @@
+"""What is asked of a design: terms of time, limits of bandwidths, and the time and cost of any bandwidths. Pure.
+
+A bandwidth is that of one NPU in one dimension, in one direction, in Gbit/s. docs/design.md has the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Objective(StrEnum):
+    """What is made small. ``time-cost``: with all of the total."""
+
+    TIME = "time"
+    TIME_COST = "time-cost"
+
+
+Rates = tuple[float, ...]
+"""Gbit/s by dimension."""
+
+
+class Term(NamedTuple):
+    """Steps that take ``weight`` times the longer of ``floor_s`` seconds and, of all dimensions, ``gigabits`` divided
+    by the bandwidth."""
+
+    weight: float
+    gigabits: tuple[float, ...]
+    floor_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of each dimension the ``least`` and ``most`` Gbit/s (``inf`` for none), and ``cost``: of the network, per Gbit/s
+    that each NPU has there. Of all together ``total``, in Gbit/s, and ``budget``, in units of cost; None for none."""
+
+    least: Rates
+    most: Rates
+    cost: tuple[float, ...]
+    total: float | None = None
+    budget: float | None = None
+
+    def cost_of(self, gbps: Sequence[float]) -> float:
+        return math.fsum(cost * rate for cost, rate in zip(self.cost, gbps, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """``names``: of the dimensions."""
+
+    names: tuple[str, ...]
+    terms: tuple[Term, ...]
+    limits: Limits
+
+    @property
+    def loaded(self) -> tuple[bool, ...]:
+        """By dimension, whether anything is sent in it."""
+        return tuple(any(term.gigabits[d] for term in self.terms) for d in range(len(self.names)))
+
+    def time_s(self, gbps: Sequence[float]) -> float:
+        """The weighted sum of all terms."""
+        return math.fsum(term.weight * term_s(term, gbps) for term in self.terms)
+
+
+def term_s(term: Term, gbps: Sequence[float]) -> float:
+    """Without its weight."""
+    sending = (amount / rate if rate else math.inf for amount, rate in zip(term.gigabits, gbps, strict=True) if amount)
+    return max(term.floor_s, *sending, 0.0)
