@@ -45,6 +45,7 @@ MODULES = {
     "dashboards": "benchmarks.dashboards",
     "interrupts": "benchmarks.interrupts",
     "web": "benchmarks.web.command",
+    "design": "benchmarks.design.command",
 }
 """The function ``main`` of each is the command. Only the module of the command that runs is imported."""
 

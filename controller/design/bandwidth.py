@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from controller.design.box import box
+from controller.design.box import box, cheapest
 from controller.design.proof import Design, Floats, Proof
 from controller.design.question import Limits, Question, Rates, Term
 from signalbox.errors import SignalboxError
@@ -48,7 +48,7 @@ def fastest(question: Question, exactly: bool = False, near: Rates | None = None
     best: Design | None = None
     for _ in range(_MOST_SCALINGS):
         found = _solved(classes, question.limits, units, exactly)
-        gbps = _within(found.gbps, question.limits, least, most, exactly)
+        gbps = _within(found.gbps, question, least, most, exactly)
         proof = Proof(found.floors[classes.of_term], found.shares[classes.of_term], found.total_s, found.budget_s)
         best = _better(best, _design(question, gbps, proof, least, most))
         if best.gap <= _PRECISION:
@@ -61,7 +61,8 @@ def fastest(question: Question, exactly: bool = False, near: Rates | None = None
 def _guess(classes: _Classes, most: Floats) -> Floats:
     """Best if the times of all dimensions were added up, and each Gbit/s cost the same."""
     roots = np.sqrt(np.maximum(classes.weight @ classes.gigabits, 0.0))
-    return np.where(roots > 0, most[roots > 0].max() * roots / roots.sum(), most[roots > 0].max())
+    largest = float(most[roots > 0].max())
+    return np.asarray(np.where(roots > 0, largest * roots / roots.sum(), largest))
 
 
 def _design(question: Question, gbps: Floats, proof: Proof, least: Floats, most: Floats) -> Design:
@@ -78,19 +79,22 @@ def _better(one: Design | None, other: Design) -> Design:
     return replace(fast, bound_s=proven.bound_s, proof=proven.proof)
 
 
-def _within(gbps: Floats, limits: Limits, least: Floats, most: Floats, exactly: bool) -> Floats:
+def _within(gbps: Floats, question: Question, least: Floats, most: Floats, exactly: bool) -> Floats:
     """What a solver's last digits are over a limit is taken away, in proportion to what can be."""
-    gbps = np.clip(gbps, least, most)
-    above = gbps - least
-    if limits.total is not None and (over := gbps.sum() - limits.total) > 0 and above.sum() > 0:
-        gbps = gbps - above * min(1.0, over / above.sum())
-    elif limits.total is not None and exactly and over < 0:
-        room = most - gbps
-        gbps = gbps - over * room / room.sum() if room.sum() else gbps
-    cost, above = np.array(limits.cost), gbps - least
-    if limits.budget is not None and (over := cost @ gbps - limits.budget) > 0 and cost @ above > 0:
-        gbps = gbps - above * min(1.0, over / (cost @ above))
-    return np.clip(gbps, least, most)
+    limits, gbps = question.limits, np.clip(gbps, least, most)
+    over = float(gbps.sum()) - (limits.total or np.inf)
+    if over > 0:
+        gbps = _towards(least, gbps, over, float((gbps - least).sum()))
+    elif exactly:
+        gbps = _towards(most, gbps, -over, float((most - gbps).sum()))
+    if limits.budget is not None and (over := limits.cost_of(gbps.tolist()) - limits.budget) > 0:
+        cheap = cheapest(question, least, most) if exactly else least
+        gbps = _towards(cheap, gbps, over, float(np.array(limits.cost) @ (gbps - cheap)))
+    return gbps
+
+
+def _towards(other: Floats, gbps: Floats, some: float, all_of_it: float) -> Floats:
+    return gbps + (other - gbps) * min(1.0, some / all_of_it) if all_of_it > 0 else gbps
 
 
 class _Classes(NamedTuple):
@@ -105,7 +109,8 @@ class _Classes(NamedTuple):
 
 def _classes(terms: Sequence[Term]) -> _Classes:
     number: dict[tuple[float, ...], int] = {}
-    of_term, weight = [], []
+    of_term: list[int] = []
+    weight: list[float] = []
     for term in terms:
         scale = max(term.gigabits) or term.floor_s or 1.0
         key = tuple(_short(value / scale) for value in (*term.gigabits, term.floor_s))
@@ -133,7 +138,8 @@ class _Solved(NamedTuple):
 
 def _solved(classes: _Classes, limits: Limits, units: Floats, exactly: bool) -> _Solved:
     """``units``: of the bandwidths, about what they will be. Raises ``SignalboxError`` when the solver fails."""
-    sending, dims = classes.gigabits.any(axis=1), np.flatnonzero(classes.gigabits.any(axis=0))
+    sends = classes.gigabits > 0
+    sending, dims = np.asarray(sends.any(axis=1)), np.flatnonzero(sends.any(axis=0))
     gigabits = classes.gigabits[sending][:, dims] / units[dims]
     term_s = np.maximum(gigabits.max(axis=1), classes.floor[sending])
     weight = classes.weight[sending] * term_s

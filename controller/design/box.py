@@ -47,3 +47,12 @@ def _impossible(question: Question, least: Floats, most: Floats, exactly: bool) 
         message = f"must be at most what the dimensions may have, {most.sum():g} (given: {limits.total:g})"
         found.append(FieldProblem("total_gbps", message))
     return found
+
+
+def cheapest(question: Question, least: Floats, most: Floats) -> Floats:
+    """The bandwidths that use up the total at the least cost: the cheapest dimensions get the most they may have."""
+    found, left = least.copy(), (question.limits.total or 0.0) - float(least.sum())
+    for _, d in sorted(zip(question.limits.cost, range(len(least)), strict=True)):
+        more = min(left, float(most[d] - least[d]))
+        found[d], left = found[d] + more, left - more
+    return found

@@ -24,7 +24,7 @@ from controller.design.shape import Ints, Shape
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.file_forms import JobInFile, addresses_in
 from signalbox.jobs.library_profiles import formula
-from signalbox.jobs.spec import MAX_ENDPOINTS, Algorithm, Collective, Frozen, JobSpec, Library, Phase, Seconds
+from signalbox.jobs.spec import MAX_ENDPOINTS, Algorithm, Collective, Frozen, JobSpec, Library, Number, Phase, Seconds
 from signalbox.models import Parallelism, misfits
 from signalbox.spec_files import PlaceOf, data_in, placed
 from signalbox.standard_input import called
@@ -44,7 +44,7 @@ class JobInDesign(JobInFile):
     """``weight``: of its time in the sum that is made small. ``placement``: in which order the parts of a model's
     parallelism fill the dimensions, from the first one."""
 
-    weight: Annotated[Seconds, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
+    weight: Annotated[Number, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
     compute: tuple[Compute, ...] = Field(default=(), max_length=1000)
     placement: tuple[Part, ...] | None = None
 

@@ -15,11 +15,11 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from controller.design.question import Limits, Rates
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
-from signalbox.jobs.spec import Frozen, Whole
+from signalbox.jobs.spec import Frozen, Number, Whole
 from signalbox.spec_files import PlaceOf, data_in, placed
 from signalbox.standard_input import called
 
@@ -38,12 +38,8 @@ class Kind(StrEnum):
     SWITCH = "switch"
 
 
-def _number(value: object) -> object:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else repr(value)
-
-
-Rate = Annotated[float, BeforeValidator(_number), Field(ge=LEAST_GBPS, le=MOST_GBPS, allow_inf_nan=False)]
-Cost = Annotated[float, BeforeValidator(_number), Field(ge=0, le=1e15, allow_inf_nan=False)]
+Rate = Annotated[Number, Field(ge=LEAST_GBPS, le=MOST_GBPS, allow_inf_nan=False)]
+Cost = Annotated[Number, Field(ge=0, le=1e15, allow_inf_nan=False)]
 
 
 class Dimension(Frozen):

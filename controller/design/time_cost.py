@@ -20,7 +20,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from controller.design.bandwidth import fastest
-from controller.design.box import box
+from controller.design.box import box, cheapest
 from controller.design.proof import Design, Floats, Proof
 from controller.design.question import Question
 from signalbox.errors import InvalidInput
@@ -68,17 +68,17 @@ def best_product(question: Question) -> Tradeoff:
         raise InvalidInput.of("total_gbps", message)
     least, most = box(question, exactly=True)
     best = fastest(question, exactly=True)
-    cheapest = _least_cost(question, least, most)
+    least_cost = limits.cost_of(cheapest(question, least, most).tolist())
     lines = [_line(best, question, least, most)]
     for _ in range(_MOST_PROGRAMMES):
-        bound, cost = min(_between(cheapest, lines), default=(math.inf, 0.0))
+        bound, cost = min(_between(least_cost, lines), default=(math.inf, 0.0))
         if bound >= best.time_s * best.cost * (1 - _PRECISION):
             break
         there = replace(question, limits=replace(limits, budget=cost))
         design = fastest(there, exactly=True, near=best.gbps)
         best = min(best, design, key=lambda each: each.time_s * each.cost)
         lines = sorted((*lines, _line(design, there, least, most)), key=itemgetter(0))
-    bound = min((*_between(cheapest, lines), *((line.product(line.cost), 0.0) for line in lines)))[0]
+    bound = min((*_between(least_cost, lines), *((line.product(line.cost), 0.0) for line in lines)))[0]
     return Tradeoff(replace(best, proof=_proof_at(best, lines)), bound)
 
 
@@ -98,23 +98,13 @@ def _line(design: Design, question: Question, least: Floats, most: Floats) -> _L
     return _Line(cost, design.proof.bound_s(question, least, most), design.proof)
 
 
-def _between(cheapest: float, lines: list[_Line]) -> Iterator[tuple[float, float]]:
+def _between(least_cost: float, lines: list[_Line]) -> Iterator[tuple[float, float]]:
     """Between two costs that are known the bound of time x cost, and the cost at which to look next."""
     first = lines[0]
-    if first.cost > cheapest * (1 + _PRECISION):
-        yield first.product(cheapest), math.sqrt(cheapest * first.cost) if cheapest else first.cost / 2
+    if first.cost > least_cost * (1 + _PRECISION):
+        yield first.product(least_cost), math.sqrt(least_cost * first.cost) if least_cost else first.cost / 2
     for one, other in pairwise(lines):
         if other.cost > one.cost * (1 + _PRECISION) and other.slope > one.slope:
             at = (one.at_s - one.slope * one.cost - other.at_s + other.slope * other.cost) / (other.slope - one.slope)
             at = min(max(at, one.cost), other.cost)
             yield one.product(at), at
-
-
-def _least_cost(question: Question, least: Floats, most: Floats) -> float:
-    """Of a network with the whole total: the cheapest dimensions get the most they may have."""
-    limits = question.limits
-    cost, left = limits.cost_of(least.tolist()), (limits.total or 0.0) - float(least.sum())
-    for each, d in sorted(zip(limits.cost, range(len(least)), strict=True)):
-        more = min(left, float(most[d] - least[d]))
-        cost, left = cost + each * more, left - more
-    return cost

@@ -44,8 +44,8 @@ DISTRIBUTIONS = {
 """What an import is of, where that has another name, or comes with one that has."""
 OF_USERS = {"torch"}
 """``signalbox.torch`` is for programs that have it."""
-OPTIONAL = {"os-ken", "mininet", "matplotlib", "torch", "mpi4py"}
-"""Of the emulated fabric, or one of two."""
+OPTIONAL = {"os-ken", "mininet", "matplotlib", "torch", "mpi4py", "clarabel", "scipy"}
+"""Of the emulated fabric, one of two, or for designs."""
 
 
 def named(text: str) -> str:

@@ -140,7 +140,8 @@ Whole = Annotated[int, BeforeValidator(_no_text)]
 Rank = Annotated[Whole, Field(ge=0)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1, le=MAX_BYTES)]
 Phase = Annotated[Whole, Field(ge=0, le=MAX_PHASE)]
-Seconds = Annotated[float, BeforeValidator(_no_text)]
+Number = Annotated[float, BeforeValidator(_no_text)]
+Seconds = Number
 
 
 def _job_id(text: str) -> str:

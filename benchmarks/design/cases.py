@@ -1,0 +1,73 @@
+"""Random questions of a design, and the answer of another method to each.
+
+In: a seed. Out: a ``Question`` and its ``Case``; the one's value over the other's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.design.independent import Case, searched
+from controller.design.bandwidth import fastest
+from controller.design.question import Limits, Objective, Question, Term
+from controller.design.time_cost import best_product
+
+
+class Outcome(NamedTuple):
+    """``others``: the value of the other method over ours, less 1. ``gap``: of ours to its bound."""
+
+    objective: Objective
+    gap: float
+    others: float
+
+
+def random_case(seed: int) -> Case:
+    """With 2 to 4 dimensions and 1 to 7 terms, loads over four decades, and limits of all kinds that can be met."""
+    rng = np.random.default_rng(seed)
+    dimensions, terms = int(rng.integers(2, 5)), int(rng.integers(1, 8))
+    gigabits = 10 ** rng.uniform(-2, 2, (terms, dimensions)) * (rng.random((terms, dimensions)) < 0.7)
+    gigabits[0] = np.maximum(gigabits[0], 0.01)
+    by_cost = seed % 2 == 1
+    inside = rng.dirichlet(np.ones(dimensions)) * 100  # meets all limits
+    limited = rng.random((2, dimensions)) < 0.3
+    cost = 10 ** rng.uniform(0, 2, dimensions)
+    by_budget = rng.random() < 0.4
+    return Case(
+        weight=rng.uniform(0.1, 3, terms),
+        floor=np.where(rng.random(terms) < 0.3, 10 ** rng.uniform(-3, 1, terms), 0.0),
+        gigabits=gigabits,
+        least=np.where(limited[0], inside * rng.uniform(0.1, 0.9, dimensions), 0.0),
+        most=np.where(limited[1], inside * rng.uniform(1.1, 3, dimensions), math.inf),
+        cost=cost,
+        total=100.0 if by_cost or not by_budget or rng.random() < 0.5 else math.inf,
+        budget=float(cost @ inside * rng.uniform(1.05, 2)) if by_budget else math.inf,
+        by_cost=by_cost,
+    )
+
+
+def question_of(case: Case) -> Question:
+    terms = zip(case.weight.tolist(), case.gigabits.tolist(), case.floor.tolist(), strict=True)
+    least, most, cost = (tuple(map(float, each)) for each in (case.least, case.most, case.cost))
+    total, budget = (None if math.isinf(limit) else limit for limit in (case.total, case.budget))
+    return Question(
+        tuple(f"dimension {d}" for d in range(len(least))),
+        tuple(Term(weight, tuple(gigabits), floor_s) for weight, gigabits, floor_s in terms),
+        Limits(least, most, cost, total, budget),
+    )
+
+
+def compared(seed: int) -> Outcome:
+    """Our answer is taken from its bandwidths, by the other method's arithmetic."""
+    case = random_case(seed)
+    if case.by_cost:
+        tradeoff = best_product(question_of(case))
+        objective, gap, gbps = Objective.TIME_COST, tradeoff.gap, tradeoff.design.gbps
+    else:
+        design = fastest(question_of(case))
+        objective, gap, gbps = Objective.TIME, design.gap, design.gbps
+    ours = float(case.values(np.array([gbps])).min())
+    _, others = searched(case, seed)
+    return Outcome(objective, gap, others / ours - 1)

@@ -1,0 +1,105 @@
+"""``python -m benchmarks design``: LIBRA's workloads, and random cases against another method."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group
+from rich.progress import track
+
+from benchmarks.design.cases import Outcome, compared
+from benchmarks.design.libra import GBPS, TOTAL, LibraCase, cases
+from benchmarks.measures import report, table_of
+from controller.design.bandwidth import fastest
+from controller.design.question import Objective
+from controller.design.time_cost import best_product
+from signalbox.commands.output import AsJson
+
+RESULTS = Path("out/bench/design.json")
+TIMES = 5
+"""How often each is solved, to know how long it takes."""
+
+Row = dict[str, Any]
+
+
+def libra_row(case: LibraCase, objective: Objective) -> Row:
+    """``gbps``: in GB/s, as there. ``better``: the equal split's time (of communication alone), or time x cost, over
+    that of the answer."""
+    question = case.question
+    equal = (TOTAL / len(question.names),) * len(question.names)
+    if objective is Objective.TIME:
+        solved_ms, cpu_ms, design = _timed(lambda: fastest(question))
+        gap, better = design.gap, case.communication_s(equal) / case.communication_s(design.gbps)
+    else:
+        solved_ms, cpu_ms, tradeoff = _timed(lambda: best_product(question))
+        design, gap = tradeoff.design, tradeoff.gap
+        better = question.time_s(equal) * question.limits.cost_of(equal) / tradeoff.product
+    return {
+        "workload": case.workload,
+        "objective": objective.value,
+        "gbps": [rate / GBPS for rate in design.gbps],
+        "time_s": design.time_s,
+        "cost": design.cost,
+        "gap": gap,
+        "better": better,
+        "ms": solved_ms,
+        "cpu_ms": cpu_ms,
+    }
+
+
+def random_summary(outcomes: Sequence[Outcome]) -> Row:
+    others = [outcome.others for outcome in outcomes]
+    return {
+        "cases": len(outcomes),
+        "largest_gap": max(outcome.gap for outcome in outcomes),
+        "others_at_best": min(others),
+        "others_median": median(others),
+        "others_at_worst": max(others),
+    }
+
+
+def _timed(solve: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Medians of milliseconds, and of those of the processor."""
+    taken = []
+    for _ in range(TIMES):
+        began, cpu = time.perf_counter(), time.process_time()
+        found = solve()
+        taken.append(((time.perf_counter() - began) * 1e3, (time.process_time() - cpu) * 1e3))
+    wall, busy = (median(each) for each in zip(*taken, strict=True))
+    return wall, busy, found
+
+
+def summary(found: Row) -> Group:
+    rows = [
+        {
+            "workload": row["workload"],
+            "objective": row["objective"],
+            "GB/s": " / ".join(f"{rate:.2f}" for rate in row["gbps"]),
+            "time (s)": f"{row['time_s']:.6g}",
+            "gap": f"{row['gap']:.0e}",
+            "equal split over it": f"{row['better']:.4g}",
+            "ms (processor)": f"{row['ms']:.1f} ({row['cpu_ms']:.1f})",
+        }
+        for row in found["libra"]
+    ]
+    random = {name: f"{value:.2e}" if isinstance(value, float) else value for name, value in found["random"].items()}
+    return Group(table_of("LIBRA's workloads, 500 GB/s", rows), table_of("random cases", [random]))
+
+
+def main(
+    libra: Annotated[
+        Path, typer.Option(help="The folder inputs of LIBRA's repository.", exists=True, file_okay=False)
+    ] = Path("tests/data/libra/inputs"),
+    random: Annotated[int, typer.Option(min=1, help="Number of random cases.")] = 1000,
+    as_json: AsJson = False,
+) -> None:
+    """Design for LIBRA's workloads, and compare random designs with those of another method."""
+    rows = [libra_row(case, objective) for objective in Objective for case in cases(libra)]
+    seeds = track(range(random), "designing", console=Console(stderr=True), transient=True)
+    found = {"libra": rows, "random": random_summary([compared(seed) for seed in seeds])}
+    report(found, RESULTS, lambda: summary(found), as_json)

@@ -1,0 +1,96 @@
+"""Good bandwidths by trying many: a grid, and from its best point steps in random directions that become smaller.
+
+In: arrays. Out: bandwidths within all limits. Shares nothing with the controller, so that it can contradict it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_GRID = {1: 1, 2: 400, 3: 40, 4: 16}
+"""Steps of the grid, by the number of dimensions."""
+_TRIED = 64
+"""Directions before the steps become smaller."""
+_FIRST_STEP, _LAST_STEP, _SHRINK = 0.5, 1e-8, 0.6
+_SLACK = 1e-9
+"""Of limits, for last digits."""
+_TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class Case:
+    """Minimise the sum over terms k of weight[k] * max(floor[k], max over dimensions d of gigabits[k, d] / b[d]), with
+    ``by_cost`` times cost @ b, for least <= b <= most. The sum of b is at most ``total``, with ``by_cost`` equal to it;
+    cost @ b is at most ``budget``. Both may be inf, not at once."""
+
+    weight: Floats
+    floor: Floats
+    gigabits: Floats
+    least: Floats
+    most: Floats
+    cost: Floats
+    total: float
+    budget: float
+    by_cost: bool
+
+    def values(self, points: Floats) -> Floats:
+        """Of each row of ``points``; inf for those outside of the limits."""
+        times = (
+            np.maximum(self.floor, (self.gigabits / np.maximum(points, _TINY)[:, None, :]).max(axis=2)) @ self.weight
+        )
+        spent, sums = points @ self.cost, points.sum(axis=1)
+        inside = (points >= self.least * (1 - _SLACK)).all(axis=1) & (points <= self.most * (1 + _SLACK)).all(axis=1)
+        inside &= (spent <= self.budget * (1 + _SLACK)) & (sums <= self.total * (1 + _SLACK))
+        if self.by_cost:
+            inside &= sums >= self.total * (1 - _SLACK)
+        return np.where(inside, times * spent if self.by_cost else times, np.inf)
+
+    def stretched(self, points: Floats) -> Floats:
+        """Of each row what is above ``least`` and below ``most`` made as large as total and budget allow."""
+        most, left = self.most - self.least, self.total - self.least.sum()
+        budget_left = self.budget - self.cost @ self.least
+        for _ in self.least:
+            above = np.clip(points - self.least, 0, most)
+            loose = np.where(above < most, above, 0)
+            fixed = above - loose
+            room = (left - fixed.sum(axis=1)) / np.maximum(loose.sum(axis=1), _TINY)
+            if not self.by_cost:
+                room = np.minimum(room, (budget_left - fixed @ self.cost) / np.maximum(loose @ self.cost, _TINY))
+            points = self.least + fixed + loose * np.maximum(room, 0)[:, None]
+        return points
+
+
+def searched(case: Case, seed: int) -> tuple[Floats, float]:
+    """The best bandwidths that were found and their value; inf when none are within the limits."""
+    rng = np.random.default_rng(seed)
+    dimensions = len(case.least)
+    largest = case.total if np.isfinite(case.total) else case.budget
+    points = case.stretched(case.least + _grid(dimensions) * largest)
+    values = case.values(points)
+    best, value = points[values.argmin()], float(values.min())
+    step = _FIRST_STEP
+    while step > _LAST_STEP and np.isfinite(value):
+        # Half of the directions in one dimension, against all others.
+        ways = rng.standard_normal((_TRIED, dimensions))
+        ways[::2] *= np.eye(dimensions)[rng.integers(0, dimensions, len(ways[::2]))]
+        tried = case.stretched(best * np.exp(step * ways))
+        values = case.values(tried)
+        if values.min() < value:
+            best, value = tried[values.argmin()], float(values.min())
+        else:
+            step *= _SHRINK
+    return best, value
+
+
+def _grid(dimensions: int) -> Floats:
+    """All ways to divide 1 into shares that are multiples of a step, and above 0."""
+    steps = _GRID[dimensions] + dimensions - 1
+    borders = np.array(list(combinations(range(1, steps), dimensions - 1))).reshape(-1, dimensions - 1)
+    ends = np.hstack((np.zeros((len(borders), 1)), borders, np.full((len(borders), 1), steps)))
+    return np.diff(ends, axis=1) / steps

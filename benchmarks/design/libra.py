@@ -1,0 +1,105 @@
+"""LIBRA's public inputs as questions: Won et al., "LIBRA", ISPASS 2024, https://github.com/astra-sim/libra.
+
+In: the folder ``inputs`` of that repository. Out: a ``Question`` per workload and network. Bandwidths there are GB/s of
+an NPU, costs are per GB/s; times in nanoseconds. A layer has three phases, each with a time of computing and a
+collective, and nothing overlaps. ALLGATHER has the size of a rank's own part, and its code counts no hops of an
+ALLTOALL in a ring, so that each dimension is taken as a switch here. The cost of a dimension comes to that of its
+links, with a switch also of the switch and the NIC, for each NPU.
+
+DLRM comes without communicators; it is taken to be over all dimensions in each phase.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from controller.design.jobs import GIGABITS
+from controller.design.loads import collective_bytes
+from controller.design.question import Limits, Question, Term
+from controller.design.shape import Dimension, Kind
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import Algorithm
+
+WORKLOADS = ("GPT_3", "MSFT_1T", "Turing_NLG", "ResNet_50", "DLRM")
+NETWORKS = (3, 4)
+GBPS = 8
+"""Gbit/s of a GB/s."""
+TOTAL = 500 * GBPS
+"""In its file ``total_bw_500gbps.py``."""
+
+_ALGORITHMS = {
+    "ALLREDUCE": Algorithm.ALL_REDUCE,
+    "ALLGATHER": Algorithm.ALL_GATHER,
+    "REDUCESCATTER": Algorithm.REDUCE_SCATTER,
+    "ALLTOALL": Algorithm.ALL_TO_ALL,
+}
+_PHASES = ("Forward", "InputGrad", "WeightGrad")
+
+
+class LibraCase(NamedTuple):
+    workload: str
+    question: Question
+
+    def communication_s(self, gbps: Sequence[float]) -> float:
+        return self.question.time_s(gbps) - sum(term.weight * term.floor_s for term in self.question.terms)
+
+
+def cases(inputs: Path) -> list[LibraCase]:
+    """Of every workload on both networks. Raises ``InvalidInput``, ``OSError``."""
+    return [LibraCase(f"{name} {size}-D", _question(inputs, name, size)) for name in WORKLOADS for size in NETWORKS]
+
+
+def _question(inputs: Path, workload: str, size: int) -> Question:
+    network = _yaml(inputs / "network" / f"{size}d_network.yml")
+    costs = _yaml(inputs / "cost_model" / f"{size}d_cost_model.yml")
+    names, sizes = network["CostDimension"], network["NpusCount"]
+    cost = [
+        sum(costs[name][part] for part in (("Link", "Switch", "Nic") if kind == "Switch" else ("Link",)))
+        for name, kind in zip(names, network["Topology"], strict=True)
+    ]
+    lines = (inputs / "workload" / f"{workload}.txt").read_text().splitlines()
+    limits = Limits(
+        least=(0.0,) * len(names),
+        most=(math.inf,) * len(names),
+        cost=tuple(each / GBPS * math.prod(sizes) for each in cost),
+        total=TOTAL,
+    )
+    dimensions = [Dimension(name=name, kind=Kind.SWITCH, size=n) for name, n in zip(names, sizes, strict=True)]
+    terms = _terms(lines, _communicators(inputs, workload, sizes), dimensions)
+    return Question(tuple(names), tuple(terms), limits)
+
+
+def _communicators(inputs: Path, workload: str, sizes: Sequence[int]) -> list[list[int]]:
+    """By phase how many ranks of a collective are in each dimension."""
+    wanted = f"{workload}_{len(sizes)}d.yml".lower()
+    file = next((file for file in (inputs / "communicator").iterdir() if file.name.lower() == wanted), None)
+    if file is None:
+        return [list(sizes)] * len(_PHASES)
+    found = _yaml(file)
+    return [[max(1, span) for span in found[phase]] for phase in _PHASES]
+
+
+def _terms(lines: Sequence[str], spans: Sequence[Sequence[int]], dimensions: Sequence[Dimension]) -> Iterator[Term]:
+    nothing = (0.0,) * len(dimensions)
+    for line in lines:
+        _, _, *columns = line.split()
+        for phase, of_phase in enumerate(spans):
+            compute_ns, kind, size = columns[3 * phase : 3 * phase + 3]
+            if int(compute_ns):
+                yield Term(1.0, nothing, int(compute_ns) * 1e-9)
+            if kind == "NONE":
+                continue
+            if kind not in _ALGORITHMS:
+                raise InvalidInput.of(line.split()[0], f"'{kind}' is no collective; known are {', '.join(_ALGORITHMS)}")
+            own = math.prod(of_phase) if kind == "ALLGATHER" else 1
+            sent = collective_bytes(_ALGORITHMS[kind], int(size) * own, of_phase, dimensions)
+            yield Term(1.0, tuple(GIGABITS * each for each in sent))
+
+
+def _yaml(file: Path) -> Any:
+    return yaml.safe_load(file.read_text())

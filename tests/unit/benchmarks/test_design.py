@@ -1,0 +1,94 @@
+"""The benchmark of designs: LIBRA's inputs, and random cases against another method."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.design import command
+from benchmarks.design.cases import compared
+from benchmarks.design.independent import Case, searched
+from benchmarks.design.libra import GBPS, cases
+from controller.design.bandwidth import fastest
+from controller.design.question import Objective
+from controller.design.time_cost import best_product
+from tests.support.doc_pages import ROOT
+
+LIBRA = {case.workload: case for case in cases(ROOT / "tests/data/libra/inputs")}
+EQUAL_3D = (500 / 3 * GBPS,) * 3
+
+
+def in_gb(gbps: tuple[float, ...]) -> list[float]:
+    return [round(rate / GBPS, 2) for rate in gbps]
+
+
+def test_gpt_3_in_three_dimensions_gets_what_libra_gives_it() -> None:
+    case = LIBRA["GPT_3 3-D"]
+    design = fastest(case.question)
+    assert in_gb(design.gbps) == [397.55, 89.99, 12.45]
+    assert case.communication_s(EQUAL_3D) / case.communication_s(design.gbps) == pytest.approx(2.007, abs=5e-4)
+
+
+def test_gpt_3_in_three_dimensions_is_as_a_formula_says() -> None:
+    """Tensor ranks send in the first dimension alone, replicas in the others: a split by roots, then in proportion."""
+    tensor = 8 * 2 * 805306368 * 15 / 16 + 2 * 15 * 50331648
+    node, pod = (2 * 452984832 * share for share in (7 / 8, 31 / 32 / 8))
+    root = math.sqrt(tensor / (node + pod))
+    first = 500 * root / (1 + root)
+    expected = [first, (500 - first) * node / (node + pod), (500 - first) * pod / (node + pod)]
+    assert fastest(LIBRA["GPT_3 3-D"].question).gbps == pytest.approx([rate * GBPS for rate in expected], rel=1e-5)
+
+
+@pytest.mark.parametrize("workload", LIBRA)
+def test_libras_workloads_have_answers_that_are_proven(workload: str) -> None:
+    question = LIBRA[workload].question
+    design, tradeoff = fastest(question), best_product(question)
+    assert max(design.gap, tradeoff.gap) < 1e-6
+    assert sum(design.gbps) <= 500 * GBPS * (1 + 1e-12)
+    assert sum(tradeoff.design.gbps) == pytest.approx(500 * GBPS)
+    assert tradeoff.product <= design.time_s * design.cost * (1 + 1e-7)
+
+
+PARTS = [range(15), *(pytest.param(range(n, n + 250), marks=pytest.mark.long) for n in range(0, 1000, 250))]
+
+
+@pytest.mark.parametrize("seeds", PARTS, ids=["short", "1", "2", "3", "4"])
+def test_another_method_finds_nothing_better(seeds: range) -> None:
+    outcomes = [compared(seed) for seed in seeds]
+    assert max(outcome.gap for outcome in outcomes) < 1e-6
+    assert min(outcome.others for outcome in outcomes) > -1e-6
+    assert np.median([outcome.others for outcome in outcomes]) < 1e-4, "the other method does find good ones"
+
+
+def test_the_other_method_finds_what_is_known_to_be_best() -> None:
+    """The least of 9 / x + 1 / (8 - x) is 2, at 6."""
+    case = Case(
+        weight=np.ones(2),
+        floor=np.zeros(2),
+        gigabits=np.array([[9.0, 0.0], [0.0, 1.0]]),
+        least=np.zeros(2),
+        most=np.full(2, np.inf),
+        cost=np.ones(2),
+        total=8.0,
+        budget=np.inf,
+        by_cost=False,
+    )
+    found, value = searched(case, 1)
+    assert value == pytest.approx(2, rel=1e-9)
+    assert found == pytest.approx([6, 2], rel=1e-3)
+
+
+def test_figures_are_printed_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "design.json")
+    monkeypatch.setattr(command, "TIMES", 1)
+    monkeypatch.setattr(command, "cases", lambda _: [LIBRA["GPT_3 3-D"]])
+    command.main(tmp_path, random=2)
+    printed = capsys.readouterr().out
+    assert "397.55 / 89.99 / 12.45" in printed
+    assert f"written to {tmp_path / 'design.json'}" in printed
+    assert Objective.TIME_COST in (tmp_path / "design.json").read_text()

@@ -1,0 +1,153 @@
+"""The best bandwidths: closed forms, limits, what the next Gbit/s is worth, and proofs that need no solver."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from controller.design.bandwidth import fastest
+from controller.design.proof import Proof
+from controller.design.question import Limits, Question, Term
+from controller.design.time_cost import best_product
+from signalbox.errors import InvalidInput
+
+
+def question(*terms: Term, **limits: Any) -> Question:
+    n = len(terms[0].gigabits)
+    defaults = {"least": (0.0,) * n, "most": (math.inf,) * n, "cost": (1.0,) * n}
+    return Question(tuple("abcd"[:n]), terms, Limits(**defaults | limits))
+
+
+def test_one_collective_gets_bandwidths_in_proportion_to_what_it_sends() -> None:
+    design = fastest(question(Term(2.0, (30.0, 6.0, 4.0)), total=100.0))
+    assert design.gbps == pytest.approx((75, 15, 10), rel=1e-5)
+    assert design.time_s == pytest.approx(2 * 0.4)
+    assert design.gap < 1e-9
+
+
+def test_what_follows_each_other_gets_bandwidths_in_proportion_to_the_roots() -> None:
+    """The least of 9 / x + 1 / (8 - x) is at 6."""
+    design = fastest(question(Term(1.0, (9.0, 0.0)), Term(1.0, (0.0, 1.0)), total=8.0))
+    assert design.gbps == pytest.approx((6, 2), rel=1e-5)
+    assert design.time_s == pytest.approx(2)
+
+
+def test_computing_that_overlaps_makes_bandwidth_worthless_beyond_it() -> None:
+    """The first step computes for 3 s, so 10 Gbit/s are enough for its 30 Gbit."""
+    design = fastest(question(Term(1.0, (30.0, 0.0), 3.0), Term(1.0, (0.0, 40.0)), total=50.0))
+    assert design.gbps == pytest.approx((10, 40), rel=1e-5)
+    assert design.time_s == pytest.approx(4)
+
+
+def test_computing_alone_adds_up_and_changes_no_bandwidth() -> None:
+    sending = Term(1.0, (30.0, 10.0))
+    alone, with_compute = (fastest(question(sending, *more, total=8.0)) for more in ((), [Term(1.0, (0.0, 0.0), 7.0)]))
+    assert with_compute.gbps == pytest.approx(alone.gbps, rel=1e-5)
+    assert with_compute.time_s == pytest.approx(alone.time_s + 7)
+
+
+def test_nothing_that_is_sent_needs_no_bandwidth() -> None:
+    design = fastest(question(Term(1.0, (0.0, 0.0), 7.0), least=(0.0, 3.0), total=8.0))
+    assert (design.gbps, design.time_s, design.gap) == ((0, 3), 7, 0)
+
+
+def test_a_budget_limits_by_cost() -> None:
+    """9 / x + 1 / y under x + 4y <= 5: x = 3, y = 1/2."""
+    design = fastest(question(Term(1.0, (9.0, 0.0)), Term(1.0, (0.0, 1.0)), cost=(1.0, 4.0), budget=5.0))
+    assert design.gbps == pytest.approx((3, 0.5), rel=1e-5)
+    assert design.cost == pytest.approx(5)
+    assert design.gap < 1e-9
+
+
+def test_limits_of_a_dimension_hold_and_the_rest_is_divided() -> None:
+    terms = Term(1.0, (9.0, 0.0, 0.0)), Term(1.0, (0.0, 9.0, 0.0)), Term(1.0, (0.0, 0.0, 4.0))
+    design = fastest(question(*terms, least=(0.0, 0.0, 5.0), most=(2.0, math.inf, math.inf), total=10.0))
+    assert design.gbps == pytest.approx((2, 3, 5), rel=1e-5)
+    assert design.gap < 1e-9
+
+
+@pytest.mark.parametrize("limit", ["total", "budget"])
+def test_a_price_is_what_the_next_unit_takes_off_the_time(limit: str) -> None:
+    asked = question(
+        Term(1.0, (9.0, 2.0)), Term(3.0, (0.0, 1.0)), Term(0.5, (4.0, 4.0), 0.1), cost=(1.0, 3.0), **{limit: 8.0}
+    )
+    price = getattr(fastest(asked).proof, f"{limit}_s")
+    more, less = (
+        fastest(replace(asked, limits=replace(asked.limits, **{limit: 8.0 + d}))).time_s for d in (1e-3, -1e-3)
+    )
+    assert price == pytest.approx((less - more) / 2e-3, rel=1e-4)
+
+
+def test_any_prices_give_a_bound_below_every_design() -> None:
+    asked = question(Term(1.0, (9.0, 2.0)), Term(3.0, (0.0, 1.0), 0.2), cost=(1.0, 3.0), total=8.0, budget=15.0)
+    best = fastest(asked)
+    rng = np.random.default_rng(1)
+    least, most = np.zeros(2), np.full(2, 8.0)
+    for _ in range(200):
+        mix = rng.dirichlet((1, 1, 1), 2)
+        bound_s = Proof(mix[:, 0], mix[:, 1:], *rng.exponential(0.3, 2)).bound_s(asked, least, most)
+        assert bound_s <= best.time_s
+    assert best.bound_s == pytest.approx(best.time_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("limits", "path", "message"),
+    [
+        ({}, "dimensions[0]", "'a' has no limit: give total_gbps, max_gbps, or a budget and cost_per_gbps"),
+        ({"total": 8.0, "least": (5.0, 4.0)}, "total_gbps", "must be at least what the dimensions need, 9 (given: 8)"),
+        (
+            {"budget": 8.0, "least": (5.0, 4.0)},
+            "budget",
+            "must be at least what the least bandwidths cost, 9 (given: 8)",
+        ),
+        ({"total": 5.0, "least": (5.0, 0.0)}, "dimensions[1]", "nothing is left for 'b', in which jobs send"),
+    ],
+)
+def test_limits_that_leave_no_answer_are_refused(limits: dict[str, Any], path: str, message: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        fastest(question(Term(1.0, (9.0, 2.0)), **limits))
+    problem = refused.value.problems[0]
+    assert (problem.path, problem.message) == (path, message)
+
+
+# ---- time x cost
+
+
+def test_time_x_cost_without_computing_weighs_loads_by_costs() -> None:
+    """(9/x + 1/y)(x + 4y) is least where x/y = sqrt(9 * 4 / 1) = 6: 25."""
+    tradeoff = best_product(question(Term(1.0, (9.0, 0.0)), Term(1.0, (0.0, 1.0)), cost=(1.0, 4.0), total=7.0))
+    assert tradeoff.design.gbps == pytest.approx((6, 1), rel=1e-3)
+    assert tradeoff.product == pytest.approx(25, rel=1e-6)
+    assert tradeoff.gap < 1e-6
+
+
+def test_time_x_cost_uses_all_of_the_total_and_is_the_fastest_where_all_costs_are_the_same() -> None:
+    asked = question(Term(1.0, (9.0, 1.0), 0.2), Term(1.0, (0.0, 1.0), 3.0), total=7.0)
+    tradeoff = best_product(asked)
+    assert sum(tradeoff.design.gbps) == pytest.approx(7)
+    assert tradeoff.design.time_s == pytest.approx(fastest(asked).time_s)
+
+
+def test_long_computing_makes_the_cheapest_network_the_best() -> None:
+    asked = question(Term(1.0, (9.0, 1.0)), Term(1.0, (0.0, 0.0), 1e6), cost=(1.0, 4.0), total=7.0)
+    assert best_product(asked).design.gbps[1] < 0.01
+
+
+def test_time_x_cost_is_least_among_all_splits() -> None:
+    asked = question(
+        Term(1.0, (9.0, 1.0), 0.2), Term(2.0, (0.5, 1.0)), Term(1.0, (0.0, 0.0), 1.5), cost=(1.0, 7.0), total=7.0
+    )
+    tradeoff = best_product(asked)
+    splits = [(first, 7.0 - first) for first in np.linspace(0.001, 6.999, 5000)]
+    least = min(asked.time_s(split) * asked.limits.cost_of(split) for split in splits)
+    assert tradeoff.bound <= tradeoff.product <= least * (1 + 1e-9)
+    assert tradeoff.gap < 1e-6
+
+
+def test_time_x_cost_needs_a_total() -> None:
+    with pytest.raises(InvalidInput, match="total_gbps: is needed for time x cost: without it the smallest network"):
+        best_product(question(Term(1.0, (9.0, 1.0)), budget=7.0))

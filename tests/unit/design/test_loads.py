@@ -1,0 +1,93 @@
+"""What dimensions have to carry: the formulas, and the same counted link by link."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from controller.design.loads import Loads, collective_bytes
+from controller.design.shape import Kind, Shape
+from signalbox.jobs.spec import Algorithm
+
+
+def shape(*dimensions: tuple[Kind, int]) -> Shape:
+    return Shape.model_validate(
+        {"dimensions": [{"name": f"d{d}", "kind": kind, "size": n} for d, (kind, n) in enumerate(dimensions)]}
+    )
+
+
+CUBE = shape((Kind.RING, 4), (Kind.FULLY_CONNECTED, 3), (Kind.SWITCH, 2))
+
+
+@pytest.mark.parametrize("algorithm", [Algorithm.ALL_REDUCE, Algorithm.REDUCE_SCATTER, Algorithm.ALL_GATHER])
+def test_a_vector_shrinks_by_the_size_of_each_dimension_and_all_of_it_is_sent(algorithm: Algorithm) -> None:
+    ways = 2 if algorithm is Algorithm.ALL_REDUCE else 1
+    found = collective_bytes(algorithm, 2400, (4, 3, 2), CUBE.dimensions)
+    assert found == (ways * 1800, ways * 400, ways * 100)
+    assert sum(found) == ways * 2400 * Fraction(23, 24)
+
+
+def test_a_dimension_in_which_no_ranks_differ_carries_nothing() -> None:
+    assert collective_bytes(Algorithm.ALL_REDUCE, 1200, (1, 3, 1), CUBE.dimensions) == (0, 1600, 0)
+    assert collective_bytes(Algorithm.BROADCAST, 1200, (4, 1, 2), CUBE.dimensions) == (1200, 0, 1200)
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
+def test_an_all_to_all_is_what_its_transfers_put_on_the_busiest_link(kind: Kind, n: int) -> None:
+    """A ring's hops count."""
+    line = shape((kind, n))
+    pairs = np.array(list(permutations(range(n), 2)))
+    loads = Loads(line)
+    loads.add_transfers(pairs[:, 0], pairs[:, 1], np.full(len(pairs), 100.0))
+    assert loads.bytes_per_dimension() == pytest.approx(
+        collective_bytes(Algorithm.ALL_TO_ALL, 100 * n, (n,), line.dimensions)
+    )
+
+
+def test_an_all_to_all_over_several_dimensions_is_what_its_transfers_are_when_each_goes_dimension_by_dimension() -> (
+    None
+):
+    n = CUBE.npus
+    pairs = np.array(list(permutations(range(n), 2)))
+    loads = Loads(CUBE)
+    loads.add_transfers(pairs[:, 0], pairs[:, 1], np.ones(len(pairs)))
+    assert loads.bytes_per_dimension() == pytest.approx(
+        collective_bytes(Algorithm.ALL_TO_ALL, n, CUBE.sizes, CUBE.dimensions)
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "src", "dst", "expected"),
+    [
+        (Kind.SWITCH, 0, 5, 10),  # its one link
+        (Kind.FULLY_CONNECTED, 0, 5, 50),  # one of five links, so that a fifth of the bandwidth counts
+        (Kind.RING, 0, 2, 20),  # one of two links
+        (Kind.RING, 0, 3, 10),  # half each way
+        (Kind.RING, 5, 0, 20),  # the shorter way goes over the end
+    ],
+)
+def test_a_transfer_loads_the_links_of_its_way(kind: Kind, src: int, dst: int, expected: float) -> None:
+    loads = Loads(shape((kind, 6)))
+    loads.add_transfers(np.array([src]), np.array([dst]), np.array([10.0]))
+    assert loads.bytes_per_dimension() == (expected,)
+
+
+def test_what_several_transfers_put_on_one_link_adds_up() -> None:
+    into_one = Loads(shape((Kind.SWITCH, 6)))
+    into_one.add_transfers(np.array([0, 1, 2]), np.array([5, 5, 5]), np.array([10.0, 20.0, 30.0]))
+    assert into_one.bytes_per_dimension() == (60,)
+    along_a_ring = Loads(shape((Kind.RING, 8)))
+    along_a_ring.add_transfers(np.array([0, 1]), np.array([3, 3]), np.array([10.0, 10.0]))
+    assert along_a_ring.bytes_per_dimension() == (40,)
+
+
+def test_what_overlaps_adds_up_where_it_uses_the_same_links_only() -> None:
+    loads = Loads(CUBE)
+    loads.add_collective(slice(None), (8.0, 0.0, 0.0))
+    loads.add_collective(np.array([0, 1]), (4.0, 6.0, 0.0))
+    loads.add_transfers(np.array([23]), np.array([11]), np.array([5.0]))
+    assert loads.bytes_per_dimension() == (12, 6, 5)
