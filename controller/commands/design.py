@@ -15,8 +15,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from controller.design.question import Objective
+from controller.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS
+from signalbox.commands.exit_status import ExitStatus
 from signalbox.commands.output import AsJson, escape, file_to_read, show, waiting
 from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import MAX_SUBFLOWS
 from signalbox.spec_files import placed
 from signalbox.standard_input import STANDARD_INPUT
 
@@ -65,6 +68,60 @@ def placement(network: NetworkFile, jobs: JobFiles, as_json: AsJson = False) -> 
     shape, _ = shape_in(network, exists=True)
     found = placement_report(shape, designed_jobs(jobs, shape, every_placement=True))
     show(found, lambda: Group(*map(_placement_table, found["jobs"])), as_json)
+
+
+@commands.command("spines")
+def spines(
+    workload: Annotated[Path, typer.Option(help="Folder of workload files, one per job.", metavar="DIR")],
+    leaves: Annotated[int, typer.Option(min=1, help="Leaves.")],
+    files_spines: Annotated[
+        int, typer.Option("--spines", min=1, help="Spines that the files number; also the most that are tried.")
+    ],
+    hosts_per_leaf: Annotated[int, typer.Option(min=1, help="Hosts on every leaf.")],
+    most_spines: Annotated[
+        int | None, typer.Option(min=1, help="The most that are tried.", show_default="as --spines")
+    ] = None,
+    link_gbps: Annotated[float, typer.Option(min=LEAST_GBPS, max=MOST_GBPS, help="Gbit/s of every NIC.")] = 100.0,
+    uplink_gbps: Annotated[
+        str | None,
+        typer.Option(metavar="R,…", help="Gbit/s of links to spines; several are tried.", show_default="as NICs"),
+    ] = None,
+    failures: Annotated[int, typer.Option(min=0, help="Spines that may have failed.")] = 1,
+    slow_down: Annotated[float, typer.Option(min=1, help="The most that an all-reduce may be slowed down then.")] = 1.0,
+    max_subflows: Annotated[
+        int, typer.Option(min=1, max=MAX_SUBFLOWS, help="Into how many pieces a flow may be split; 1 keeps it whole.")
+    ] = 1,
+    export: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the fabric and the workload for it, for --graph.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how many spines a leaf-spine fabric needs for the jobs of a workload, also when some of them have failed.
+    Exit status 3: none of those that are tried are enough."""
+    from controller.design.spines import Leaves
+    from controller.design.spines_report import exported, spines_report
+
+    there = Leaves(leaves, hosts_per_leaf, link_gbps)
+    rates = _rates(uplink_gbps) if uplink_gbps else [link_gbps]
+    tried = range(failures + 1, (most_spines or files_spines) + 1)
+    with waiting("designing"):
+        found = spines_report(workload, there, files_spines, tried, rates, failures, slow_down, max_subflows)
+        if export and found["answer"]:
+            exported(export, workload, there, files_spines, found["answer"])
+    show(found, lambda: _spines_tables(found, export), as_json)
+    if not found["answer"]:
+        raise typer.Exit(ExitStatus.PARTLY)
+
+
+def _rates(text: str) -> list[float]:
+    try:
+        rates = [float(rate) for rate in text.split(",")]
+    except ValueError:
+        rates = []
+    if not rates or not all(LEAST_GBPS <= rate <= MOST_GBPS for rate in rates):
+        message = f"'{text}' must be rates from {LEAST_GBPS:g} to {MOST_GBPS:g} with commas between them"
+        raise typer.BadParameter(message, param_hint="--uplink-gbps")
+    return rates
 
 
 def _one_standard_input(network: Path, jobs: Sequence[Path]) -> None:
@@ -137,6 +194,26 @@ def _placement_table(job: Mapping[str, Any]) -> RenderableType:
         order = "; ".join(f"{part['part']} {_ranks(part['ranks'])}" for part in parts) if parts else "ranks as NPUs"
         table.add_row(escape(order), f"{way['time_s']:.6g}", _steps(way))
     return table
+
+
+def _spines_tables(found: Mapping[str, Any], export: Path | None) -> RenderableType:
+    table = Table("spines", title="least slow-down that any routing can reach", title_justify="left")
+    for column in ("Gbit/s each", "Gbit/s of a leaf", "intact", f"{found['failures']} failed", "iteration then"):
+        table.add_column(column, justify="right")
+    for each in found["choices"]:
+        rates = (f"{each['uplink_gbps']:g}", f"{each['capacity_gbps']:g}")
+        levels = (f"{each[name]:.4g}" for name in ("intact", "failed", "iteration"))
+        table.add_row(str(each["spines"]), *rates, *levels)
+    return Group(table, _spines_answer(found, export))
+
+
+def _spines_answer(found: Mapping[str, Any], export: Path | None) -> str:
+    goal, answer = found["slow_down"], found["answer"]
+    if not answer:
+        return f"with none of these all-reduces are slowed down by {goal:g} at most"
+    written = f"; written to {export}" if export else ""
+    spines = f"{answer['spines']} spines of {answer['uplink_gbps']:g} Gbit/s are enough for {goal:g}"
+    return f"{spines}: with {found['failures']} failed the planner reaches {answer['planned']:.4g}{written}"
 
 
 def _ranks(ranks: Mapping[str, int]) -> str:

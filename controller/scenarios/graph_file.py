@@ -1,11 +1,12 @@
-"""Reads a fabric from a graph: networkx's node-link JSON, as ``networkx.node_link_data`` writes it.
+"""Reads a fabric from a graph, and writes one: networkx's node-link JSON, as ``networkx.node_link_data`` writes it.
 
 In: a file as docs/reference/file-formats.md#graph describes it; the edges may be called ``edges`` (networkx from 3.4)
-or ``links`` (before). Out: the ``Fabric``.
+or ``links`` (before). Out: the ``Fabric``, or its ``Topology``.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from controller.fabric.topology import Fabric
 from controller.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS
 from controller.scenarios.fabrics import fabric_of
-from controller.scenarios.topologies import OFFLINE, Switch, wire
+from controller.scenarios.topologies import OFFLINE, Switch, Topology, wire
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.standard_input import called, read_bytes
 
@@ -46,6 +47,11 @@ class _Graph(BaseModel):
 
 
 def graph_file(path: Path) -> Fabric:
+    """Raises as ``graph_topology``."""
+    return fabric_of(graph_topology(path))
+
+
+def graph_topology(path: Path) -> Topology:
     """Raises ``InvalidInput`` with every wrong element of the file (``fabric.json: edges[3].capacity_gbps``),
     ``OSError`` when it cannot be read."""
     try:
@@ -69,7 +75,17 @@ def graph_file(path: Path) -> Fabric:
     }
     nics = [nic[node.id] for node in graph.nodes if node.kind == "host"]
     switches = [Switch(name, n + 1) for name, n in number.items()]
-    return fabric_of(wire(switches, cables, nics, OFFLINE))
+    return wire(switches, cables, nics, OFFLINE)
+
+
+def write_graph(path: Path, topology: Topology) -> None:
+    """``graph_topology`` reads the same switches, cables, rates, and hosts by their addresses. Raises ``OSError``."""
+    nodes = [{"id": switch.name, "kind": "switch"} for switch in topology.switches]
+    nodes += [{"id": host.name, "kind": "host"} for host in topology.hosts]
+    ends = [(cable.a, cable.b, cable.bps) for cable in topology.cables]
+    ends += [(host.name, host.leaf, host.bps) for host in topology.hosts]
+    edges = [{"source": a, "target": b, "capacity_gbps": bps / 1e9} for a, b, bps in ends]
+    path.write_text(json.dumps({"directed": False, "multigraph": True, "nodes": nodes, "edges": edges}) + "\n")
 
 
 def _faults(graph: _Graph) -> Iterator[FieldProblem]:

@@ -66,8 +66,14 @@ def read_workload(
     folder: Path, fabric: Fabric, max_subflows: int = 1, dealing: Dealing = Dealing.BY_SHARE
 ) -> tuple[WorkloadJob, ...]:
     """The jobs of a folder. Raises ``InvalidInput`` with every wrong line, or saying why there is nothing to read."""
-    files = _files(folder)
     numbering = Numbering(fabric)
+    lines = lines_in(folder, numbering)
+    return tuple(to_job(name, of_job, numbering, max_subflows, dealing) for name, of_job in lines.items())
+
+
+def lines_in(folder: Path, numbering: Numbering) -> dict[str, list[Line]]:
+    """By job, as they stand in the files. Raises ``InvalidInput`` as ``read_workload``."""
+    files = _files(folder)
     problems: list[FieldProblem] = []
     read = {file: _lines(file, numbering, problems) for file in files}
     problems += _repeated(read)
@@ -75,10 +81,7 @@ def read_workload(
         rest = len(problems) - _MOST_PROBLEMS
         more = (FieldProblem(str(folder), f"{rest} more problems"),) if rest > 0 else ()
         raise InvalidInput((*problems[:_MOST_PROBLEMS], *more))
-    return tuple(
-        to_job(file.name.removesuffix(SUFFIX), [line for _, line in lines], numbering, max_subflows, dealing)
-        for file, lines in read.items()
-    )
+    return {file.name.removesuffix(SUFFIX): [line for _, line in lines] for file, lines in read.items()}
 
 
 def workload_folders(folder: Path) -> list[Path]:

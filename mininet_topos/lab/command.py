@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,6 +38,13 @@ def lab(
     hosts: Annotated[int | None, typer.Option(help="Hosts per leaf, 4 by default.")] = None,
     cables: Annotated[int | None, typer.Option(help="Parallel cables per leaf-spine pair, 1 by default.")] = None,
     k: Annotated[int | None, typer.Option("--k", help="Ports of a fat-tree's switches, 4 by default.")] = None,
+    graph: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Any fabric: networkx node-link JSON. Its fastest NIC gets --host-mbps, all else as much less.",
+        ),
+    ] = None,
     host_mbps: Annotated[float, typer.Option(help="Rate of a host's link, Mbit/s.")] = 5,
     fabric_mbps: Annotated[float, typer.Option(help="Rate of a link between switches, Mbit/s.")] = 5,
     prefix: Annotated[str, typer.Option(help="Put before all names, so that labs can run in parallel.")] = "",
@@ -49,14 +59,14 @@ def lab(
     """Run an emulated fabric until Ctrl-C (root, Open vSwitch and Mininet)."""
     ending.note_signals()  # before anything is imported that takes time
     sizes = {"leaves": leaves, "spines": spines, "hosts": hosts, "cables": cables, "k": k}
-    ending.run(lambda: _until_interrupted(fabric, sizes, (host_mbps, fabric_mbps), prefix, controller, train))
+    rates_mbps = host_mbps, fabric_mbps
+    made = partial(topology, fabric, sizes, rates_mbps, prefix, graph)
+    ending.run(lambda: _until_interrupted(made, controller, train))
 
 
-def _until_interrupted(
-    kind: FabricKind, sizes: Sizes, rates_mbps: tuple[float, float], prefix: str, to: str, api: str | None
-) -> None:
-    """``to``: the controller; ``api``: its API, None without training. Raises ``InvalidInput``, ``LabError``, and
-    ``SignalboxError`` without Mininet."""
+def _until_interrupted(made: Callable[[], FabricTopo], to: str, api: str | None) -> None:
+    """``made``: the topology. ``to``: the controller; ``api``: its API, None without training. Raises ``InvalidInput``,
+    ``LabError``, and ``SignalboxError`` without Mininet."""
     try:
         import mininet  # noqa: F401
     except ImportError:
@@ -67,7 +77,7 @@ def _until_interrupted(
     from mininet_topos.lab.lab import Lab
 
     try:
-        with Lab(topology(kind, sizes, rates_mbps, prefix), to) as lab:
+        with Lab(made(), to) as lab:
             _show(lab)
             try:
                 if api is not None:
@@ -85,12 +95,19 @@ def _until_interrupted(
         raise
 
 
-def topology(kind: FabricKind, sizes: Sizes, rates_mbps: tuple[float, float], prefix: str) -> FabricTopo:
-    """Raises ``InvalidInput`` for wrong sizes, and for sizes of the other topology."""
+def topology(
+    kind: FabricKind, sizes: Sizes, rates_mbps: tuple[float, float], prefix: str, graph: Path | None = None
+) -> FabricTopo:
+    """Raises ``InvalidInput`` for wrong sizes, and for sizes of another topology."""
     from mininet_topos.fat_tree import FatTree
+    from mininet_topos.graph import Graph
     from mininet_topos.leaf_spine import LeafSpine
 
     given = {name: size for name, size in sizes.items() if size is not None}
+    if graph is not None:
+        if given:
+            raise InvalidInput.of("--graph", f"is a whole fabric: leave out {', '.join(sorted(given))}")
+        return Graph(graph, rates_mbps[0], prefix)
     foreign = given.keys() & ({"k"} if kind is FabricKind.LEAF_SPINE else {"leaves", "spines", "hosts", "cables"})
     if foreign:
         raise InvalidInput.of("--fabric", f"a {kind} has no {', '.join(sorted(foreign))}")

@@ -1,0 +1,25 @@
+"""Any fabric for Mininet. In: a graph file and a rate. Out: a topology for the lab.
+
+Switches and hosts are named and numbered as by the planner (``OFFLINE`` in ``controller/scenarios/topologies.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from controller.scenarios.graph_file import graph_topology
+from mininet_topos.fabric_topo import FabricTopo
+
+
+class Graph(FabricTopo):
+    """The switches, cables and hosts of a file."""
+
+    def build(self, path: Path, host_mbps: float = 5, prefix: str = "") -> None:
+        """``host_mbps``: rate of the fastest NIC in Mbit/s; all others are in proportion. ``prefix``: see
+        ``FabricTopo``. Raises ``InvalidInput``, ``OSError``."""
+        fabric = graph_topology(path)
+        scale = host_mbps * 1e6 / max((host.bps for host in fabric.hosts), default=1.0)
+        cables = tuple(cable._replace(bps=cable.bps * scale) for cable in fabric.cables)
+        hosts = tuple(host._replace(bps=host.bps * scale) for host in fabric.hosts)
+        self.assemble(replace(fabric, cables=cables, hosts=hosts), prefix)
