@@ -12,13 +12,17 @@ dimension in which n NPUs take part, m bytes are left of the vector:
   links in all; nothing is left out for the next dimension, which has m again;
 - broadcast: each passes on m.
 
+Where a group has k of the n places of a dimension, others have the rest. Direct links to those are of no use to it, so
+that (n-1)/(k-1) times as much counts. In a ring its bytes go all the way round, and n/k groups share each link; or, if
+its places are next to each other, forth and back between the first and the last: the less of n/k and 2 counts.
+
 A transfer takes a way that changes its coordinates dimension by dimension, in a ring the shorter way (half each way
 where both are as long), with direct links the one between both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,21 +41,36 @@ ALL_REDUCES = {
 
 
 def collective_bytes(
-    algorithm: Algorithm, size: float, spans: Sequence[int], dimensions: Sequence[Dimension]
+    algorithm: Algorithm,
+    size: float,
+    spans: Sequence[int],
+    dimensions: Sequence[Dimension],
+    apart: Collection[int] = (),
 ) -> tuple[float, ...]:
     """Of each rank by dimension. ``size``: M, see ``Collective``. ``spans``: how many ranks differ in each dimension;
-    1 where all are at the same place."""
+    1 where all are at the same place. ``apart``: the dimensions in which these are not next to each other."""
     found, left = [], float(size)
-    for span, dimension in zip(spans, dimensions, strict=True):
+    for d, (span, dimension) in enumerate(zip(spans, dimensions, strict=True)):
+        links = _links_for_others(dimension, span, d in apart)
         if algorithm is Algorithm.BROADCAST:
-            found.append(left if span > 1 else 0.0)
+            found.append(links * left if span > 1 else 0.0)
         elif algorithm is Algorithm.ALL_TO_ALL:
             hops = span * span // 4 if dimension.kind is Kind.RING else span - 1
-            found.append(left * hops / span)
+            found.append(links * left * hops / span)
         else:
-            found.append((2 if algorithm in ALL_REDUCES else 1) * left * (span - 1) / span)
+            found.append(links * (2 if algorithm in ALL_REDUCES else 1) * left * (span - 1) / span)
             left /= span
     return tuple(found)
+
+
+def _links_for_others(dimension: Dimension, span: int, apart: bool) -> float:
+    """How many times as much bandwidth there is as ranks can use that are a part of a dimension."""
+    if span in (1, dimension.size) or dimension.kind is Kind.SWITCH:
+        return 1.0
+    if dimension.kind is Kind.FULLY_CONNECTED:
+        return (dimension.size - 1) / (span - 1)
+    around = dimension.size / span
+    return around if apart else min(around, 2.0)
 
 
 class Loads:

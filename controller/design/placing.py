@@ -125,8 +125,8 @@ def _phases(
     for kind, algorithm, size, phase in sent(model, parallelism, sizes[Part.EXPERT] * sizes[Part.DATA]):
         of_phase = loads.setdefault(phase, Loads(shape))
         if kind in _PARTS_OF:
-            counts = np.prod([spans[part] for part in _PARTS_OF[kind]], axis=0).tolist()
-            of_phase.add_collective(EVERYWHERE, collective_bytes(algorithm, size, counts, shape.dimensions))
+            counts, apart = _block(_PARTS_OF[kind], order, spans)
+            of_phase.add_collective(EVERYWHERE, collective_bytes(algorithm, size, counts, shape.dimensions, apart))
             continue
         # Between stages of a pipeline; an all-reduce of two ranks is one transfer each way.
         one, other = (stages[:-1], stages[1:]) if kind == "pipeline" else (stages[:1], stages[-1:])
@@ -135,6 +135,24 @@ def _phases(
             of_phase.add_transfers(*pairs, np.full(len(pairs[0]), float(size)))
             of_phase.add_transfers(*pairs[::-1], np.full(len(pairs[0]), float(size)))
     return {phase: of_phase.bytes_per_dimension() for phase, of_phase in sorted(loads.items())}
+
+
+def _block(
+    parts: Sequence[Part], order: Sequence[Part], spans: Mapping[Part, tuple[int, ...]]
+) -> tuple[list[int], set[int]]:
+    """Of a group that differs in these parts: how many places it has in each dimension, and in which dimensions these
+    are not next to each other."""
+    counts, apart = [], set()
+    for d in range(len(spans[Part.TENSOR])):
+        count, stride, last = 1, 1, 0
+        for part in order:
+            if part in parts:
+                count, last = count * spans[part][d], last + (spans[part][d] - 1) * stride
+            stride *= spans[part][d]
+        counts.append(count)
+        if last > count - 1:
+            apart.add(d)
+    return counts, apart
 
 
 def _stages(order: Sequence[Part], sizes: Mapping[Part, int]) -> Ints:

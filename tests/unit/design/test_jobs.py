@@ -123,7 +123,21 @@ def test_a_models_parts_fill_the_dimensions_in_order(tmp_path: Path, shape: Shap
     tensor = 4 * 4 * 16 * model.activation_bytes  # 4 layers of a stage, 16 micro-batches
     stages = 16 * model.activation_bytes
     gradients = model.weights * 4 / 16
-    assert sent(job) == [[tensor * 2 * 3 / 4, tensor / 4 * 2 / 2, stages], [0, gradients * 2 * 3 / 4, 0]]
+    assert sent(job) == [
+        [tensor * 2 * 3 / 4, 7 * tensor / 4 * 2 / 2, stages],  # one of a node's seven links
+        [0, 7 / 3 * gradients * 2 * 3 / 4, 0],
+    ]
+
+
+def test_parts_that_are_interleaved_share_a_rings_links(tmp_path: Path, shape: Shape) -> None:
+    """Of the four places of a package tensor ranks have two that are neighbours, replicas two that are not, and all of
+    the other dimensions."""
+    parallelism = {"tensor": 2, "pipeline": 1, "data": 32}
+    (job,) = read(tmp_path, shape, dump({"job_id": "a", "model": MODEL, "parallelism": parallelism}))
+    model = Model.model_validate(MODEL)
+    tensor, gradients = 4 * 8 * 2 * model.activation_bytes, model.weights * 4 / 2
+    replicas = [2 * gradients * 2 / 2, gradients / 2 * 2 * 7 / 8, gradients / 16 * 2 / 2]
+    assert sent(job) == [[2 * tensor * 2 / 2, 0, 0], replicas]
 
 
 def test_a_pipeline_in_the_middle_counts_each_link_of_its_way(tmp_path: Path, shape: Shape) -> None:

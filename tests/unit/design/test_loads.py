@@ -35,6 +35,39 @@ def test_a_dimension_in_which_no_ranks_differ_carries_nothing() -> None:
     assert collective_bytes(Algorithm.BROADCAST, 1200, (4, 1, 2), CUBE.dimensions) == (1200, 0, 1200)
 
 
+@pytest.mark.parametrize(
+    ("kind", "span", "apart", "times"),
+    [
+        (Kind.SWITCH, 2, True, 1),
+        (Kind.FULLY_CONNECTED, 3, False, 7 / 2),  # two of seven links lead to others of the group
+        (Kind.RING, 4, True, 2),  # two groups, each all the way round
+        (Kind.RING, 2, True, 4),
+        (Kind.RING, 2, False, 2),  # one of two links
+        (Kind.RING, 8, False, 1),
+    ],
+)
+def test_a_group_that_is_a_part_of_a_dimension_cannot_use_all_of_it(
+    kind: Kind, span: int, apart: bool, times: float
+) -> None:
+    dimensions = shape((kind, 8)).dimensions
+    (found,) = collective_bytes(Algorithm.ALL_REDUCE, 1000, (span,), dimensions, {0} if apart else ())
+    assert found == pytest.approx(times * 2 * 1000 * (span - 1) / span)
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["neighbours", "interleaved"])
+def test_two_all_to_alls_in_halves_of_a_ring_are_what_their_transfers_are(apart: bool) -> None:
+    ring = shape((Kind.RING, 8))
+    halves = np.arange(8).reshape(4, 2).T if apart else np.arange(8).reshape(2, 4)
+    loads = Loads(ring)
+    for half in halves:
+        pairs = np.array([(one, other) for one, other in permutations(half, 2)])
+        loads.add_transfers(pairs[:, 0], pairs[:, 1], np.full(len(pairs), 100.0))
+    counted = loads.bytes_per_dimension()[0]
+    assert counted == pytest.approx(
+        collective_bytes(Algorithm.ALL_TO_ALL, 400, (4,), ring.dimensions, {0} if apart else ())[0]
+    )
+
+
 @pytest.mark.parametrize("kind", Kind)
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
 def test_an_all_to_all_is_what_its_transfers_put_on_the_busiest_link(kind: Kind, n: int) -> None:

@@ -1,0 +1,174 @@
+"""``design`` as a user runs it: tables, JSON, traces as jobs, and errors with their places."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.scenarios.fabric_options import Placement
+from controller.scenarios.fabrics import leaf_spine
+from controller.scenarios.generator import generate
+from controller.scenarios.workloads import write_workload
+from signalbox.cli import main
+from tests.support.command_line import Result
+
+Signalbox = Callable[..., Result]
+
+NETWORK = """
+total_gbps: 900
+dimensions:
+  - {name: node, kind: ring, size: 4, gbps: 450, cost_per_gbps: 1}
+  - {name: pod, kind: switch, size: 2, gbps: 450, cost_per_gbps: 10}
+"""
+JOB = """
+job_id: a
+groups: [{name: all, ranks: [0, 1, 2, 3, 4, 5, 6, 7]}]
+collectives: [{algorithm: all_reduce, groups: [all], bytes_per_iteration: 60 GB}]
+compute: [{seconds: 2}]
+"""
+
+
+@pytest.fixture
+def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Signalbox:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "network.yaml").write_text(NETWORK)
+    (tmp_path / "job.yaml").write_text(JOB)
+
+    def run(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["signalbox", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        out, err = capsys.readouterr()
+        return Result(int(stopped.value.code or 0), out, err)
+
+    return run
+
+
+def test_bandwidths_are_in_proportion_to_what_one_collective_sends(signalbox: Signalbox) -> None:
+    """90 and 15 GB, 6 to 1: 720 and 120 Gbit over 900 Gbit/s, after 2 s of computing."""
+    found = signalbox("design", "bandwidth", "network.yaml", "job.yaml", "--json").json
+    node, pod = found["dimensions"]
+    assert [node["gbps"], pod["gbps"]] == pytest.approx([900 * 6 / 7, 900 / 7], rel=1e-5)
+    assert (node["links"], node["link_gbps"]) == (2, pytest.approx(node["gbps"] / 2))
+    assert found["time_s"] == pytest.approx(2 + 840 / 900)
+    assert found["cost"] == pytest.approx(8 * (node["gbps"] + 10 * pod["gbps"]))
+    assert found["worth_of_total"] == pytest.approx(840 / 900**2, rel=1e-5)
+    assert node["worth"] == pytest.approx(found["worth_of_total"], rel=1e-4)
+    assert found["gap"] < 1e-8
+    assert [other["name"] for other in found["others"]] == ["equal split", "as it is"]
+    assert found["others"][0]["time_s"] == pytest.approx(2 + 720 / 450)
+    (job,) = found["jobs"]
+    assert next((step["phase"], step["by"]) for step in job["steps"]) == (None, "compute")
+
+
+def test_time_x_cost_moves_bandwidth_to_where_it_is_cheap(signalbox: Signalbox) -> None:
+    fast, cheap = (
+        signalbox("design", "bandwidth", "network.yaml", "job.yaml", "--objective", objective, "--json").json
+        for objective in ("time", "time-cost")
+    )
+    assert cheap["dimensions"][1]["gbps"] < fast["dimensions"][1]["gbps"]
+    assert cheap["time_x_cost"] < fast["time_x_cost"]
+    worths = [dimension["worth"] for dimension in cheap["dimensions"]]
+    assert worths == pytest.approx([cheap["worth_of_total"]] * 2, rel=1e-2)
+
+
+def test_people_read_tables(signalbox: Signalbox) -> None:
+    printed = signalbox("design", "bandwidth", "network.yaml", "job.yaml").out
+    assert "2.93333 s; none is better by more than" in printed
+    assert "equal split: 3.6 s, 1.227 times as much" in printed
+    assert "2 x 385.71" in printed
+
+
+def test_what_a_trace_was_made_into_can_be_designed_for(signalbox: Signalbox, tmp_path: Path) -> None:
+    """``jobs from`` prints job specs as JSON; addresses do not matter, ranks are NPUs."""
+    spec = {
+        "job_id": "from-a-trace",
+        "endpoints": [f"10.0.1.{n}" for n in range(1, 9)],
+        "groups": [{"name": "all", "ranks": list(range(8))}],
+        "collectives": [{"algorithm": "ring_all_reduce", "groups": ["all"], "bytes_per_iteration": 60_000_000_000}],
+    }
+    (tmp_path / "trace.json").write_text(json.dumps(spec))
+    found = signalbox("design", "bandwidth", "network.yaml", "trace.json", "--json").json
+    assert found["time_s"] == pytest.approx(840 / 900)
+
+
+MODEL = """
+job_id: model
+model: {preset: llama3-8b, global_batch: 128}
+parallelism: {tensor: 4}
+"""
+
+
+def test_placements_are_listed_best_first(signalbox: Signalbox, tmp_path: Path) -> None:
+    (tmp_path / "model.yaml").write_text(MODEL)
+    found: dict[str, Any] = signalbox("design", "placement", "network.yaml", "model.yaml", "--json").json
+    best, other = found["jobs"][0]["placements"]
+    assert [part["part"] for part in best["placement"]] == ["tensor", "data"]
+    assert best["placement"][0]["ranks"] == {"node": 4, "pod": 1}
+    assert best["time_s"] < other["time_s"]
+    printed = signalbox("design", "placement", "network.yaml", "model.yaml").out
+    assert "tensor 4 in node; data 2 in pod" in printed
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Path:
+    lines = generate(leaf_spine(4, 2, 2, 1.0, 1.0), 1, 2, Placement.WHOLE_LEAF, 1, max_rings=4)
+    write_workload(tmp_path / "jobs", lines)
+    return tmp_path / "jobs"
+
+
+def test_spines_are_as_many_as_the_planner_needs(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
+    fabric = ("--workload", workload, "--leaves", 4, "--spines", 2, "--hosts-per-leaf", 2)
+    found = signalbox("design", "spines", *fabric, "--most-spines", 4, "--json").json
+    assert (found["answer"]["spines"], found["answer"]["planned"]) == (3, 1)
+    printed = signalbox("design", "spines", *fabric, "--most-spines", 4, "--export", tmp_path / "out").out
+    assert "3 spines of 100 Gbit/s are enough for 1: with 1 failed the planner reaches 1" in printed
+    planned = signalbox(
+        "plan-file", "--workload", "out/workload", "--graph", "out/fabric.json", "--fail-spines", "spine0", "--json"
+    )
+    assert planned.json["max_level"] == 1
+
+
+def test_too_few_spines_are_said_to_be_too_few(signalbox: Signalbox, workload: Path) -> None:
+    fabric = ("--workload", workload, "--leaves", 4, "--spines", 2, "--hosts-per-leaf", 2)
+    result = signalbox("design", "spines", *fabric, "--uplink-gbps", "50,100")
+    assert result.status == 3
+    assert "with none of these all-reduces are slowed down by 1 at most" in result.out
+    assert "'0' must be rates from" in signalbox("design", "spines", *fabric, "--uplink-gbps", "0").err
+
+
+def test_errors_name_file_line_and_field(signalbox: Signalbox, tmp_path: Path) -> None:
+    (tmp_path / "open.yaml").write_text(NETWORK.replace("total_gbps: 900", "# no total"))
+    result = signalbox("design", "bandwidth", "open.yaml", "job.yaml")
+    assert result.status == 1
+    assert result.err.splitlines()[0] == (
+        "error: open.yaml:4:5: dimensions[0]: 'node' has no limit: give total_gbps, max_gbps, or a budget and "
+        "cost_per_gbps"
+    )
+    result = signalbox("design", "bandwidth", "open.yaml", "job.yaml", "--objective", "time-cost")
+    assert "total_gbps: is needed for time x cost" in result.err
+    (tmp_path / "wrong.yaml").write_text(JOB.replace("7]", "8]"))
+    assert (
+        "error: wrong.yaml:3:51: groups[0].ranks[7]: rank 8 has no endpoint; ranks go from 0 to 7"
+        in signalbox("design", "bandwidth", "network.yaml", "wrong.yaml").err
+    )
+    assert signalbox("design", "bandwidth", "-", "-").status == 2
+
+
+def test_a_missing_solver_is_said_with_how_to_install_it(signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *more: Any) -> Any:
+        if name == "clarabel":
+            raise ModuleNotFoundError(name=name)
+        return real(name, *more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    result = signalbox("design", "bandwidth", "network.yaml", "job.yaml")
+    assert result.err.startswith("error: clarabel is not installed: pip install")
