@@ -1,4 +1,4 @@
-"""``python -m benchmarks design``: LIBRA's workloads, and random cases against another method."""
+"""``python -m benchmarks design``: LIBRA's workloads, random cases, and spines for published workloads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import typer
 from rich.console import Console, Group
 from rich.progress import track
 
+from benchmarks.design import published
 from benchmarks.design.cases import Outcome, compared
 from benchmarks.design.libra import GBPS, TOTAL, LibraCase, cases
+from benchmarks.design.published import FAILURES
 from benchmarks.measures import report, table_of
+from benchmarks.simulation import SPINES
 from controller.design.bandwidth import fastest
 from controller.design.question import Objective
 from controller.design.time_cost import best_product
@@ -88,7 +91,19 @@ def summary(found: Row) -> Group:
         for row in found["libra"]
     ]
     random = {name: f"{value:.2e}" if isinstance(value, float) else value for name, value in found["random"].items()}
-    return Group(table_of("LIBRA's workloads, 500 GB/s", rows), table_of("random cases", [random]))
+    tables = [table_of("LIBRA's workloads, 500 GB/s", rows), table_of("random cases", [random])]
+    if found["published"]:
+        tables.append(table_of(f"spines, of which {FAILURES} may fail", [*map(_published_row, found["published"])]))
+    return Group(*tables)
+
+
+def _published_row(row: Row) -> Row:
+    goals = {
+        f"spines for {goal:g}": f"{answer[0]} (planned {answer[1]:.4g})" if answer else "more"
+        for goal, answer in row["goals"].items()
+    }
+    bound = f"{row['bound_at_published']:.4g}"
+    return {"workload": row["workload"], "pieces": row["pieces"], f"bound with {SPINES}": bound, **goals}
 
 
 def main(
@@ -96,10 +111,17 @@ def main(
         Path, typer.Option(help="The folder inputs of LIBRA's repository.", exists=True, file_okay=False)
     ] = Path("tests/data/libra/inputs"),
     random: Annotated[int, typer.Option(min=1, help="Number of random cases.")] = 1000,
+    workloads: Annotated[
+        Path | None, typer.Option(help="A folder of published workloads, to ask for spines.", exists=True)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Design for LIBRA's workloads, and compare random designs with those of another method."""
+    """Design for LIBRA's workloads, compare random designs with another method's, and count spines."""
     rows = [libra_row(case, objective) for objective in Objective for case in cases(libra)]
     seeds = track(range(random), "designing", console=Console(stderr=True), transient=True)
-    found = {"libra": rows, "random": random_summary([compared(seed) for seed in seeds])}
+    found = {
+        "libra": rows,
+        "random": random_summary([compared(seed) for seed in seeds]),
+        "published": [*published.rows(workloads)] if workloads else [],
+    }
     report(found, RESULTS, lambda: summary(found), as_json)

@@ -1,4 +1,4 @@
-"""LIBRA's public inputs as questions: Won et al., "LIBRA", ISPASS 2024, https://github.com/astra-sim/libra.
+"""LIBRA's public inputs as questions: Won et al., "LIBRA", ISPASS 2024, repository astra-sim/libra.
 
 In: the folder ``inputs`` of that repository. Out: a ``Question`` per workload and network. Bandwidths there are GB/s of
 an NPU, costs are per GB/s; times in nanoseconds. A layer has three phases, each with a time of computing and a

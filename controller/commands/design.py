@@ -27,6 +27,9 @@ commands = typer.Typer(
     help="Say which network is best for jobs, and which place in it for a job.", no_args_is_help=True
 )
 
+SHOWN_GAP = 1e-9
+"""Smaller ones are last digits."""
+
 NetworkFile = Annotated[
     Path,
     typer.Argument(
@@ -165,8 +168,8 @@ def _bandwidth_tables(found: Mapping[str, Any]) -> RenderableType:
     for column in ("size", "Gbit/s", "links x Gbit/s", "cost", f"next Gbit/s ({unit})"):
         dimensions.add_column(column, justify="right")
     for each in found["dimensions"]:
-        links = f"{each['links']} x {each['link_gbps']:.5g}"
-        numbers = (f"{each['gbps']:.6g}", links, f"{each['cost']:.5g}", f"{each['worth']:.4g}")
+        links = f"{each['links']} x {each['link_gbps']:.4g}"
+        numbers = (f"{each['gbps']:.4g}", links, f"{each['cost']:.4g}", f"{each['worth']:.3g}")
         dimensions.add_row(escape(each["name"]), each["kind"], str(each["size"]), *numbers)
     jobs = Table("job", "weight", "time (s)", "steps (s, and what they wait for)", title="jobs", title_justify="left")
     for job in found["jobs"]:
@@ -176,10 +179,11 @@ def _bandwidth_tables(found: Mapping[str, Any]) -> RenderableType:
 
 def _facts(found: Mapping[str, Any], unit: str) -> list[str]:
     goal = "time_s" if found["objective"] == Objective.TIME else "time_x_cost"
-    lines = [f"{found[goal]:.6g} {unit}; none is better by more than {found['gap']:.1e} of it"]
+    proven = max(found["gap"], SHOWN_GAP)
+    lines = [f"{found[goal]:.6g} {unit}; no other bandwidths are better by more than {proven:.0e} of it"]
     for name, what in (("worth_of_total", "Gbit/s of total_gbps"), ("worth_of_budget", "unit of budget")):
-        if found[name] is not None:
-            lines.append(f"the next {what} takes off {found[name]:.4g} {unit}")
+        if (worth := found[name]) is not None:
+            lines.append(f"the next {what} {'takes off' if worth >= 0 else 'adds'} {abs(worth):.3g} {unit}")
     for other in found["others"]:
         factor = other[goal] / found[goal] if found[goal] else 1.0
         lines.append(f"{other['name']}: {other[goal]:.6g} {unit}, {factor:.4g} times as much")

@@ -185,9 +185,11 @@ class _Programme:
         return [self._add(row, 1.0)]
 
     def box(self, least: Floats, most: Floats) -> None:
-        """A bandwidth in which something is sent is above 0 anyway."""
+        """A bandwidth in which something is sent is above 0 anyway; others are what they must be."""
         for d, (low, high) in enumerate(zip(least, most, strict=True)):
-            if high < np.inf:
+            if d not in self._dims:
+                self._add(self._row((d, 1.0)), low)
+            elif high < np.inf:
                 self._add(self._row((d, 1.0 / high)), 1.0)
             if low or d not in self._dims:
                 self._add(self._row((d, -1.0)), -low)

@@ -12,8 +12,8 @@ from signalbox.errors import FieldProblem, InvalidInput
 
 
 def box(question: Question, exactly: bool = False) -> tuple[Floats, Floats]:
-    """The least and most that each bandwidth can be under all limits; both finite. Raises ``InvalidInput`` when nothing
-    is left, or when a bandwidth has no limit."""
+    """The least and most that each bandwidth can be under all limits; both finite. A dimension in which nothing is sent
+    gets no more than it must. Raises ``InvalidInput`` when nothing is left, or when a bandwidth has no limit."""
     limits = question.limits
     least, most, cost = (np.array(each, float) for each in (limits.least, limits.most, limits.cost))
     if limits.total is not None:
@@ -21,7 +21,7 @@ def box(question: Question, exactly: bool = False) -> tuple[Floats, Floats]:
     if limits.budget is not None:
         left = limits.budget - (cost @ least - cost * least)
         most = np.minimum(most, np.divide(left, cost, out=np.full_like(cost, math.inf), where=cost > 0))
-    most = np.where(np.array(question.loaded) | exactly, most, np.minimum(most, least))
+    most = np.where(question.loaded, most, np.minimum(most, least))
     InvalidInput.refuse(_impossible(question, least, most, exactly))
     return least, np.maximum(most, least)
 

@@ -23,7 +23,7 @@ from controller.design.bandwidth import fastest
 from controller.design.box import box, cheapest
 from controller.design.proof import Design, Floats, Proof
 from controller.design.question import Question
-from signalbox.errors import InvalidInput
+from signalbox.errors import FieldProblem, InvalidInput
 
 _PRECISION = 1e-7
 _MOST_PROGRAMMES = 200
@@ -66,6 +66,13 @@ def best_product(question: Question) -> Tradeoff:
     if limits.total is None:
         message = "is needed for time x cost: without it the smallest network is the best one"
         raise InvalidInput.of("total_gbps", message)
+    InvalidInput.refuse(
+        FieldProblem(f"dimensions[{d}].cost_per_gbps", f"is needed for time x cost: jobs send in '{name}'")
+        for d, (name, loaded) in enumerate(zip(question.names, question.loaded, strict=True))
+        if loaded and not limits.cost[d]
+    )
+    if not any(question.loaded):
+        raise InvalidInput.of("", "time x cost is for jobs that send something")
     least, most = box(question, exactly=True)
     best = fastest(question, exactly=True)
     least_cost = limits.cost_of(cheapest(question, least, most).tolist())
@@ -102,7 +109,7 @@ def _between(least_cost: float, lines: list[_Line]) -> Iterator[tuple[float, flo
     """Between two costs that are known the bound of time x cost, and the cost at which to look next."""
     first = lines[0]
     if first.cost > least_cost * (1 + _PRECISION):
-        yield first.product(least_cost), math.sqrt(least_cost * first.cost) if least_cost else first.cost / 2
+        yield first.product(least_cost), math.sqrt(least_cost * first.cost)
     for one, other in pairwise(lines):
         if other.cost > one.cost * (1 + _PRECISION) and other.slope > one.slope:
             at = (one.at_s - one.slope * one.cost - other.at_s + other.slope * other.cost) / (other.slope - one.slope)

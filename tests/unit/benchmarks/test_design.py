@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.design import command
+from benchmarks.design import command, published
 from benchmarks.design.cases import compared
 from benchmarks.design.independent import Case, searched
 from benchmarks.design.libra import GBPS, cases
 from controller.design.bandwidth import fastest
 from controller.design.question import Objective
 from controller.design.time_cost import best_product
+from controller.scenarios.workloads import HEADER
 from tests.support.doc_pages import ROOT
 
 LIBRA = {case.workload: case for case in cases(ROOT / "tests/data/libra/inputs")}
@@ -84,11 +85,22 @@ def test_the_other_method_finds_what_is_known_to_be_best() -> None:
 def test_figures_are_printed_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The workload: two full leaves of the published fabric, 32 rings between them."""
+    workloads = tmp_path / "full"
+    workloads.mkdir()
+    rings = [f"{96 + n} {128 + n} 0 1 0 500 9 {n}\n{128 + n} {96 + n} 1 0 0 500 9 {n}" for n in range(32)]
+    (workloads / "job_0-BLOOM.txt").write_text("\n".join([HEADER, *rings]))
+    monkeypatch.setattr(published, "TRIED", range(31, 34))
     monkeypatch.setattr(command, "RESULTS", tmp_path / "design.json")
     monkeypatch.setattr(command, "TIMES", 1)
     monkeypatch.setattr(command, "cases", lambda _: [LIBRA["GPT_3 3-D"]])
-    command.main(tmp_path, random=2)
+    command.main(tmp_path, random=2, workloads=workloads)
     printed = capsys.readouterr().out
     assert "397.55 / 89.99 / 12.45" in printed
+    # Whole flows of a full leaf need a spine each and one to spare; halves need 5 % less.
+    assert [line.split() for line in printed.splitlines() if "planned" in line] == [
+        ["│", ".", "│", "1", "│", "2", "│", "33", "(planned", "1)", "│", "33", "(planned", "1)", "│"],
+        ["│", ".", "│", "2", "│", "1.032", "│", "33", "(planned", "1)", "│", "32", "(planned", "1.032)", "│"],
+    ]
     assert f"written to {tmp_path / 'design.json'}" in printed
     assert Objective.TIME_COST in (tmp_path / "design.json").read_text()

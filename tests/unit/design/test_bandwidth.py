@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,14 +71,10 @@ def test_limits_of_a_dimension_hold_and_the_rest_is_divided() -> None:
 
 @pytest.mark.parametrize("limit", ["total", "budget"])
 def test_a_price_is_what_the_next_unit_takes_off_the_time(limit: str) -> None:
-    asked = question(
-        Term(1.0, (9.0, 2.0)), Term(3.0, (0.0, 1.0)), Term(0.5, (4.0, 4.0), 0.1), cost=(1.0, 3.0), **{limit: 8.0}
-    )
+    terms = Term(1.0, (9.0, 2.0)), Term(3.0, (0.0, 1.0)), Term(0.5, (4.0, 4.0), 0.1)
+    asked, more, less = (question(*terms, cost=(1.0, 3.0), **{limit: 8.0 + d}) for d in (0, 1e-3, -1e-3))
     price = getattr(fastest(asked).proof, f"{limit}_s")
-    more, less = (
-        fastest(replace(asked, limits=replace(asked.limits, **{limit: 8.0 + d}))).time_s for d in (1e-3, -1e-3)
-    )
-    assert price == pytest.approx((less - more) / 2e-3, rel=1e-4)
+    assert price == pytest.approx((fastest(less).time_s - fastest(more).time_s) / 2e-3, rel=1e-4)
 
 
 def test_any_prices_give_a_bound_below_every_design() -> None:
@@ -146,6 +141,21 @@ def test_time_x_cost_is_least_among_all_splits() -> None:
     least = min(asked.time_s(split) * asked.limits.cost_of(split) for split in splits)
     assert tradeoff.bound <= tradeoff.product <= least * (1 + 1e-9)
     assert tradeoff.gap < 1e-6
+
+
+@pytest.mark.parametrize("objective", [fastest, best_product])
+def test_a_dimension_in_which_nothing_is_sent_gets_what_it_must(objective: Any) -> None:
+    asked = question(Term(1.0, (9.0, 0.0, 1.0)), least=(0.0, 0.5, 0.0), cost=(2.0, 1.0, 3.0), total=8.0, budget=23.0)
+    found = objective(asked)
+    assert (found if objective is fastest else found.design).gbps[1] == 0.5
+    assert found.gap < 1e-6
+
+
+def test_time_x_cost_needs_the_cost_of_what_is_used() -> None:
+    with pytest.raises(
+        InvalidInput, match=r"dimensions\[1\].cost_per_gbps: is needed for time x cost: jobs send in 'b'"
+    ):
+        best_product(question(Term(1.0, (9.0, 1.0, 0.0)), cost=(2.0, 0.0, 0.0), total=7.0))
 
 
 def test_time_x_cost_needs_a_total() -> None:

@@ -39,7 +39,7 @@ def problem(tmp_path: Path, shape: Shape, text: str) -> str:
     return str(refused.value).removeprefix(f"{tmp_path}/")
 
 
-def sent(job: DesignedJob) -> list[list[float]]:
+def sent(job: DesignedJob) -> list[list[object]]:
     """Bytes of each step by dimension."""
     return [[pytest.approx(amount / GIGABITS) for amount in step.gigabits] for step in job.steps]
 

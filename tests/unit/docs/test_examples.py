@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -90,6 +91,22 @@ def test_gpt_3_takes_ten_lines_and_is_checked_as_shown(tmp_path: Path, monkeypat
     assert len(text.splitlines()) <= 10
     Path("gpt3.yaml").write_text(text)
     (block,) = (block.text for block in GUIDE.blocks if "jobs check gpt3.yaml" in block.text)
+    line, _, shown = block.partition("\n")
+    printed = printed_by([line.removeprefix("$ ")], "")
+    assert [row.split() for row in printed.splitlines()] == [row.split() for row in shown.splitlines()]
+
+
+@pytest.mark.parametrize("command", ["bandwidth", "placement"])
+def test_a_design_is_as_its_page_shows(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = next(p for p in PAGES if p.name == "docs/design.md")
+    network, jobs = (block.text for block in page.blocks if block.language == "yaml")
+    Path("network.yaml").write_text(network)
+    Path("jobs.yaml").write_text(jobs)
+    Path("gpt3.yaml").write_text(jobs.partition("---\n")[0])
+    built = re.sub(r", cost_per_gbps: \d|, min_gbps: \d+", "", network).replace("}", ", gbps: 300}")
+    Path("built.yaml").write_text(built)
+    (block,) = (block.text for block in page.blocks if block.text.startswith(f"$ signalbox design {command}"))
     line, _, shown = block.partition("\n")
     printed = printed_by([line.removeprefix("$ ")], "")
     assert [row.split() for row in printed.splitlines()] == [row.split() for row in shown.splitlines()]

@@ -1,0 +1,40 @@
+"""How many spines the published evaluation's fabric needs for its own workloads when one of them may fail.
+
+In: the folder of the workloads of arXiv 2503.05324. Out: per workload, number of pieces of a flow, and goal the fewest
+spines for which the planner's routes reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.simulation import HOSTS_PER_LEAF, LEAVES, SPINES
+from controller.design.spines import Leaves, choices, smallest
+from controller.planning.problem import PlanLimits
+from controller.scenarios.workloads import read_workload, workload_folders
+
+LINK_GBPS = 100.0
+TRIED = range(16, 37)
+PIECES = (1, 2)
+GOALS = (1.0, 1.05)
+FAILURES = 1
+
+
+def rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """``bound_at_published``: with as many spines as the publication has, of which one has failed. ``goals``: by goal
+    the spines and what the planner reaches with them; None when more than those tried are needed."""
+    there = Leaves(LEAVES, HOSTS_PER_LEAF, LINK_GBPS)
+    numbered = there.fabric(SPINES, LINK_GBPS)
+    for workload in workload_folders(folder):
+        for pieces in PIECES:
+            jobs = read_workload(workload, numbered, pieces)
+            found = choices(there, jobs, TRIED, [LINK_GBPS], FAILURES)
+            answers = {goal: smallest(there, jobs, found, FAILURES, goal, PlanLimits(ecmp_draws=0)) for goal in GOALS}
+            yield {
+                "workload": str(workload.relative_to(folder)),
+                "pieces": pieces,
+                "bound_at_published": next(each.failed for each in found if each.spines == SPINES),
+                "goals": {goal: answer and (answer[0].spines, answer[1].max_level) for goal, answer in answers.items()},
+            }
