@@ -12,7 +12,7 @@ computed from its numbers (``Question``, ``proof``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -143,10 +143,14 @@ def _solved(classes: _Classes, limits: Limits, units: Floats, exactly: bool) -> 
     gigabits = classes.gigabits[sending][:, dims] / units[dims]
     term_s = np.maximum(gigabits.max(axis=1), classes.floor[sending])
     weight = classes.weight[sending] * term_s
-    programme = _Programme(len(units), dims, len(weight))
-    totals = programme.sum(units, limits.total, exactly)
-    budgets = programme.sum(np.array(limits.cost) * units, limits.budget)
-    programme.box(np.array(limits.least) / units, np.array(limits.most) / units)
+    least, cost = np.array(limits.least), np.array(limits.cost)
+    # With the whole total used, only what dimensions cost more than the cheapest one can be chosen.
+    common = float(cost[dims].min()) if exactly and limits.budget is not None else 0.0
+    total, budget = limits.total, limits.budget
+    programme = _Programme(units, least, dims, len(weight))
+    total_price = programme.sum(np.ones(len(units)), total, exactly)
+    budget_price = programme.sum(cost - common, None if budget is None else budget - common * (total or 0.0))
+    programme.box(np.array(limits.most))
     pairs = programme.times(gigabits / term_s[:, None])
     floors = programme.floors(classes.floor[sending] / term_s)
     found, dual = programme.solve(weight / weight.sum())
@@ -160,39 +164,45 @@ def _solved(classes: _Classes, limits: Limits, units: Floats, exactly: bool) -> 
     shares = np.zeros((len(sending), 1 + len(units)))
     shares[~sending, 0] = 1.0
     shares[sending] = held / held.sum(axis=1, keepdims=True)
-    total_s = sum(dual[row] for row in totals) * weight.sum() / (limits.total or 1.0)
-    budget_s = sum(max(dual[row], 0.0) for row in budgets) * weight.sum() / (limits.budget or 1.0)
-    return _Solved(found * units, shares[:, 1:], shares[:, 0], total_s if exactly else max(total_s, 0.0), budget_s)
+    budget_s = max(budget_price(dual), 0.0) * weight.sum()
+    total_s = total_price(dual) * weight.sum() - budget_s * common
+    return _Solved(found, shares[:, 1:], shares[:, 0], total_s if exactly else max(total_s, 0.0), budget_s)
 
 
 class _Programme:
-    """Rows of ``matrix @ (b, u, t) <= right``, then the cones. Each method adds some and says where they are."""
+    """Rows of ``matrix @ (x, u, t) <= right``, then the cones. A bandwidth is ``least`` + ``step`` * x, and u is at
+    least ``units`` / bandwidth, so that all are about 1. Methods add rows, and say where they are or how to read their
+    prices."""
 
-    def __init__(self, bandwidths: int, dims: Ints, terms: int) -> None:
-        self._dims, self._u, self._t = dims, bandwidths, bandwidths + len(dims)
+    def __init__(self, units: Floats, least: Floats, dims: Ints, terms: int) -> None:
+        self._units, self._least = units, least
+        self._step = np.maximum(units - least, units * _SMALLEST_UNIT)
+        self._dims, self._u, self._t = dims, len(units), len(units) + len(dims)
         self._count = self._t + terms
         self._rows: list[Floats] = []
         self._right: list[float] = []
         self._equal = 0
 
-    def sum(self, factors: Floats, limit: float | None, exactly: bool = False) -> list[int]:
-        """``exactly``: an equality, which stands before all other rows. The price is of the whole limit."""
+    def sum(self, factors: Floats, limit: float | None, exactly: bool = False) -> Callable[[Floats], float]:
+        """``exactly``: an equality, which stands before all other rows. Out: from all prices that of the limit."""
         if limit is None:
-            return []
+            return lambda _: 0.0
+        left = limit - float(factors @ self._least)
+        scale = left if left > 0 else 1.0
         row = np.zeros(self._count)
-        row[: self._u] = factors / limit
+        row[: self._u] = factors * self._step / scale
         self._equal += exactly
-        return [self._add(row, 1.0)]
+        at = self._add(row, left / scale)
+        return lambda prices: float(prices[at]) / scale
 
-    def box(self, least: Floats, most: Floats) -> None:
-        """A bandwidth in which something is sent is above 0 anyway; others are what they must be."""
-        for d, (low, high) in enumerate(zip(least, most, strict=True)):
+    def box(self, most: Floats) -> None:
+        """Bandwidths in which nothing is sent are what they must be."""
+        for d, room in enumerate((most - self._least) / self._step):
             if d not in self._dims:
-                self._add(self._row((d, 1.0)), low)
-            elif high < np.inf:
-                self._add(self._row((d, 1.0 / high)), 1.0)
-            if low or d not in self._dims:
-                self._add(self._row((d, -1.0)), -low)
+                self._add(self._row((d, 1.0)), 0.0)
+            elif room < np.inf:
+                self._add(self._row((d, 1.0)), room)
+            self._add(self._row((d, -1.0)), 0.0)
 
     def times(self, gigabits: Floats) -> dict[tuple[int, int], int]:
         """Rows by term and dimension."""
@@ -209,9 +219,10 @@ class _Programme:
         """The bandwidths, and the prices of all rows. ``weight``: of each t in the goal. Raises ``SignalboxError``."""
         kinds = [clarabel.ZeroConeT(self._equal)] if self._equal else []
         kinds.append(clarabel.NonnegativeConeT(len(self._rows) - self._equal))
-        for u, b in enumerate(self._dims, self._u):  # |(b - u, 2)| <= b + u
-            self._add(self._row((b, -1.0), (u, -1.0)), 0.0)
-            self._add(self._row((b, -1.0), (u, 1.0)), 0.0)
+        for u, d in enumerate(self._dims, self._u):  # |(b - u, 2)| <= b + u, for b in units
+            for sign in (-1.0, 1.0):
+                step, least = self._step[d] / self._units[d], self._least[d] / self._units[d]
+                self._add(self._row((d, -step), (u, sign)), least)
             self._add(self._row(), 2.0)
             kinds.append(clarabel.SecondOrderConeT(3))
         goal = np.concatenate((np.zeros(self._t), weight))
@@ -224,7 +235,7 @@ class _Programme:
         found, dual = np.array(answer.x[: self._u]), np.array(answer.z)
         if not (np.isfinite(found).all() and np.isfinite(dual).all()):
             raise SignalboxError(f"the solver found no bandwidths: {answer.status}")
-        return found, dual
+        return self._least + self._step * found, dual
 
     def _row(self, *entries: tuple[int, float]) -> Floats:
         row = np.zeros(self._count)
