@@ -58,6 +58,8 @@ def lab(
 ) -> None:
     """Run an emulated fabric until Ctrl-C (root, Open vSwitch and Mininet)."""
     ending.note_signals()  # before anything is imported that takes time
+    if graph and train:
+        raise typer.BadParameter("needs leaves with the same number of hosts; leave out --graph", param_hint="--train")
     sizes = {"leaves": leaves, "spines": spines, "hosts": hosts, "cables": cables, "k": k}
     rates_mbps = host_mbps, fabric_mbps
     made = partial(topology, fabric, sizes, rates_mbps, prefix, graph)

@@ -5,17 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from controller.design.spines import Leaves, choices, smallest
 from controller.design.spines_report import exported, spines_report
 from controller.jobs.workload import WorkloadJob
 from controller.planning.problem import PlanLimits
-from controller.scenarios.fabric_options import Placement
+from controller.scenarios.fabric_options import FabricKind, Placement
 from controller.scenarios.fabrics import fabric_of
 from controller.scenarios.generator import generate
 from controller.scenarios.graph_file import graph_file, graph_topology, write_graph
 from controller.scenarios.workloads import read_workload, write_workload
 from mininet_topos.graph import Graph
+from mininet_topos.lab.command import topology
+from signalbox.cli import app
+from signalbox.errors import InvalidInput
 
 LEAVES = Leaves(6, 4, 100.0)
 FILES_SPINES = 4
@@ -99,3 +103,14 @@ def test_the_lab_has_the_rates_of_a_graph_in_proportion(tmp_path: Path) -> None:
     assert {host.bps for host in lab.fabric.hosts} == {5e6}
     assert {cable.bps for cable in lab.fabric.cables} == {20e6}
     assert len(lab.switches()) == 9
+
+
+def test_a_graph_is_a_whole_fabric_and_not_for_endless_training(tmp_path: Path) -> None:
+    file = tmp_path / "fabric.json"
+    write_graph(file, LEAVES.topology(3, 400.0))
+    with pytest.raises(InvalidInput, match="--graph: is a whole fabric: leave out leaves"):
+        topology(FabricKind.LEAF_SPINE, {"leaves": 3}, (5, 5), "", file)
+    assert len(topology(FabricKind.LEAF_SPINE, {"leaves": None}, (5, 5), "", file).hosts()) == 24
+    refused = CliRunner().invoke(app, ["lab", "--graph", str(file), "--train", "localhost:50051"])
+    assert refused.exit_code == 2
+    assert "leave out --graph" in " ".join(refused.output.replace("│", " ").split())
