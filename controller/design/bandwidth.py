@@ -12,8 +12,9 @@ computed from its numbers (``Question``, ``proof``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import clarabel
@@ -107,7 +108,8 @@ class _Classes(NamedTuple):
     weight: Floats
 
 
-def _classes(terms: Sequence[Term]) -> _Classes:
+@lru_cache(maxsize=4)  # time x cost solves many programmes of the same terms
+def _classes(terms: tuple[Term, ...]) -> _Classes:
     number: dict[tuple[float, ...], int] = {}
     of_term: list[int] = []
     weight: list[float] = []

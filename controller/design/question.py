@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -58,11 +59,16 @@ class Question:
     @property
     def loaded(self) -> tuple[bool, ...]:
         """By dimension, whether anything is sent in it."""
-        return tuple(any(term.gigabits[d] for term in self.terms) for d in range(len(self.names)))
+        return _loaded(self.terms)
 
     def time_s(self, gbps: Sequence[float]) -> float:
         """The weighted sum of all terms."""
         return math.fsum(term.weight * term_s(term, gbps) for term in self.terms)
+
+
+@lru_cache(maxsize=4)  # asked for once per programme, and time x cost solves many
+def _loaded(terms: tuple[Term, ...]) -> tuple[bool, ...]:
+    return tuple(map(any, zip(*(term.gigabits for term in terms), strict=True)))
 
 
 def term_s(term: Term, gbps: Sequence[float]) -> float:
