@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from controller.scenarios.generator import generate
 from controller.scenarios.workloads import write_workload
 from signalbox.cli import main
 from tests.support.command_line import Result
+from tests.unit.client.test_chakra import collective, trace, written
 
 Signalbox = Callable[..., Result]
 
@@ -85,17 +85,15 @@ def test_people_read_tables(signalbox: Signalbox) -> None:
     assert "2 x 385.7" in printed
 
 
-def test_what_a_trace_was_made_into_can_be_designed_for(signalbox: Signalbox, tmp_path: Path) -> None:
-    """``jobs from`` prints job specs as JSON; addresses do not matter, ranks are NPUs."""
-    spec = {
-        "job_id": "from-a-trace",
-        "endpoints": [f"10.0.1.{n}" for n in range(1, 9)],
-        "groups": [{"name": "all", "ranks": list(range(8))}],
-        "collectives": [{"algorithm": "ring_all_reduce", "groups": ["all"], "bytes_per_iteration": 60_000_000_000}],
-    }
-    (tmp_path / "trace.json").write_text(json.dumps(spec))
-    found = signalbox("design", "bandwidth", "network.yaml", "trace.json", "--json").json
-    assert found["time_s"] == pytest.approx(840 / 900)
+def test_a_chakra_trace_can_be_designed_for(signalbox: Signalbox, tmp_path: Path) -> None:
+    """Addresses do not matter, ranks are NPUs: an all-reduce of 60 GB and one of 30 GB over all eight."""
+    one = trace(collective(1, 0, 60_000_000_000), collective(2, 0, 30_000_000_000))
+    files = written(tmp_path, *[one] * 8)
+    addresses = ",".join(f"10.0.1.{n}" for n in range(1, 9))
+    options = ("--job-id", "traced", "--endpoints", addresses, "--iterations", 1)
+    (tmp_path / "traced.json").write_text(signalbox("jobs", "from", "chakra", *files, *options).out)
+    found = signalbox("design", "bandwidth", "network.yaml", "traced.json", "--json").json
+    assert found["time_s"] == pytest.approx(1.5 * 840 / 900)
 
 
 MODEL = """
