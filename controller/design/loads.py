@@ -22,7 +22,9 @@ where both are as long), with direct links the one between both.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,9 +79,11 @@ class Loads:
     """Of one phase of a job."""
 
     def __init__(self, shape: Shape) -> None:
-        self._shape = shape
         self._alike = np.zeros((len(shape.dimensions), shape.npus))
-        self._links = [_Links(dimension) for dimension in shape.dimensions]
+        strides = accumulate(shape.sizes[:-1], mul, initial=1)
+        self._links = [
+            _LINKS[d.kind](d, stride, shape.npus) for d, stride in zip(shape.dimensions, strides, strict=True)
+        ]
 
     def add_collective(self, npus: Ints | slice, sent: Sequence[float]) -> None:
         """``sent``: of each of the NPUs, by dimension (``collective_bytes``)."""
@@ -88,58 +92,102 @@ class Loads:
 
     def add_transfers(self, src: Ints, dst: Ints, size: Floats) -> None:
         """NPUs that send, those that receive, and bytes."""
-        at, stride = src, 1
+        at = src
         for links in self._links:
-            here, there = (ends // stride % links.dimension.size for ends in (at, dst))
+            here, there = links.coordinates(at), links.coordinates(dst)
             moves = here != there
-            links.add(at[moves], here[moves], there[moves], stride, size[moves])
-            at = at + (there - here) * stride
-            stride *= links.dimension.size
+            if moves.any():
+                links.add(at[moves], there[moves], size[moves])
+            at = at + (there - here) * links.stride
 
     def bytes_per_dimension(self) -> tuple[float, ...]:
-        busiest = (links.busiest(self._shape.npus) * links.dimension.links for links in self._links)
+        busiest = (links.busiest() * links.dimension.links for links in self._links)
         return tuple(float((alike + most).max()) for alike, most in zip(self._alike, busiest, strict=True))
 
 
 class _Links:
-    """What transfers put on the links of a dimension. A link is an NPU and a number: in a ring 0 forwards and 1
-    backwards, with direct links the other one's coordinate, with a switch 0 to it and 1 from it."""
+    """What transfers put on the links of a dimension. NPUs whose coordinates in it follow each other are ``stride``
+    apart."""
 
-    def __init__(self, dimension: Dimension) -> None:
-        self.dimension = dimension
-        self._numbers = {Kind.FULLY_CONNECTED: dimension.size}.get(dimension.kind, 2)
-        self._keys: list[Ints] = []
-        self._sizes: list[Floats] = []
+    def __init__(self, dimension: Dimension, stride: int, npus: int) -> None:
+        self.dimension, self.stride, self._npus = dimension, stride, npus
 
-    def add(self, npus: Ints, here: Ints, there: Ints, stride: int, size: Floats) -> None:
-        """``here``, ``there``: coordinates, of which one follows the other after ``stride`` NPUs."""
-        if self.dimension.kind is Kind.FULLY_CONNECTED:
-            self._put(npus, there, size)
-        elif self.dimension.kind is Kind.SWITCH:
-            self._put(npus, 0, size)
-            self._put(npus + (there - here) * stride, 1, size)
-        else:
-            self._put_around(npus - here * stride, here, there, stride, size)
+    def coordinates(self, npus: Ints) -> Ints:
+        """Their own ones in this dimension."""
+        return npus // self.stride % self.dimension.size
 
-    def busiest(self, npus: int) -> Floats:
+    def add(self, npus: Ints, there: Ints, size: Floats) -> None:
+        """From the NPUs to those that have the coordinates ``there`` instead of theirs."""
+        raise NotImplementedError
+
+    def busiest(self) -> Floats:
         """The bytes of each NPU's most loaded link."""
-        found = np.zeros(npus)
-        if self._keys:
-            keys, at = np.unique(np.concatenate(self._keys), return_inverse=True)
-            np.maximum.at(found, keys // self._numbers, np.bincount(at, np.concatenate(self._sizes)))
+        raise NotImplementedError
+
+
+class _SwitchLinks(_Links):
+    """Row 0: out of each NPU, row 1: into it."""
+
+    def __init__(self, dimension: Dimension, stride: int, npus: int) -> None:
+        super().__init__(dimension, stride, npus)
+        self._bytes = np.zeros((2, npus))
+
+    def add(self, npus: Ints, there: Ints, size: Floats) -> None:
+        np.add.at(self._bytes[0], npus, size)
+        np.add.at(self._bytes[1], npus + (there - self.coordinates(npus)) * self.stride, size)
+
+    def busiest(self) -> Floats:
+        return np.asarray(self._bytes.max(axis=0))
+
+
+class _DirectLinks(_Links):
+    """A link is an NPU and the coordinate of the other one; few of them carry anything."""
+
+    def __init__(self, dimension: Dimension, stride: int, npus: int) -> None:
+        super().__init__(dimension, stride, npus)
+        self._links: list[Ints] = []
+        self._bytes: list[Floats] = []
+
+    def add(self, npus: Ints, there: Ints, size: Floats) -> None:
+        self._links.append(npus * self.dimension.size + there)
+        self._bytes.append(size)
+
+    def busiest(self) -> Floats:
+        found = np.zeros(self._npus)
+        if self._links:
+            links, at = np.unique(np.concatenate(self._links), return_inverse=True)
+            np.maximum.at(found, links // self.dimension.size, np.bincount(at, np.concatenate(self._bytes)))
         return found
 
-    def _put(self, npus: Ints, number: Ints | int, size: Floats) -> None:
-        self._keys.append(npus * self._numbers + number)
-        self._sizes.append(size)
 
-    def _put_around(self, first: Ints, here: Ints, there: Ints, stride: int, size: Floats) -> None:
-        """``first``: the NPU of each ring with coordinate 0."""
-        n = self.dimension.size
-        forwards = (there - here) % n
-        share = np.where(2 * forwards == n, 0.5, np.where(2 * forwards < n, 1.0, 0.0))
-        for number, step, hops, part in ((0, 1, forwards, share), (1, -1, n - forwards, 1 - share)):
-            for hop in range(n // 2):
-                passing = (hop < hops) & (part > 0)
-                at = first + (here + step * hop) % n * stride
-                self._put(at[passing], number, (size * part)[passing])
+class _RingLinks(_Links):
+    """Row 0: forwards, row 1: backwards, with coordinates counted from the other end. A place has what begins there
+    less what ends there, so that the sum up to it is what its link carries."""
+
+    def __init__(self, dimension: Dimension, stride: int, npus: int) -> None:
+        super().__init__(dimension, stride, npus)
+        self._begins = np.zeros((2, npus // (dimension.size * stride), dimension.size, stride))
+
+    def add(self, npus: Ints, there: Ints, size: Floats) -> None:
+        n, here = self.dimension.size, self.coordinates(npus)
+        outer, inner = npus // (n * self.stride), npus % self.stride
+        forwards = 2 * ((there - here) % n)
+        share = np.where(forwards == n, 0.5, np.where(forwards < n, 1.0, 0.0))
+        for begins, first, last, part in (
+            (self._begins[0], here, there, share * size),
+            (self._begins[1], n - 1 - here, n - 1 - there, (1 - share) * size),
+        ):
+            np.add.at(begins, (outer, first, inner), part)
+            np.add.at(begins, (outer, last, inner), -part)
+            np.add.at(begins, (outer, np.zeros_like(first), inner), np.where(last < first, part, 0.0))  # over the end
+
+    def busiest(self) -> Floats:
+        forwards, backwards = self._begins.cumsum(axis=2)
+        return np.asarray(np.maximum(forwards, backwards[:, ::-1])).ravel()
+
+
+_LINKS: Mapping[Kind, type[_Links]] = {
+    Kind.RING: _RingLinks,
+    Kind.FULLY_CONNECTED: _DirectLinks,
+    Kind.SWITCH: _SwitchLinks,
+}
