@@ -99,8 +99,10 @@ def spines(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how many spines a leaf-spine fabric needs for the jobs of a workload, also when some of them have failed.
-    Exit status 3: none of those that are tried are enough."""
+    """Say how many spines a leaf-spine fabric needs for the jobs of a workload while some have failed.
+
+    Exit status 3: none of those that are tried are enough.
+    """
     from controller.design.spines import Leaves
     from controller.design.spines_report import exported, spines_report
 

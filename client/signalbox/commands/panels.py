@@ -21,7 +21,7 @@ PANELS = {
     ),
     "Operate": ("alarms", "strategy", "drain", "undrain", "forget"),
     "The controller": ("serve", "token", "state", "support-bundle"),
-    "Without a fabric": ("generate-workload", "plan-file", "simulate", "verify", "lab"),
+    "Without a fabric": ("design", "generate-workload", "plan-file", "simulate", "verify", "lab"),
 }
 
 OF_CONTROLLER = {*PANELS["The controller"], *PANELS["Without a fabric"]}
