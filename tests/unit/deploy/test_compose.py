@@ -6,6 +6,7 @@ from __future__ import annotations
 import http.server
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -176,5 +177,9 @@ def test_healthy_is_who_answers_with_200() -> None:
         port = str(server.server_port)
         statuses = [subprocess.run([DEPLOY / "healthy.sh", port, path]).returncode for path in ("/good", "/bad")]
         server.shutdown()
-    after = subprocess.run([DEPLOY / "healthy.sh", port, "/good"], capture_output=True).returncode
-    assert (statuses, after) == ([0, 1], 1)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and does not listen; nothing else has the port meanwhile
+        refused = subprocess.run(
+            [DEPLOY / "healthy.sh", str(silent.getsockname()[1]), "/good"], capture_output=True
+        ).returncode
+    assert (statuses, refused) == ([0, 1], 1)
