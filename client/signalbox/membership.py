@@ -34,6 +34,8 @@ from signalbox.rounds import FIRST_PAUSE_S, pause_after
 REPORT_S = 2.0
 MIN_PAUSE_S = 0.1
 RENEWALS_PER_LEASE = 4
+LEAST_LEFT = 0.1
+"""Of a lease that was renewed just now."""
 MAX_PAUSE_S = 20.0
 TRIES_PER_LEASE = 6
 """While calls fail, and for less than a lease."""
@@ -199,8 +201,9 @@ class Membership:
             self._renew_at = now + spec.lease_s / RENEWALS_PER_LEASE
         elif now >= self._renew_at:
             left_s = controller.renew_lease(self._job_id, self._token)
-            # Answers that cannot be, not a number among them, must not put the next renewal off.
-            self._renew_at = now + (left_s if left_s < spec.lease_s else spec.lease_s) / RENEWALS_PER_LEASE
+            # Answers that cannot be, not a number among them, must neither put the next renewal off nor have it made at once.
+            left_s = max(left_s if left_s < spec.lease_s else spec.lease_s, spec.lease_s * LEAST_LEFT)
+            self._renew_at = now + left_s / RENEWALS_PER_LEASE
         if spec is not self._announced:
             self._update(controller, spec)
         self._send_iterations(controller)

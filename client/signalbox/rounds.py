@@ -42,6 +42,10 @@ class Rounds:
         """The next round is due now."""
         self._due.set()
 
+    def wait(self, pause_s: float) -> None:
+        """Inside a round: returns after so many seconds, or when the next round is due."""
+        self._due.wait(pause_s)
+
     def leave(self) -> None:
         """Returns at once; ``last`` follows the round that is under way."""
         self._leaving = True

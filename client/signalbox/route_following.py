@@ -7,6 +7,7 @@ that breaks off is opened again; meanwhile the routes stay as they were, because
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Self
@@ -17,6 +18,10 @@ from signalbox.jobs.subflows import Pair, PortClass, exactly
 from signalbox.rounds import Rounds, pause_after
 
 MAX_PAUSE_S = 20.0
+
+REST_S, MAX_REST_S, RESTS = 0.05, 1.0, 100
+"""After a message: so many times as long as it took, within these bounds, so that a controller that goes on and on
+telling routes takes no time from the training. gRPC makes it wait."""
 
 log = logging.getLogger("signalbox")
 
@@ -146,7 +151,9 @@ class RouteFollower:
             # One that was left before it had a controller to close would wait for a stream.
             for response in () if self._left else controller.watch_routes(self._job_id, self._token):
                 self._token, self._failures = response.resume_token, 0
+                began = time.perf_counter()
                 self._take(routes_in(response))
+                self._rounds.wait(min(MAX_REST_S, max(REST_S, RESTS * (time.perf_counter() - began))))
         except NotFound as error:
             self._token = ""
             if self._on_gone(error.reason):

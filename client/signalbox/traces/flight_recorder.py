@@ -138,6 +138,16 @@ class _Dump:
         self.config: dict[str, Any] = config if isinstance(config, dict) else {}
         self.libraries: set[str] = set()
 
+    def group_names(self) -> set[tuple[str, str]]:
+        """Of its calls: name and description."""
+        found = set()
+        for number, entry in enumerate(self.entries):
+            try:
+                found.add(_group_name(entry))
+            except InvalidInput as error:
+                raise error.within(f"entries[{number}]").within(self.name) from None
+        return found
+
     def calls(self, groups: Mapping[str, tuple[int, ...]]) -> Iterator[Call]:
         for number, entry in enumerate(self.entries):
             try:
@@ -182,7 +192,7 @@ def _groups(dumps: Mapping[int, _Dump], given: JobSpec, everyone: tuple[int, ...
     known = {group.name: group.ranks for group in given.groups}
     users: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for rank, dump in dumps.items():
-        for group in {_group_name(entry) for entry in dump.entries}:
+        for group in dump.group_names():
             users[group].append(rank)
     found: dict[str, tuple[int, ...]] = {}
     for (name, description), members in users.items():

@@ -11,7 +11,8 @@ import pytest
 from signalbox.errors import Gone, NotFound, SignalboxError
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.subflows import PortClass
-from signalbox.route_following import Route, RouteFollower, routes_in, shares_of
+from signalbox.rounds import Rounds
+from signalbox.route_following import MAX_REST_S, REST_S, Route, RouteFollower, routes_in, shares_of
 from signalbox.v1 import signalbox_pb2 as pb
 
 DEADLINE_S = 30.0
@@ -144,6 +145,14 @@ def test_a_callback_that_raises_ends_nothing(caplog: pytest.LogCaptureFixture) -
     follower.round()
     assert follower.routes == told[1]
     assert "a fault of the training program" in caplog.text
+
+
+def test_the_training_has_rest_after_each_message_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+    monkeypatch.setattr(Rounds, "wait", lambda _, pause_s: rests.append(pause_s))
+    followed(Streams([message()] * 5))
+    assert len(rests) == 5
+    assert all(REST_S <= pause_s <= MAX_REST_S for pause_s in rests)
 
 
 class SilentStream:
