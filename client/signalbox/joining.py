@@ -156,11 +156,9 @@ class Job:
         """Announce other values of these fields of the job spec, such as ``collectives``. The connections that it has
         stay; measured times are forgotten, which are of the traffic before. What is wrong is logged, and the
         announcement stays as it was."""
-        if self._ended:  # in a forked child the lock may be held for ever
-            return
+        if self._ended or self._spec is None or self._membership is None or self._rounds is None:
+            return  # a forked child does not wait for the lock
         with self._lock:
-            if self._spec is None or self._membership is None or self._rounds is None:
-                return
             try:
                 wanted = JobSpec.parse({**self._spec.model_dump(), **fields, "job_id": self.id})
             except InvalidInput as error:

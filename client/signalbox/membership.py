@@ -201,7 +201,7 @@ class Membership:
             self._renew_at = now + spec.lease_s / RENEWALS_PER_LEASE
         elif now >= self._renew_at:
             left_s = controller.renew_lease(self._job_id, self._token)
-            # Answers that cannot be, not a number among them, must neither put the next renewal off nor have it made at once.
+            # Answers that cannot be, not a number among them, must neither put the next renewal off nor hurry it.
             left_s = max(left_s if left_s < spec.lease_s else spec.lease_s, spec.lease_s * LEAST_LEFT)
             self._renew_at = now + left_s / RENEWALS_PER_LEASE
         if spec is not self._announced:
