@@ -1,5 +1,5 @@
-"""What ``signalbox.join`` costs a training program: CPU time, memory, threads, and polls of its sockets; and a program
-whose controller is away.
+"""What ``signalbox.join`` costs a training program: CPU time, memory, threads, and polls of its sockets; that of
+the process which calls the controller; and a program whose controller is away.
 
 In: nothing; needs network namespaces (root, or user namespaces). Out: a table, and ``out/bench/join.json``.
 """
@@ -33,8 +33,8 @@ def main(
     """Measure what joining costs a training program."""
     with tempfile.TemporaryDirectory() as folder, ControllerProcess(Path(folder)).running():
         rows = [_program(f"unix:{folder}/api.sock", count, seconds) for count in CONNECTIONS]
-    without = {name: _program(address, 0, away_s)["cpu"] for name, address in AWAY.items() if away_s}
-    report({"joined": rows, "away_cpu": without}, RESULTS, lambda: _table(rows, without), as_json)
+    without = {name: _program(address, 0, away_s) for name, address in AWAY.items() if away_s}
+    report({"joined": rows, "away": without}, RESULTS, lambda: _table(rows, without), as_json)
 
 
 def _program(address: str, connections: int, seconds: float) -> dict[str, Any]:
@@ -44,18 +44,19 @@ def _program(address: str, connections: int, seconds: float) -> dict[str, Any]:
     return found
 
 
-def _table(rows: list[dict[str, Any]], without: dict[str, float]) -> Table:
-    table = Table("connections", "iteration", "other threads", "step", "poll", "memory", "threads")
+def _table(rows: list[dict[str, Any]], without: dict[str, dict[str, Any]]) -> Table:
+    table = Table("connections", "iteration", "other threads", "calls", "step", "poll", "memory", "threads")
     for row in rows:
         table.add_row(
             str(row["connections"]),
             f"{row['iteration_s'] * 1e3:.1f} ms",
             f"{row['others_cpu']:.2%}",
+            f"{row['calls_cpu']:.2%}",
             f"{row['step_s'] * 1e6:.1f} us",
             f"{row['poll_s'] * 1e3:.2f} ms",
             f"{row['memory_bytes'] / 1e6:.1f} MB",
             str(row["threads"]),
         )
-    for name, cpu in without.items():
-        table.add_row(f"the controller {name}", "", f"{cpu:.3%}")
+    for name, found in without.items():
+        table.add_row(f"the controller {name}", "", f"{found['cpu']:.3%}", f"{found['calls_cpu']:.3%}")
     return table

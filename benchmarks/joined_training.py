@@ -9,6 +9,7 @@ a controller; the address ``silent`` is of one that accepts and says nothing. Ou
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -57,6 +58,19 @@ def resources() -> tuple[int, int]:
     return 1024 * memory, threads
 
 
+def calls_s() -> float:
+    """CPU time of the process that calls the controller (proc(5)): it has been given this one's id."""
+    own, ticks = str(os.getpid()).encode(), 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words, stat = (folder / "cmdline").read_bytes().split(b"\0"), (folder / "stat").read_text()
+        except OSError:  # it has ended
+            continue
+        if own in words and any(b"signalbox.client_process" in word for word in words):
+            ticks += sum(map(int, stat.rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def join(address: str) -> signalbox.Job:
     """With everything that costs something: routes and connections."""
     return signalbox.join(
@@ -70,23 +84,27 @@ def join(address: str) -> signalbox.Job:
 
 
 def measure(address: str, connections: int, seconds: float) -> dict[str, Any]:
-    """CPU time of the process beside its first thread, and of calls in that: all that can hold an iteration up."""
+    """CPU time of the process beside its first thread, and of calls in that: all that can hold an iteration up. And
+    that of the process that calls the controller."""
     pairs = connect(connections)
     before = resources()
     with join(address) as job:
         time.sleep(READY_S)
         count, began, others_s = 0, time.perf_counter(), time.process_time() - time.thread_time()
+        calling_s = calls_s()
         while time.perf_counter() < began + seconds:
             with job.step():
                 iterate(pairs)
             count += 1
         others_s = time.process_time() - time.thread_time() - others_s
+        calling_s = calls_s() - calling_s
         took_s = time.perf_counter() - began
         joined = resources()
         return {
             "connections": connections,
             "iteration_s": took_s / count,
             "others_cpu": others_s / took_s,
+            "calls_cpu": calling_s / took_s,
             "step_s": _cpu_s(lambda: _step(job), STEPS),
             "poll_s": _cpu_s(job.exchanged, POLLS),
             "memory_bytes": joined[0] - before[0],
@@ -110,12 +128,14 @@ def _cpu_s(call: Callable[[], object], times: int) -> float:
 
 
 def away(address: str, seconds: float) -> dict[str, Any]:
-    """CPU time of a process that only waits for a controller, as a part of the time, once pauses have grown."""
+    """CPU time of a process that only waits for a controller, and of the one that calls it, as parts of the time, once
+    pauses have grown."""
     with signalbox.join("bench", endpoints=[HERE, THERE], lease_s=1, address=address):
         time.sleep(30.0)
-        began, cpu = time.perf_counter(), time.process_time()
+        began, cpu, calling_s = time.perf_counter(), time.process_time(), calls_s()
         time.sleep(seconds)
-        return {"cpu": (time.process_time() - cpu) / (time.perf_counter() - began)}
+        took_s = time.perf_counter() - began
+        return {"cpu": (time.process_time() - cpu) / took_s, "calls_cpu": (calls_s() - calling_s) / took_s}
 
 
 def main() -> None:

@@ -7,8 +7,10 @@ from ipaddress import ip_address
 
 from pydantic_core import PydanticCustomError
 
-MAX_PORT = 65535
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+"""Of the API, for its clients."""
 
+MAX_PORT = 65535
 
 MAX_SOCKET_PATH = 107
 """Bytes of a Unix socket's path, as Linux has them (unix(7))."""

@@ -17,10 +17,11 @@ from uuid import uuid4
 import grpc
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from signalbox.client_errors import Unreachable as Unreachable
+from signalbox.addresses import DEFAULT_ADDRESS as DEFAULT_ADDRESS
 from signalbox.client_errors import raise_ours
 from signalbox.credentials import NO_CREDENTIALS, Credentials
 from signalbox.errors import NotFound, SignalboxError, Unavailable
+from signalbox.errors import Unreachable as Unreachable
 from signalbox.fabric_work_calls import FabricWorkCalls
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
@@ -29,8 +30,6 @@ from signalbox.spec_messages import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from signalbox.words import FailureKind, Strategy
-
-DEFAULT_ADDRESS = "127.0.0.1:50051"
 
 LONG_CALL_S = 150.0
 """For calls that wait for the solver and the switches, when that is more than the client's time-out."""

@@ -29,6 +29,7 @@ from signalbox.errors import (
     Superseded,
     Unauthenticated,
     Unavailable,
+    Unreachable,
     WrongLeaseToken,
 )
 from signalbox.mapping import seconds
@@ -71,10 +72,6 @@ _LOST = (
     "authority that it knows (--tls-certificate and --tls-key)"
 )
 """No reason reaches a client without TLS where it is wanted, nor one whose certificate is refused in TLS 1.3."""
-
-
-class Unreachable(SignalboxError):
-    """No answer from the address, or not in time."""
 
 
 def raise_ours(error: grpc.RpcError, address: str) -> NoReturn:

@@ -8,14 +8,17 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import grpc
 from pydantic_core import PydanticCustomError
 
 from signalbox.addresses import host_and_port, is_loopback, listen_address
 from signalbox.certificate_files import client_problems
 from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.secret_files import open_to_others
+
+if TYPE_CHECKING:
+    import grpc
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +38,16 @@ class Credentials:
         given = (os.environ.get(f"SIGNALBOX_{name}") for name in ("TLS_CA", "TLS_CERTIFICATE", "TLS_KEY", "TOKEN_FILE"))
         return cls(*(Path(path) if path else None for path in given))
 
+    def absolute(self) -> Credentials:
+        """The same files, for whatever has another working directory."""
+        given = (self.tls_ca, self.tls_certificate, self.tls_key, self.token_file)
+        return Credentials(*(Path(path).absolute() if path is not None else None for path in given))
+
     def channel(self, address: str, options: list[tuple[str, object]]) -> grpc.Channel:
         """A connection to ``HOST:PORT`` or ``unix:PATH``; sockets are never encrypted. Raises ``InvalidInput``, also
         for a key that others can read."""
+        import grpc  # a training process has credentials, and leaves gRPC to another one
+
         self._refuse_incomplete()
         if self.tls_ca is None or address.startswith("unix:"):
             return grpc.insecure_channel(address, options)

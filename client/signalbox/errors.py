@@ -51,6 +51,20 @@ class SignalboxError(Exception):
         self.reason = ""
         self.about = {name: str(value) for name, value in about.items()}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process may have it: as it is, whatever its kind is made from."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[SignalboxError], args: tuple[object, ...], fields: Mapping[str, object]) -> SignalboxError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
+
+
+class Unreachable(SignalboxError):
+    """No answer from the address, or not in time."""
+
 
 class InvalidInput(SignalboxError):
     """The request or file is wrong; nothing of it was applied."""

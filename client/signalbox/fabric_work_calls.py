@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
-from signalbox.client_errors import Unreachable as Unreachable
 from signalbox.mapping import duration, number_of, timestamp
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc

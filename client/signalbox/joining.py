@@ -6,8 +6,8 @@
                 train(batch)
 
 Owns what users call. In: what the job announces, and what the training reports. Out: routes, shares, bytes per peer.
-The calls to the controller are made by threads (``membership``, ``route_following``). Whatever the controller does,
-the training goes on: errors are logged by the logger ``signalbox``, once each.
+Threads (``membership``, ``route_following``) decide which calls are made to the controller, another process makes them
+(``remote_client``). Whatever it does, the training goes on: the logger ``signalbox`` has each kind of error once.
 """
 
 from __future__ import annotations
@@ -20,26 +20,24 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic_core import PydanticCustomError
 
 from signalbox import process_exit
-from signalbox.addresses import host_and_port, listen_address
+from signalbox.addresses import DEFAULT_ADDRESS, host_and_port, listen_address
+from signalbox.credentials import Credentials
 from signalbox.errors import Gone, InvalidInput, SignalboxError
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.jobs.subflows import Pair
 from signalbox.launchers import HOW_TO_NAME_THE_JOB, job_id_of_environment, rank_of, takes_over
 from signalbox.membership import ENDS, Ended, Membership
+from signalbox.remote_client import RemoteClient, end_process
 from signalbox.rounds import LEAVE_S, Rounds
 from signalbox.route_following import Route, RouteFollower, Shares, shares_of
 from signalbox.socket_bytes import Exchanged, OwnSockets
 from signalbox.step import Step
-
-if TYPE_CHECKING:
-    from signalbox.client import Client
-    from signalbox.credentials import Credentials
 
 CALL_S = 5.0
 """For one call. Those that were too slow are repeated, and take effect once."""
@@ -53,6 +51,7 @@ log = logging.getLogger("signalbox")
 OnRoutes = Callable[[tuple[Route, ...]], object]
 Connections = Callable[[], frozenset[Connected] | None]
 Read = TypeVar("Read")
+Made = TypeVar("Made")
 
 
 def join(
@@ -102,18 +101,16 @@ def _spec(job: str | JobSpec | Mapping[str, Any], fields: Mapping[str, Any]) -> 
     return JobSpec.parse({"job_id": job, **fields})
 
 
-def connecting(address: str | None, credentials: Credentials | None) -> tuple[Callable[[], Client], str]:
-    """Makes clients; and the address. What is needed for that is imported here and now: an import in another thread
-    could stop a child that is forked meanwhile, and some environments have a gRPC that cannot be imported."""
-    from signalbox.client import DEFAULT_ADDRESS, Client
-    from signalbox.credentials import Credentials as FromFiles
-
+def connecting(
+    kind: Callable[[str, float, Credentials], Made], address: str | None, credentials: Credentials | None
+) -> tuple[Callable[[], Made], str]:
+    """Makes clients of that kind; and the address."""
     where = address or os.environ.get("SIGNALBOX_ADDRESS") or DEFAULT_ADDRESS
     try:
         listen_address(where)
     except PydanticCustomError as error:
         raise InvalidInput.of("address", f"{error.message()} (given: {where!r})") from None
-    return partial(Client, where, CALL_S, credentials=credentials or FromFiles.of_environment()), where
+    return partial(kind, where, CALL_S, (credentials or Credentials.of_environment()).absolute()), where
 
 
 class Job:
@@ -130,7 +127,7 @@ class Job:
         self._follower: RouteFollower | None = None
         self._routes: tuple[Route, ...] = ()
         self._on_routes: OnRoutes = lambda _: None
-        self._connect: Callable[[], Client] | None = None
+        self._connect: Callable[[], RemoteClient] | None = None
         self._counts: Callable[[Connected], bool] = lambda _: True
         self._sockets: OwnSockets | None = None
         self._lock = threading.Lock()
@@ -243,6 +240,8 @@ class Job:
         if self._membership:
             self._membership.cancel()
         process_exit.let_go(self)
+        if not process_exit.holds_any():
+            end_process()
 
     def forget(self) -> None:
         """In a forked child: the job is its parent's."""
@@ -271,7 +270,7 @@ class Job:
             if not announces:
                 log.info("job '%s' is announced by rank 0, not by this one, %d", self.id, rank)
             spec = _spec(job, fields) if announces or fields or not isinstance(job, str) else None
-            connect, where = connecting(address, credentials)
+            connect, where = connecting(RemoteClient, address, credentials)
             take_over = takes_over(os.environ) if take_over is None else take_over
             self._begin(connect, where, spec, announces, on_routes, connections, take_over)
         except Exception as error:
@@ -284,7 +283,7 @@ class Job:
 
     def _begin(
         self,
-        connect: Callable[[], Client],
+        connect: Callable[[], RemoteClient],
         address: str,
         spec: JobSpec | None,
         announces: bool,
@@ -316,7 +315,7 @@ class Job:
         if self._follower:
             self._follower.reopen()
 
-    def _stream(self) -> Client:
+    def _stream(self) -> RemoteClient:
         if self._membership and not self._membership.in_touch:
             raise SignalboxError("the controller does not answer")
         assert self._connect

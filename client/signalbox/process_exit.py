@@ -66,6 +66,10 @@ def let_go(thing: Held) -> None:
             _sigterm = None
 
 
+def holds_any() -> bool:
+    return bool(_held)
+
+
 def release_all(within_s: float = LEAVE_S) -> None:
     """All at once; returns when that is done, or the time is over."""
     deadline = time.monotonic() + within_s

@@ -7,6 +7,7 @@ that breaks off is opened again; meanwhile the routes stay as they were, because
 from __future__ import annotations
 
 import logging
+import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -61,6 +62,13 @@ Shares = Mapping[Pair, tuple[Share, ...]]
 """Per (source, destination) of each flow that is split. The other flows use one connection."""
 
 
+class ToldRoutes(NamedTuple):
+    """A message of a stream that another process follows. ``packed``: tuple of ``Route``, pickled."""
+
+    resume_token: str
+    packed: bytes
+
+
 class RouteStreams(Protocol):
     """The calls of ``signalbox.client.Client`` that a ``RouteFollower`` makes."""
 
@@ -69,7 +77,10 @@ class RouteStreams(Protocol):
 
 
 def routes_in(response: Any) -> tuple[Route, ...]:
-    """In a ``WatchRoutesResponse``."""
+    """In a ``WatchRoutesResponse``, or in ``ToldRoutes``."""
+    if isinstance(response, ToldRoutes):
+        routes: tuple[Route, ...] = pickle.loads(response.packed)
+        return routes
     return tuple(
         Route(route.src, route.dst, route.pinned, tuple(route.switches), tuple(map(_subflow, route.subflows)))
         for route in response.routes

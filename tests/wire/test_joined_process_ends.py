@@ -280,21 +280,3 @@ def test_a_signal_to_a_child_does_not_end_its_parent(api: Running) -> None:
         assert has_job(api)
         process.communicate("\n", timeout=DEADLINE_S)
         assert process.returncode == 0
-
-
-MANY_CHILDREN = """
-join(on_routes=lambda _: None)
-for _ in range(30):
-    if not os.fork():
-        os._exit(0)
-    os.wait()
-    time.sleep(0.01)
-joined()
-"""
-
-
-def test_grpc_does_nothing_by_itself_when_a_process_forks(api: Running) -> None:
-    """It says for about every second child that other threads are calling into it. In 7 of 178 processes that forked 14
-    children while they connected a child was killed by a signal, in one the process itself."""
-    with program(api, MANY_CHILDREN) as process:
-        assert ended(process) == (0, "", "")

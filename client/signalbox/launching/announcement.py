@@ -56,11 +56,12 @@ class Announcement:
             spec = self._find()
             if spec is None:
                 return
+            from signalbox.client import Client
             from signalbox.joining import connecting
             from signalbox.membership import Membership
             from signalbox.rounds import Rounds
 
-            connect, _ = connecting(self._address, None)
+            connect, _ = connecting(Client, self._address, None)
             membership = Membership(connect, spec, lambda _: None, take_over=self._take_over, hands_over=True)
             rounds = Rounds("signalbox-lease", lambda: membership.round(time.monotonic()), membership.leave)
             with self._lock:

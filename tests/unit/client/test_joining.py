@@ -7,17 +7,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import signalbox
+from signalbox.credentials import Credentials
 from signalbox.errors import InvalidInput
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.joining import _between
 from signalbox.membership import Ended
+from signalbox.remote_client import RemoteClient
 from signalbox.step import Step
 
 DEADLINE_S = 30.0
@@ -26,15 +29,15 @@ SPEC = {"job_id": "job", "endpoints": ENDPOINTS, "lease_s": 30.0}
 
 
 class FakeClient:
-    """In place of ``signalbox.client.Client``; all of them."""
+    """In place of ``RemoteClient``; all of them."""
 
     made: list[Any]
     specs: list[JobSpec]
     took_over: list[bool]
     reported: list[IterationTime]
 
-    def __init__(self, address: str, _timeout_s: float, **more: Any) -> None:
-        self.made.append((address, more["credentials"]))
+    def __init__(self, address: str, _timeout_s: float, credentials: Credentials) -> None:
+        self.made.append((address, credentials))
 
     def register_job(self, spec: JobSpec, **how: Any) -> Any:
         self.specs.append(spec)
@@ -59,7 +62,7 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> type[FakeClient]:
     FakeClient.made, FakeClient.specs, FakeClient.took_over, FakeClient.reported = [], [], [], []
     for name in ("SIGNALBOX_JOB", "SIGNALBOX_TAKE_OVER", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("signalbox.client.Client", FakeClient)
+    monkeypatch.setattr("signalbox.joining.RemoteClient", FakeClient)
     return FakeClient
 
 
@@ -135,6 +138,15 @@ def test_address_and_credentials_are_those_of_the_environment_unless_given(
     assert str(credentials[0].tls_ca) == "/etc/signalbox/ca.pem"
 
 
+def test_files_of_credentials_stay_the_same_when_the_program_changes_its_folder(
+    clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with signalbox.join(SPEC, credentials=Credentials(tls_ca="ca.pem")):
+        wait_until(lambda: bool(clients.specs))
+    assert clients.made[0][1] == Credentials(tls_ca=tmp_path / "ca.pem")
+
+
 WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a field": ("job", {"endpoints": ["10.0.1.1", "10.0.2.300"]}, "endpoints[1]: must be an IPv4 address"),
     "an option": ("job", {"endpoints": ENDPOINTS, "adress": "192.0.2.10:50051"}, "adress: unknown field"),
@@ -170,12 +182,15 @@ def test_strict_raises_it(given: Any, more: dict[str, Any], said: str) -> None:
 
 
 def test_an_environment_whose_grpc_cannot_be_imported_trains_on(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, "signalbox.client", None)
+    (tmp_path / "grpc.py").write_text("raise ImportError('built for another C library')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("signalbox.joining.RemoteClient", RemoteClient)
     with signalbox.join(SPEC) as job:
-        pass
-    assert job.ended is Ended.REFUSED
+        wait_until(lambda: bool(caplog.records))
+        assert not job.registered
+    assert "does not start: ImportError: built for another C library" in caplog.text
     assert len(caplog.records) == 1
 
 
@@ -285,7 +300,7 @@ def test_the_import_waits_for_nothing_heavy() -> None:
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     pydantic, modules = said.splitlines()
     assert pydantic == "False"
-    assert not {"grpc", "numpy", "typer", "rich", "controller", "ctypes"} & set(modules.split())
+    assert not {"grpc", "google.protobuf", "numpy", "typer", "rich", "controller", "ctypes"} & set(modules.split())
 
 
 def test_the_package_offers_no_other_names() -> None:

@@ -1,0 +1,121 @@
+"""The process that makes the calls of a training process, see ``remote_client``.
+
+In: sockets, one per client, and calls on each. Out: their answers. It ends, whatever it does, when the training process
+has ended; it ignores signals, and says nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from signalbox.errors import SignalboxError
+from signalbox.remote_client import Announced, receive_packed, send
+from signalbox.route_following import ToldRoutes, routes_in
+
+if TYPE_CHECKING:
+    from signalbox.client import Client
+
+NICE = 5
+"""It leaves the processor to the training."""
+CONTROL = 0
+"""The descriptor that it is started with."""
+
+_ANSWERS: Mapping[str, Callable[[Any], object]] = {
+    "register_job": lambda registered: Announced(registered.lease_token),
+    "renew_lease": float,
+}
+"""What the training process is told of what a call returns: nothing of gRPC, and nothing of the others."""
+
+
+def serve(process: int) -> None:
+    """The clients of this process, until it has ended. Ends this one."""
+    try:
+        os.nice(NICE)
+        with socket.socket(fileno=CONTROL) as control:
+            send(control, _answered(_import))
+            _serve_all(control, process)
+    finally:
+        os._exit(0)
+
+
+def _import() -> None:
+    """What takes long, and fails in some environments."""
+    import signalbox.client  # noqa: F401
+
+
+def _serve_all(control: socket.socket, process: int) -> None:
+    ended = select.poll()
+    ended.register(control, select.POLLIN)
+    with suppress(AttributeError, OSError):  # of old kernels, and not allowed in some containers
+        ended.register(os.pidfd_open(process), select.POLLIN)
+    while [descriptor for descriptor, _ in ended.poll()] == [CONTROL]:
+        more, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if not more:
+            return
+        for descriptor in descriptors:
+            served = _Served(socket.socket(fileno=descriptor))
+            threading.Thread(target=served.run, daemon=True).start()
+
+
+class _Served:
+    """One client, until it is closed."""
+
+    def __init__(self, calls: socket.socket) -> None:
+        self._calls = calls
+        self._client: Client | None = None
+
+    def run(self) -> None:
+        with self._calls, suppress(EOFError, OSError):
+            try:
+                while True:
+                    packed = receive_packed(self._calls)
+                    send(self._calls, _answered(partial(self._called, packed)))
+            finally:
+                self._close()
+
+    def _close(self) -> None:
+        if self._client:
+            self._client.close()
+
+    def _called(self, packed: bytes) -> object:
+        method, given, named = pickle.loads(packed)
+        if method == "open":
+            from signalbox.client import Client
+
+            self._client = Client(*given)
+            return None
+        assert self._client
+        if method == "watch_routes":
+            self._watch(self._client.watch_routes(*given))
+            return None
+        answer = getattr(self._client, method)(*given, **named)
+        return _ANSWERS[method](answer) if method in _ANSWERS else None
+
+    def _watch(self, stream: Iterable[Any]) -> None:
+        """Ends with the stream, or when the client is closed: it has no other call after this one."""
+        threading.Thread(target=self._close_when_left, daemon=True).start()
+        for response in stream:
+            send(self._calls, ToldRoutes(response.resume_token, pickle.dumps(routes_in(response))))
+
+    def _close_when_left(self) -> None:
+        with suppress(OSError):
+            self._calls.recv(1)
+        self._close()
+
+
+def _answered(call: Callable[[], object]) -> object:
+    """What it returns; or its error, as one that the training process knows."""
+    try:
+        return call()
+    except SignalboxError as error:
+        return error
+    except Exception as error:
+        return SignalboxError(f"{type(error).__name__}: {error}")

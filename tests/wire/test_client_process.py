@@ -1,0 +1,162 @@
+"""The process that calls the controller for a training process: what either of them does to the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from signalbox.jobs.spec import JobId
+from tests.support.wire.control_stand_in import H1, H2, Running
+from tests.wire.test_joined_process_ends import DEADLINE_S, ended, has_job, program, wait_until
+
+
+def callers(process: subprocess.Popen[str]) -> list[int]:
+    """The processes that call the controller for this one."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if str(process.pid).encode() in words and any(b"signalbox.client_process" in word for word in words):
+            found.append(int(folder.name))
+    return found
+
+
+def caller(process: subprocess.Popen[str]) -> int:
+    (found,) = callers(process)
+    return found
+
+
+def iterations(api: Running) -> int:
+    return api.control.registry.jobs[JobId("job")].vitals.reported.iterations
+
+
+FLOWS = [{"src": 0, "dst": 1, "bytes_per_iteration": 1000}]
+
+CLEAN = f"""
+job = join(transfers={FLOWS}, on_routes=lambda _: None)
+while not job.routes:
+    time.sleep(0.01)
+assert not {{"grpc", "google.protobuf", "signalbox.client"}} & set(sys.modules)
+with open("/proc/self/maps") as maps:
+    mapped = maps.read()
+assert "cygrpc" not in mapped and "upb" not in mapped
+try:
+    os.wait()
+    raise SystemExit("there is a child that the program does not know of")
+except ChildProcessError:
+    joined()
+"""
+
+
+def test_a_training_process_has_neither_grpc_nor_a_child_that_it_does_not_know_of(api: Running) -> None:
+    with program(api, CLEAN) as process:
+        assert ended(process) == (0, "", "")
+    assert not has_job(api)
+
+
+MANY_CHILDREN = f"""
+spec = {{"job_id": "job", "endpoints": ["{H1}", "{H2}"], "transfers": {FLOWS}}}
+job = signalbox.join(spec, address=sys.argv[1], on_routes=lambda _: None)
+children = 0
+while not job.routes or children < 14:
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    children += 1
+    assert os.waitpid(child, 0)[1] == 0
+    time.sleep(0.01)
+joined()
+"""
+
+
+def test_a_process_that_forks_while_it_connects_goes_on_and_so_do_its_children(api: Running) -> None:
+    """gRPC in it ended a child by a signal in 7 of 178 such processes, and the process itself in one."""
+    with program(api, MANY_CHILDREN) as process:
+        assert ended(process)[0] == 0
+
+
+OWN_CALLS = """
+join(on_routes=lambda _: None)
+child = os.fork()
+if not child:
+    from signalbox.client import Client
+    with Client(sys.argv[1]) as client:
+        assert [job.spec.job_id for job in client.list_jobs()] == ["job"]
+    endpoints = ["10.0.1.9", "10.0.2.9"]
+    with signalbox.join("other", endpoints=endpoints, address=sys.argv[1], strict=True) as other:
+        assert other.registered
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+joined()
+"""
+
+
+def test_a_forked_child_makes_calls_and_joins_by_itself(api: Running) -> None:
+    with program(api, OWN_CALLS) as process:
+        assert ended(process) == (0, "", "")
+    assert not api.control.registry.jobs
+
+
+REPORTS = """
+job = join()
+joined()
+while True:
+    with job.step():
+        time.sleep(0.05)
+"""
+
+
+def test_the_job_stays_registered_when_the_process_that_calls_is_killed_and_signals_do_not_end_it(api: Running) -> None:
+    with program(api, REPORTS) as process:
+        uid = api.control.registry.jobs[JobId("job")].uid
+        first = caller(process)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            os.kill(first, number)
+        before = iterations(api)
+        wait_until(lambda: iterations(api) > before)
+        assert caller(process) == first
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: callers(process) not in ([], [first]))
+        before = iterations(api)
+        wait_until(lambda: iterations(api) > before)
+        assert api.control.registry.jobs[JobId("job")].uid == uid
+        process.send_signal(signal.SIGTERM)
+        status, _, errors = ended(process)
+        assert status == -signal.SIGTERM
+        assert "the process that calls it has ended" in errors
+    assert not has_job(api)
+
+
+KEPT_OPEN = """
+os.dup2(1, 50, inheritable=True)  # as libraries have descriptors
+join()
+child = ctypes.PyDLL(None).fork()  # of which Python does not know; it has all descriptors
+if not child:
+    for descriptor in (1, 2, 50):
+        os.close(descriptor)
+    time.sleep(60)
+    os._exit(0)
+joined()
+print(child, flush=True)
+time.sleep(60)
+"""
+
+
+def test_nothing_waits_for_the_process_that_calls_and_it_ends_with_a_killed_program(api: Running) -> None:
+    """Not for its end, where something reads what the program says."""
+    with program(api, KEPT_OPEN) as process:
+        assert process.stdout
+        child = int(process.stdout.readline())
+        calling = caller(process)
+        try:
+            os.kill(calling, signal.SIGSTOP)
+            process.kill()
+            assert process.communicate(timeout=DEADLINE_S) == ("", "")
+            os.kill(calling, signal.SIGCONT)
+            wait_until(lambda: not callers(process))
+        finally:
+            os.kill(child, signal.SIGKILL)
