@@ -12,4 +12,4 @@ release() {
     fi
 }
 
-read -r -t 0.9 < <(exec 2>/dev/null && . "$here/settings.sh" && release)
+read -r -t 0.9 < <(exec 2>/dev/null && . "$here/settings.sh" && [[ -d $jobs ]] && release)

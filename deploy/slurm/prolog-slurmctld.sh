@@ -18,5 +18,5 @@ announce() {
 }
 
 # Its end closes the pipe; `read` waits for that, or until the time is over. Slurm's own pipe it must not have.
-read -r -t 0.9 < <(exec 2>/dev/null && . "$here/settings.sh" && announce)
+read -r -t 0.9 < <(exec 2>/dev/null && . "$here/settings.sh" && [[ -d $jobs ]] && announce)
 setsid --fork "$here/sweep.sh" </dev/null &>/dev/null

@@ -2,7 +2,7 @@
 # Removes the files of jobs that Slurm does not know any more: slurmctld was killed while it ran their epilog, or has lost
 # its state. prolog-slurmctld.sh starts it in the background and does not wait; it asks slurmctld every ten minutes at most.
 here=${BASH_SOURCE[0]%/*}
-. "$here/settings.sh" && cd "$jobs" || exit
+. "$here/settings.sh" && [[ -d $jobs ]] && cd "$jobs" || exit # where settings are wrong: not in any other folder
 shopt -s nullglob
 
 [[ $1 == --now || -z $(find .swept -mmin -10 2>/dev/null) ]] || exit 0

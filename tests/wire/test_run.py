@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,9 +46,11 @@ def jobs(api: Running) -> dict[JobId, Any]:
 
 
 @contextmanager
-def running(*words: str, address: str | None = None, **more: Any) -> Iterator[subprocess.Popen[str]]:
-    """``words``: after ``signalbox run --job job``."""
-    argv = [*RUN, "--job", "job", *(("--address", address) if address else ()), *words]
+def running(
+    *words: str, address: str | None = None, before: Sequence[str] = (), **more: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """``words``: after ``signalbox run --job job``; ``before``: before it."""
+    argv = [*before, *RUN, "--job", "job", *(("--address", address) if address else ()), *words]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(argv, text=True, **{**pipes, **more}) as process:
         try:
@@ -304,7 +306,8 @@ while True:
 
 
 def test_signals_are_passed_on_once() -> None:
-    with running("--hosts", H1, "--", sys.executable, "-c", SIGNALS) as process:
+    default = ["env", "--default-signal=INT,HUP"]  # also where the tests run under nohup
+    with running("--hosts", H1, "--", sys.executable, "-c", SIGNALS, before=default) as process:
         assert line(process) == "ready"
         for name in ("SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGQUIT"):
             process.send_signal(signal.Signals[name])

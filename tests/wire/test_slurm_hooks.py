@@ -133,11 +133,27 @@ def test_a_disk_that_is_full_leaves_no_part_of_a_file(site: Path) -> None:
 # ---- files of jobs that are gone
 
 
-def sweep(site: Path, *words: str) -> None:
-    subprocess.run([site / "hooks" / "sweep.sh", *words], timeout=ENDS_WITHIN_S, check=False)
+def sweep(site: Path, *words: str, cwd: Path | None = None) -> None:
+    subprocess.run([site / "hooks" / "sweep.sh", *words], timeout=ENDS_WITHIN_S, check=False, cwd=cwd)
+
+
+@pytest.mark.parametrize("settings", ["", "jobs=\n", "jobs=nowhere\n"])
+def test_without_a_folder_of_jobs_nothing_is_written_or_removed_elsewhere(
+    site: Path, tmp_path: Path, settings: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "slurm-1.yaml").write_text("")
+    (site / "hooks" / "settings.sh").write_text(f"{settings}PATH={elsewhere}:/usr/bin:/bin\n")
+    put(elsewhere / "squeue", "echo 2")
+    sweep(site, "--now", cwd=elsewhere)
+    assert {path.name for path in elsewhere.iterdir()} == {"slurm-1.yaml", "squeue"}
+    hook(site, "prolog-slurmctld", 7)
+    assert not Path("/slurm-7.yaml").exists()
 
 
 def test_files_of_jobs_that_slurm_does_not_know_are_removed(site: Path, program: Path) -> None:
+    (site / "jobs" / ".swept").touch()  # what the hooks start in the background has nothing to do
     for job in (1, 10, 100):
         hook(site, "prolog-slurmctld", job)
     (site / "jobs" / "by-hand.yaml").write_text('{"endpoints": ["n[1-2]"]}')
