@@ -10,6 +10,8 @@ An exception in a handler or greenlet is logged and ends ``run_hub``, which rais
 from __future__ import annotations
 
 import functools
+import http.client
+import http.server
 import os
 import socket
 import warnings
@@ -35,6 +37,8 @@ def chosen() -> str:
         raise InvalidInput.of(CHOICE, f"must be ryu or os_ken, not '{wanted}'")
     return wanted
 
+
+_HTTP = {"client": http.client, "server": http.server}
 
 with warnings.catch_warnings():
     # Deprecations inside eventlet, Ryu and WebOb are known; no operator can act on them.
@@ -69,6 +73,10 @@ with warnings.catch_warnings():
         from os_ken.ofproto import ofproto_v1_3 as ofp
         from os_ken.ofproto import ofproto_v1_3_parser as ofp_parser
         from os_ken.ofproto.ofproto_protocol import ProtocolDesc
+
+# eventlet leaves copies with its own sockets and threads in the place of these modules.
+for _name, _module in _HTTP.items():
+    setattr(http, _name, _module)
 
 __all__ = [
     "CHOICE",

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -17,6 +19,28 @@ def test_importing_ryu_patches_nothing() -> None:
 
     for module in ("socket", "thread", "time", "select", "os", "subprocess"):
         assert not patcher.is_monkey_patched(module)
+
+
+NO_COPIES = """
+import sys
+import controller.southbound.framework
+import http.client, http.server, socketserver, urllib.request
+
+for name, module in list(sys.modules.items()):
+    package, _, last = name.rpartition(".")
+    if name.split(".")[0] in sys.stdlib_module_names:
+        if package in sys.modules and getattr(sys.modules[package], last, module) is not module:
+            print(name, "is a copy")
+        of_others = [each for each in vars(module).values() if getattr(each, "__name__", "").startswith("eventlet")]
+        if of_others:
+            print(name, "has", of_others)
+"""
+
+
+def test_importing_ryu_leaves_no_copies_in_the_place_of_modules_of_the_standard_library() -> None:
+    """Servers of threads that are made with such a copy never answer."""
+    done = subprocess.run([sys.executable, "-c", NO_COPIES], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 @pytest.mark.parametrize(("wanted", "runs"), [("ryu", "ryu"), ("os_ken", "os_ken"), ("", "ryu")])
