@@ -47,7 +47,7 @@ STUCK_LIMITS = 20
 
 LOOK_S = 1.0
 """Between looks whether it answers."""
-END_S = 1.0
+END_S = 10.0
 """For a process that has closed its end of the connection to end."""
 
 Put = Callable[[Answer], None]
