@@ -78,7 +78,13 @@ def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str
     with open_client() as client, Following(open_client) as following:
         _add_pages(board := Board(following), client, operate)
         terminal = Terminal(listen.url)
-        app.timer(TAKE_S, lambda: terminal.tell(Server.instance.started, board.state.lost))
+
+        def take() -> None:
+            """The terminal is told before any viewer."""
+            board.take()
+            terminal.tell(Server.instance.started, board.state.lost)
+
+        app.timer(TAKE_S, take)
         app.add_middleware(Guard, names=[*names, listen.host])
         # The server raises a signal again when it has ended.
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -120,5 +126,3 @@ def _add_pages(board: Board, client: Client, operate: bool) -> None:
     def health(_: Request) -> PlainTextResponse:
         """That this process answers; whether the controller does says the page."""
         return PlainTextResponse("ok\n")
-
-    app.timer(TAKE_S, board.take)
