@@ -91,16 +91,18 @@ def looking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looking]:
 
 def test_switches_cables_and_hosts_are_drawn_with_the_loads_of_the_api(looking: Looking) -> None:
     state = looking.state()
-    now = picture(state)
-    expected = {cable.name: colour(cable.load, LIGHT) for cable in now.cables}
-    assert len(set(expected.values())) > 1
+
+    def expected() -> dict[str, str]:
+        return {cable.name: colour(cable.load, LIGHT) for cable in picture(looking.state()).cables}
+
+    assert len(set(expected().values())) > 1
 
     def coloured() -> dict[str, str]:
         drawn = looking.chromium.series("fabric", "fabric")["links"]
         return {link["part"]: link["lineStyle"]["color"] for link in drawn if "part" in link}
 
-    looking.chromium.until(lambda: coloured() == expected)
-    assert len(expected) == 16
+    looking.chromium.until(lambda: coloured() == expected())
+    assert len(coloured()) == 16
     drawn = looking.chromium.series("fabric", "fabric")
     assert {node["name"] for node in drawn["data"]} == {switch.name for switch in state.switches.values()} | set(
         state.hosts
