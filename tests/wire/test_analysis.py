@@ -183,10 +183,11 @@ def test_the_worker_process_gives_the_same_results_and_errors(loop: Loop) -> Non
     worker = AnalysisWorker()
     replies: list[Future[Any]] = [Future(), Future()]
     requests = [AnalyseJob(loop.network, JobId(job), None) for job in ("a", "nobody")]
+    expected = analyse_job(requests[0])  # before a thread sends what the requests share: it is filled in meanwhile
     try:
         for request, reply in zip(requests, replies, strict=True):
             worker.submit(request, reply)
-        assert replies[0].result(timeout=60) == analyse_job(requests[0])
+        assert replies[0].result(timeout=60) == expected
         with pytest.raises(NotFound, match="there is no job 'nobody'; jobs: a, b"):
             replies[1].result(timeout=60)
     finally:
