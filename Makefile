@@ -2,6 +2,7 @@
 PY := .venv/bin/python
 PB := client
 PROTO := signalbox/v1/signalbox.proto
+CHAKRA := signalbox/traces/chakra_schema
 BASELINE := proto/v1.binpb
 PYTHON_CODE := client/signalbox controller mininet_topos benchmarks deploy/grafana tests
 WITH_OVS := scripts/openvswitch.sh run
@@ -68,10 +69,13 @@ lint: setup  ## Formatting, style, types, import rules, and that the API stays c
 
 proto: setup  ## Generate the Python side of the API
 	$(PY) -m grpc_tools.protoc -I proto --python_out=$(PB) --pyi_out=$(PB) --grpc_python_out=$(PB) $(PROTO)
+	@mkdir -p $(PB)/$(CHAKRA)
+	$(PY) -m grpc_tools.protoc -I client/$(CHAKRA) --descriptor_set_out=$(PB)/$(CHAKRA)/et_def.binpb et_def.proto
 
 proto-check: setup
 	@mkdir -p out/proto-check && $(MAKE) --silent --no-print-directory proto PB=out/proto-check
 	diff -r -x __init__.py -x __pycache__ $(PB)/signalbox/v1 out/proto-check/signalbox/v1
+	cmp $(PB)/$(CHAKRA)/et_def.binpb out/proto-check/$(CHAKRA)/et_def.binpb
 
 proto-baseline: setup  ## Compare later changes of the API with the API as it is now
 	.venv/bin/buf build proto --exclude-source-info -o $(BASELINE)

@@ -27,6 +27,7 @@ from signalbox.errors import (
     NotKnownYet,
     SignalboxError,
     Superseded,
+    TooSlow,
     Unauthenticated,
     Unavailable,
     Unreachable,
@@ -99,7 +100,8 @@ def _ours(error: grpc.Call, reason: str, address: str) -> SignalboxError:
     if reason == "NOT_SAVED":
         return Unavailable(text, retry_s or 0.0)
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-        return Unreachable(f"no answer from the controller at {address}: {_why(code, text, address)}")
+        kind = TooSlow if code is grpc.StatusCode.DEADLINE_EXCEEDED else Unreachable
+        return kind(f"no answer from the controller at {address}: {_why(code, text, address)}")
     return SignalboxError(f"{code.name}: {text}")
 
 

@@ -66,6 +66,10 @@ class Unreachable(SignalboxError):
     """No answer from the address, or not in time."""
 
 
+class TooSlow(Unreachable):
+    """Not in time."""
+
+
 class InvalidInput(SignalboxError):
     """The request or file is wrong; nothing of it was applied."""
 

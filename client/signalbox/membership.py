@@ -25,6 +25,8 @@ from signalbox.errors import (
     InvalidInput,
     NotFound,
     SignalboxError,
+    TooSlow,
+    Unreachable,
     WrongLeaseToken,
 )
 from signalbox.jobs.reports import Connected, IterationTime
@@ -107,7 +109,8 @@ class Membership:
         """Whether the latest calls succeeded."""
         self.first_error: Exception | None = None
         self.tried = threading.Event()
-        """Set after the first round; ``first_error`` is what kept it from registering the job."""
+        """Set after the first round that was answered, or could not be; ``first_error`` is what kept it from registering
+        the job."""
         self._connect = connect
         self._connections = connections
         self._take_over = take_over
@@ -157,13 +160,13 @@ class Membership:
             self._calls(now)
         except Exception as error:
             self.first_error = self.first_error if self.tried.is_set() else error
-            pause_s = self._after(error, now)
-        else:
-            self._heard, self._failures = now, 0
-            self._touch(True)
-            pause_s = max(MIN_PAUSE_S, min(self._report_s, self._renew_at - now))
+            if not isinstance(error, TooSlow):
+                self.tried.set()
+            return self._after(error, now)
         self.tried.set()
-        return pause_s
+        self._heard, self._failures = now, 0
+        self._touch(True)
+        return max(MIN_PAUSE_S, min(self._report_s, self._renew_at - now))
 
     def _touch(self, now: bool) -> None:
         if now is not self.in_touch:
@@ -334,8 +337,9 @@ class Membership:
 
     def _log_once(self, error: Exception) -> None:
         """Per outage and kind of error."""
-        if type(error) not in self._logged:
+        kind = Unreachable if isinstance(error, Unreachable) else type(error)
+        if kind not in self._logged:
             answered = isinstance(error, UP_TO_OTHERS) and not self.registered
             what = "not announced yet" if answered else "not in touch with the controller"
             log.warning("job '%s': %s, the training goes on: %s", self._job_id, what, error)
-        self._logged.add(type(error))
+        self._logged.add(kind)

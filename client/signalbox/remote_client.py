@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from signalbox.errors import SignalboxError, Unreachable
+from signalbox.errors import SignalboxError, TooSlow, Unreachable
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.route_following import ToldRoutes
@@ -263,7 +263,7 @@ class RemoteClient:
                 yield
         except TimeoutError:
             self._closed = True  # the next call would be given the answer of this one
-            raise Unreachable(f"no answer from {self._where}: it took too long") from None
+            raise TooSlow(f"no answer from {self._where}: it took too long") from None
         except (EOFError, OSError):
             self._closed = True
             raise Unreachable(f"no answer from {self._where}: the process that calls it has ended") from None

@@ -33,7 +33,7 @@ _COLLECTIVES = (
 _SENDS = ("send", "recv", "recv_anysource")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 MAX_NOTED = 20_000
-"""Sends of all groups, and other calls of each."""
+"""The latest sends of all groups, and the latest other calls of each."""
 _KEPT = (
     "profiling_name",
     "input_sizes",
@@ -67,7 +67,7 @@ class Calls:
         self._lock = threading.Lock()  # works end in threads of the library
         self._since_s = 0.0
         self._communicated_s = 0.0
-        self._sends: list[dict[str, Any]] = []
+        self._sends = deque[dict[str, Any]](maxlen=MAX_NOTED)
         self._made = defaultdict[str, deque[_Made]](lambda: deque(maxlen=MAX_NOTED))  # by the group's name
 
     def wrap(self) -> None:
@@ -131,8 +131,6 @@ class Calls:
 
     def _note(self, what: str, more: Mapping[str, int], group: Any, tensors: Any = (), peer: int = -1, *_: Any) -> None:
         """As the flight recorder would."""
-        if len(self._sends) >= MAX_NOTED:
-            return
         with suppress(Exception):
             arrow, side = ("->", "input") if what == "send" else ("<-", "output")
             size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -143,6 +141,19 @@ class Calls:
     def _note_call(self, group: Any, begin_ns: int, more: Mapping[str, int]) -> None:
         with suppress(Exception):
             self._made[group.group_name].append(_Made(begin_ns, time.time_ns(), more))
+
+    def stop(self) -> None:
+        """Nothing is recorded any more, and nothing of it kept."""
+        self.recording = False
+        self._sends.clear()
+        self._made.clear()
+
+    def _refuse_lost(self, since_ns: int) -> None:
+        """Raises ``InvalidInput`` unless all calls since then are noted."""
+        firsts = [self._sends[0]["time_created_ns"]] if len(self._sends) == MAX_NOTED else []
+        firsts += [made[0].begin_ns for made in self._made.values() if len(made) == MAX_NOTED]
+        if firsts and max(firsts) > since_ns:
+            raise InvalidInput.of("", f"more than {MAX_NOTED} calls are made in two iterations")
 
     def _more(self, entry: Mapping[str, Any]) -> Mapping[str, int]:
         """Of a call that was made in Python."""
@@ -155,8 +166,9 @@ class Calls:
         names that follow from their ranks, so that all ranks of a group have the same.
         Raises ``InvalidInput`` when it does not have all."""
         entries = _recorded(begin_ns)
+        self._refuse_lost(begin_ns)
         if not any(entry["profiling_name"].startswith(("gloo:send", "gloo:recv")) for entry in entries):
-            entries += self._sends
+            entries += [*self._sends]
         ranks = {group.group_name: ranks_of(group) for group in known()}
         kept, groups = [], {}
         for entry in sorted(entries, key=lambda entry: entry["time_created_ns"]):

@@ -107,7 +107,8 @@ def _gathered(given: Any, endpoint: str | None) -> list[Told]:
         told = _told(given, models, endpoint)
     except Exception as error:
         told = Told(problem=str(error))
-    device = next((parameter.device for model in models for parameter in model.parameters()), torch.device("cpu"))
+    bound = getattr(dist.distributed_c10d._get_default_group(), "bound_device_id", None) or torch.device("cpu")
+    device = next((parameter.device for model in models for parameter in model.parameters()), bound)
     found = _all_gather(told, device)
     others = [one.endpoint for one in found if one.endpoint]
     if 0 < len(others) < len(found):  # the same on all ranks
@@ -126,7 +127,8 @@ def _told(given: Any, models: list[Any], endpoint: str | None) -> Told:
 
 
 def _all_gather(told: Told, device: torch.device) -> list[Told]:
-    """NCCL needs the device that this rank uses, which may not be the current one."""
+    """NCCL needs the device that this rank uses, which may not be the current one: that of its model, else the one that
+    it has given to ``init_process_group``."""
     found: list[Any] = [None] * dist.get_world_size()
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         dist.all_gather_object(found, told)
@@ -194,9 +196,8 @@ class Job(joining.Job):
             if hasattr(store, "clone"):
                 store = store.clone()  # another connection: in the first one calls of the program may be waiting
             understand = partial(self._understand, spec)
-            done = partial(setattr, CALLS, "recording", False)
             CALLS.recording = True
-            self._exchange = Exchange(store, key, rank, len(spec.endpoints), CALLS.between, understand, done)
+            self._exchange = Exchange(store, key, rank, len(spec.endpoints), CALLS.between, understand, CALLS.stop)
             self._exchange.start()
         self._hook = register_optimizer_step_post_hook(torch.compiler.disable(self._stepped))
 

@@ -3,8 +3,7 @@
 In: ``.et`` files, one per rank: length and ``GlobalMetadata``, then length and ``Node``, repeated; a length is a
 varint. Versions 0.0.4 and 1.0.1 write the same fields. Out: a job spec.
 
-Of the schema (mlcommons/chakra, ``schema/protobuf/et_def.proto``) only those fields are declared here that are needed,
-by their numbers; protobuf skips all others. Files differ in the type that an attribute has, so any of the integer types
+``chakra_schema`` has the schema of mlcommons/chakra, its licence, and what ``make proto`` makes of it. Files differ in the type that an attribute has, so any of the integer types
 is taken. ``comm_size`` is what the rank puts in. ``comm_type`` of a node that sends or receives is not read: files have
 the node's type there, which means something else. Nodes that run on the host and have no ``comm_type`` are the calls
 that lead to a kernel with one, and are left out.
@@ -16,13 +15,13 @@ ranks take part.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
-from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.message_factory import GetMessages
 
 from signalbox.errors import InvalidInput, cut
 from signalbox.jobs.spec import JobSpec
@@ -54,41 +53,10 @@ _INTEGERS = ("int32_val", "int64_val", "uint32_val", "uint64_val", "sint32_val",
 
 
 def _messages() -> tuple[Any, Any]:
-    """``GlobalMetadata`` and ``Node``."""
-    of = FieldDescriptorProto
-    file = FileDescriptorProto(name="chakra", package="chakra", syntax="proto2")
-    for message, *fields in (
-        ("BoolList", (1, "values", of.TYPE_BOOL, "")),
-        (
-            "Attribute",
-            (1, "name", of.TYPE_STRING, ""),
-            (7, "int32_val", of.TYPE_INT32, ""),
-            (9, "int64_val", of.TYPE_INT64, ""),
-            (11, "uint32_val", of.TYPE_UINT32, ""),
-            (13, "uint64_val", of.TYPE_UINT64, ""),
-            (15, "sint32_val", of.TYPE_SINT32, ""),
-            (17, "sint64_val", of.TYPE_SINT64, ""),
-            (27, "bool_val", of.TYPE_BOOL, ""),
-            (28, "bool_list", of.TYPE_MESSAGE, ".chakra.BoolList"),
-            (29, "string_val", of.TYPE_STRING, ""),
-        ),
-        ("Metadata", (1, "version", of.TYPE_STRING, ""), (2, "attr", of.TYPE_MESSAGE, ".chakra.Attribute")),
-        (
-            "Node",
-            (1, "id", of.TYPE_UINT64, ""),
-            (2, "name", of.TYPE_STRING, ""),
-            (3, "type", of.TYPE_INT32, ""),
-            (10, "attr", of.TYPE_MESSAGE, ".chakra.Attribute"),
-        ),
-    ):
-        made = file.message_type.add(name=message)
-        for number, name, kind, of_message in fields:
-            label = of.LABEL_REPEATED if name in ("values", "attr") else of.LABEL_OPTIONAL
-            made.field.add(name=name, number=number, type=kind, label=label, type_name=of_message or None)
-    pool = DescriptorPool()
-    pool.Add(file)
-    metadata, node = (pool.FindMessageTypeByName(f"chakra.{name}") for name in ("Metadata", "Node"))
-    return GetMessageClass(metadata), GetMessageClass(node)
+    """``GlobalMetadata`` and ``Node``, apart from those of a program that has loaded the schema itself."""
+    schema = resources("signalbox.traces.chakra_schema").joinpath("et_def.binpb").read_bytes()
+    classes = GetMessages(FileDescriptorSet.FromString(schema).file)
+    return classes["ChakraProtoMsg.GlobalMetadata"], classes["ChakraProtoMsg.Node"]
 
 
 _Metadata, _Node = _messages()

@@ -19,6 +19,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import signalbox.torch
 
@@ -38,8 +40,8 @@ def model() -> Any:
     return nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
 
 
-def training(wrapped: Any) -> tuple[Any, Iteration]:
-    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.01)
+def training(wrapped: Any, optimizer: Any = None) -> tuple[Any, Iteration]:
+    optimizer = optimizer or torch.optim.SGD(wrapped.parameters(), lr=0.01)
 
     def iteration(_: Any) -> None:
         optimizer.zero_grad()
@@ -58,6 +60,57 @@ def hooked() -> tuple[Any, Iteration]:
     wrapped = nn.parallel.DistributedDataParallel(model())
     wrapped.register_comm_hook(None, fp16_compress_hook)
     return training(wrapped)
+
+
+def static() -> tuple[Any, Iteration]:
+    return training(nn.parallel.DistributedDataParallel(model(), static_graph=True))
+
+
+def compiled() -> tuple[Any, Iteration]:
+    """Without a compiler of C++, which the machine may not have."""
+    return training(torch.compile(nn.parallel.DistributedDataParallel(model()), backend="aot_eager"))
+
+
+def zero() -> tuple[Any, Iteration]:
+    """Each rank has half of the optimizer's state, and sends its half of the parameters to the other."""
+    wrapped = nn.parallel.DistributedDataParallel(model())
+    shared = ZeroRedundancyOptimizer(wrapped.parameters(), optimizer_class=torch.optim.SGD, lr=0.01)
+    return training(wrapped, shared)
+
+
+def closures() -> tuple[Any, Iteration]:
+    """The optimizer asks for gradients several times in each of its steps."""
+    wrapped = nn.parallel.DistributedDataParallel(model())
+    optimizer = torch.optim.LBFGS(wrapped.parameters(), lr=1e-9, max_iter=3, tolerance_grad=0, tolerance_change=0)
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = wrapped(torch.ones(2, WIDTH)).sum()
+        loss.backward()
+        return float(loss)
+
+    return wrapped, lambda _: optimizer.step(closure)
+
+
+def tensor() -> tuple[Any, Iteration]:
+    """Layers are divided by columns and by rows, in turn: the outputs of each pair of layers are added up."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tensor",))
+    plan = {str(layer): RowwiseParallel() if layer % 2 else ColwiseParallel() for layer in range(LAYERS)}
+    return mesh, training(parallelize_module(model(), mesh, plan))[1]
+
+
+def loading() -> tuple[Any, Iteration]:
+    """Batches come from processes that are forked, and from others that are spawned."""
+    wrapped = nn.parallel.DistributedDataParallel(model())
+    _, iteration = training(wrapped)
+    data = torch.ones(ITERATIONS, WIDTH)
+
+    def loads(job: Any) -> None:
+        for how in ("fork", "spawn"):
+            assert len(list(torch.utils.data.DataLoader(data, num_workers=1, multiprocessing_context=how)))
+        iteration(job)
+
+    return wrapped, loads
 
 
 def fsdp1() -> tuple[Any, Iteration]:
@@ -164,7 +217,8 @@ def main(folder: Path, kinds: list[str]) -> None:
     dist.destroy_process_group()
 
 
-KINDS = (ddp, hooked, fsdp1, fsdp2, plain, roots, overlapping, pipeline, broken, misplaced)
+KINDS = (ddp, static, compiled, zero, closures, tensor, loading, hooked, fsdp1, fsdp2, plain, roots, overlapping, pipeline)
+KINDS += (broken, misplaced)
 
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

@@ -14,6 +14,7 @@ from signalbox.errors import (
     InvalidInput,
     NotAllowed,
     SignalboxError,
+    TooSlow,
     Unauthenticated,
 )
 from signalbox.jobs.spec import JobSpec
@@ -69,8 +70,10 @@ def test_each_outage_has_its_line(
 ) -> None:
     for _ in range(3):
         training.go_on(LEASE_S)
+        controller.away = TooSlow("no answer from the controller at localhost: it took too long")
+        training.go_on(LEASE_S / 2)
         controller.away = UNREACHABLE
-        training.go_on(LEASE_S)
+        training.go_on(LEASE_S / 2)
         controller.away = None
     assert len(caplog.records) == 3
 
@@ -260,4 +263,17 @@ def test_a_refused_spec_is_told_once_with_its_fields_and_not_sent_again(
     assert training.ended == [Ended.REFUSED]
     assert controller.calls == len(caplog.records) == 1
     assert "collectives[0].bytes_per_iteration: must be at least 8" in caplog.text
+    assert training.membership.first_error is controller.away
+
+
+def test_an_answer_that_was_too_slow_is_not_what_the_controller_says(
+    controller: FakeController, training: Training
+) -> None:
+    """A controller that starts, or a busy machine: who waits for what it says waits on."""
+    controller.away = TooSlow("no answer from the controller at localhost: it took too long")
+    training.round()
+    assert not training.membership.tried.is_set()
+    controller.away = InvalidInput.of("endpoints", "must be at least 2")
+    training.round()
+    assert training.membership.tried.is_set()
     assert training.membership.first_error is controller.away
