@@ -20,9 +20,9 @@ from signalbox.rounds import Rounds, pause_after
 
 MAX_PAUSE_S = 20.0
 
-REST_S, MAX_REST_S, RESTS = 0.05, 1.0, 100
-"""After a message: so many times as long as it took, within these bounds, so that a controller that goes on and on
-telling routes takes no time from the training. gRPC makes it wait."""
+REST_S, MAX_REST_S, RESTS = 0.05, 5.0, 100
+"""After a message: so many times the processor time that it took this thread, within these bounds, so that a controller
+that goes on and on telling routes takes no more than a hundredth of the training's. gRPC makes it wait."""
 
 log = logging.getLogger("signalbox")
 
@@ -159,12 +159,13 @@ class RouteFollower:
         controller = None
         try:
             controller = self._controller = self._connect()
+            began = time.thread_time()
             # One that was left before it had a controller to close would wait for a stream.
             for response in () if self._left else controller.watch_routes(self._job_id, self._token):
                 self._token, self._failures = response.resume_token, 0
-                began = time.perf_counter()
                 self._take(routes_in(response))
-                self._rounds.wait(min(MAX_REST_S, max(REST_S, RESTS * (time.perf_counter() - began))))
+                self._rounds.wait(min(MAX_REST_S, max(REST_S, RESTS * (time.thread_time() - began))))
+                began = time.thread_time()
         except NotFound as error:
             self._token = ""
             if self._on_gone(error.reason):

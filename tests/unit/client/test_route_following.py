@@ -155,6 +155,16 @@ def test_the_training_has_rest_after_each_message_however_many_there_are(monkeyp
     assert all(REST_S <= pause_s <= MAX_REST_S for pause_s in rests)
 
 
+def test_a_message_that_took_long_is_followed_by_a_hundred_times_as_much_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the processor time of the thread: what else the machine does, and the wait for a message, is not its own."""
+    rests: list[float] = []
+    monkeypatch.setattr(Rounds, "wait", lambda _, pause_s: rests.append(pause_s))
+    took = iter((0.0, 0.002, 10.0, 10.002, 20.0, 20.2, 30.0))
+    monkeypatch.setattr(time, "thread_time", lambda: next(took))
+    followed(Streams([message()] * 3))
+    assert rests == pytest.approx([0.2, 0.2, MAX_REST_S])
+
+
 class SilentStream:
     """One that tells nothing until it is closed."""
 
