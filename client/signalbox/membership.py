@@ -38,7 +38,8 @@ MIN_PAUSE_S = 0.1
 RENEWALS_PER_LEASE = 4
 LEAST_LEFT = 0.1
 """Of a lease that was renewed just now."""
-MAX_PAUSE_S = 20.0
+MAX_PAUSE_S = 30.0
+"""Each call of a controller that accepts and says nothing takes 27 ms of processor time: 0.1 % with pauses of 20 s."""
 TRIES_PER_LEASE = 6
 """While calls fail, and for less than a lease."""
 UP_TO_OTHERS = (AlreadyExists, Conflict, Exhausted, NotFound)
