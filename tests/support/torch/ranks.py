@@ -30,6 +30,7 @@ WIDTH = 20
 LAYERS = 4
 COMPUTED_S = 0.3
 """While a call is under way."""
+LATE_S = 0.1
 
 Iteration = Callable[[Any], object]
 """Given the job."""
@@ -147,11 +148,14 @@ def roots() -> tuple[Any, Iteration]:
 
 
 def overlapping() -> tuple[Any, Iteration]:
-    """A sum of two ranks and one of all, of which neither waits for the other; then an all-gather."""
+    """A sum of two ranks and one of all, of which neither waits for the other; then an all-gather. The others come
+    late to the sum of all, so that it goes on while the two begin theirs."""
     two = dist.new_group([0, 1])
 
     def iteration(job: Any) -> None:
         with job.step():
+            if dist.get_rank() >= 2:
+                time.sleep(LATE_S)
             works = [dist.all_reduce(torch.ones(100), async_op=True)]
             if dist.get_rank() < 2:
                 works.append(dist.all_reduce(torch.ones(200), group=two, async_op=True))
