@@ -12,6 +12,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from controller.scenarios.fabric_options import FabricKind
+
 
 class Objective(StrEnum):
     """What is made small. ``time-cost``: with all of the total."""
@@ -19,6 +21,16 @@ class Objective(StrEnum):
     TIME = "time"
     TIME_COST = "time-cost"
 
+
+class Upper(StrEnum):
+    """Switches of a fat-tree that may fail."""
+
+    CORE = "core"
+    AGGREGATION = "aggregation"
+
+
+COUNTED = {FabricKind.LEAF_SPINE: "spines", FabricKind.FAT_TREE: "cores_per_group"}
+"""What is chosen of each kind of fabric."""
 
 Rates = tuple[float, ...]
 """Gbit/s by dimension."""
