@@ -225,10 +225,23 @@ def _facts(found: Mapping[str, Any], unit: str) -> list[str]:
     for name, what in (("worth_of_total", "Gbit/s of total_gbps"), ("worth_of_budget", "unit of budget")):
         if (worth := found[name]) is not None:
             lines.append(f"the next {what} {'takes off' if worth >= 0 else 'adds'} {abs(worth):.3g} {unit}")
+    for relation in found["relations"]:
+        worth = relation["worth"]
+        one_more = f"; one more {'takes off' if worth > 0 else 'adds'} {abs(worth):.3g} {unit}" if worth else ""
+        lines.append(f"{_sum_of(relation['factors'])} is {round(relation['gbps'], 6) + 0.0:.4g} Gbit/s{one_more}")
     for other in found["others"]:
         factor = other[goal] / found[goal] if found[goal] else 1.0
         lines.append(f"{other['name']}: {other[goal]:.6g} {unit}, {factor:.4g} times as much")
     return lines
+
+
+def _sum_of(factors: Mapping[str, float]) -> str:
+    """Such as "node - 0.5 x pod"."""
+    summands = [
+        f"{'-' if factor < 0 else '+'} {'' if abs(factor) == 1 else f'{abs(factor):g} x '}{escape(name)}"
+        for name, factor in factors.items()
+    ]
+    return " ".join(summands).removeprefix("+ ")
 
 
 def _placement_table(job: Mapping[str, Any]) -> RenderableType:

@@ -86,6 +86,32 @@ def test_people_read_tables(signalbox: Signalbox) -> None:
     assert "2 x 385.7" in printed
 
 
+RELATIONS = "relations: [{factors: {node: 1, pod: -2}, max_gbps: 0}]\n"
+
+
+def test_relations_between_dimensions_are_kept_and_have_a_worth(signalbox: Signalbox, tmp_path: Path) -> None:
+    """Twice as much in the node as in the pod, instead of six times: 720 Gbit at 600 Gbit/s."""
+    (tmp_path / "related.yaml").write_text(RELATIONS + NETWORK)
+    found = signalbox("design", "bandwidth", "related.yaml", "job.yaml", "--json").json
+    assert [each["gbps"] for each in found["dimensions"]] == pytest.approx([600, 300], rel=1e-5)
+    (relation,) = found["relations"]
+    assert (relation["factors"], relation["gbps"]) == ({"node": 1, "pod": -2}, pytest.approx(0, abs=1e-5))
+    assert relation["worth"] == pytest.approx(720 / 600**2 / 3, rel=1e-3)
+    printed = signalbox("design", "bandwidth", "related.yaml", "job.yaml").out
+    assert "node - 2 x pod is" in printed
+    assert "one more takes off 0.000667 s" in printed
+    cheap = signalbox("design", "bandwidth", "related.yaml", "job.yaml", "--objective", "time-cost", "--json").json
+    assert (cheap["relations"][0]["worth"], cheap["worth_of_total"]) == (None, None)
+
+
+def test_wrong_relations_are_named(signalbox: Signalbox, tmp_path: Path) -> None:
+    wrong = "relations: [{factors: {rack: 1}, max_gbps: 1}, {factors: {pod: 1}}]\n"
+    (tmp_path / "related.yaml").write_text(wrong + NETWORK)
+    err = signalbox("design", "bandwidth", "related.yaml", "job.yaml").err
+    assert "relations[0].factors: there is no dimension 'rack'" in err
+    assert "relations[1]: needs min_gbps or max_gbps" in err
+
+
 def test_a_chakra_trace_can_be_designed_for(signalbox: Signalbox, tmp_path: Path) -> None:
     """Addresses do not matter, ranks are NPUs: an all-reduce of 60 GB and one of 30 GB over all eight."""
     one = trace(collective(1, 0, 60_000_000_000), collective(2, 0, 30_000_000_000))
