@@ -18,8 +18,8 @@ _GRID = {1: 1, 2: 400, 3: 40, 4: 16}
 _TRIED = 64
 """Directions before the steps become smaller."""
 _FIRST_STEP, _LAST_STEP, _SHRINK = 0.5, 1e-8, 0.6
-_SLACK = 1e-9
-"""Of limits, for last digits."""
+_SLACK, _RELATED_SLACK = 1e-9, 1e-8
+"""Of limits, and of relations, for last digits."""
 _TINY = 1e-300
 
 
@@ -48,7 +48,7 @@ class Case:
         spent, sums = points @ self.cost, points.sum(axis=1)
         inside = (points >= self.least * (1 - _SLACK)).all(axis=1) & (points <= self.most * (1 + _SLACK)).all(axis=1)
         inside &= (spent <= self.budget * (1 + _SLACK)) & (sums <= self.total * (1 + _SLACK))
-        inside &= (points @ self.relations.T >= -_SLACK * (points @ np.abs(self.relations.T))).all(axis=1)
+        inside &= (points @ self.relations.T >= -_RELATED_SLACK * (points @ np.abs(self.relations.T))).all(axis=1)
         if self.by_cost:
             inside &= sums >= self.total * (1 - _SLACK)
         return np.where(inside, times * spent if self.by_cost else times, np.inf)

@@ -33,6 +33,8 @@ Price = Callable[[Floats], float]
 
 _TOLERANCE = 1e-11
 _PRECISION = 1e-9
+_KEPT = 1e-8
+"""Relations hold up to this part."""
 _MOST_SCALINGS = 6
 _SMALLEST_UNIT = 1e-3
 _ALIKE_DIGITS = 12
@@ -55,7 +57,7 @@ def fastest(question: Question, exactly: bool = False, near: Rates | None = None
         gbps = _within(found.gbps, question, least, most, exactly)
         prices = found.total_s, found.budget_s, found.relations_s
         proof = Proof(found.floors[classes.of_term], found.shares[classes.of_term], *prices)
-        if all(relation.excess(gbps.tolist()) <= _PRECISION for relation in relations):
+        if all(relation.excess(gbps.tolist()) <= _KEPT for relation in relations):
             best = _better(best, _design(question, gbps, proof, least, most))
         if best and best.gap <= _PRECISION:
             break
@@ -87,10 +89,13 @@ def _better(one: Design | None, other: Design) -> Design:
 
 
 def _within(gbps: Floats, question: Question, least: Floats, most: Floats, exactly: bool) -> Floats:
-    """What a solver's last digits are over a limit is taken away, in proportion to what can be."""
+    """What a solver's last digits are over a limit is taken away, in proportion to what can be; between relations,
+    which that would break, in proportion to what is there."""
     limits, gbps = question.limits, np.clip(gbps, least, most)
     over = float(gbps.sum()) - (limits.total or np.inf)
-    if over > 0:
+    if limits.relations and limits.total and (over > 0 or exactly):
+        gbps = np.clip(gbps * (limits.total / gbps.sum()), least, most)
+    elif over > 0:
         gbps = _towards(least, gbps, over, float((gbps - least).sum()))
     elif exactly:
         gbps = _towards(most, gbps, -over, float((most - gbps).sum()))

@@ -1,4 +1,5 @@
-"""What is left to each bandwidth by all limits together, or why nothing is. Pure."""
+"""What is left to each bandwidth by all limits together, or why nothing is. Pure. SciPy, an optional dependency, is
+imported where there are relations."""
 
 from __future__ import annotations
 

@@ -101,9 +101,7 @@ class Pods(Family):
     def failures(self, count: int, failed: int) -> Iterator[Names]:
         half = self.k // 2
         if self.failing is Upper.CORE:
-            places = [
-                (group, 0, f"core{group * count + n}") for group in range(half) for n in range(min(count, failed))
-            ]
+            places = [(n // count, 0, f"core{n}") for n in range(half * count) if n % count < failed]
         else:
             places = [(n % half, n // half, f"agg{n}") for n in range(self.k * half)]
         known = set()

@@ -147,7 +147,7 @@ def routable(flows: Sequence[tuple[int, int]], cores: Sequence[tuple[int, int]])
     return rest(sorted(flows))
 
 
-def routes(src: int, dst: int, cores: Sequence[tuple[int, int]]) -> Iterator[list[object]]:
+def routes(src: int, dst: int, cores: Sequence[tuple[int, int]]) -> Iterator[Sequence[object]]:
     """Their links. Edge switch e has hosts 2 e and 2 e + 1, and is in pod e // 2."""
     a, b = src // HALF, dst // HALF
     if a == b:
