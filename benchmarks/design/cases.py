@@ -6,13 +6,14 @@ In: a seed. Out: a ``Question`` and its ``Case``; the one's value over the other
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks.design.independent import Case, searched
 from controller.design.bandwidth import fastest
-from controller.design.question import Limits, Objective, Question, Term
+from controller.design.question import Limits, Objective, Question, Relation, Term
 from controller.design.time_cost import best_product
 
 
@@ -35,7 +36,7 @@ def random_case(seed: int) -> Case:
     limited = rng.random((2, dimensions)) < 0.3
     cost = 10 ** rng.uniform(0, 2, dimensions)
     by_budget = rng.random() < 0.4
-    return Case(
+    case = Case(
         weight=rng.uniform(0.1, 3, terms),
         floor=np.where(rng.random(terms) < 0.3, 10 ** rng.uniform(-3, 1, terms), 0.0),
         gigabits=gigabits,
@@ -45,7 +46,14 @@ def random_case(seed: int) -> Case:
         total=100.0 if by_cost or not by_budget or rng.random() < 0.5 else math.inf,
         budget=float(cost @ inside * rng.uniform(1.05, 2)) if by_budget else math.inf,
         by_cost=by_cost,
+        relations=np.zeros((0, dimensions)),
     )
+    if rng.random() < 0.3:
+        more, less = rng.choice(dimensions, 2, replace=False)
+        relation = np.zeros(dimensions)
+        relation[more], relation[less] = 1.0, -rng.uniform(0.5, 1) * inside[more] / inside[less]
+        case = replace(case, relations=relation[None])
+    return case
 
 
 def question_of(case: Case) -> Question:
@@ -55,7 +63,7 @@ def question_of(case: Case) -> Question:
     return Question(
         tuple(f"dimension {d}" for d in range(len(least))),
         tuple(Term(weight, tuple(gigabits), floor_s) for weight, gigabits, floor_s in terms),
-        Limits(least, most, cost, total, budget),
+        Limits(least, most, cost, total, budget, tuple(Relation(tuple(row), 0.0) for row in case.relations.tolist())),
     )
 
 

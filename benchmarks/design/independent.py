@@ -18,8 +18,8 @@ _GRID = {1: 1, 2: 400, 3: 40, 4: 16}
 _TRIED = 64
 """Directions before the steps become smaller."""
 _FIRST_STEP, _LAST_STEP, _SHRINK = 0.5, 1e-8, 0.6
-_SLACK = 1e-9
-"""Of limits, for last digits."""
+_SLACK, _RELATED_SLACK = 1e-9, 1e-8
+"""Of limits, and of relations, for last digits."""
 _TINY = 1e-300
 
 
@@ -27,7 +27,7 @@ _TINY = 1e-300
 class Case:
     """Minimise the sum over terms k of weight[k] * max(floor[k], max over dimensions d of gigabits[k, d] / b[d]), with
     ``by_cost`` times cost @ b, for least <= b <= most. The sum of b is at most ``total``, with ``by_cost`` equal to it;
-    cost @ b is at most ``budget``. Both may be inf, not at once."""
+    cost @ b is at most ``budget``. Both may be inf, not at once. Each of ``relations`` @ b is at least 0."""
 
     weight: Floats
     floor: Floats
@@ -38,6 +38,7 @@ class Case:
     total: float
     budget: float
     by_cost: bool
+    relations: Floats
 
     def values(self, points: Floats) -> Floats:
         """Of each row of ``points``; inf for those outside of the limits."""
@@ -47,6 +48,7 @@ class Case:
         spent, sums = points @ self.cost, points.sum(axis=1)
         inside = (points >= self.least * (1 - _SLACK)).all(axis=1) & (points <= self.most * (1 + _SLACK)).all(axis=1)
         inside &= (spent <= self.budget * (1 + _SLACK)) & (sums <= self.total * (1 + _SLACK))
+        inside &= (points @ self.relations.T >= -_RELATED_SLACK * (points @ np.abs(self.relations.T))).all(axis=1)
         if self.by_cost:
             inside &= sums >= self.total * (1 - _SLACK)
         return np.where(inside, times * spent if self.by_cost else times, np.inf)

@@ -35,6 +35,6 @@ def rows(folder: Path) -> Iterator[dict[str, Any]]:
             yield {
                 "workload": str(workload.relative_to(folder)),
                 "pieces": pieces,
-                "bound_at_published": next(each.failed for each in found if each.spines == SPINES),
-                "goals": {goal: answer and (answer[0].spines, answer[1].max_level) for goal, answer in answers.items()},
+                "bound_at_published": next(each.failed for each in found if each.count == SPINES),
+                "goals": {goal: answer and (answer[0].count, answer[1].max_level) for goal, answer in answers.items()},
             }

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from controller.design.question import Objective
-from controller.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS
+from controller.design.question import COUNTED, Objective, Upper
+from controller.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
 from signalbox.commands.exit_status import ExitStatus
 from signalbox.commands.output import AsJson, escape, file_to_read, show, waiting
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import MAX_SUBFLOWS
 from signalbox.spec_files import placed
 from signalbox.standard_input import STANDARD_INPUT
+
+if TYPE_CHECKING:
+    from controller.design.spines import Family
+    from controller.fabric.topology import Fabric
 
 commands = typer.Typer(
     help="Say which network is best for jobs, and which place in it for a job.", no_args_is_help=True
@@ -76,20 +80,30 @@ def placement(network: NetworkFile, jobs: JobFiles, as_json: AsJson = False) -> 
 @commands.command("spines")
 def spines(
     workload: Annotated[Path, typer.Option(help="Folder of workload files, one per job.", metavar="DIR")],
-    leaves: Annotated[int, typer.Option(min=1, help="Leaves.")],
-    files_spines: Annotated[
-        int, typer.Option("--spines", min=1, help="Spines that the files number; also the most that are tried.")
-    ],
-    hosts_per_leaf: Annotated[int, typer.Option(min=1, help="Hosts on every leaf.")],
+    fabric: Annotated[FabricKind, typer.Option(help="What the other numbers describe.")] = FabricKind.LEAF_SPINE,
+    leaves: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: leaves.")] = None,
+    spines: Annotated[
+        int | None, typer.Option(min=1, help="Leaf-spine: spines that the files number; also the most that are tried.")
+    ] = None,
+    hosts_per_leaf: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: hosts on every leaf.")] = None,
+    k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k; the files number one of this k.")] = None,
     most_spines: Annotated[
-        int | None, typer.Option(min=1, help="The most that are tried.", show_default="as --spines")
+        int | None,
+        typer.Option(
+            min=1,
+            help="The most that are tried, in a fat-tree of the cores of a group.",
+            show_default="as --spines, or k/2",
+        ),
     ] = None,
     link_gbps: Annotated[float, typer.Option(min=LEAST_GBPS, max=MOST_GBPS, help="Gbit/s of every NIC.")] = 100.0,
     uplink_gbps: Annotated[
         str | None,
-        typer.Option(metavar="R,…", help="Gbit/s of links to spines; several are tried.", show_default="as NICs"),
+        typer.Option(metavar="R,…", help="Gbit/s between switches; several are tried.", show_default="as NICs"),
     ] = None,
-    failures: Annotated[int, typer.Option(min=0, help="Spines that may have failed.")] = 1,
+    failures: Annotated[int, typer.Option(min=0, help="Switches that may have failed.")] = 1,
+    failing: Annotated[
+        Upper | None, typer.Option(help="Fat-tree: which switches may have failed.", show_default="core")
+    ] = None,
     slow_down: Annotated[float, typer.Option(min=1, help="The most that an all-reduce may be slowed down then.")] = 1.0,
     max_subflows: Annotated[
         int, typer.Option(min=1, max=MAX_SUBFLOWS, help="Into how many pieces a flow may be split; 1 keeps it whole.")
@@ -99,23 +113,48 @@ def spines(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how many spines a leaf-spine fabric needs for the jobs of a workload while some have failed.
+    """Say how many spines a leaf-spine, or cores a fat-tree, needs for the jobs of a workload while some have failed.
 
     Exit status 3: none of those that are tried are enough.
     """
-    from controller.design.spines import Leaves
     from controller.design.spines_report import exported, spines_report
 
-    there = Leaves(leaves, hosts_per_leaf, link_gbps)
+    sizes = FabricOptions(
+        workload=workload,
+        fabric=fabric,
+        leaves=leaves,
+        spines=spines,
+        hosts_per_leaf=hosts_per_leaf,
+        k=k,
+        link_gbps=link_gbps,
+    )
+    numbered, there, most = _what_there_is(sizes, failing)
     rates = _rates(uplink_gbps) if uplink_gbps else [link_gbps]
-    tried = range(failures + 1, (most_spines or files_spines) + 1)
+    tried = range(1, (most_spines or most) + 1)
     with waiting("designing"):
-        found = spines_report(workload, there, files_spines, tried, rates, failures, slow_down, max_subflows)
+        found = spines_report(workload, numbered, there, tried, rates, failures, slow_down, max_subflows)
         if export and found["answer"]:
-            exported(export, workload, there, files_spines, found["answer"])
+            exported(export, workload, numbered, there, found["answer"])
     show(found, lambda: _spines_tables(found, export), as_json)
     if not found["answer"]:
         raise typer.Exit(ExitStatus.PARTLY)
+
+
+def _what_there_is(sizes: FabricOptions, failing: Upper | None) -> tuple[Fabric, Family, int]:
+    """The fabric whose nodes the files number, what of it stays, and how many spines, or cores of a group, it has."""
+    from controller.design.spines import Leaves, Pods
+    from controller.scenarios.scenario import build_fabric
+
+    try:
+        numbered = build_fabric(sizes)
+    except WrongUsage as error:
+        raise typer.BadParameter("; ".join(map(str, error.problems))) from None
+    if sizes.k:
+        return numbered, Pods(sizes.k, sizes.link_gbps, failing or Upper.CORE), sizes.k // 2
+    if failing:
+        raise typer.BadParameter("does not apply to a leaf-spine", param_hint="--failing")
+    leaves, spines, hosts = sizes.leaves or 0, sizes.spines or 0, sizes.hosts_per_leaf or 0
+    return numbered, Leaves(leaves, hosts, sizes.link_gbps), spines
 
 
 def _rates(text: str) -> list[float]:
@@ -186,10 +225,23 @@ def _facts(found: Mapping[str, Any], unit: str) -> list[str]:
     for name, what in (("worth_of_total", "Gbit/s of total_gbps"), ("worth_of_budget", "unit of budget")):
         if (worth := found[name]) is not None:
             lines.append(f"the next {what} {'takes off' if worth >= 0 else 'adds'} {abs(worth):.3g} {unit}")
+    for relation in found["relations"]:
+        worth = relation["worth"]
+        one_more = f"; one more {'takes off' if worth > 0 else 'adds'} {abs(worth):.3g} {unit}" if worth else ""
+        lines.append(f"{_sum_of(relation['factors'])} is {round(relation['gbps'], 6) + 0.0:.4g} Gbit/s{one_more}")
     for other in found["others"]:
         factor = other[goal] / found[goal] if found[goal] else 1.0
         lines.append(f"{other['name']}: {other[goal]:.6g} {unit}, {factor:.4g} times as much")
     return lines
+
+
+def _sum_of(factors: Mapping[str, float]) -> str:
+    """Such as "node - 0.5 x pod"."""
+    summands = [
+        f"{'-' if factor < 0 else '+'} {'' if abs(factor) == 1 else f'{abs(factor):g} x '}{escape(name)}"
+        for name, factor in factors.items()
+    ]
+    return " ".join(summands).removeprefix("+ ")
 
 
 def _placement_table(job: Mapping[str, Any]) -> RenderableType:
@@ -203,23 +255,26 @@ def _placement_table(job: Mapping[str, Any]) -> RenderableType:
 
 
 def _spines_tables(found: Mapping[str, Any], export: Path | None) -> RenderableType:
-    table = Table("spines", title="least slow-down that any routing can reach", title_justify="left")
-    for column in ("Gbit/s each", "Gbit/s of a leaf", "intact", f"{found['failures']} failed", "iteration then"):
+    counted = COUNTED[FabricKind(found["fabric"])]
+    place = "leaf" if found["fabric"] == FabricKind.LEAF_SPINE else "pod"
+    table = Table(counted.replace("_", " "), title="slow-down that no routing can be below", title_justify="left")
+    for column in ("Gbit/s each", f"Gbit/s of a {place}", "intact", f"{found['failures']} failed", "iteration then"):
         table.add_column(column, justify="right")
     for each in found["choices"]:
         rates = (f"{each['uplink_gbps']:g}", f"{each['capacity_gbps']:g}")
         levels = (f"{each[name]:.4g}" for name in ("intact", "failed", "iteration"))
-        table.add_row(str(each["spines"]), *rates, *levels)
-    return Group(table, _spines_answer(found, export))
+        table.add_row(str(each[counted]), *rates, *levels)
+    return Group(table, _spines_answer(found, counted, export))
 
 
-def _spines_answer(found: Mapping[str, Any], export: Path | None) -> str:
+def _spines_answer(found: Mapping[str, Any], counted: str, export: Path | None) -> str:
     goal, answer = found["slow_down"], found["answer"]
     if not answer:
         return f"with none of these all-reduces are slowed down by {goal:g} at most"
     written = f"; written to {export}" if export else ""
-    spines = f"{answer['spines']} spines of {answer['uplink_gbps']:g} Gbit/s are enough for {goal:g}"
-    return f"{spines}: with {found['failures']} failed the planner reaches {answer['planned']:.4g}{written}"
+    switches = f"{answer[counted]} {counted.replace('_', ' ')} of {answer['uplink_gbps']:g} Gbit/s"
+    failed = f"with {found['failures']} failed the planner reaches {answer['planned']:.4g}"
+    return f"{switches} are enough for {goal:g}: {failed}{written}"
 
 
 def _ranks(ranks: Mapping[str, int]) -> str:

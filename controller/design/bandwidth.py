@@ -24,13 +24,17 @@ from scipy import sparse
 
 from controller.design.box import box, cheapest
 from controller.design.proof import Design, Floats, Proof
-from controller.design.question import Limits, Question, Rates, Term
+from controller.design.question import Limits, Question, Rates, Relation, Term
 from signalbox.errors import SignalboxError
 
 Ints = NDArray[np.int64]
+Price = Callable[[Floats], float]
+"""Of a limit, from those of all rows."""
 
 _TOLERANCE = 1e-11
 _PRECISION = 1e-9
+_KEPT = 1e-8
+"""Relations hold up to this part."""
 _MOST_SCALINGS = 6
 _SMALLEST_UNIT = 1e-3
 _ALIKE_DIGITS = 12
@@ -45,17 +49,21 @@ def fastest(question: Question, exactly: bool = False, near: Rates | None = None
         nothing = np.zeros((len(question.terms), len(least)))
         return _design(question, least, Proof(np.ones(len(nothing)), nothing), least, most)
     classes = _classes(question.terms)
+    relations = question.limits.relations
     units = _guess(classes, most) if near is None else np.maximum(near, most.max() * _SMALLEST_UNIT)
     best: Design | None = None
     for _ in range(_MOST_SCALINGS):
         found = _solved(classes, question.limits, units, exactly)
         gbps = _within(found.gbps, question, least, most, exactly)
-        proof = Proof(found.floors[classes.of_term], found.shares[classes.of_term], found.total_s, found.budget_s)
-        best = _better(best, _design(question, gbps, proof, least, most))
-        if best.gap <= _PRECISION:
+        prices = found.total_s, found.budget_s, found.relations_s
+        proof = Proof(found.floors[classes.of_term], found.shares[classes.of_term], *prices)
+        if all(relation.excess(gbps.tolist()) <= _KEPT for relation in relations):
+            best = _better(best, _design(question, gbps, proof, least, most))
+        if best and best.gap <= _PRECISION:
             break
         units = np.maximum(gbps, units * _SMALLEST_UNIT)
-    assert best is not None
+    if best is None:
+        raise SignalboxError("the solver found no bandwidths that keep the relations")
     return best
 
 
@@ -81,10 +89,13 @@ def _better(one: Design | None, other: Design) -> Design:
 
 
 def _within(gbps: Floats, question: Question, least: Floats, most: Floats, exactly: bool) -> Floats:
-    """What a solver's last digits are over a limit is taken away, in proportion to what can be."""
+    """What a solver's last digits are over a limit is taken away, in proportion to what can be; between relations,
+    which that would break, in proportion to what is there."""
     limits, gbps = question.limits, np.clip(gbps, least, most)
     over = float(gbps.sum()) - (limits.total or np.inf)
-    if over > 0:
+    if limits.relations and limits.total and (over > 0 or exactly):
+        gbps = np.clip(gbps * (limits.total / gbps.sum()), least, most)
+    elif over > 0:
         gbps = _towards(least, gbps, over, float((gbps - least).sum()))
     elif exactly:
         gbps = _towards(most, gbps, -over, float((most - gbps).sum()))
@@ -136,6 +147,7 @@ class _Solved(NamedTuple):
     floors: Floats
     total_s: float
     budget_s: float
+    relations_s: tuple[float, ...]
 
 
 def _solved(classes: _Classes, limits: Limits, units: Floats, exactly: bool) -> _Solved:
@@ -152,6 +164,7 @@ def _solved(classes: _Classes, limits: Limits, units: Floats, exactly: bool) -> 
     programme = _Programme(units, least, dims, len(weight))
     total_price = programme.sum(np.ones(len(units)), total, exactly)
     budget_price = programme.sum(cost - common, None if budget is None else budget - common * (total or 0.0))
+    relation_prices = [programme.relation(relation) for relation in limits.relations]
     programme.box(np.array(limits.most))
     pairs = programme.times(gigabits / term_s[:, None])
     floors = programme.floors(classes.floor[sending] / term_s)
@@ -168,7 +181,9 @@ def _solved(classes: _Classes, limits: Limits, units: Floats, exactly: bool) -> 
     shares[sending] = held / held.sum(axis=1, keepdims=True)
     budget_s = max(budget_price(dual), 0.0) * weight.sum()
     total_s = total_price(dual) * weight.sum() - budget_s * common
-    return _Solved(found, shares[:, 1:], shares[:, 0], total_s if exactly else max(total_s, 0.0), budget_s)
+    relations_s = tuple(price(dual) * float(weight.sum()) for price in relation_prices)
+    total_s = total_s if exactly else max(total_s, 0.0)
+    return _Solved(found, shares[:, 1:], shares[:, 0], total_s, budget_s, relations_s)
 
 
 class _Programme:
@@ -183,19 +198,29 @@ class _Programme:
         self._count = self._t + terms
         self._rows: list[Floats] = []
         self._right: list[float] = []
-        self._equal = 0
+        self._equal: list[int] = []
 
-    def sum(self, factors: Floats, limit: float | None, exactly: bool = False) -> Callable[[Floats], float]:
-        """``exactly``: an equality, which stands before all other rows. Out: from all prices that of the limit."""
+    def sum(self, factors: Floats, limit: float | None, exactly: bool = False) -> Price:
+        """``exactly``: an equality. Out: from all prices that of the limit."""
         if limit is None:
             return lambda _: 0.0
         left = limit - float(factors @ self._least)
-        scale = left if left > 0 else 1.0
         row = np.zeros(self._count)
-        row[: self._u] = factors * self._step / scale
-        self._equal += exactly
-        at = self._add(row, left / scale)
+        row[: self._u] = factors * self._step
+        scale = left if left > 0 and (factors >= 0).all() else max(abs(left), float(np.abs(row).max())) or 1.0
+        at = self._add(row / scale, left / scale)
+        if exactly:
+            self._equal.append(at)
         return lambda prices: float(prices[at]) / scale
+
+    def relation(self, relation: Relation) -> Price:
+        """Out: above 0 where its most holds it, below 0 where its least does."""
+        factors, least, most = np.array(relation.factors), relation.least, relation.most
+        if least == most:
+            return self.sum(factors, most, exactly=True)
+        upper = self.sum(factors, most if most < np.inf else None)
+        lower = self.sum(-factors, -least if least > -np.inf else None)
+        return lambda prices: max(upper(prices), 0.0) - max(lower(prices), 0.0)
 
     def box(self, most: Floats) -> None:
         """Bandwidths in which nothing is sent are what they must be."""
@@ -219,8 +244,9 @@ class _Programme:
 
     def solve(self, weight: Floats) -> tuple[Floats, Floats]:
         """The bandwidths, and the prices of all rows. ``weight``: of each t in the goal. Raises ``SignalboxError``."""
-        kinds = [clarabel.ZeroConeT(self._equal)] if self._equal else []
-        kinds.append(clarabel.NonnegativeConeT(len(self._rows) - self._equal))
+        equal = len(self._equal)
+        kinds = [clarabel.ZeroConeT(equal)] if equal else []
+        kinds.append(clarabel.NonnegativeConeT(len(self._rows) - equal))
         for u, d in enumerate(self._dims, self._u):  # |(b - u, 2)| <= b + u, for b in units
             for sign in (-1.0, 1.0):
                 step, least = self._step[d] / self._units[d], self._least[d] / self._units[d]
@@ -232,9 +258,11 @@ class _Programme:
         settings.verbose = False
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _TOLERANCE
         nothing = sparse.csc_matrix((self._count, self._count))
-        matrix, right = sparse.csc_matrix(np.array(self._rows)), np.array(self._right)
+        order = [*self._equal, *(at for at in range(len(self._rows)) if at not in self._equal)]
+        matrix, right = sparse.csc_matrix(np.array(self._rows)[order]), np.array(self._right)[order]
         answer = clarabel.DefaultSolver(nothing, goal, matrix, right, kinds, settings).solve()
-        found, dual = np.array(answer.x[: self._u]), np.array(answer.z)
+        found, dual = np.array(answer.x[: self._u]), np.empty(len(order))
+        dual[order] = answer.z
         if not (np.isfinite(found).all() and np.isfinite(dual).all()):
             raise SignalboxError(f"the solver found no bandwidths: {answer.status}")
         return self._least + self._step * found, dual

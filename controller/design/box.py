@@ -1,14 +1,19 @@
-"""What is left to each bandwidth by all limits together, or why nothing is. Pure."""
+"""What is left to each bandwidth by all limits together, or why nothing is. Pure. SciPy, an optional dependency, is
+imported where there are relations."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from controller.design.proof import Floats
-from controller.design.question import Question
+from controller.design.question import Limits, Question
 from signalbox.errors import FieldProblem, InvalidInput
+
+_INFEASIBLE = 2
+_ROUNDING = 1e-9
 
 
 def box(question: Question, exactly: bool = False) -> tuple[Floats, Floats]:
@@ -22,6 +27,9 @@ def box(question: Question, exactly: bool = False) -> tuple[Floats, Floats]:
         left = limits.budget - (cost @ least - cost * least)
         most = np.minimum(most, np.divide(left, cost, out=np.full_like(cost, math.inf), where=cost > 0))
     most = np.where(question.loaded, most, np.minimum(most, least))
+    if limits.relations:
+        InvalidInput.refuse(_unloaded(question))
+        most = _related(limits, least, most, exactly)
     InvalidInput.refuse(_impossible(question, least, most, exactly))
     return least, np.maximum(most, least)
 
@@ -51,8 +59,56 @@ def _impossible(question: Question, least: Floats, most: Floats, exactly: bool) 
 
 def cheapest(question: Question, least: Floats, most: Floats) -> Floats:
     """The bandwidths that use up the total at the least cost: the cheapest dimensions get the most they may have."""
+    if question.limits.relations:
+        return np.asarray(_extreme(question.limits, np.array(question.limits.cost), least, most, True).x)
     found, left = least.copy(), (question.limits.total or 0.0) - float(least.sum())
     for _, d in sorted(zip(question.limits.cost, range(len(least)), strict=True)):
         more = min(left, float(most[d] - least[d]))
         found[d], left = found[d] + more, left - more
     return found
+
+
+# ---- with relations between dimensions
+
+
+def _unloaded(question: Question) -> list[FieldProblem]:
+    """A dimension in which nothing is sent gets what it must, and does not depend on others."""
+    return [
+        FieldProblem(f"relations[{r}]", f"nothing is sent in '{name}', so it cannot be in a relation")
+        for r, relation in enumerate(question.limits.relations)
+        for name, factor, loaded in zip(question.names, relation.factors, question.loaded, strict=True)
+        if factor and not loaded
+    ]
+
+
+def _related(limits: Limits, least: Floats, most: Floats, exactly: bool) -> Floats:
+    """The most where there was none, somewhat above what a linear programme says. Raises ``InvalidInput``."""
+    if _extreme(limits, np.zeros_like(most), least, most, exactly).status == _INFEASIBLE:
+        raise InvalidInput.of("relations", "leave no bandwidths within the other limits")
+    found = most.copy()
+    for d in np.flatnonzero(np.isinf(most)):
+        goal = np.zeros_like(most)
+        goal[d] = -1.0
+        answer = _extreme(limits, goal, least, most, exactly)
+        found[d] = answer.x[d] * (1 + _ROUNDING) if answer.status == 0 else math.inf
+    return found
+
+
+def _extreme(limits: Limits, goal: Floats, least: Floats, most: Floats, exactly: bool) -> Any:
+    """The bandwidths within all limits for which ``goal`` @ bandwidths is least, as scipy's ``linprog`` answers."""
+    from scipy.optimize import linprog
+
+    sums = [(relation.factors, relation.least, relation.most) for relation in limits.relations]
+    if limits.total is not None:
+        sums.append(((1.0,) * len(goal), limits.total if exactly else -math.inf, limits.total))
+    if limits.budget is not None:
+        sums.append((limits.cost, -math.inf, limits.budget))
+    equal = [(factors, high) for factors, low, high in sums if low == high]
+    upper = [(factors, high) for factors, low, high in sums if low < high < math.inf]
+    upper += [(tuple(-factor for factor in factors), -low) for factors, low, high in sums if -math.inf < low < high]
+    rows = {
+        f"{name}_{kind}": [row[part] for row in some] or None
+        for kind, some in (("eq", equal), ("ub", upper))
+        for part, name in enumerate("Ab")
+    }
+    return linprog(goal, **rows, bounds=np.stack((least, most), axis=1))

@@ -24,19 +24,22 @@ Floats = NDArray[np.float64]
 class Proof:
     """``floor``: of each term the share of its weight that rests on its floor. ``shares``: the share that rests on each
     dimension; each row of both together sums up to 1. ``total_s``: the price of a Gbit/s of the total; below 0 only
-    where the total is to be used up. ``budget_s``: of a unit of cost. Both are in seconds."""
+    where the total is to be used up. ``budget_s``: of a unit of cost. ``relations_s``: of a Gbit/s of each relation;
+    above 0 of its most, below 0 of its least. All are in seconds."""
 
     floor: Floats
     shares: Floats
     total_s: float = 0.0
     budget_s: float = 0.0
+    relations_s: tuple[float, ...] = ()
 
     def mixed(self, other: Proof, share: float) -> Proof:
         """With ``share`` of the other; it holds too."""
         pairs = ((self.floor, other.floor), (self.shares, other.shares))
         floor, shares = ((1 - share) * mine + share * others for mine, others in pairs)
-        total_s = (1 - share) * self.total_s + share * other.total_s
-        return Proof(floor, shares, total_s, (1 - share) * self.budget_s + share * other.budget_s)
+        mine_s, others_s = (np.array((each.total_s, each.budget_s, *each.relations_s)) for each in (self, other))
+        total_s, budget_s, *relations_s = ((1 - share) * mine_s + share * others_s).tolist()
+        return Proof(floor, shares, total_s, budget_s, tuple(relations_s))
 
     def loads(self, question: Question) -> Floats:
         """By dimension the gigabits that its bandwidth divides."""
@@ -45,9 +48,11 @@ class Proof:
         return np.asarray(weights @ (self.shares * gigabits))
 
     def bound_s(self, question: Question, least: Floats, most: Floats) -> float:
-        """No bandwidths from ``least`` to ``most`` within total and budget take less time. ``most``: finite."""
+        """No bandwidths from ``least`` to ``most`` within all other limits take less time. ``most``: finite."""
         limits = question.limits
+        relations = [pair for pair in zip(self.relations_s, limits.relations, strict=True) if pair[0]]
         price = self.total_s + self.budget_s * np.array(limits.cost)
+        price += sum(each_s * np.array(relation.factors) for each_s, relation in relations)
         floors = math.fsum(
             term.weight * term.floor_s * share for term, share in zip(question.terms, self.floor, strict=True)
         )
@@ -56,6 +61,7 @@ class Proof:
             for load, each, low, high in zip(self.loads(question), price, least, most, strict=True)
         ]
         at_prices = self.total_s * (limits.total or 0) + self.budget_s * (limits.budget or 0)
+        at_prices += sum(each_s * (relation.most if each_s > 0 else relation.least) for each_s, relation in relations)
         return floors + math.fsum(of_dimensions) - at_prices
 
 

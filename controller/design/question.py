@@ -12,6 +12,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from controller.scenarios.fabric_options import FabricKind
+
 
 class Objective(StrEnum):
     """What is made small. ``time-cost``: with all of the total."""
@@ -19,6 +21,16 @@ class Objective(StrEnum):
     TIME = "time"
     TIME_COST = "time-cost"
 
+
+class Upper(StrEnum):
+    """Switches of a fat-tree that may fail."""
+
+    CORE = "core"
+    AGGREGATION = "aggregation"
+
+
+COUNTED = {FabricKind.LEAF_SPINE: "spines", FabricKind.FAT_TREE: "cores_per_group"}
+"""What is chosen of each kind of fabric."""
 
 Rates = tuple[float, ...]
 """Gbit/s by dimension."""
@@ -33,16 +45,34 @@ class Term(NamedTuple):
     floor_s: float = 0.0
 
 
+class Relation(NamedTuple):
+    """The sum over the dimensions of ``factors`` times bandwidth is from ``least`` to ``most``, in Gbit/s."""
+
+    factors: tuple[float, ...]
+    least: float = -math.inf
+    most: float = math.inf
+
+    def value(self, gbps: Sequence[float]) -> float:
+        return math.fsum(factor * rate for factor, rate in zip(self.factors, gbps, strict=True))
+
+    def excess(self, gbps: Sequence[float]) -> float:
+        """By what part of its largest summand it is not kept."""
+        value, largest = self.value(gbps), max(abs(f * rate) for f, rate in zip(self.factors, gbps, strict=True))
+        return max(value - self.most, self.least - value, 0.0) / (largest or 1.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Of each dimension the ``least`` and ``most`` Gbit/s (``inf`` for none), and ``cost``: of the network, per Gbit/s
-    that each NPU has there. Of all together ``total``, in Gbit/s, and ``budget``, in units of cost; None for none."""
+    that each NPU has there. Of all together ``total``, in Gbit/s, and ``budget``, in units of cost; None for none. And
+    ``relations`` between dimensions."""
 
     least: Rates
     most: Rates
     cost: tuple[float, ...]
     total: float | None = None
     budget: float | None = None
+    relations: tuple[Relation, ...] = ()
 
     def cost_of(self, gbps: Sequence[float]) -> float:
         return math.fsum(cost * rate for cost, rate in zip(self.cost, gbps, strict=True))

@@ -20,6 +20,7 @@ def bandwidth_report(
 ) -> Report:
     """``gap``: of the objective, to its bound. Worths are per Gbit/s, in the unit of the objective."""
     worth = _worth(objective, question, design)
+    by_time = objective is Objective.TIME
     return {
         "objective": objective.value,
         "time_s": design.time_s,
@@ -40,7 +41,13 @@ def bandwidth_report(
             for dimension, rate, each in zip(shape.dimensions, design.gbps, worth, strict=True)
         ],
         "worth_of_total": _worth_of_total(objective, question, design, worth),
-        "worth_of_budget": design.proof.budget_s if objective is Objective.TIME and question.limits.budget else None,
+        "worth_of_budget": design.proof.budget_s if by_time and question.limits.budget else None,
+        "relations": [
+            each.model_dump() | {"gbps": relation.value(design.gbps), "worth": price if by_time else None}
+            for each, relation, price in zip(
+                shape.relations, question.limits.relations, design.proof.relations_s, strict=True
+            )
+        ],
         "others": [_other(name, gbps, question) for name, gbps in _others(shape)],
         "jobs": [job_report(job, shape, design.gbps) for job in jobs],
     }
@@ -101,11 +108,13 @@ def _worth(objective: Objective, question: Question, design: Design) -> list[flo
 
 
 def _worth_of_total(objective: Objective, question: Question, design: Design, worth: Sequence[float]) -> float | None:
-    """Of time x cost: what it is worth where another limit allows more."""
+    """Of time x cost: what it is worth where another limit allows more; not known where relations limit that."""
     if question.limits.total is None:
         return None
     if objective is Objective.TIME:
         return design.proof.total_s
+    if question.limits.relations:
+        return None
     _, most = box(question, exactly=True)
     return max((each for each, rate, top in zip(worth, design.gbps, most, strict=True) if rate < top), default=None)
 

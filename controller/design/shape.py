@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from controller.design.question import Limits, Rates
+from controller.design.question import Limits, Rates, Relation
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.jobs.spec import Frozen, Number, Whole
 from signalbox.spec_files import PlaceOf, data_in, placed
@@ -59,12 +59,25 @@ class Dimension(Frozen):
         return {Kind.RING: 2, Kind.FULLY_CONNECTED: self.size - 1, Kind.SWITCH: 1}[self.kind]
 
 
+Factor = Annotated[Number, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
+Sum = Annotated[Number, Field(ge=-MOST_GBPS, le=MOST_GBPS, allow_inf_nan=False)]
+
+
+class Related(Frozen):
+    """The sum over dimensions of ``factors``, by name, times what an NPU has there is between the two."""
+
+    factors: dict[str, Factor] = Field(min_length=1)
+    min_gbps: Sum | None = None
+    max_gbps: Sum | None = None
+
+
 class Shape(Frozen):
     """``total_gbps``: of one NPU in all dimensions. ``budget``: of the network, in the unit of the costs."""
 
     dimensions: tuple[Dimension, ...] = Field(min_length=1, max_length=MAX_DIMENSIONS)
     total_gbps: Rate | None = None
     budget: Annotated[Cost, Field(gt=0)] | None = None
+    relations: tuple[Related, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -92,6 +105,14 @@ class Shape(Frozen):
             cost=tuple(each.cost_per_gbps * self.npus for each in self.dimensions),
             total=self.total_gbps,
             budget=self.budget,
+            relations=tuple(
+                Relation(
+                    tuple(each.factors.get(name, 0.0) for name in self.names),
+                    -math.inf if each.min_gbps is None else each.min_gbps,
+                    math.inf if each.max_gbps is None else each.max_gbps,
+                )
+                for each in self.relations
+            ),
         )
 
     def coordinates(self, npus: Ints) -> list[Ints]:
@@ -139,7 +160,20 @@ def _misfits(shape: Shape) -> Iterator[FieldProblem]:
         if (dimension.min_gbps or 0.0) > (dimension.max_gbps or math.inf):
             message = f"must be at most max_gbps, {dimension.max_gbps:g} (given: {dimension.min_gbps:g})"
             yield FieldProblem(f"dimensions[{d}].min_gbps", message)
+    for r, relation in enumerate(shape.relations):
+        yield from _misfits_of(relation, f"relations[{r}]", names)
     if shape.npus > MAX_NPUS:
         yield FieldProblem("dimensions", f"make {shape.npus:,} NPUs; at most {MAX_NPUS:,} are allowed")
     if shape.budget is not None and not any(each.cost_per_gbps for each in shape.dimensions):
         yield FieldProblem("budget", "needs the cost_per_gbps of dimensions")
+
+
+def _misfits_of(relation: Related, path: str, names: Container[str]) -> Iterator[FieldProblem]:
+    for name in relation.factors:
+        if name not in names:
+            yield FieldProblem(f"{path}.factors", f"there is no dimension '{name}'")
+    least, most = relation.min_gbps, relation.max_gbps
+    if least is None and most is None:
+        yield FieldProblem(path, "needs min_gbps or max_gbps")
+    elif least is not None and most is not None and least > most:
+        yield FieldProblem(f"{path}.min_gbps", f"must be at most max_gbps, {most:g} (given: {least:g})")

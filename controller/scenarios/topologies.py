@@ -117,10 +117,13 @@ def leaf_spine(
     )
 
 
-def fat_tree(k: int, host_bps: float, fabric_bps: float, scheme: Scheme = EMULATED) -> Topology:
-    """k pods of k/2 ``edge<n>`` and k/2 ``agg<n>`` switches, (k/2)^2 ``core<n>`` switches, k/2 hosts per edge switch;
-    all are numbered pod by pod. Core c, counted from 0, is connected to aggregation switch c // (k/2) of every pod.
-    Ports of an aggregation switch go to its pod's edge switches first.
+def fat_tree(
+    k: int, host_bps: float, fabric_bps: float, scheme: Scheme = EMULATED, cores: int | None = None
+) -> Topology:
+    """k pods of k/2 ``edge<n>`` and k/2 ``agg<n>`` switches, k/2 groups of ``cores`` ``core<n>`` switches (k/2 unless
+    given), k/2 hosts per edge switch; all are numbered pod by pod, or group by group. The cores of a group are
+    connected to the aggregation switch of its number in every pod. Ports of an aggregation switch go to its pod's edge
+    switches first.
 
     Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM 2008, section 3.
     Raises ``InvalidInput`` when k is not an even number from 2, or too large.
@@ -128,14 +131,18 @@ def fat_tree(k: int, host_bps: float, fabric_bps: float, scheme: Scheme = EMULAT
     if k < 2 or k % 2:
         raise InvalidInput.of("k", f"must be an even number, at least 2 (given: {k})")
     half = k // 2
+    of_group = half if cores is None else cores
     each = k * half
-    _check_sizes(scheme, **{"edge switches": each})
-    _check_memory(3 * each * half)
-    places = list(product(range(k), range(half), range(half)))
+    _check_sizes(scheme, **{"edge switches": each, "core switches": half * of_group})
+    _check_memory(each * (2 * half + of_group))
+    places = product(range(k), range(half), range(half))
     to_edges = [(pod * half + edge, each + pod * half + agg, fabric_bps) for pod, edge, agg in places]
-    to_cores = [(each + pod * half + agg, 2 * each + agg * half + core, fabric_bps) for pod, agg, core in places]
+    to_cores = [
+        (each + pod * half + agg, 2 * each + agg * of_group + core, fabric_bps)
+        for pod, agg, core in product(range(k), range(half), range(of_group))
+    ]
     nics = ((edge, host_bps) for edge, _ in product(range(each), range(half)))
-    switches = _switches(scheme, edge=each, agg=each, core=half * half)
+    switches = _switches(scheme, edge=each, agg=each, core=half * of_group)
     return wire(switches, to_edges + to_cores, nics, scheme)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from benchmarks.design.cases import compared
 from benchmarks.design.independent import Case, searched
 from benchmarks.design.libra import GBPS, cases
 from controller.design.bandwidth import fastest
-from controller.design.question import Objective
+from controller.design.question import Objective, Relation
 from controller.design.time_cost import best_product
 from controller.scenarios.workloads import HEADER
 from tests.support.doc_pages import ROOT
@@ -53,6 +54,25 @@ def test_libras_workloads_have_answers_that_are_proven(workload: str) -> None:
     assert tradeoff.product <= design.time_s * design.cost * (1 + 1e-7)
 
 
+def test_libras_example_of_relations_is_answered() -> None:
+    """Its file ``multiple_constraints.py``, in GB/s: b1 = 500, b1 >= b2 >= b3, b3 + b4 = 200, 1000 in all. What is left
+    to choose is how the last two divide 200; they send in proportion, for one all-reduce."""
+    question = LIBRA["GPT_3 4-D"].question
+    each = np.eye(4)
+    relations = (
+        *(Relation(tuple(factors.tolist()), 0.0) for factors in (each[0] - each[1], each[1] - each[2])),
+        Relation((0.0, 0.0, 1.0, 1.0), 200.0 * GBPS, 200.0 * GBPS),
+        Relation((1.0,) * 4, 1000.0 * GBPS, 1000.0 * GBPS),
+    )
+    least, most = ((500.0 * GBPS, *(other,) * 3) for other in (0.0, math.inf))
+    limits = replace(question.limits, least=least, most=most, total=None, relations=relations)
+    design = fastest(replace(question, limits=limits))
+    third, fourth = 3 / 4 / 2, 31 / 32 / 8
+    shares = [200 * share / (third + fourth) for share in (third, fourth)]
+    assert design.gbps == pytest.approx([rate * GBPS for rate in (500, 300, *shares)], rel=1e-5)
+    assert design.gap < 1e-9
+
+
 PARTS = [range(15), *(pytest.param(range(n, n + 250), marks=pytest.mark.long) for n in range(0, 1000, 250))]
 
 
@@ -76,6 +96,7 @@ def test_the_other_method_finds_what_is_known_to_be_best() -> None:
         total=8.0,
         budget=np.inf,
         by_cost=False,
+        relations=np.zeros((0, 2)),
     )
     found, value = searched(case, 1)
     assert value == pytest.approx(2, rel=1e-9)

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from controller.scenarios.fabric_options import Placement
-from controller.scenarios.fabrics import leaf_spine
-from controller.scenarios.generator import generate
-from controller.scenarios.workloads import write_workload
+from controller.scenarios.fabrics import fat_tree, leaf_spine
+from controller.scenarios.generator import generate, ring_lines
+from controller.scenarios.workloads import Numbering, write_workload
+from mininet_topos.graph import Graph
 from signalbox.cli import main
 from tests.support.command_line import Result
 from tests.unit.client.test_chakra import collective, trace, written
@@ -85,6 +86,32 @@ def test_people_read_tables(signalbox: Signalbox) -> None:
     assert "2 x 385.7" in printed
 
 
+RELATIONS = "relations: [{factors: {node: 1, pod: -2}, max_gbps: 0}]\n"
+
+
+def test_relations_between_dimensions_are_kept_and_have_a_worth(signalbox: Signalbox, tmp_path: Path) -> None:
+    """Twice as much in the node as in the pod, instead of six times: 720 Gbit at 600 Gbit/s."""
+    (tmp_path / "related.yaml").write_text(RELATIONS + NETWORK)
+    found = signalbox("design", "bandwidth", "related.yaml", "job.yaml", "--json").json
+    assert [each["gbps"] for each in found["dimensions"]] == pytest.approx([600, 300], rel=1e-5)
+    (relation,) = found["relations"]
+    assert (relation["factors"], relation["gbps"]) == ({"node": 1, "pod": -2}, pytest.approx(0, abs=1e-5))
+    assert relation["worth"] == pytest.approx(720 / 600**2 / 3, rel=1e-3)
+    printed = signalbox("design", "bandwidth", "related.yaml", "job.yaml").out
+    assert "node - 2 x pod is" in printed
+    assert "one more takes off 0.000667 s" in printed
+    cheap = signalbox("design", "bandwidth", "related.yaml", "job.yaml", "--objective", "time-cost", "--json").json
+    assert (cheap["relations"][0]["worth"], cheap["worth_of_total"]) == (None, None)
+
+
+def test_wrong_relations_are_named(signalbox: Signalbox, tmp_path: Path) -> None:
+    wrong = "relations: [{factors: {rack: 1}, max_gbps: 1}, {factors: {pod: 1}}]\n"
+    (tmp_path / "related.yaml").write_text(wrong + NETWORK)
+    err = signalbox("design", "bandwidth", "related.yaml", "job.yaml").err
+    assert "relations[0].factors: there is no dimension 'rack'" in err
+    assert "relations[1]: needs min_gbps or max_gbps" in err
+
+
 def test_a_chakra_trace_can_be_designed_for(signalbox: Signalbox, tmp_path: Path) -> None:
     """Addresses do not matter, ranks are NPUs: an all-reduce of 60 GB and one of 30 GB over all eight."""
     one = trace(collective(1, 0, 60_000_000_000), collective(2, 0, 30_000_000_000))
@@ -139,6 +166,43 @@ def test_too_few_spines_are_said_to_be_too_few(signalbox: Signalbox, workload: P
     assert result.status == 3
     assert "with none of these all-reduces are slowed down by 1 at most" in result.out
     assert "'0' must be rates from" in signalbox("design", "spines", *fabric, "--uplink-gbps", "0").err
+
+
+@pytest.fixture
+def between_pods(tmp_path: Path) -> Path:
+    """Of a fat-tree with k = 4, every host sends to the same one of the next pod."""
+    numbering = Numbering(fat_tree(4, 1.0, 1.0))
+    rings = [[numbering.first_host + host + 4 * pod for pod in range(4)] for host in range(4)]
+    lines = {f"job{n}": [*ring_lines(ring, 0, 0, 10**6, 10**6, numbering)] for n, ring in enumerate(rings)}
+    write_workload(tmp_path / "jobs", lines)
+    return tmp_path / "jobs"
+
+
+def test_a_fat_trees_cores_are_an_answer_that_is_planned_simulated_and_emulated(
+    signalbox: Signalbox, between_pods: Path, tmp_path: Path
+) -> None:
+    asked = ("design", "spines", "--workload", between_pods, "--fabric", "fat-tree", "--k", 4)
+    assert signalbox(*asked).status == 3
+    printed = signalbox(*asked, "--most-spines", 4, "--export", tmp_path / "out").out
+    assert "3 cores per group of 100 Gbit/s are enough for 1: with 1 failed the planner reaches 1" in printed
+    files = ("--workload", "out/workload", "--graph", "out/fabric.json", "--fail-spines", "core0", "--json")
+    assert signalbox("plan-file", *files).json["max_level"] == 1
+    (simulated,) = signalbox("simulate", *files, "--strategy", "planned").json["strategies"]
+    assert simulated["mean_slow_down"] == pytest.approx(1)
+    lab = Graph(tmp_path / "out/fabric.json", 5)
+    assert (len(lab.switches()), len(lab.hosts()), len(lab.links())) == (16 + 6, 16, 16 + 16 + 24)
+    below = signalbox(*asked, "--failing", "aggregation", "--uplink-gbps", "100,200", "--json").json
+    answer = below["answer"]
+    assert (below["failing"], answer["cores_per_group"], answer["uplink_gbps"]) == ("aggregation", 2, 200)
+
+
+def test_sizes_of_another_kind_of_fabric_are_refused(signalbox: Signalbox, between_pods: Path) -> None:
+    asked = ("design", "spines", "--workload", between_pods)
+    mixed = signalbox(*asked, "--fabric", "fat-tree", "--k", 4, "--leaves", 2)
+    assert (mixed.status, "--leaves: does not apply to a fat-tree" in mixed.err) == (2, True)
+    leaves = signalbox(*asked, "--leaves", 2, "--spines", 2, "--hosts-per-leaf", 2, "--failing", "core")
+    assert "does not apply to a leaf-spine" in leaves.err
+    assert "--k: is needed" in signalbox(*asked, "--fabric", "fat-tree").err
 
 
 def test_errors_name_file_line_and_field(signalbox: Signalbox, tmp_path: Path) -> None:

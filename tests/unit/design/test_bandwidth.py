@@ -10,7 +10,7 @@ import pytest
 
 from controller.design.bandwidth import fastest
 from controller.design.proof import Proof
-from controller.design.question import Limits, Question, Term
+from controller.design.question import Limits, Question, Relation, Term
 from controller.design.time_cost import best_product
 from signalbox.errors import InvalidInput
 
@@ -107,6 +107,88 @@ def test_limits_that_leave_no_answer_are_refused(limits: dict[str, Any], path: s
         fastest(question(Term(1.0, (9.0, 2.0)), **limits))
     problem = refused.value.problems[0]
     assert (problem.path, problem.message) == (path, message)
+
+
+# ---- relations between dimensions
+
+
+def related(*relations: Relation, **limits: Any) -> Question:
+    """Without relations 9 / x + 1 / y has its least at (6, 2), where x + y = 8."""
+    return question(Term(1.0, (9.0, 0.0)), Term(1.0, (0.0, 1.0)), relations=relations, **limits)
+
+
+@pytest.mark.parametrize(
+    "relations",
+    [
+        [Relation((1.0, -2.0), most=0.0)],
+        [Relation((-0.5, 1.0), least=0.0)],
+        [Relation((1.0, -2.0), 0.0, 0.0)],
+        [Relation((1.0, -2.0), most=0.0), Relation((1.0, -1.0), least=0.0)],
+    ],
+    ids=["at most", "at least", "equal", "two"],
+)
+def test_a_relation_holds_and_has_a_price(relations: list[Relation]) -> None:
+    """x = 2 y: at 16/3 and 8/3. On that line the derivatives are 9/x^2 = l + p, 1/y^2 = l - 2 p."""
+    design = fastest(related(*relations, total=8.0))
+    assert design.gbps == pytest.approx((16 / 3, 8 / 3), rel=1e-5)
+    assert design.time_s == pytest.approx(27 / 16 + 3 / 8)
+    assert design.gap < 1e-9
+    price = design.proof.relations_s[0] * relations[0].factors[0]
+    assert price == pytest.approx((81 / 256 - 9 / 64) / 3, rel=1e-3)
+
+
+def test_a_relation_that_is_kept_anyway_changes_nothing() -> None:
+    design = fastest(related(Relation((1.0, -1.0), least=0.0), total=8.0))
+    assert design.gbps == pytest.approx((6, 2), rel=1e-5)
+    assert design.proof.relations_s == pytest.approx((0,), abs=1e-7)
+
+
+def test_the_price_of_a_relation_is_what_its_next_unit_takes_off_the_time() -> None:
+    asked, more, less = (related(Relation((1.0, -2.0), most=d), total=8.0) for d in (0, 1e-3, -1e-3))
+    (price,) = fastest(asked).proof.relations_s
+    assert price == pytest.approx((fastest(less).time_s - fastest(more).time_s) / 2e-3, rel=1e-3)
+
+
+def test_relations_may_be_all_limits_that_a_dimension_has() -> None:
+    design = fastest(related(Relation((1.0, -2.0), most=0.0), most=(math.inf, 3.0)))
+    assert design.gbps == pytest.approx((6, 3), rel=1e-5)
+    assert design.gap < 1e-9
+
+
+def test_any_prices_of_relations_give_a_bound_below_every_design() -> None:
+    asked = related(Relation((1.0, -2.0), -1.0, 0.0), Relation((1.0, 1.0), least=7.0), total=8.0)
+    best = fastest(asked)
+    rng = np.random.default_rng(1)
+    shares = np.array([[1.0, 0.0], [0.0, 1.0]])
+    for _ in range(200):
+        prices = float(rng.exponential(0.3)), (float(rng.normal(0, 0.3)), -float(rng.exponential(0.3)))
+        bound_s = Proof(np.zeros(2), shares, prices[0], 0.0, prices[1]).bound_s(asked, np.zeros(2), np.full(2, 8.0))
+        assert bound_s <= best.time_s
+    assert best.bound_s == pytest.approx(best.time_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("relation", "path", "message"),
+    [
+        (Relation((1.0, -1.0), least=10.0), "relations", "leave no bandwidths within the other limits"),
+        (Relation((1.0, 0.0, -1.0), 0.0), "relations[0]", "nothing is sent in 'c', so it cannot be in a relation"),
+    ],
+)
+def test_relations_that_cannot_be_are_refused(relation: Relation, path: str, message: str) -> None:
+    rest = (0.0,) * (len(relation.factors) - 2)
+    terms = (Term(1.0, (9.0, 0.0, *rest)), Term(1.0, (0.0, 1.0, *rest)))
+    with pytest.raises(InvalidInput) as refused:
+        fastest(question(*terms, relations=(relation,), total=8.0))
+    problem = refused.value.problems[0]
+    assert (problem.path, problem.message) == (path, message)
+
+
+def test_time_x_cost_keeps_relations() -> None:
+    """Of 9 / x + 1 / y and x + 4 y = 14 where x = 2 y is as near to 6 y as can be."""
+    tradeoff = best_product(related(Relation((1.0, -2.0), most=0.0), cost=(1.0, 4.0), total=7.0))
+    assert tradeoff.design.gbps == pytest.approx((14 / 3, 7 / 3), rel=1e-5)
+    assert tradeoff.product == pytest.approx((27 / 14 + 3 / 7) * 14)
+    assert tradeoff.gap < 1e-6
 
 
 # ---- time x cost

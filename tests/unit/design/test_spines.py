@@ -22,25 +22,25 @@ from signalbox.cli import app
 from signalbox.errors import InvalidInput
 
 LEAVES = Leaves(6, 4, 100.0)
-FILES_SPINES = 4
+NUMBERED = LEAVES.fabric(4, 100.0)
 LIMITS = PlanLimits(ecmp_draws=0)
 
 
 @pytest.fixture
 def workload(tmp_path: Path) -> Path:
     folder = tmp_path / "jobs"
-    write_workload(folder, generate(LEAVES.fabric(FILES_SPINES, 100.0), 1, 2, Placement.WHOLE_LEAF, 1, max_rings=8))
+    write_workload(folder, generate(NUMBERED, 1, 2, Placement.WHOLE_LEAF, 1, max_rings=8))
     return folder
 
 
 def jobs_of(workload: Path, max_subflows: int = 1) -> tuple[WorkloadJob, ...]:
-    return read_workload(workload, LEAVES.fabric(FILES_SPINES, 100.0), max_subflows)
+    return read_workload(workload, NUMBERED, max_subflows)
 
 
 def test_whole_flows_need_as_many_spines_as_a_full_leaf_has_hosts_and_those_that_fail(workload: Path) -> None:
     """A leaf of 4 hosts sends 4 flows: at most ceil(4 / alive) of them share a spine (König)."""
     found = choices(LEAVES, jobs_of(workload), range(1, 7), [100.0], 1)
-    assert [(each.spines, each.intact, each.failed) for each in found] == [
+    assert [(each.count, each.intact, each.failed) for each in found] == [
         (2, 2, 4),
         (3, 2, 2),
         (4, 1, 2),
@@ -57,7 +57,7 @@ def test_flows_that_may_be_split_are_slowed_down_by_what_is_missing_alone(worklo
 
 def test_the_least_capacity_is_first_and_of_the_same_the_fewest_spines(workload: Path) -> None:
     found = choices(LEAVES, jobs_of(workload), range(2, 5), [100.0, 200.0], 1)
-    assert [(each.spines, each.uplink_gbps) for each in found] == [
+    assert [(each.count, each.uplink_gbps) for each in found] == [
         (2, 100),
         (3, 100),
         (2, 200),
@@ -68,7 +68,7 @@ def test_the_least_capacity_is_first_and_of_the_same_the_fewest_spines(workload:
     answer = smallest(LEAVES, jobs_of(workload), found, 1, 1.0, LIMITS)
     assert answer is not None
     # Two spines of twice the rate carry two flows each.
-    assert (answer[0].spines, answer[0].uplink_gbps, answer[1].max_level) == (3, 200, 1)
+    assert (answer[0].count, answer[0].uplink_gbps, answer[1].max_level) == (3, 200, 1)
 
 
 def test_no_choice_may_be_enough(workload: Path) -> None:
@@ -77,9 +77,9 @@ def test_no_choice_may_be_enough(workload: Path) -> None:
 
 
 def test_the_answer_is_a_fabric_for_the_planner_and_the_lab(workload: Path, tmp_path: Path) -> None:
-    report = spines_report(workload, LEAVES, FILES_SPINES, range(1, 7), [100.0], 1, 1.0, 1)
+    report = spines_report(workload, NUMBERED, LEAVES, range(1, 7), [100.0], 1, 1.0, 1)
     assert (report["answer"]["spines"], report["answer"]["planned"]) == (5, 1)
-    exported(tmp_path, workload, LEAVES, FILES_SPINES, report["answer"])
+    exported(tmp_path, workload, NUMBERED, LEAVES, report["answer"])
     fabric = graph_file(tmp_path / "fabric.json")
     wanted = LEAVES.fabric(5, 100.0)
     assert fabric.hosts.keys() == wanted.hosts.keys()
