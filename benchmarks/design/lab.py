@@ -148,7 +148,7 @@ def misses(rows: Sequence[Measured], timings: Mapping[str, Sequence[Timing]]) ->
 
 def summary(what: Scaled, rows: Sequence[Measured], missed: Sequence[str]) -> Group:
     names = what.shape.names
-    iterations = [
+    iterations: list[dict[str, str | float]] = [
         {
             "bandwidths": row.bandwidths,
             "Mbit/s of " + " / ".join(names): " / ".join(f"{rate:.2f}" for rate in row.mbps),

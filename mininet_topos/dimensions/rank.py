@@ -24,6 +24,7 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,11 +64,11 @@ class Rank:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, NOTSENT_BYTES)
             sock.sendall(HELLO.pack(dimension, offset))
             waiting = self._queues[Channel(dimension, offset)] = queue.PriorityQueue()
-            _thread(lambda sock=sock, waiting=waiting: _send_all(sock, waiting))
+            _thread(partial(_send_all, sock, waiting))
         for _ in peers:
             sock, _ = self._listener.accept()
             _, offset = HELLO.unpack(_received(sock, HELLO.size))
-            _thread(lambda sock=sock, offset=offset: self._receive_all(sock, offset))
+            _thread(partial(self._receive_all, sock, offset))
 
     def all_reduce(self, vector: Vector, dimensions: Sequence[int]) -> None:
         """``vector`` becomes the sum."""
@@ -92,8 +93,8 @@ class Rank:
 
     def _receive_all(self, sock: socket.socket, offset: int) -> None:
         while True:
-            *key, elements = HEADER.unpack(_received(sock, HEADER.size))
-            piece = Piece(*key, np.frombuffer(_received(sock, 4 * elements), np.float32))
+            call, chunk, stage, step, elements = HEADER.unpack(_received(sock, HEADER.size))
+            piece = Piece(call, chunk, stage, step, np.frombuffer(_received(sock, 4 * elements), np.float32))
             with self._lock:
                 if self._current is None or piece.call != self._call:
                     self._early[piece.call].append((piece, offset))

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -77,20 +77,10 @@ class Ranks:
 @contextmanager
 def training(network: Dimensions, steps: Sequence[LabStep], chunks: int, deadline_s: float) -> Iterator[Ranks]:
     """``steps``: with sizes and computing as they are emulated. Raises ``LabError``."""
-    programs: list[subprocess.Popen[str]] = []
-    ranks = Ranks(programs, deadline_s)
-    try:
-        for npu in range(network.shape.npus):
-            argv = [
-                "ip",
-                "netns",
-                "exec",
-                network.namespace(npu),
-                sys.executable,
-                "-m",
-                "mininet_topos.dimensions.rank",
-            ]
-            programs.append(subprocess.Popen(argv, stdin=-1, stdout=-1, text=True, start_new_session=True))
+    with ExitStack() as stack:
+        programs = [stack.enter_context(_rank(network, npu)) for npu in range(network.shape.npus)]
+        ranks = Ranks(programs, deadline_s)
+        stack.callback(ranks.end)
         setups = [
             {"rank": npu, "places": place, "chunks": chunks, "steps": [_of_rank(npu, step) for step in steps]}
             for npu, place in enumerate(places(network.shape))
@@ -104,10 +94,11 @@ def training(network: Dimensions, steps: Sequence[LabStep], chunks: int, deadlin
             ]
         )
         yield ranks
-    finally:
-        ranks.end()
-        for program in programs:
-            program.wait()
+
+
+def _rank(network: Dimensions, npu: int) -> subprocess.Popen[str]:
+    argv = ["ip", "netns", "exec", network.namespace(npu), sys.executable, "-m", "mininet_topos.dimensions.rank"]
+    return subprocess.Popen(argv, stdin=-1, stdout=-1, text=True, start_new_session=True)
 
 
 def _of_rank(npu: int, step: LabStep) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def test_jobs_take_about_as_long_as_a_design_says(tmp_path: Path) -> None:
     for name, data in (("network", NETWORK), ("job", JOB)):
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(data))
     before = namespaces()
-    what = scaled(tmp_path / "network.yaml", [tmp_path / "job.yaml"], total_mbps=6, iteration_s=2)
+    what = scaled(tmp_path / "network.yaml", [tmp_path / "job.yaml"], total_mbps=6, iteration_s=1.5)
     found = run(what, rounds=1, chunks=32)
     rows = {name: measured(what, name, timings) for name, timings in found.items()}
     assert all(timing.ok for timings in found.values() for timing in timings)

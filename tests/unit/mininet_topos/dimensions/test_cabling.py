@@ -12,6 +12,7 @@ import yaml
 from controller.design.jobs import designed_jobs
 from controller.design.shape import Shape, shape_of
 from mininet_topos.dimensions.cabling import LabStep, channels, lab_steps, segments
+from mininet_topos.dimensions.collective import Channel
 from signalbox.errors import InvalidInput
 
 SHAPE = shape_of(
@@ -39,9 +40,9 @@ def test_names_and_addresses_are_given_once() -> None:
 
 def test_a_ring_of_two_has_a_cable_for_each_way() -> None:
     first = channels(segments(SHAPE))[0]
-    assert first[1, 1].npu == first[1, -1].npu == 3
-    assert first[1, 1].interface == "d1b1"
-    assert first[1, -1].interface == "d1f1"
+    assert first[Channel(1, 1)].npu == first[Channel(1, -1)].npu == 3
+    assert first[Channel(1, 1)].interface == "d1b1"
+    assert first[Channel(1, -1)].interface == "d1f1"
 
 
 def steps(tmp_path: Path, shape: Shape = SHAPE, **job: Any) -> list[LabStep]:

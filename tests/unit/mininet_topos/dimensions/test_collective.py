@@ -76,7 +76,7 @@ def test_every_rank_has_the_sum_of_those_that_differ_in_the_dimensions_alone(
 def test_in_each_dimension_a_rank_sends_what_a_design_says(
     dimensions: list[tuple[str, int]], spanned: tuple[int, ...]
 ) -> None:
-    shape, elements = network(dimensions), 5040
+    shape, elements = network(dimensions), 15120
     sent = run(shape, spanned, vectors(shape, elements), seed=1)
     spans = [size if d in spanned else 1 for d, size in enumerate(shape.sizes)]
     model = collective_bytes(Algorithm.ALL_REDUCE, 4 * elements, spans, shape.dimensions)
