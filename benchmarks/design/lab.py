@@ -177,8 +177,8 @@ def main(
     ),
     jobs: Annotated[list[Path] | None, typer.Argument(help="Files of jobs.", show_default="the example's")] = None,
     total_mbps: Annotated[float, typer.Option(min=0.1, help="Mbit/s of an NPU in all dimensions, as emulated.")] = 12.0,
-    iteration_s: Annotated[float, typer.Option(min=0.1, help="Seconds of all jobs together, as designed.")] = 12.0,
-    rounds: Annotated[int, typer.Option(min=1, help="Iterations on each network, alternately.")] = 5,
+    iteration_s: Annotated[float, typer.Option(min=0.1, help="Seconds of all jobs together, as designed.")] = 20.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Iterations on each network, alternately.")] = 3,
     chunks: Annotated[int, typer.Option(min=1, max=65535, help="Chunks of an all-reduce, which overlap.")] = 128,
     as_json: AsJson = False,
 ) -> None:
