@@ -59,7 +59,7 @@ class Scaled:
 
     def model_s(self, name: str) -> tuple[float, ...]:
         """Of each step."""
-        terms = (Term(1.0, step.gigabits, step.floor_s) for _, _, step, *_ in self.steps)
+        terms = (Term(1.0, each.step.gigabits, each.step.floor_s) for each in self.steps)
         return tuple(self.seconds * term_s(term, self.gbps[name]) for term in terms)
 
     def total_s(self, steps_s: Sequence[float]) -> float:

@@ -57,7 +57,7 @@ class AllReduce:
     def __init__(
         self, call: int, vector: Vector, places: Sequence[Place], dimensions: Sequence[int], chunks: int
     ) -> None:
-        self._call, self._places = call, places
+        self.call, self._places = call, places
         self._stages = (*dimensions, *reversed(dimensions))
         self._stage = [0] * chunks
         self._missing = [0] * chunks
@@ -124,7 +124,7 @@ class AllReduce:
         stage = self._stage[chunk]
         dimension = self._stages[stage]
         data = self._region(chunk, self._places[dimension], distance)
-        return Channel(dimension, offset), Piece(self._call, chunk, stage, step, data)
+        return Channel(dimension, offset), Piece(self.call, chunk, stage, step, data)
 
     def _region(self, chunk: int, place: Place, distance: int) -> Vector:
         """The part of the rank that is so far away in the dimension."""

@@ -45,7 +45,6 @@ class Rank:
         self._places, self._chunks = places, chunks
         self._lock = threading.Lock()
         self._finished = threading.Event()
-        self._call = 0
         self._current: AllReduce | None = None
         self._early: defaultdict[int, list[tuple[Piece, int]]] = defaultdict(list)
         self._queues: dict[Channel, queue.PriorityQueue[Piece]] = {}
@@ -70,13 +69,13 @@ class Rank:
             _, offset = HELLO.unpack(_received(sock, HELLO.size))
             _thread(partial(self._receive_all, sock, offset))
 
-    def all_reduce(self, vector: Vector, dimensions: Sequence[int]) -> None:
-        """``vector`` becomes the sum."""
+    def all_reduce(self, call: int, vector: Vector, dimensions: Sequence[int]) -> None:
+        """``vector`` becomes the sum. ``call``: the same on all ranks that take part, and larger each time."""
         with self._lock:
             self._finished.clear()
-            self._current = AllReduce(self._call, vector, self._places, dimensions, self._chunks)
+            self._current = AllReduce(call, vector, self._places, dimensions, self._chunks)
             self._send(self._current.begin())
-            for piece, offset in self._early.pop(self._call, ()):
+            for piece, offset in self._early.pop(call, ()):
                 self._send(self._current.arrived(piece, offset))
             self._look()
         self._finished.wait()
@@ -84,7 +83,6 @@ class Rank:
     def _look(self) -> None:
         if self._current and self._current.done:
             self._current = None
-            self._call += 1
             self._finished.set()
 
     def _send(self, sends: Sends) -> None:
@@ -96,7 +94,7 @@ class Rank:
             call, chunk, stage, step, elements = HEADER.unpack(_received(sock, HEADER.size))
             piece = Piece(call, chunk, stage, step, np.frombuffer(_received(sock, 4 * elements), np.float32))
             with self._lock:
-                if self._current is None or piece.call != self._call:
+                if self._current is None or piece.call != self._current.call:
                     self._early[piece.call].append((piece, offset))
                     continue
                 self._send(self._current.arrived(piece, offset))
@@ -137,6 +135,7 @@ class Turn:
 
     def __init__(self, own: int, number: int, steps: Sequence[dict[str, Any]]) -> None:
         self._steps = steps
+        self._first_call = number * len(steps)
         self._bases = [data(0, number, step["elements"]) for step in steps]
         self._vectors = [base * np.float32(own + 1) for base in self._bases]
         self._rights = [sum(rank + 1 for rank in step["members"] or [own]) for step in steps]
@@ -144,10 +143,10 @@ class Turn:
     def run(self, rank: Rank) -> list[float]:
         """When each step ended."""
         ends = []
-        for step, vector in zip(self._steps, self._vectors, strict=True):
+        for call, (step, vector) in enumerate(zip(self._steps, self._vectors, strict=True), self._first_call):
             began = time.monotonic()
             if step["members"]:
-                rank.all_reduce(vector, step["dimensions"])
+                rank.all_reduce(call, vector, step["dimensions"])
             time.sleep(max(0.0, began + step["floor_s"] - time.monotonic()))
             ends.append(time.monotonic())
         return ends
