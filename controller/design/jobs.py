@@ -60,12 +60,13 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DesignedJob:
-    """``steps`` follow each other. ``placed``: of one with a model."""
+    """``steps`` follow each other. ``placed``: of one with a model; ``spec``: of one without."""
 
     job_id: str
     weight: float
     steps: tuple[Step, ...]
     placed: Placed | None = None
+    spec: JobSpec | None = None
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -126,7 +127,8 @@ def _job(data: Any, place_of: PlaceOf, shape: Shape, every: bool) -> list[Design
         InvalidInput.refuse(_misplaced(job, data))
         ranks = _ranks(job, shape)
         if job.model is None:
-            return [_designed(job, _phases(_spec(job, ranks), shape), shape)]
+            spec = _spec(job, ranks)
+            return [_designed(job, _phases(spec, shape), shape, spec=spec)]
         parallelism = job.parallelism or Parallelism()
         if parallelism.data is None:
             divided = parallelism.tensor * parallelism.pipeline
@@ -208,7 +210,11 @@ def _add(loads: Loads, collective: Collective, ranks: Ints, shape: Shape) -> Non
 
 
 def _designed(
-    job: JobInDesign, phases: Mapping[int, tuple[float, ...]], shape: Shape, way: Placed | None = None
+    job: JobInDesign,
+    phases: Mapping[int, tuple[float, ...]],
+    shape: Shape,
+    way: Placed | None = None,
+    spec: JobSpec | None = None,
 ) -> DesignedJob:
     alone = math.fsum(each.seconds for each in job.compute if each.phase is None)
     nothing = (0.0,) * len(shape.sizes)
@@ -216,4 +222,4 @@ def _designed(
     for phase in sorted({*phases, *(each.phase for each in job.compute if each.phase is not None)}):
         floor_s = math.fsum(each.seconds for each in job.compute if each.phase == phase)
         steps.append(Step(phase, tuple(GIGABITS * size for size in phases.get(phase, nothing)), floor_s))
-    return DesignedJob(job.job_id, job.weight, tuple(steps), way)
+    return DesignedJob(job.job_id, job.weight, tuple(steps), way, spec)
