@@ -30,6 +30,52 @@ def caller(process: subprocess.Popen[str]) -> int:
     return found
 
 
+JOINS_ITSELF = """
+with open(__file__ + ".log", "a") as log:
+    print("ran", file=log)
+import os, signalbox
+if "JOINS" in os.environ:
+    signalbox.join("site", endpoints=["10.0.1.1", "10.0.2.1"], address=os.environ["JOINS"])
+"""
+
+
+def test_what_every_interpreter_runs_at_its_start_is_not_run_by_that_process(api: Running, tmp_path: Path) -> None:
+    """Otherwise a site that joins there would start one process after the other."""
+    site = tmp_path / "sitecustomize.py"
+    site.write_text(JOINS_ITSELF)
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    with program(api, "join(); joined()", PYTHONPATH=path, JOINS=api.addresses[0]) as process:
+        assert ended(process)[0] == 0
+    assert site.with_suffix(".py.log").read_text() == "ran\n"
+
+
+CLOSES_ALL = """
+import socket
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+job = join(on_routes=lambda _: None)
+os.closerange(3, 4096)
+own = [one for _ in range(20) for one in socket.socketpair()]
+for one in own:
+    one.setblocking(False)
+joined()
+while not signal.sigtimedwait([signal.SIGUSR1], 0.05):
+    job.iteration(0.05)
+for one in own:
+    try:
+        raise SystemExit(f"{one.recv(100)} came from elsewhere")
+    except BlockingIOError:
+        pass
+"""
+
+
+def test_a_program_that_closes_all_descriptors_has_those_that_it_opens_then_for_itself(api: Running) -> None:
+    with program(api, CLOSES_ALL) as process:
+        wait_until(lambda: iterations(api) > 0)
+        process.send_signal(signal.SIGUSR1)
+        assert ended(process)[0] == 0
+    assert not has_job(api)
+
+
 def iterations(api: Running) -> int:
     return api.control.registry.jobs[JobId("job")].vitals.reported.iterations
 
