@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 from pathlib import Path
 
+from signalbox.client_process import MAX_MEMORY_BYTES
 from signalbox.jobs.spec import JobId
 from tests.support.wire.control_stand_in import H1, H2, Running
 from tests.wire.test_joined_process_ends import DEADLINE_S, ended, has_job, program, wait_until
@@ -160,6 +162,8 @@ def test_the_job_stays_registered_when_the_process_that_calls_is_killed_and_sign
     with program(api, REPORTS) as process:
         uid = api.control.registry.jobs[JobId("job")].uid
         first = caller(process)
+        assert Path(f"/proc/{first}/oom_score_adj").read_text() == "1000\n", "it ends first where memory runs out"
+        assert resource.prlimit(first, resource.RLIMIT_DATA)[0] == MAX_MEMORY_BYTES
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             os.kill(first, number)
         before = iterations(api)
