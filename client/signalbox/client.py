@@ -103,12 +103,17 @@ def resuming(
 
 class Client(FabricWorkCalls):
     """``address``: ``HOST:PORT`` or ``unix:PATH``. ``timeout_s``: for one call with its retries; streams have none.
-    ``credentials``: who this client is, and whom it trusts. Raises ``InvalidInput`` when they cannot be used.
+    ``credentials``: who this client is, and whom it trusts. ``max_answer_bytes``: -1 for any number. Raises
+    ``InvalidInput`` when they cannot be used.
 
     It remembers the lease tokens of the jobs that it has registered, and uses them where a call is given none."""
 
     def __init__(
-        self, address: str = DEFAULT_ADDRESS, timeout_s: float = 10.0, credentials: Credentials = NO_CREDENTIALS
+        self,
+        address: str = DEFAULT_ADDRESS,
+        timeout_s: float = 10.0,
+        credentials: Credentials = NO_CREDENTIALS,
+        max_answer_bytes: int = -1,
     ) -> None:
         self._address = address
         self._timeout_s = timeout_s
@@ -118,7 +123,7 @@ class Client(FabricWorkCalls):
             [
                 ("grpc.service_config", json.dumps(_RETRY)),
                 # A plan of a large fabric is larger than the 4 MiB that gRPC accepts by default.
-                ("grpc.max_receive_message_length", -1),
+                ("grpc.max_receive_message_length", max_answer_bytes),
                 # A client that has waited for a restart comes back soon after it; the default waits up to two minutes.
                 ("grpc.max_reconnect_backoff_ms", 2000),
             ],

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import select
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from signalbox.errors import SignalboxError
 from signalbox.remote_client import Announced, receive_packed, send
-from signalbox.route_following import ToldRoutes, routes_in
+from signalbox.route_following import told_routes
 
 if TYPE_CHECKING:
     from signalbox.client import Client
 
 NICE = 5
 """It leaves the processor to the training."""
+MAX_ANSWER_BYTES, MAX_MEMORY_BYTES = 256 << 20, 4 << 30
+"""Of one message, and of this process, whatever the controller sends. Routes of 65,536 flows have 7 MiB."""
 CONTROL = 0
 """The descriptor that it is started with."""
 
@@ -38,12 +42,23 @@ _ANSWERS: Mapping[str, Callable[[Any], object]] = {
 def serve(process: int) -> None:
     """The clients of this process, until it has ended. Ends this one."""
     try:
-        os.nice(NICE)
+        _yield_to_training()
         with socket.socket(fileno=CONTROL) as control:
             send(control, _answered(_import))
             _serve_all(control, process)
     finally:
         os._exit(0)
+
+
+def _yield_to_training() -> None:
+    """The processor, and memory: where there is not enough for both the kernel ends this process first."""
+    os.nice(NICE)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = MAX_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, MAX_MEMORY_BYTES)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _import() -> None:
@@ -90,7 +105,8 @@ class _Served:
         if method == "open":
             from signalbox.client import Client
 
-            self._client = Client(*given)
+            address, timeout_s, credentials = given
+            self._client = Client(address, timeout_s, credentials, MAX_ANSWER_BYTES)
             return None
         assert self._client
         if method == "watch_routes":
@@ -103,7 +119,7 @@ class _Served:
         """Ends with the stream, or when the client is closed: it has no other call after this one."""
         threading.Thread(target=self._close_when_left, daemon=True).start()
         for response in stream:
-            send(self._calls, ToldRoutes(response.resume_token, pickle.dumps(routes_in(response))))
+            send(self._calls, told_routes(response))
 
     def _close_when_left(self) -> None:
         with suppress(OSError):

@@ -110,8 +110,8 @@ class Membership:
         """Whether the latest calls succeeded."""
         self.first_error: Exception | None = None
         self.tried = threading.Event()
-        """Set after the first round that was answered, or could not be; ``first_error`` is what kept it from registering
-        the job."""
+        """Set after the first round that was answered, or could not be; ``first_error`` is what kept it from
+        registering the job."""
         self._connect = connect
         self._connections = connections
         self._take_over = take_over

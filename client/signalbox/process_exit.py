@@ -13,17 +13,20 @@ import os
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 from contextlib import suppress
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
-from signalbox.rounds import LEAVE_S
+from signalbox.own_sockets import pair
+from signalbox.rounds import LEAVE_S, start_deaf
 
 _CREDENTIALS = struct.Struct("=iii")
 """``struct ucred``: process, user, group (unix(7))."""
-_STOP = b"\0"
+_STOP, _CALLED = b"\0", b"\xff"
+"""What else than numbers of signals is written: ``_CALLED`` by the handler itself."""
 
 
 class Held(Protocol):
@@ -38,17 +41,21 @@ class Held(Protocol):
 _held: set[Held] = set()
 _once = threading.Lock()
 _handlers_set = False
+_ends_as_child = False
 _sigterm: _Sigterm | None = None
 
 
 def hold(thing: Held) -> None:
     """Release it when the process ends. Only the first thread of a program can set the action of SIGTERM."""
-    global _handlers_set, _sigterm
+    global _handlers_set, _ends_as_child, _sigterm
     with _once:
         if not _handlers_set:
             atexit.register(_at_exit)
             os.register_at_fork(after_in_child=_forget_all)
             _handlers_set = True
+        if not _ends_as_child and (ending := _end_of_child()):
+            ending.Finalize(None, _at_exit, exitpriority=0)
+            _ends_as_child = True
         if not _sigterm and _is_first_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             with suppress(ImportError, OSError, RuntimeError):  # without it a lease runs out
                 _sigterm = _Sigterm()
@@ -86,10 +93,17 @@ def _at_exit() -> None:
         _sigterm.end_if_told()
 
 
+def _end_of_child() -> Any:
+    """What a child of ``multiprocessing`` calls in place of ``atexit`` functions; None where this is none."""
+    process = sys.modules.get("multiprocessing.process")
+    return sys.modules.get("multiprocessing.util") if process and process.parent_process() else None
+
+
 def _forget_all() -> None:
     """In a forked child."""
-    global _once, _sigterm
+    global _once, _ends_as_child, _sigterm
     _once = threading.Lock()
+    _ends_as_child = False
     if _sigterm:
         _sigterm.restore()
         _sigterm.close()
@@ -113,11 +127,11 @@ class _Sigterm:
         self._set_signal = ctypes.pythonapi.PyOS_setsig
         self._set_signal.argtypes, self._set_signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
         self._told = False
-        self._noticed, self._notice = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._noticed, self._notice = pair(socket.SOCK_DGRAM)
         # A child that is forked without Python's knowledge has the same descriptor: each byte says who wrote it.
         self._noticed.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._notice.setblocking(False)
-        threading.Thread(target=self._run, name="signalbox-sigterm", daemon=True).start()
+        start_deaf(threading.Thread(target=self._run, name="signalbox-sigterm", daemon=True))
         self._former_fd = signal.set_wakeup_fd(self._notice.fileno(), warn_on_full_buffer=False)
         if self._former_fd != -1:  # the program's; it then waits for the first thread
             signal.set_wakeup_fd(self._former_fd)
@@ -138,15 +152,16 @@ class _Sigterm:
         self._noticed.close()
         self._notice.close()
 
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
-        """Takes no lock: the thread that it interrupts may hold it."""
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        """Takes no lock: the thread that it interrupts may hold it. A handler of the program may call it, as the action
+        of before."""
         self._told = True
-        self._write(bytes([number]))
+        self._write(_CALLED)
 
     def end_if_told(self) -> None:
         """In the first thread, when all is released: a call that the signal has interrupted may have ended the program
         before the thread ends it, and its status must not be that of one that has done its work."""
-        if self._told and signal.getsignal(signal.SIGTERM) == self._handle:
+        if self._told:
             self._end()
 
     def _write(self, what: bytes) -> None:
@@ -156,20 +171,26 @@ class _Sigterm:
     def _end(self) -> None:
         """By the signal's default action."""
         self._set_signal(signal.SIGTERM, None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _run(self) -> None:
+        with suppress(OSError):  # the program has closed it
+            self._follow()
+        self.close()
+
+    def _follow(self) -> None:
         while True:
             data, ancillary, _, _ = self._noticed.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size))
             if _writer(ancillary) != os.getpid():
                 continue
             if data == _STOP:
                 break
-            if data[0] == signal.SIGTERM and signal.getsignal(signal.SIGTERM) == self._handle:
+            is_ours = data[0] == signal.SIGTERM and signal.getsignal(signal.SIGTERM) == self._handle
+            if is_ours or data == _CALLED:
                 with suppress(Exception):
                     release_all()
                 self._end()
-        self.close()
 
 
 def _writer(ancillary: list[tuple[int, int, bytes]]) -> int | None:

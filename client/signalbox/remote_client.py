@@ -29,6 +29,7 @@ from weakref import WeakSet
 from signalbox.errors import SignalboxError, TooSlow, Unreachable
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
+from signalbox.own_sockets import OwnSocket, pair
 from signalbox.route_following import ToldRoutes
 
 if TYPE_CHECKING:
@@ -40,11 +41,17 @@ MARGIN_S = 1.0
 """Beside the time of a call: to be sent on, and for its cause to be found out."""
 
 _LENGTH = struct.Struct("=I")
+_OPTIONS = ("-P", "-S", *(("-E",) if sys.flags.ignore_environment else ()))
+"""Of the interpreter. What ``site`` runs is for the program; it may join a job itself."""
 # First without the program's descriptors, such as pipes that others read until they are closed; at the end with the
 # places of its modules. Its working directory is none of them.
 _START = """
 import os, sys
-os.closerange(3, 1 + max(map(int, os.listdir("/proc/self/fd"))))
+try:
+    last = max(map(int, os.listdir("/proc/self/fd")))
+except OSError:
+    last = 65536
+os.closerange(3, 1 + last)
 if os.fork():
     os._exit(0)
 os.setsid()
@@ -105,10 +112,10 @@ class _Process:
 
     def __init__(self) -> None:
         self._starting = threading.Lock()
-        self._control: socket.socket | None = None
-        self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._control: OwnSocket | None = None
+        self._sockets: WeakSet[OwnSocket] = WeakSet()
 
-    def connect(self) -> socket.socket:
+    def connect(self) -> OwnSocket:
         """A socket that it serves. Starts it where there is none. Raises ``SignalboxError`` and ``OSError``."""
         with self._starting:
             for _ in range(2):
@@ -138,23 +145,24 @@ class _Process:
             self._control.close()
         self._control = None
 
-    def _pair(self) -> tuple[socket.socket, socket.socket]:
-        ours, theirs = socket.socketpair()
+    def _pair(self) -> tuple[OwnSocket, OwnSocket]:
+        ours, theirs = pair()
         self._sockets.add(ours)
         self._sockets.add(theirs)
         return ours, theirs
 
-    def _offered(self, control: socket.socket) -> socket.socket:
+    def _offered(self, control: OwnSocket) -> OwnSocket:
         ours, theirs = self._pair()
         with theirs:
             try:
+                control.check()
                 socket.send_fds(control, [b"\0"], [theirs.fileno()], socket.MSG_NOSIGNAL)
             except OSError:
                 ours.close()
                 raise
         return ours
 
-    def _start(self) -> socket.socket:
+    def _start(self) -> OwnSocket:
         if not sys.executable or getattr(sys, "frozen", False):
             raise SignalboxError("there is no interpreter to call the controller with: sys.executable is not one")
         ours, theirs = self._pair()
@@ -178,7 +186,7 @@ def _spawned(theirs: socket.socket) -> int:
     that nothing is copied, and no handler for forks is called. Signals are not for it."""
     here = str(Path(__file__).parents[1])
     paths = [path for path in sys.path if isinstance(path, str) and path]
-    argv = [sys.executable, "-P", "-W", "ignore", "-c", _START, str(os.getpid()), *paths, here]
+    argv = [sys.executable, *_OPTIONS, "-W", "ignore", "-c", _START, str(os.getpid()), *paths, here]
     actions = [
         (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_RDWR, 0),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import signal
 import threading
 from collections.abc import Callable
 
@@ -15,7 +16,20 @@ FIRST_PAUSE_S = 1.0
 LEAVE_S = 1.0
 """How long the end of a program waits for the last round."""
 
+_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGSYS}
+"""Of the thread that gets them."""
+
 log = logging.getLogger("signalbox")
+
+
+def start_deaf(thread: threading.Thread) -> None:
+    """Start a thread that gets no signals: a program that waits for one (sigwait(3)), and so has blocked it in its own
+    threads, would be ended by it. Raises ``RuntimeError`` when there can be no more threads."""
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
+    try:
+        thread.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
 def pause_after(failures: int, most_s: float) -> float:
@@ -36,7 +50,7 @@ class Rounds:
 
     def start(self) -> None:
         """Raises ``RuntimeError`` when there can be no more threads."""
-        self._thread.start()
+        start_deaf(self._thread)
 
     def hurry(self) -> None:
         """The next round is due now."""

@@ -163,12 +163,21 @@ def _nodes(text: str, name: str) -> list[Node]:
 
 
 def _toml(text: str, name: str) -> Any:
+    from signalbox.yaml_text import MAX_DEPTH  # as in ``_nodes``
+
     try:
-        return tomllib.loads(text)
+        found = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         at = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
         place, what = (f"{name}:{at[1]}:{at[2]}", str(error)[: at.start()]) if at else (name, str(error))
         raise InvalidInput.of(place, f"not TOML: {what}") from None
+    level: list[Any] = [found]
+    for _ in range(MAX_DEPTH):
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+        level = [inner for inner in level if isinstance(inner, dict | list)]
+    if level:  # such as a dotted name of many parts
+        raise InvalidInput.of(name, f"at most {MAX_DEPTH} lists and objects may be in each other")
+    return found
 
 
 def _json(text: str, name: str) -> Any:

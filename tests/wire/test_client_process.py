@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 from pathlib import Path
 
+from signalbox.client_process import MAX_MEMORY_BYTES
 from signalbox.jobs.spec import JobId
 from tests.support.wire.control_stand_in import H1, H2, Running
 from tests.wire.test_joined_process_ends import DEADLINE_S, ended, has_job, program, wait_until
@@ -28,6 +30,55 @@ def callers(process: subprocess.Popen[str]) -> list[int]:
 def caller(process: subprocess.Popen[str]) -> int:
     (found,) = callers(process)
     return found
+
+
+JOINS_ITSELF = """
+with open(__file__ + ".log", "a") as log:
+    print("ran", file=log)
+import os, signalbox
+if "JOINS" in os.environ:
+    signalbox.join("site", endpoints=["10.0.1.1", "10.0.2.1"], address=os.environ["JOINS"])
+"""
+
+
+def test_what_every_interpreter_runs_at_its_start_is_not_run_by_that_process(api: Running, tmp_path: Path) -> None:
+    """Otherwise a site that joins there would start one process after the other."""
+    site = tmp_path / "sitecustomize.py"
+    site.write_text(JOINS_ITSELF)
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    with program(api, "join(); joined()", PYTHONPATH=path, JOINS=api.addresses[0]) as process:
+        assert ended(process)[0] == 0
+    assert site.with_suffix(".py.log").read_text() == "ran\n"
+
+
+CLOSES_ALL = """
+import socket
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+job = join(transfers=[{"src": 0, "dst": 1, "bytes_per_iteration": 1000}], on_routes=lambda _: None)
+while not job.routes:  # from then on no thread opens any for a while
+    time.sleep(0.01)
+os.closerange(3, 4096)
+own = [one for _ in range(20) for one in socket.socketpair()]
+for one in own:
+    one.setblocking(False)
+joined()
+while not signal.sigtimedwait([signal.SIGUSR1], 0.05):
+    job.iteration(0.05)
+for one in own:
+    try:
+        raise SystemExit(f"{one.recv(100)} came from elsewhere")
+    except BlockingIOError:
+        pass
+"""
+
+
+def test_a_program_that_closes_all_descriptors_has_those_that_it_opens_then_for_itself(api: Running) -> None:
+    with program(api, CLOSES_ALL) as process:
+        wait_until(lambda: iterations(api) > 0)
+        process.send_signal(signal.SIGUSR1)
+        found = ended(process)
+        assert found[0] == 0, found
+    wait_until(lambda: not has_job(api))
 
 
 def iterations(api: Running) -> int:
@@ -114,6 +165,8 @@ def test_the_job_stays_registered_when_the_process_that_calls_is_killed_and_sign
     with program(api, REPORTS) as process:
         uid = api.control.registry.jobs[JobId("job")].uid
         first = caller(process)
+        assert Path(f"/proc/{first}/oom_score_adj").read_text() == "1000\n", "it ends first where memory runs out"
+        assert resource.prlimit(first, resource.RLIMIT_DATA)[0] == MAX_MEMORY_BYTES
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             os.kill(first, number)
         before = iterations(api)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -56,11 +57,12 @@ def has_job(api: Running) -> bool:
 
 
 @contextmanager
-def program(api: Running | ControllerProcess, text: str) -> Iterator[subprocess.Popen[str]]:
+def program(api: Running | ControllerProcess, text: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
     """That has joined, and says so."""
     address = api.addresses[0] if isinstance(api, Running) else api.address
     argv = [sys.executable, "-W", "error", "-c", BEGIN + text, address]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    env = os.environ | environ
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             assert process.stdout
             assert process.stdout.readline() == "joined\n", process.communicate()[1]
@@ -80,6 +82,10 @@ ENDS = {
     "sys.exit": ("join(); joined(); sys.exit(3)", 3),
     "an exception": ("join(); joined(); 1 / 0", 1),
     "an exception in with": ("with join():\n    joined(); 1 / 0", 1),
+    "a forked child of multiprocessing joined": (
+        "c = multiprocessing.get_context('fork').Process(target=lambda: join() and joined()); c.start(); c.join()",
+        0,
+    ),
     "another thread joined": ("t = threading.Thread(target=join); t.start(); t.join(); joined()", 0),
 }
 
@@ -166,6 +172,35 @@ def test_a_program_keeps_its_own_handler_and_the_job_until_it_ends(api: Running,
         assert has_job(api)
         assert ended(process) == (0, "saved\n", "")
     assert not has_job(api)
+
+
+def test_a_handler_that_calls_the_one_before_ends_the_program_as_that_would(api: Running) -> None:
+    text = """
+join()
+before = signal.getsignal(signal.SIGTERM)
+signal.signal(signal.SIGTERM, lambda *given: print("saved", flush=True) or before(*given))
+wait()
+"""
+    with program(api, text) as process:
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == (-signal.SIGTERM, "saved\n", "")
+    assert not has_job(api)
+
+
+AWAITS = """
+job = join(on_routes=lambda _: None)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+joined()
+signal.sigwait([signal.SIGUSR1])
+print("checkpoint", flush=True)
+"""
+
+
+def test_a_signal_that_the_program_waits_for_is_not_given_to_another_thread(api: Running) -> None:
+    with program(api, AWAITS) as process:
+        time.sleep(0.2)
+        process.send_signal(signal.SIGUSR1)
+        assert ended(process) == (0, "checkpoint\n", "")
 
 
 def test_a_program_that_ignores_sigterm_goes_on(api: Running) -> None:

@@ -147,10 +147,11 @@ def test_a_program_that_joins_takes_the_job_over(api: Running) -> None:
 
 
 def test_another_rank_than_the_first_is_the_command_itself(api: Running) -> None:
-    command = ("sh", "-c", "echo $$ $SIGNALBOX_JOB; read line")
+    command = ("sh", "-c", "echo $$ $SIGNALBOX_JOB; grep SigIgn: /proc/$$/status; read line")
     environ = os.environ | {"OMPI_COMM_WORLD_RANK": "1"}
     with running(*HOSTS, "--", *command, address=api.addresses[0], env=environ) as process:
         assert line(process) == f"{process.pid} job"
+        assert not int(line(process).split()[1], 16) & 1 << signal.SIGPIPE - 1, "as Python has it"
         assert not jobs(api)
         assert ended(process) == (0, "", "")
 

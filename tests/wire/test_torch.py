@@ -35,6 +35,10 @@ ANNOUNCED = {
     "fsdp1": [of_all("all_gather", 4 * PARAMETERS), of_all("all_reduce", 4 * PARAMETERS, 1)],
     "fsdp2": [of_all("all_gather", 2 * 4 * PARAMETERS), of_all("all_reduce", 4 * PARAMETERS)],
     "plain": [of_all("all_reduce", 4 * 1500)],
+    # L-BFGS asks for gradients once before its three steps and after all but the last.
+    "closures": [of_all("all_reduce", 3 * 4 * PARAMETERS)],
+    # Two pairs of layers: outputs of two samples forwards, and backwards the gradient of what the second pair is given.
+    "tensor": [("all_reduce", ("tensor",), 4 * 2 * 20 * 3, 0)],
 }
 
 
@@ -62,7 +66,8 @@ def test_what_two_ranks_send_is_announced_however_they_train(tmp_path: Path, mon
             (tmp_path / kind).touch()
         run.wait()
     assert [job.id for job in left] == [*ANNOUNCED]
-    assert [sends(spec) for spec in begun] == [ANNOUNCED["ddp"], *[[]] * 4]
+    at_once = dict.fromkeys(("ddp", "closures"), ANNOUNCED["ddp"])
+    assert [sends(spec) for spec in begun] == [at_once.get(kind, []) for kind in ANNOUNCED]
     for job in left:
         assert job.spec.endpoints == ("10.0.1.1", "10.0.2.1")
         assert job.spec.library == "gloo"
@@ -113,15 +118,16 @@ def test_groups_have_the_names_of_the_mesh_and_sends_are_transfers(tmp_path: Pat
 
 
 def test_ranks_train_on_where_one_joins_wrongly_and_where_there_is_no_controller(tmp_path: Path) -> None:
-    for kind in ("broken", "misplaced"):
+    for kind in ("broken", "misplaced", "alone"):
         (tmp_path / kind).touch()
     nowhere = f"127.0.0.1:{free_port()}"
-    with ranks(tmp_path, 2, [str(PROGRAM), str(tmp_path), "broken", "ddp", "misplaced"], nowhere) as run:
+    with ranks(tmp_path, 2, [str(PROGRAM), str(tmp_path), "broken", "ddp", "misplaced", "alone"], nowhere) as run:
         run.wait_until(lambda: "job 'ddp': not in touch with the controller" in run.said(0))
         (tmp_path / "ddp").touch()
         run.wait()
     for rank in range(2):
-        assert all(f"{kind} ended" in run.said(rank) for kind in ("broken", "ddp", "misplaced"))
+        assert all(f"{kind} ended" in run.said(rank) for kind in ("broken", "ddp", "misplaced", "alone"))
     assert "job 'broken' is not announced, the training goes on: rank 1: model_or_groups: must be" in run.said(0)
     assert "job 'misplaced' is not announced, the training goes on: rank 0: endpoint: must be an IPv4" in run.said(0)
+    assert "job 'alone' is not announced, the training goes on: 1 of 2 ranks have called" in run.said(0)
     assert "is not announced" not in run.said(1)

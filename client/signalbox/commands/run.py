@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -88,6 +89,8 @@ def run(
     environ = {**os.environ, JOB: job_id, TAKE_OVER: "1", **({"SIGNALBOX_ADDRESS": address} if address else {})}
     if not announces(command, os.environ):
         with _startable(command[0]):
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+                signal.signal(number, signal.SIG_DFL)
             os.execvpe(command[0], command, environ)
     _log_to_stderr(verbose)
 

@@ -11,9 +11,11 @@ import os
 import time
 import weakref
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -43,6 +45,10 @@ TRAFFIC = ("groups", "collectives", "transfers", "library")
 SAMPLE_S = 0.1
 """How often DistributedDataParallel is asked for its times at most: that takes 0.1 ms."""
 
+MEET_S = 120.0
+"""How long ranks wait for each other."""
+_joins = count()
+
 log = logging.getLogger("signalbox")
 
 
@@ -59,7 +65,8 @@ def join(
     **fields: Any,
 ) -> Job:
     """Join the job of a PyTorch program. To be called by all ranks, after ``init_process_group`` and after the model
-    was wrapped; returns when all ranks have called it, and never raises unless ``strict``. Rank 0 announces the job,
+    was wrapped; returns when all ranks have called it, and never raises unless ``strict``. If some have not after two
+    minutes, the others go on without the job. Rank 0 announces the job,
     keeps it announced until the program ends, and reports.
 
     ``model_or_groups``: the model, or a list of models; a ``DeviceMesh``, whose dimensions name the groups; or a
@@ -101,6 +108,7 @@ def _gathered(given: Any, endpoint: str | None) -> list[Told]:
         raise InvalidInput.of("", "there is no process group yet; join after torch.distributed.init_process_group")
     if dist.get_world_size() < 2:
         raise InvalidInput.of("", "it has one rank, which sends nothing")
+    _refuse_missing_ranks()
     models: list[Any] = []
     try:
         models = process_groups.models_of(given)
@@ -114,6 +122,29 @@ def _gathered(given: Any, endpoint: str | None) -> list[Told]:
     if 0 < len(others) < len(found):  # the same on all ranks
         found = _all_gather(replace(told, endpoint=told.endpoint or own_address({}, "", others)), device)
     return found
+
+
+def _store() -> Any:
+    """The program's key-value store, with a connection of its own: in the first one calls of the program may be
+    waiting."""
+    store = dist.distributed_c10d._get_default_store()
+    return store.clone() if hasattr(store, "clone") else store
+
+
+def _refuse_missing_ranks() -> None:
+    """Either all ranks go on to the collective, or none: one that some ranks do not call would hold the others up until
+    the program ends. Raises ``InvalidInput`` on all of them unless all come here within ``MEET_S``."""
+    store, ranks, key = _store(), dist.get_world_size(), f"signalbox/join/{next(_joins)}"
+    if store is None:  # as MPI has it
+        return
+    here = store.add(f"{key}/ranks", 1)
+    if here < ranks:
+        with suppress(RuntimeError):  # the time is over
+            store.wait([key], timedelta(seconds=MEET_S))
+    if store.compare_set(key, "", "all" if here == ranks else "some") != b"all":
+        found = store.add(f"{key}/ranks", 0)
+        text = f"{min(found, ranks)} of {ranks} ranks have called signalbox.torch.join within {MEET_S:g} s; all have to"
+        raise InvalidInput.of("", text)
 
 
 def _told(given: Any, models: list[Any], endpoint: str | None) -> Told:
@@ -192,9 +223,7 @@ class Job(joining.Job):
             CALLS.wrap()
             self._timed = True
         if not {"collectives", "transfers"} & fields.keys():
-            store = dist.distributed_c10d._get_default_store()
-            if hasattr(store, "clone"):
-                store = store.clone()  # another connection: in the first one calls of the program may be waiting
+            store = _store()
             understand = partial(self._understand, spec)
             CALLS.recording = True
             self._exchange = Exchange(store, key, rank, len(spec.endpoints), CALLS.between, understand, CALLS.stop)

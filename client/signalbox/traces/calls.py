@@ -166,17 +166,45 @@ def _follow_each_other(window: Sequence[Call]) -> list[set[Kind]]:
 
 
 def _phases(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, int]:
-    """The lowest numbers with which every rank's sets are each of one phase, and later than the set before. All 0 where
-    ranks contradict each other in the order."""
-    phases = dict.fromkeys(chain.from_iterable(chain.from_iterable(orders)), 0)
+    """The lowest numbers with which every rank's sets are each of one phase, and later than the set before. What
+    overlaps on one rank does on all: on another one it may have ended just before. All 0 where ranks contradict each
+    other in the order."""
+    part = _parts(orders)
+    sequences = [dict.fromkeys(part[kind] for kinds in order for kind in kinds) for order in orders]
+    phases = dict.fromkeys(part.values(), 0)
     for _ in range(MAX_PASSES):
         changed = False
-        for order in orders:
+        for sequence in sequences:
             phase = -1
-            for kinds in order:
-                phase = max(phase + 1, *(phases[kind] for kind in kinds))
-                changed |= any(phases[kind] != phase for kind in kinds)
-                phases |= dict.fromkeys(kinds, phase)
+            for kind in sequence:
+                phase = max(phase + 1, phases[kind])
+                changed |= phases[kind] != phase
+                phases[kind] = phase
         if not changed:
-            return phases
-    return dict.fromkeys(phases, 0)
+            return {kind: phases[first] for kind, first in part.items()}
+    return dict.fromkeys(part, 0)
+
+
+def _parts(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, Kind]:
+    """Of each kind the first one of those that it overlaps with on some rank, or that such ones overlap with."""
+    part = {kind: kind for kind in chain.from_iterable(chain.from_iterable(orders))}
+
+    def first(kind: Kind) -> Kind:
+        while part[kind] != kind:
+            part[kind] = kind = part[part[kind]]
+        return kind
+
+    changed = True
+    while changed:
+        changed = False
+        for order in orders:
+            last = {first(kind): at for at, kinds in enumerate(order) for kind in kinds}
+            end, one = -1, None
+            for at, kinds in enumerate(order):
+                one = None if at > end else one
+                for kind in map(first, kinds):
+                    one = one or kind
+                    end = max(end, last.get(kind, at))
+                    if first(one) != kind:
+                        part[kind], changed = first(one), True
+    return {kind: first(kind) for kind in part}

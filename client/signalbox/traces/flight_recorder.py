@@ -18,10 +18,10 @@ import pickle
 import pickletools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from signalbox.errors import InvalidInput, cut
 from signalbox.jobs.spec import JobSpec
@@ -87,9 +87,32 @@ _PLAIN_DATA = frozenset(
 """Instructions of pickles that make numbers, texts, lists, tuples and dictionaries, and nothing else."""
 
 
-class _PlainData(pickle.Unpickler):
+class _PlainData(pickle._Unpickler):
+    """With texts and numbers as the keys of dictionaries: Python takes for ever to hash a tuple that has another one
+    twice, which has another one twice, and so on."""
+
+    stack: list[Any]
+
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"it has {cut(module)}.{cut(name)}, which is no plain data")
+
+    def _one(self) -> None:
+        self._refuse_keys(self.stack[-2:-1])
+        super().load_setitem()  # type: ignore[misc]
+
+    def _several(self) -> None:
+        self._refuse_keys(self.stack[::2])  # since the mark
+        super().load_setitems()  # type: ignore[misc]
+
+    def _refuse_keys(self, keys: Sequence[object]) -> None:
+        if not all(isinstance(key, str | int) for key in keys):
+            raise pickle.UnpicklingError("a dictionary has keys that are neither texts nor numbers")
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        **pickle._Unpickler.dispatch,
+        pickle.SETITEM[0]: _one,
+        pickle.SETITEMS[0]: _several,
+    }
 
 
 def job_spec(files: Sequence[Path], given: JobSpec, iterations: int | None = None) -> JobSpec:

@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import signalbox.torch
+from signalbox.torch import joining
 
 ITERATIONS = 6
 DEADLINE_S = 120.0
@@ -41,8 +42,8 @@ def model() -> Any:
     return nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
 
 
-def training(wrapped: Any, optimizer: Any = None) -> tuple[Any, Iteration]:
-    optimizer = optimizer or torch.optim.SGD(wrapped.parameters(), lr=0.01)
+def training(wrapped: Any) -> tuple[Any, Iteration]:
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.01)
 
     def iteration(_: Any) -> None:
         optimizer.zero_grad()
@@ -63,22 +64,6 @@ def hooked() -> tuple[Any, Iteration]:
     return training(wrapped)
 
 
-def static() -> tuple[Any, Iteration]:
-    return training(nn.parallel.DistributedDataParallel(model(), static_graph=True))
-
-
-def compiled() -> tuple[Any, Iteration]:
-    """Without a compiler of C++, which the machine may not have."""
-    return training(torch.compile(nn.parallel.DistributedDataParallel(model()), backend="aot_eager"))
-
-
-def zero() -> tuple[Any, Iteration]:
-    """Each rank has half of the optimizer's state, and sends its half of the parameters to the other."""
-    wrapped = nn.parallel.DistributedDataParallel(model())
-    shared = ZeroRedundancyOptimizer(wrapped.parameters(), optimizer_class=torch.optim.SGD, lr=0.01)
-    return training(wrapped, shared)
-
-
 def closures() -> tuple[Any, Iteration]:
     """The optimizer asks for gradients several times in each of its steps."""
     wrapped = nn.parallel.DistributedDataParallel(model())
@@ -88,7 +73,7 @@ def closures() -> tuple[Any, Iteration]:
         optimizer.zero_grad()
         loss = wrapped(torch.ones(2, WIDTH)).sum()
         loss.backward()
-        return float(loss)
+        return float(loss.detach())
 
     return wrapped, lambda _: optimizer.step(closure)
 
@@ -98,20 +83,6 @@ def tensor() -> tuple[Any, Iteration]:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tensor",))
     plan = {str(layer): RowwiseParallel() if layer % 2 else ColwiseParallel() for layer in range(LAYERS)}
     return mesh, training(parallelize_module(model(), mesh, plan))[1]
-
-
-def loading() -> tuple[Any, Iteration]:
-    """Batches come from processes that are forked, and from others that are spawned."""
-    wrapped = nn.parallel.DistributedDataParallel(model())
-    _, iteration = training(wrapped)
-    data = torch.ones(ITERATIONS, WIDTH)
-
-    def loads(job: Any) -> None:
-        for how in ("fork", "spawn"):
-            assert len(list(torch.utils.data.DataLoader(data, num_workers=1, multiprocessing_context=how)))
-        iteration(job)
-
-    return wrapped, loads
 
 
 def fsdp1() -> tuple[Any, Iteration]:
@@ -196,6 +167,12 @@ def misplaced() -> tuple[Any, Iteration]:
     return ddp()
 
 
+def alone() -> tuple[Any, Iteration]:
+    """Rank 0 alone joins."""
+    joining.MEET_S = 0.5
+    return ddp()
+
+
 def endpoint_of(kind: str, rank: int) -> Any:
     if kind == "misplaced":
         return None if rank else 7
@@ -209,20 +186,22 @@ def main(folder: Path, kinds: list[str]) -> None:
     rank = dist.get_rank()
     for kind in kinds:
         given, iteration = {made.__name__: made for made in KINDS}[kind]()
-        job = signalbox.torch.join(given, job=kind, endpoint=endpoint_of(kind, rank), lease_s=30.0)
-        for _ in range(ITERATIONS):
-            iteration(job)
-        deadline = time.monotonic() + DEADLINE_S
-        while not (folder / kind).exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        job.leave()
+        job: Any = nullcontext()
+        if kind != "alone" or rank == 0:
+            job = signalbox.torch.join(given, job=kind, endpoint=endpoint_of(kind, rank), lease_s=30.0)
+        with job:
+            for _ in range(ITERATIONS):
+                iteration(job)
+            deadline = time.monotonic() + DEADLINE_S
+            while not (folder / kind).exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
         logging.info("%s ended", kind)
     dist.barrier()
     dist.destroy_process_group()
 
 
-KINDS = (ddp, static, compiled, zero, closures, tensor, loading, hooked, fsdp1, fsdp2, plain, roots, overlapping, pipeline)
-KINDS += (broken, misplaced)
+KINDS: tuple[Callable[[], tuple[Any, Iteration]], ...] = (ddp, closures, tensor, hooked, fsdp1, fsdp2, plain, roots)
+KINDS += (overlapping, pipeline, broken, misplaced, alone)
 
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

@@ -176,6 +176,8 @@ class Runs:
 GOOD = pickle.dumps({"entries": [entry("all_reduce", [50])] * 2, "pg_config": WORLD})
 LARGE_PLACE = b"\x80\x02}r\xff\xff\xff\x7f."
 """LONG_BINPUT: keep the value at place 2,147,483,647."""
+NESTED = b")\x94" + b"".join(b"h%ch%c\x86\x94" % (place, place) for place in range(60))
+"""Pairs of one pair twice, sixty times: MEMOIZE, BINGET, TUPLE2. To hash the outermost takes 2^60 steps."""
 
 
 @pytest.mark.parametrize(
@@ -190,6 +192,8 @@ LARGE_PLACE = b"\x80\x02}r\xff\xff\xff\x7f."
         (pickle.dumps(Path), "instruction STACK_GLOBAL"),
         (pickle.dumps(bytearray(9), 5), "instruction BYTEARRAY8"),
         (LARGE_PLACE, "instruction LONG_BINPUT"),
+        (b"\x80\x04}(" + NESTED + b"K\x01u.", "keys that are neither texts nor numbers"),
+        (b"\x80\x04}" + NESTED + b"K\x01s.", "keys that are neither texts nor numbers"),
         (b"\x80\x02e.", "is neither JSON nor a pickle"),
         (b'{"entries": 3}', "has no list 'entries' of objects"),
         (b'{"entries": [3]}', "has no list 'entries' of objects"),

@@ -8,11 +8,21 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from signalbox import route_following
 from signalbox.errors import Gone, NotFound, SignalboxError
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.subflows import PortClass
 from signalbox.rounds import Rounds
-from signalbox.route_following import MAX_REST_S, REST_S, Route, RouteFollower, routes_in, shares_of
+from signalbox.route_following import (
+    MAX_REST_S,
+    REST_S,
+    UNPACKED_AT_ONCE,
+    Route,
+    RouteFollower,
+    routes_in,
+    shares_of,
+    told_routes,
+)
 from signalbox.v1 import signalbox_pb2 as pb
 
 DEADLINE_S = 30.0
@@ -44,6 +54,19 @@ def test_routes_are_what_the_message_says() -> None:
     assert [piece.ports for piece in split.subflows] == [PortClass(0, 2), PortClass(2, 2)]
     (hashed,) = routes_in(message())
     assert not hashed.pinned
+
+
+def test_many_routes_come_from_another_process_in_parts_and_too_many_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One part is unpacked while no other thread runs."""
+    told = pb.WatchRoutesResponse(routes=[message(*SPLIT).routes[0]] * (2 * UNPACKED_AT_ONCE + 1), resume_token="next")
+    packed = told_routes(told)
+    assert (len(packed.packed), packed.resume_token) == (3, "next")
+    assert routes_in(packed) == routes_in(told)
+    monkeypatch.setattr(route_following, "MAX_PACKED_BYTES", 1000)
+    with pytest.raises(SignalboxError, match="101 routes, which are too many"):
+        told_routes(told)
 
 
 def test_only_split_flows_are_divided() -> None:
@@ -159,7 +182,7 @@ def test_a_message_that_took_long_is_followed_by_a_hundred_times_as_much_rest(mo
     """In the processor time of the thread: what else the machine does, and the wait for a message, is not its own."""
     rests: list[float] = []
     monkeypatch.setattr(Rounds, "wait", lambda _, pause_s: rests.append(pause_s))
-    took = iter((0.0, 0.002, 10.0, 10.002, 20.0, 20.2, 30.0))
+    took = iter((0.0, 0.002, 10.0, 10.002, 20.0, 21.0, 30.0))
     monkeypatch.setattr(time, "thread_time", lambda: next(took))
     followed(Streams([message()] * 3))
     assert rests == pytest.approx([0.2, 0.2, MAX_REST_S])

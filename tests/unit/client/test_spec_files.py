@@ -176,6 +176,8 @@ def test_of_toml_syntax_has_a_place_and_fields_have_none(files: Files) -> None:
     assert files.problems("job_id = a", "job.toml") == ["job.toml:1:10: not TOML: Invalid value"]
     assert files.problems('job_id = "a"\nendpoints = [', "job.toml")[0].startswith("job.toml: not TOML: ")
     assert files.problems(TOML + 'color = "blue"', "job.toml")[0].startswith("job.toml: color: unknown field")
+    deep = ".".join("a" * 2000) + " = 1"
+    assert files.problems(deep, "job.toml") == ["job.toml: at most 32 lists and objects may be in each other"]
 
 
 PARTS = [*YAML.splitlines(keepends=True), *TOML.splitlines(keepends=True), *json.dumps(SPEC).split(" ")]

@@ -67,6 +67,14 @@ def test_phases_agree_between_ranks_of_which_none_sees_all() -> None:
     assert {kind: amount.phase for kind, amount in found.items()} == {first: 0, second: 1, last: 2}
 
 
+def test_what_overlaps_on_one_rank_does_on_the_others_where_it_ended_just_before() -> None:
+    overlapping = [Call(A, 1), Call(B, 1, overlaps=True), Call(C, 1)] * 2
+    others = [Call(A, 1), Call(B, 1), Call(C, 1)] * 2
+    for ranks in ((overlapping, others), (others, overlapping)):
+        found = per_iteration(dict(enumerate(ranks)), 2)
+        assert {kind: amount.phase for kind, amount in found.items()} == {A: 0, B: 0, C: 1}
+
+
 def test_where_ranks_contradict_each_other_in_the_order_there_is_one_phase() -> None:
     found = per_iteration({0: calls("ab" * 3), 1: calls("ba" * 3)})
     assert {amount.phase for amount in found.values()} == {0}

@@ -1,0 +1,107 @@
+"""Sockets of a library inside a program that has its own use for descriptors.
+
+A program may close all descriptors, or put its output where it had none before: then the number of one of these is that
+of another file, which is neither written to nor closed. Owns that, and which numbers sockets have: high ones, since the
+program is given the lowest that are free, and those up to 2 are its input and output.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import select
+import socket
+from contextlib import suppress
+from typing import Any
+
+ABOVE_ALL = 1024
+"""Descriptors from there on do not fit into the sets of select(2); none of these is as high."""
+AT_MOST = 64
+"""Descriptors that a process has of these; each client has one."""
+
+
+class OwnSocket(socket.socket):
+    """Its methods that are overridden raise ``OSError`` where its descriptor is another file by now, also if that was
+    so only after they began to wait: ``recv`` and ``sendall``, which have a time-out, do not wait inside their system
+    calls."""
+
+    def __init__(self, of: socket.socket) -> None:
+        """In place of ``of``, whatever happens. Raises ``OSError`` where there can be no more descriptors."""
+        with of:
+            super().__init__(of.family, of.type, of.proto, _high(of.fileno()))
+        self._file = self._now()
+        self._timeout_s: float | None = None
+
+    def _now(self) -> tuple[int, int]:
+        found = os.fstat(self.fileno())
+        return found.st_dev, found.st_ino
+
+    def check(self) -> None:
+        if self._now() != self._file:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    def settimeout(self, value: float | None) -> None:
+        self._timeout_s = value
+
+    def _wait(self, event: int) -> None:
+        self.check()
+        waiting = select.poll()
+        waiting.register(self.fileno(), event)
+        if not waiting.poll(None if self._timeout_s is None else self._timeout_s * 1000):
+            raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        self.check()
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        self._wait(select.POLLIN)
+        return super().recv(size, flags | socket.MSG_DONTWAIT)
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        left = memoryview(data)
+        while left:
+            self._wait(select.POLLOUT)
+            left = left[super().send(left, flags | socket.MSG_DONTWAIT) :]
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        self.check()
+        return super().send(data, flags)
+
+    def recvmsg(self, *given: Any) -> Any:
+        self.check()
+        return super().recvmsg(*given)
+
+    def shutdown(self, how: int) -> None:
+        self.check()
+        super().shutdown(how)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.check()
+            super().close()
+        if self.fileno() != -1:
+            self.detach()
+
+
+def pair(kind: socket.SocketKind = socket.SOCK_STREAM) -> tuple[OwnSocket, OwnSocket]:
+    """As ``socket.socketpair``. Raises ``OSError``."""
+    one, other = socket.socketpair(socket.AF_UNIX, kind)
+    with other:
+        own = OwnSocket(one)
+        try:
+            return own, OwnSocket(other)
+        except OSError:
+            own.close()
+            raise
+
+
+def _high(descriptor: int) -> int:
+    """Another one of the same file."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = ABOVE_ALL if soft == resource.RLIM_INFINITY else min(soft, ABOVE_ALL)
+    for least in (limit - AT_MOST, 3):
+        try:
+            return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, max(3, least))
+        except OSError as error:  # EMFILE: none are left from there on; EINVAL: the limit is lower
+            found = error
+    raise found
