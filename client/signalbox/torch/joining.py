@@ -45,6 +45,11 @@ SAMPLE_S = 0.1
 
 log = logging.getLogger("signalbox")
 
+_not_compiled = getattr(torch, "_disable_dynamo", torch.compiler.disable)
+"""``torch.compiler.disable`` when the function is first called, as PyTorch does it for its own. The public one imports
+torch._dynamo at once, which takes 3 s of processor time: the first optimizer does so too, and a program without one
+need not."""
+
 
 def join(
     model_or_groups: Any = None,
@@ -199,7 +204,7 @@ class Job(joining.Job):
             CALLS.recording = True
             self._exchange = Exchange(store, key, rank, len(spec.endpoints), CALLS.between, understand, CALLS.stop)
             self._exchange.start()
-        self._hook = register_optimizer_step_post_hook(torch.compiler.disable(self._stepped))
+        self._hook = register_optimizer_step_post_hook(_not_compiled(lambda *given: self._stepped(*given)))
 
     @staticmethod
     def _timed_by_calls(models: list[Any]) -> bool:
