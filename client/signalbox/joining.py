@@ -82,8 +82,8 @@ def join(
     a killed run has left; otherwise this one begins when the lease of the other has run out. None: if
     SIGNALBOX_TAKE_OVER is 1, as ``signalbox run`` sets it, which then leaves the job to the program.
 
-    ``strict``: wait for the controller's answer, up to 30 s, and raise what keeps the job from being announced: ``InvalidInput``
-    with the wrong fields, ``AlreadyExists``, ``Conflict``, ``Unreachable`` and the other errors of
+    ``strict``: wait for the controller's answer, up to 30 s, and raise what keeps the job from being announced:
+    ``InvalidInput`` with the wrong fields, ``AlreadyExists``, ``Conflict``, ``Unreachable`` and the other errors of
     ``Client.register_job``."""
     if job is None:
         job = job_id_of_environment(os.environ)
