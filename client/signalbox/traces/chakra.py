@@ -3,10 +3,11 @@
 In: ``.et`` files, one per rank: length and ``GlobalMetadata``, then length and ``Node``, repeated; a length is a
 varint. Versions 0.0.4 and 1.0.1 write the same fields. Out: a job spec.
 
-``chakra_schema`` has the schema of mlcommons/chakra, its licence, and what ``make proto`` makes of it. Files differ in the type that an attribute has, so any of the integer types
-is taken. ``comm_size`` is what the rank puts in. ``comm_type`` of a node that sends or receives is not read: files have
-the node's type there, which means something else. Nodes that run on the host and have no ``comm_type`` are the calls
-that lead to a kernel with one, and are left out.
+``chakra_schema`` has the schema of mlcommons/chakra, its licence, and what ``make proto`` makes of it. Files differ in
+the type that an attribute has, so any of the integer types is taken. ``comm_size`` is what the rank puts in.
+``comm_type`` of a node that sends or receives is not read: files have the node's type there, which means something
+else. Nodes that run on the host and have no ``comm_type`` are the calls that lead to a kernel with one, and are left
+out.
 
 The schema has no process groups. An attribute ``pg_name`` names one of the groups that the user gives; without it all
 ranks take part.

@@ -217,7 +217,22 @@ def main(folder: Path, kinds: list[str]) -> None:
     dist.destroy_process_group()
 
 
-KINDS = (ddp, static, compiled, zero, closures, tensor, loading, hooked, fsdp1, fsdp2, plain, roots, overlapping, pipeline)
+KINDS = (
+    ddp,
+    static,
+    compiled,
+    zero,
+    closures,
+    tensor,
+    loading,
+    hooked,
+    fsdp1,
+    fsdp2,
+    plain,
+    roots,
+    overlapping,
+    pipeline,
+)
 KINDS += (broken, misplaced)
 
 if __name__ == "__main__":
