@@ -132,7 +132,9 @@ import torch.distributed as dist
 import signalbox.torch
 
 dist.init_process_group("gloo")
-signalbox.torch.join(job="loop", endpoint=f"10.0.{dist.get_rank() + 1}.1", strict=True).leave()
+endpoint = f"10.0.{dist.get_rank() + 1}.1"
+signalbox.torch.join(endpoint=endpoint).leave()  # there is no id: the log has to say so, and no name
+signalbox.torch.join(job="loop", endpoint=endpoint, strict=True).leave()
 print("left")
 dist.destroy_process_group()
 """
@@ -144,3 +146,4 @@ def test_a_program_without_an_optimizer_does_not_load_the_compiler(tmp_path: Pat
         run.wait()
     assert all("left" in run.said(rank) and "signalbox.torch.joining" in run.said(rank) for rank in range(2))
     assert "torch._dynamo" not in run.said()
+    assert "job '' is not announced, the training goes on: job: its id is missing" in run.said(0)

@@ -78,7 +78,7 @@ def join(
     kernel sends from towards MASTER_ADDR or the other ranks. ``fields``: others of the job spec; with ``collectives``
     or ``transfers`` nothing is recorded. The rest is as for ``signalbox.join``."""
     job_id = job or job_id_of_environment(os.environ)
-    joined = Job(str(job_id))
+    joined = Job(str(job_id or ""))
     try:
         told = _gathered(model_or_groups, endpoint)
         rank = dist.get_rank()
