@@ -232,8 +232,9 @@ KINDS = (
     roots,
     overlapping,
     pipeline,
+    broken,
+    misplaced,
 )
-KINDS += (broken, misplaced)
 
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
