@@ -29,12 +29,12 @@ def _in_range(text: str) -> str:
     """Whether each of four numbers is one from 0 to 255, or a range of them. What they name is looked at later."""
     parts = [_RANGE.fullmatch(part) for part in text.split(".")]
     if len(parts) != 4 or not all(part and int(part[1]) <= int(part[2] or part[1]) <= 255 for part in parts):
-        names = (
-            "; only signalbox run --hosts and signalbox jobs keep look names up" if any(map(str.isalpha, text)) else ""
-        )
-        raise PydanticCustomError(
-            "hosts", f"must be IPv4 addresses such as 10.0.1.2, 10.0.1.1-8 or 10.0.1-4.1-8{names}"
-        )
+        hint = ""
+        if any(map(str.isalpha, text)):
+            hint = "; only signalbox run --hosts and signalbox jobs keep look names up"
+        elif re.search(r"[,\s]", text):
+            hint = "; several are a list, [10.0.1.1, 10.0.2.1]"
+        raise PydanticCustomError("hosts", f"must be IPv4 addresses such as 10.0.1.2, 10.0.1.1-8 or 10.0.1-4.1-8{hint}")
     return text
 
 
@@ -165,4 +165,6 @@ def _as_given(problem: FieldProblem, data: Any) -> FieldProblem:
     if name == "rails":
         return replace(problem, path=f"rails[{item}].hosts")
     given = "hosts" if name == "endpoints" else "model"
+    if problem.path == "endpoints":
+        return replace(problem, path=given)
     return replace(problem, path=given, message=f"{problem.path}: {problem.message}")

@@ -44,6 +44,10 @@ TRIES_PER_LEASE = 6
 """While calls fail, and for less than a lease."""
 UP_TO_OTHERS = (AlreadyExists, Conflict, Exhausted, NotFound)
 """Answers that change when other jobs end, or with the next request."""
+ID_TAKEN = (
+    "its id belongs to another registration; it is announced when that one ends, or at once with take_over "
+    "(signalbox run --take-over)"
+)
 KEPT_ITERATIONS = 1000
 
 log = logging.getLogger("signalbox")
@@ -342,5 +346,6 @@ class Membership:
         if kind not in self._logged:
             answered = isinstance(error, UP_TO_OTHERS) and not self.registered
             what = "not announced yet" if answered else "not in touch with the controller"
-            log.warning("job '%s': %s, the training goes on: %s", self._job_id, what, error)
+            why = ID_TAKEN if isinstance(error, AlreadyExists) and error.about.get("heldBy") == "other" else error
+            log.warning("job '%s': %s, the training goes on: %s", self._job_id, what, why)
         self._logged.add(kind)

@@ -44,7 +44,8 @@ _RECEIVED_AT_ONCE = 1 << 18
 
 
 class Exchanged(NamedTuple):
-    """Payload bytes: ``sent`` ones that the other end has acknowledged, and ``received`` ones."""
+    """Payload bytes: ``sent`` ones that the other end has acknowledged, and ``received`` ones. The kernel
+    counts the start of a connection as one byte sent by the end that connects, and its end as one received."""
 
     sent: int = 0
     received: int = 0

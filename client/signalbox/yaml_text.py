@@ -67,8 +67,11 @@ def documents(text: str) -> list[Node]:
     try:
         return [node for node in _documents(text) if node.data is not None]
     except yaml.MarkedYAMLError as error:
+        at: Any = error.problem_mark or error.context_mark
         what = ", ".join(filter(None, (error.context, error.problem)))
-        raise _wrong(error.problem_mark or error.context_mark, f"not YAML: {what}") from None
+        if at and text[at.index : at.index + 1] == "\t":
+            what = "a tab; indent with spaces"
+        raise _wrong(at, f"not YAML: {what}") from None
 
 
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -131,3 +131,25 @@ def test_ranks_train_on_where_one_joins_wrongly_and_where_there_is_no_controller
     assert "job 'misplaced' is not announced, the training goes on: rank 0: endpoint: must be an IPv4" in run.said(0)
     assert "job 'alone' is not announced, the training goes on: 1 of 2 ranks have called" in run.said(0)
     assert "is not announced" not in run.said(1)
+
+
+LOOP = """
+import torch.distributed as dist
+import signalbox.torch
+
+dist.init_process_group("gloo")
+endpoint = f"10.0.{dist.get_rank() + 1}.1"
+signalbox.torch.join(endpoint=endpoint).leave()  # there is no id: the log has to say so, and no name
+signalbox.torch.join(job="loop", endpoint=endpoint, strict=True).leave()
+print("left")
+dist.destroy_process_group()
+"""
+
+
+def test_a_program_without_an_optimizer_does_not_load_the_compiler(tmp_path: Path) -> None:
+    """It takes seconds of processor time on every rank, and the first optimizer loads it anyway."""
+    with running_api() as api, ranks(tmp_path, 2, ["-X", "importtime", "-c", LOOP], api.addresses[0]) as run:
+        run.wait()
+    assert all("left" in run.said(rank) and "signalbox.torch.joining" in run.said(rank) for rank in range(2))
+    assert "torch._dynamo" not in run.said()
+    assert "job '' is not announced, the training goes on: job: its id is missing" in run.said(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from socket import inet_aton
 
 from rich.console import Group, RenderableType
 
@@ -24,6 +25,8 @@ from signalbox.jobs.spec import JobSpec
 
 MOST_PAIRS = 20
 """Of a job, in a table."""
+MOST_NAMES = 8
+"""Of hosts and groups, in a line."""
 
 
 _JOB_COLUMNS = (
@@ -68,7 +71,7 @@ def job(found: Fields) -> RenderableType:
     about = {
         "job": spec["job_id"],
         "state": word(found["state"]),
-        "hosts not found": ", ".join(found["missing_hosts"]) or "none",
+        "hosts not found": _hosts(found["missing_hosts"]) or "none",
         "lease left": f"{seconds(found['lease_left_s'])} of {seconds(spec['lease_s'])}",
         "announced": _announced(spec),
         "flows": f"{found['virtual_links']}, {found['pinned']} pinned, in {found['subflows']} subflows"
@@ -96,7 +99,7 @@ def job(found: Fields) -> RenderableType:
             Column("groups", wraps=True),
         ),
         (
-            (c["phase"], word(c["algorithm"]), f"{int(c['bytes_per_iteration']):,}", ", ".join(c["groups"]))
+            (c["phase"], word(c["algorithm"]), f"{int(c['bytes_per_iteration']):,}", _some(c["groups"]))
             for c in spec["collectives"]
         ),
     )
@@ -168,10 +171,20 @@ def _split(spec: Fields) -> str:
     return f"into {spec['max_subflows']} subflows over {word(spec['transport'])}, dealt {word(spec['dealing'])}"
 
 
+def _hosts(addresses: Sequence[str]) -> str:
+    return _some(sorted(addresses, key=inet_aton))
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first ones, and how many more: a model has dozens of groups. All are in the JSON output."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
 def registered(found: Fields) -> RenderableType:
     """The job, and what comes next."""
     if found["state"] == "pending":
-        hosts = ", ".join(found["missing_hosts"])
+        hosts = _hosts(found["missing_hosts"])
         comes = f"Waiting for {hosts}: the controller looks for them, and plans the job when all are found."
     else:
         comes = f"All its hosts are known. Its routes: signalbox jobs watch {found['spec']['job_id']}"

@@ -131,7 +131,8 @@ def _bytes(value: object) -> object:
     if isinstance(value, str) and (size := re.fullmatch(r"(\d{1,16}) ?([kKMGT]i?B)", value)):
         return int(size[1]) * _UNITS[size[2].upper().replace("I", "i")]
     if isinstance(value, bool | str):
-        raise PydanticCustomError("bytes", "must be a number of bytes, or text such as '64 MiB' or '2 GB'")
+        message = "must be a number of bytes, or a whole number with kB to TB or KiB to TiB, such as '64 MiB'"
+        raise PydanticCustomError("bytes", message)
     return value
 
 

@@ -51,6 +51,11 @@ _joins = count()
 
 log = logging.getLogger("signalbox")
 
+_not_compiled = getattr(torch, "_disable_dynamo", torch.compiler.disable)
+"""``torch.compiler.disable`` when the function is first called, as PyTorch does it for its own. The public one imports
+torch._dynamo at once, which takes 3 s of processor time: the first optimizer does so too, and a program without one
+need not."""
+
 
 def join(
     model_or_groups: Any = None,
@@ -80,7 +85,7 @@ def join(
     kernel sends from towards MASTER_ADDR or the other ranks. ``fields``: others of the job spec; with ``collectives``
     or ``transfers`` nothing is recorded. The rest is as for ``signalbox.join``."""
     job_id = job or job_id_of_environment(os.environ)
-    joined = Job(str(job_id))
+    joined = Job(str(job_id or ""))
     try:
         told = _gathered(model_or_groups, endpoint)
         rank = dist.get_rank()
@@ -228,7 +233,7 @@ class Job(joining.Job):
             CALLS.recording = True
             self._exchange = Exchange(store, key, rank, len(spec.endpoints), CALLS.between, understand, CALLS.stop)
             self._exchange.start()
-        self._hook = register_optimizer_step_post_hook(torch.compiler.disable(self._stepped))
+        self._hook = register_optimizer_step_post_hook(_not_compiled(lambda *given: self._stepped(*given)))
 
     @staticmethod
     def _timed_by_calls(models: list[Any]) -> bool:

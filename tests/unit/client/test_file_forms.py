@@ -13,6 +13,7 @@ from signalbox.jobs.spec import JobSpec
 
 OBSERVED: dict[str, Any] = {"job_id": "a", "hosts": "10.0.1-2.1-2"}
 MODEL = {"layers": 4, "hidden": 64, "heads": 4, "vocabulary": 100, "sequence": 8, "global_batch": 8}
+ADDRESSES = "must be IPv4 addresses such as 10.0.1.2, 10.0.1.1-8 or 10.0.1-4.1-8"
 
 
 def problems(**job: Any) -> dict[str, str]:
@@ -58,7 +59,9 @@ def test_what_a_model_stands_for_is_a_spec_that_stands_for_itself() -> None:
     [
         ({}, "endpoints", "is missing: give the address of each rank, or hosts"),
         ({**OBSERVED, "endpoints": ["10.0.1.1", "10.0.1.2"]}, "hosts", "give hosts or endpoints, not both"),
-        ({"hosts": "10.0.1.1"}, "hosts", "endpoints: at least 2 endpoints are needed (given: 1)"),
+        ({"hosts": "10.0.1.1"}, "hosts", "at least 2 endpoints are needed (given: 1)"),
+        ({"hosts": "10.0.1.1,10.0.2.1"}, "hosts[0]", f"{ADDRESSES}; several are a list, [10.0.1.1, 10.0.2.1]"),
+        ({"hosts": ["node1", "node2"]}, "hosts[1]", f"{ADDRESSES}; only signalbox run --hosts and"),
         ({"hosts": []}, "hosts", "at least 1 hosts are needed (given: 0)"),
         ({"hosts": "10.0.1.3-1"}, "hosts[0]", "must be IPv4 addresses such as"),
         ({"hosts": "10.0.1.01-2"}, "hosts[0]", "must be IPv4 addresses such as"),

@@ -227,7 +227,8 @@ def test_bytes_may_have_a_unit(files: Files, text: str, bytes_: int) -> None:
 def test_other_text_is_no_number_of_bytes(files: Files, text: str) -> None:
     (problem,) = files.problems(YAML.replace("1000", text))
     at = "job.yaml:7:48: collectives[0].bytes_per_iteration: must be "
-    assert problem.startswith((f"{at}a number of bytes, or text such as '64 MiB' or '2 GB'", f"{at}at most"))
+    units = f"{at}a number of bytes, or a whole number with kB to TB or KiB to TiB, such as '64 MiB' (given: "
+    assert problem.startswith((units, f"{at}at most"))
 
 
 def test_what_the_controller_finds_wrong_has_a_place_too(tmp_path: Path) -> None:

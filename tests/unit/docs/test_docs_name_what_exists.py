@@ -57,6 +57,8 @@ FOREIGN = {
     "NCCL_DEBUG=INFO",
     "init_process_group",
     "TORCH_FR_BUFFER_SIZE",
+    "os._exit",
+    "torch.cuda.set_device",
     "TORCH_NCCL_DUMP_ON_TIMEOUT",
     "TORCH_NCCL_TRACE_BUFFER_SIZE",
     # the published workload files

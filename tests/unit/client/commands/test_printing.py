@@ -173,6 +173,19 @@ def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
         assert line == ["ring", "ecmp", "0", "0", "0", *said, "-", "-", "-", "0", "60", "s"]
 
 
+def test_of_many_hosts_and_groups_the_first_are_named_in_the_order_of_their_numbers() -> None:
+    names = [f"data-{number}" for number in range(64)]
+    all_reduce = pb.Collective(algorithm=pb.ALGORITHM_ALL_REDUCE, groups=names)
+    spec = pb.JobSpec(job_id="gpt3", collectives=[all_reduce], lease=Duration(seconds=60))
+    hosts = sorted(f"10.0.0.{number}" for number in range(1, 33))
+    found = pb.Job(spec=spec, state=pb.JOB_STATE_PENDING, missing_hosts=hosts, lease_left=Duration(seconds=60))
+    said = " ".join(" ".join(line) for line in shown(printing_jobs.registered(fields(found))))
+    first = "10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4, 10.0.0.5, 10.0.0.6, 10.0.0.7, 10.0.0.8 and 24 more"
+    assert f"hosts not found {first} " in said
+    assert f"Waiting for {first}: the controller looks for them" in said
+    assert "data-0, data-1, data-2, data-3, data-4, data-5, data-6, data-7 and 56 more" in said
+
+
 def test_published_schemes_have_the_names_of_the_option_strategy() -> None:
     levels = {"ecmp": 2.0, "edge_coloring": 1.0, None: 1.5}
     schemes = [{"scheme": scheme, "level": level} for scheme, level in levels.items()]
