@@ -25,7 +25,7 @@ from controller.wiring.traffic import Order, Rings, Traffic
 
 BITS = 8
 """Of a byte."""
-MOST_SPREAD = 1 << 21
+MOST_SPREAD = 1 << 22
 _SERVERS_TRIED = 256 * 16
 """Servers times interfaces up to which circulant wirings are tried for every division."""
 
@@ -83,8 +83,8 @@ class Found:
     @cached_property
     def expected_s(self) -> dict[int, float]:
         """By phase the seconds when all that is sent is divided over all shortest ways (``spread``); at least
-        ``least_s``, which takes its place on fabrics of more than ``MOST_SPREAD`` pairs of servers times
-        interfaces."""
+        ``least_s``, which takes its place where pairs of servers times interfaces times the diameter are more than
+        ``MOST_SPREAD``."""
         return {phase: max(least_s, self._expected_s(phase)) for phase, least_s in self.least_s.items()}
 
     @property
@@ -98,7 +98,7 @@ class Found:
         if self.wiring.steps is not None and self.traffic.even and all(self.orders):
             # What passes one circuit to all servers is what passes all circuits of its interface to one server.
             loads = spread(self.wiring, self.hops[:, :1], self._sent_in(phase)[:, :1]).sum(axis=1)
-        elif self.hops.size * self.wiring.interfaces <= MOST_SPREAD:
+        elif self.hops.size * self.wiring.interfaces * int(self.hops.max()) <= MOST_SPREAD:
             loads = spread(self.wiring, self.hops, self._sent_in(phase))
         else:
             return 0.0

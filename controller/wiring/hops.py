@@ -6,7 +6,7 @@ Sets of servers are bits of Python's integers: a breadth-first search from all 1
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,35 +42,42 @@ def hops_between(wiring: Wiring) -> Ints:
 def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
     """From any server to the one so much higher, modulo their number, over circuits of these steps: the least number of
     coins of these values that make up the offset modulo the number of servers. ``UNREACHED`` where none do."""
-    found = [UNREACHED] * servers
-    found[0], front, count = 0, [0], 0
-    while front:
-        count += 1
-        ahead = dict.fromkeys((offset + step) % servers for offset in front for step in steps)
-        front = [offset for offset in ahead if found[offset] == UNREACHED]
-        for offset in front:
-            found[offset] = count
-    return tuple(found)
+    hops: Ints = np.full(servers, UNREACHED)
+    for count, reached in enumerate(_unpacked([1, *_first_reached(servers, steps)], servers)):
+        hops[reached] = count
+    return tuple(hops.tolist())
 
 
 def total_and_most(servers: int, steps: Sequence[int]) -> tuple[int, int] | None:
     """The sum over all offsets of ``hops_by_offset``, and the largest; None where one is not reached. Quick: a finder
     asks for thousands of sets of steps."""
+    counts = [reached.bit_count() for reached in _first_reached(servers, steps)]
+    if sum(counts) < servers - 1:
+        return None
+    return sum(hops * count for hops, count in enumerate(counts, start=1)), len(counts)
+
+
+def weighed_and_most(servers: int, steps: Sequence[int], weights: Floats) -> tuple[float, int] | None:
+    """The same with a weight for each offset."""
+    reached = _unpacked([*_first_reached(servers, steps)], servers)
+    if reached.sum() < servers - 1:
+        return None
+    return float(np.arange(1, len(reached) + 1) @ (reached @ weights)), len(reached)
+
+
+def _first_reached(servers: int, steps: Sequence[int]) -> Iterator[int]:
+    """The offsets that are one hop away, two, and so on, as long as there are any."""
     full = (1 << servers) - 1
-    reached, front, count, total, left = 1, 1, 0, 0, servers - 1
-    while left:
+    reached = front = 1
+    while True:
         ahead = 0
         for step in steps:
             ahead |= front << step | front >> servers - step
         front = ahead & full & ~reached
         if not front:
-            return None
-        count += 1
-        new = front.bit_count()
-        total += count * new
-        left -= new
+            return
+        yield front
         reached |= front
-    return total, count
 
 
 def mean_hops(hops: Ints, weights: Floats | None = None) -> float:

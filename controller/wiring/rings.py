@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.wiring.hops import UNREACHED, Floats, hops_by_offset, total_and_most
+from controller.wiring.hops import Floats, total_and_most, weighed_and_most
 
 MOST_TRIED = 20_000
 """Sets of steps that a search looks at."""
@@ -106,10 +106,8 @@ def _cost(servers: int, weights: Sequence[float] | None) -> Callable[[Sequence[i
     total = float(weighed[1:].sum()) or 1.0
 
     def by_weight(steps: Sequence[int]) -> Cost:
-        hops = np.array(hops_by_offset(servers, steps))
-        if (hops == UNREACHED).any():
-            return math.inf, math.inf
-        return float(hops @ weighed) / total, float(hops.max())
+        found = weighed_and_most(servers, steps, weighed)
+        return (found[0] / total, found[1]) if found else (math.inf, math.inf)
 
     return by_weight
 
