@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
@@ -28,6 +29,8 @@ BITS = 8
 MOST_SPREAD = 1 << 22
 _SERVERS_TRIED = 256 * 16
 """Servers times interfaces up to which circulant wirings are tried for every division."""
+_DIVISIONS_TRIED = 1 << 14
+"""Divisions between several ``Rings``, times servers, up to which all are tried."""
 
 Orders = tuple[tuple[Order, ...], ...]
 """Of ``Rings``: per interface that has them one ring for each group."""
@@ -76,10 +79,6 @@ class Found:
         largest piece from one server to another, and of the busiest server."""
         return {phase: self._least_s(phase) for phase in self.traffic.phases}
 
-    @property
-    def least_time_s(self) -> float:
-        return math.fsum(self.least_s.values())
-
     @cached_property
     def expected_s(self) -> dict[int, float]:
         """By phase the seconds when all that is sent is divided over all shortest ways (``spread``); at least
@@ -90,6 +89,11 @@ class Found:
     @property
     def expected_time_s(self) -> float:
         return math.fsum(self.expected_s.values())
+
+    @property
+    def cost(self) -> tuple[float, float, float]:
+        """What is made small, one after the other: the expected time, what is forwarded, the mean of hops."""
+        return self.expected_time_s, self.bandwidth_tax, self.mean_hops
 
     def _expected_s(self, phase: int) -> float:
         """0 where it is not worked out."""
@@ -143,37 +147,47 @@ class Found:
 
 
 def find(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
-    """The candidate with the least expected time; of those as good the one with the least mean of hops, then the first.
-    Raises ``ValueError`` without servers or interfaces to connect."""
+    """The candidate with the least ``cost``; of several the first. Raises ``ValueError`` without servers or interfaces
+    to connect."""
     if traffic.servers < 2 or interfaces < 1:
         raise ValueError("at least two servers and one interface are needed")
     candidates = (Found(traffic, wiring, orders, interface_bps) for wiring, orders in _candidates(traffic, interfaces))
-    return min(candidates, key=lambda found: (_rounded(found.expected_time_s), _rounded(found.mean_hops)))
+    return min(candidates, key=lambda found: tuple(map(_rounded, found.cost)))
 
 
 def published(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
     """What the paper's division gives alone: ceil(d x what rings send / all that is sent) interfaces for rings."""
     in_rings, of_pairs = traffic.in_rings, float(traffic.of_pairs.sum())
     share = math.ceil(interfaces * in_rings / (in_rings + of_pairs) - 1e-9) if in_rings else 0
-    of_rings = max(min(1, len(traffic.rings)), share)
-    matchings = _matchings(traffic.of_pairs, interfaces - of_rings)
-    wiring, orders = _divided(traffic, interfaces, of_rings, True, matchings)
+    shares = _shares(traffic, max(min(1, len(traffic.rings)), share))
+    wiring, orders = _divided(traffic, interfaces, shares, True, _matchings(traffic.of_pairs, interfaces))
     return Found(traffic, wiring, orders, interface_bps)
 
 
 def _candidates(traffic: Traffic, interfaces: int) -> Iterator[tuple[Wiring, tuple[Orders, ...]]]:
     """Connected or not: what is not takes endless time."""
     spans = _spans(traffic)
-    divisions = range(min(1, len(traffic.rings)), interfaces + 1 if traffic.rings else 1)
-    if not (traffic.even and spans):
-        matchings = _matchings(traffic.of_pairs, interfaces - divisions[0])
-        for of_rings in divisions:
-            yield _divided(traffic, interfaces, of_rings, True, matchings)
+    if not (traffic.even and spans and len(traffic.rings) == 1):
+        matchings = _matchings(traffic.of_pairs, interfaces)
+        for shares in _divisions(traffic, interfaces):
+            yield _divided(traffic, interfaces, shares, True, matchings)
             if not spans:
-                yield _divided(traffic, interfaces, of_rings, False, matchings)
+                yield _divided(traffic, interfaces, shares, False, matchings)
     few = traffic.servers * interfaces <= _SERVERS_TRIED
-    for of_rings in divisions if few else [interfaces]:
-        yield from _circulant(traffic, interfaces, of_rings if spans else 0)
+    for of_rings in range(1, interfaces + 1) if spans and few else [interfaces if spans else 0]:
+        yield from _circulant(traffic, interfaces, of_rings)
+
+
+def _divisions(traffic: Traffic, interfaces: int) -> Sequence[Sequence[int]]:
+    """Of each ``Rings`` how many interfaces; some have one if there are any. All divisions where these are few, else
+    those in proportion to what is sent."""
+    kinds = len(traffic.rings)
+    if not kinds:
+        return [()]
+    if math.comb(interfaces + kinds, kinds) * traffic.servers <= _DIVISIONS_TRIED:
+        every = product(range(interfaces + 1), repeat=kinds)
+        return [shares for shares in every if 0 < sum(shares) <= interfaces]
+    return [_shares(traffic, of_rings) for of_rings in range(1, interfaces + 1)]
 
 
 def _spans(traffic: Traffic) -> bool:
@@ -198,15 +212,14 @@ def _circulant(traffic: Traffic, interfaces: int, of_rings: int) -> Iterator[tup
 
 
 def _divided(
-    traffic: Traffic, interfaces: int, of_rings: int, connected: bool, matchings: Sequence[Peers]
+    traffic: Traffic, interfaces: int, shares: Sequence[int], connected: bool, matchings: Sequence[Peers]
 ) -> tuple[Wiring, tuple[Orders, ...]]:
-    """So many interfaces for rings, the others for ``matchings``. ``connected``: where no all-reduce is over all
-    servers, one of the latter is a ring over all, so that any server reaches any other."""
-    orders = tuple(
-        _orders(rings, count) for rings, count in zip(traffic.rings, _shares(traffic, of_rings), strict=True)
-    )
+    """``shares``: of each ``Rings`` how many interfaces; the others are for ``matchings``. ``connected``: where no ring
+    is over all servers, one of the latter is, so that any server reaches any other."""
+    orders = tuple(_orders(rings, count) for rings, count in zip(traffic.rings, shares, strict=True))
     layers = [_layer(traffic.servers, layer) for of in orders for layer in of]
-    if connected and not _spans(traffic) and len(layers) < interfaces:
+    over_all = any(len(order) == traffic.servers for of in orders for layer in of for order in layer)
+    if connected and not over_all and len(layers) < interfaces:
         layers += circulant(traffic.servers, [1]).peers
     added = matchings[: interfaces - len(layers)]
     if any(None in matching for matching in added):
