@@ -112,12 +112,13 @@ class Found:
         sent = self._sent_in(phase)
         if (self.hops[sent > 0] == UNREACHED).any():
             return math.inf
-        beside = np.zeros_like(self.hops)
-        for circuit in self.wiring.circuits:
-            beside[circuit.src.server, circuit.dst.server] += 1
+        beside = np.zeros(self.hops.shape)
+        for peers in self.wiring.peers:
+            lit = [(server, peer) for server, peer in enumerate(peers) if peer is not None]
+            beside[tuple(np.array(lit, int).reshape(-1, 2).T)] += 1
         direct = self.hops == 1
         most = max(
-            float((sent * self.hops).sum()) / max(1, len(self.wiring.circuits)),
+            float((sent * self.hops).sum()) / max(1.0, float(beside.sum())),
             float((sent[direct] / beside[direct]).max(initial=0.0)),
             float(sent.max()) / self.traffic.pieces,
             float(max(sent.sum(axis=1).max(), sent.sum(axis=0).max())) / max(1, self.wiring.interfaces),
