@@ -46,6 +46,7 @@ MODULES = {
     "interrupts": "benchmarks.interrupts",
     "web": "benchmarks.web.command",
     "design": "benchmarks.design.command",
+    "wiring": "benchmarks.wiring.command",
 }
 """The function ``main`` of each is the command. Only the module of the command that runs is imported."""
 
