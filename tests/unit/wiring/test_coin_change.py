@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +19,7 @@ from controller.scenarios.fabrics import fabric_of
 from controller.scenarios.scenario import problem_of
 from controller.scenarios.topologies import OFFLINE, direct_connect
 from controller.wiring.circuits import Wiring, circulant
-from controller.wiring.coin_change import coin_change_routes, ways_by_offset
+from controller.wiring.coin_change import Way, coin_change_routes, ways_by_offset, ways_of_flows
 from controller.wiring.hops import UNREACHED, hops_by_offset
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId
@@ -45,6 +49,43 @@ def test_ways_are_chosen_so_that_interfaces_carry_alike() -> None:
     ways = ways_by_offset(12, (1, 5), [0.0] + [1.0] * 11)
     carried = [sum((way or ()).count(interface) for way in ways) for interface in (0, 1)]
     assert carried == [15, 15]
+
+
+@pytest.mark.parametrize(
+    ("servers", "steps", "alike", "even"), [(12, (1, 5, 7, 11), 6, 5), (16, (1, 3, 7), 13, 12), (9, (2, 3), 9, 9)]
+)
+def test_single_flows_go_other_ways_until_circuits_carry_alike(
+    servers: int, steps: tuple[int, ...], alike: int, even: int
+) -> None:
+    """Over 12 servers 20 hops of each are five on each of four interfaces; the same way for all leaves one with six."""
+
+    def most(ways: Mapping[tuple[int, int], Way]) -> int:
+        carried = Counter[tuple[int, int]]()
+        for (server, _), way in ways.items():
+            for interface in way:
+                carried[server, interface] += 1
+                server = (server + steps[interface]) % servers
+        return max(carried.values())
+
+    pairs = [(server, offset) for server in range(servers) for offset in range(1, servers)]
+    of_offset = ways_by_offset(servers, steps, [0.0] + [1.0] * (servers - 1))
+    assert most({pair: of_offset[pair[1]] or () for pair in pairs}) == alike
+    found = ways_of_flows(servers, steps, dict.fromkeys(pairs, 1.0))
+    assert found.keys() == set(pairs)
+    assert most(found) == even
+
+
+@given(st.integers(3, 14), st.lists(st.integers(1, 13), min_size=1, max_size=3), st.integers(0, 99))
+def test_every_flow_has_a_shortest_way_to_where_it_goes(servers: int, numbers: list[int], seed: int) -> None:
+    steps = [1 + number % (servers - 1) for number in numbers]
+    rng = random.Random(seed)
+    sent = {(rng.randrange(servers), rng.randrange(1, servers)): rng.random() + 0.1 for _ in range(3 * servers)}
+    hops = hops_by_offset(servers, steps)
+    found = ways_of_flows(servers, steps, sent)
+    assert found.keys() == {pair for pair in sent if hops[pair[1]] != UNREACHED}
+    for (_, offset), way in found.items():
+        assert len(way) == hops[offset]
+        assert sum(steps[interface] for interface in way) % servers == offset
 
 
 @pytest.mark.parametrize(("servers", "steps"), [(12, (1, 5, 7, 11)), (9, (2, 3)), (16, (1, 3, 7))])
