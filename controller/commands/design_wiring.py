@@ -69,7 +69,8 @@ def wiring(
         limits = PlanLimits(time_limit_s=time_limit, ecmp_draws=0, seed=seed)
         answer = answers(offers_in(jobs, servers), interfaces, rates, limits)
         found = wiring_report(answer, servers, interfaces, rates, exact)
-    partly = exported(export, answer, servers, interfaces, rates) if export else []
+    wired = any(not each.refused for each in answer)
+    partly = exported(export, answer, servers, interfaces, rates) if export and wired else []
     show(found, lambda: _tables(found, export, partly), as_json)
     if any(job["refused"] for job in found["jobs"]):
         raise typer.Exit(ExitStatus.PARTLY)
@@ -82,7 +83,9 @@ def _tables(found: Mapping[str, Any], export: Path | None, partly: list[str]) ->
     lines: list[RenderableType] = []
     for job in found["jobs"]:
         lines += [_strategies(job), *_verdict(job, found)]
-    if export:
+    if export and all(job["refused"] for job in found["jobs"]):
+        lines.append(f"nothing is written to {export}, since all jobs are refused")
+    elif export:
         lines.append(f"written to {export}")
         if partly:
             lines.append(f"its workload has only what rings send of {escape(', '.join(partly))}")

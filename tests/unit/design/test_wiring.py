@@ -224,8 +224,10 @@ def test_the_command_names_strategy_wiring_and_bound(signalbox: Signalbox) -> No
 
 
 def test_the_command_refuses_with_the_figure_and_the_alternative(signalbox: Signalbox) -> None:
-    refused = signalbox("pair.yaml", "--servers", 2, "--interfaces", 4, "--gbps", 1)
+    refused = signalbox("pair.yaml", "--servers", 2, "--interfaces", 4, "--gbps", 1, "--export", "out")
     assert refused.status == 3
+    assert "nothing is written to out, since all jobs are refused" in refused.out
+    assert not Path("out").exists()
     words = " ".join(refused.out.split())
     assert "refused: one switch with 1.25 Gbit/s per server is better, with strategy as given: 0.64 s" in words
     assert "0.3125 times as long by what circuits have to carry, 1.25 times as planned" in words
