@@ -197,7 +197,7 @@ def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(folder)
 
     def run(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["signalbox", "design", "wiring", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["signalbox", *map(str, arguments)])
         with pytest.raises(SystemExit) as stopped:
             main()
         out, err = capsys.readouterr()
@@ -210,26 +210,38 @@ FABRIC = ("--servers", 12, "--interfaces", 4, "--gbps", 1, "--time-limit", 0.2)
 
 
 def test_the_command_names_strategy_wiring_and_bound(signalbox: Signalbox) -> None:
-    found: dict[str, Any] = signalbox("job.yaml", *FABRIC, "--json").json
+    found: dict[str, Any] = signalbox("design", "wiring", "job.yaml", *FABRIC, "--json").json
     (job,) = found["jobs"]
     assert (job["strategy"], job["refused"]) == ("hybrid", False)
     assert found["alternative_gbps"] == 1.25
     data, hybrid = job["strategies"]
     assert (data["ratio"], data["most_ratio"]) == (0.0, None)
     assert hybrid["bound_s"] <= hybrid["iteration_s"] < hybrid["alternative_s"]
-    out = signalbox("job.yaml", *FABRIC, "--export", "out").out
+    out = signalbox("design", "wiring", "job.yaml", *FABRIC, "--export", "out").out
     assert "strategy hybrid" in out
     assert "4 of rings, steps 1 5 11 7" in out
     assert "its workload has only what rings send of dlrm" in out
 
 
 def test_the_command_refuses_with_the_figure_and_the_alternative(signalbox: Signalbox) -> None:
-    refused = signalbox("pair.yaml", "--servers", 2, "--interfaces", 4, "--gbps", 1, "--export", "out")
+    refused = signalbox(
+        "design", "wiring", "pair.yaml", "--servers", 2, "--interfaces", 4, "--gbps", 1, "--export", "out"
+    )
     assert refused.status == 3
     assert "nothing is written to out, since all jobs are refused" in refused.out
     assert not Path("out").exists()
     words = " ".join(refused.out.split())
     assert "refused: one switch with 1.25 Gbit/s per server is better, with strategy as given: 0.64 s" in words
     assert "0.3125 times as long by what circuits have to carry, 1.25 times as planned" in words
-    taken = signalbox("pair.yaml", "--servers", 2, "--interfaces", 4, "--gbps", 1, "--alternative-gbps", 0.5)
+    taken = signalbox(
+        "design", "wiring", "pair.yaml", "--servers", 2, "--interfaces", 4, "--gbps", 1, "--alternative-gbps", 0.5
+    )
     assert taken.status == 0
+
+
+def test_what_is_planned_after_a_circuit_failed_can_be_proven(signalbox: Signalbox) -> None:
+    """Another circuit carries the flow of the one that failed beside its own."""
+    assert signalbox("design", "wiring", "job.yaml", *FABRIC, "--export", "out").status == 0
+    given = ("--graph", "out/fabric.json", "--workload", "out/workload", "--fail-links", "server0:server1")
+    assert signalbox("plan-file", *given, "--proof", "proof.json", "--json").json["max_level"] == 2
+    assert signalbox("verify", "proof.json").status == 0
