@@ -47,6 +47,7 @@ MODULES = {
     "web": "benchmarks.web.command",
     "design": "benchmarks.design.command",
     "design-lab": "benchmarks.design.lab",
+    "wiring": "benchmarks.wiring.command",
 }
 """The function ``main`` of each is the command. Only the module of the command that runs is imported."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from controller.scenarios.graph_file import graph_topology
 from mininet_topos.fabric_topo import FabricTopo
+from signalbox.errors import InvalidInput
 
 
 class Graph(FabricTopo):
@@ -19,6 +20,8 @@ class Graph(FabricTopo):
         """``host_mbps``: rate of the fastest NIC in Mbit/s; all others are in proportion. ``prefix``: see
         ``FabricTopo``. Raises ``InvalidInput``, ``OSError``."""
         fabric = graph_topology(path)
+        if fabric.circuits:
+            raise InvalidInput.of(str(path), "is a directed graph: the lab has no optical switches")
         scale = host_mbps * 1e6 / max((host.bps for host in fabric.hosts), default=1.0)
         cables = tuple(cable._replace(bps=cable.bps * scale) for cable in fabric.cables)
         hosts = tuple(host._replace(bps=host.bps * scale) for host in fabric.hosts)

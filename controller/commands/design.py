@@ -14,6 +14,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from controller.commands.design_wiring import wiring
 from controller.design.question import COUNTED, Objective, Upper
 from controller.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
 from signalbox.commands.exit_status import ExitStatus
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 commands = typer.Typer(
     help="Say which network is best for jobs, and which place in it for a job.", no_args_is_help=True
 )
+
+commands.command("wiring")(wiring)
 
 SHOWN_GAP = 1e-9
 """Smaller ones are last digits."""

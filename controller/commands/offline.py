@@ -174,7 +174,8 @@ def _trained(
     from controller.planning.bounds import level_bounds
     from controller.planning.problem import PlanLimits
     from controller.scenarios.scenario import problem_of, scenario
-    from controller.simulator.training import Outcome, Stage, report, simulate
+    from controller.simulator.report import report
+    from controller.simulator.training import Outcome, Stage, simulate
 
     names = [name.strip() for text in names for name in text.split(",")]
     schemes = {name: scheme_named(name) for name in names}

@@ -17,10 +17,13 @@ from signalbox.jobs.subflows import Dividing, Pair
 class WorkloadJob:
     """A training job: an iteration computes for ``compute_s`` and then runs all rings at once.
 
-    ``virtual_links``: one per line, all in phase 0, with the bytes of one iteration. ``rings``: per ring the indices of
-    its links. ``ideal_s``: the all-reduce alone on an idle fabric, set by the busiest NIC. ``max_subflows``: pieces
-    that a flow may be cut into; ``dealing``: how its bytes are divided over them; ``transport``: how they would be
-    told apart on switches. ``counted``: no other pairs are counted to learn of them. ``silent``: it does not send yet.
+    ``virtual_links``: one per line, with the bytes of one iteration; of workload files all in phase 0. ``rings``: per
+    ring the indices of its links. ``ideal_s``: the all-reduce alone on an idle fabric, set by the busiest NIC.
+    ``max_subflows``: pieces that a flow may be cut into; ``dealing``: how its bytes are divided over them;
+    ``transport``: how they would be told apart on switches. ``counted``: no other pairs are counted to learn of them.
+    ``silent``: it does not send yet. ``steps``: of each ring, without them 2(n-1). ``parts``: of the iteration, in
+    which each ring runs, counted from 0 without gaps: those of one part at once, part after part; without them all at
+    once. So what is no ring, such as an all-to-all, is a ring of one step in a part of its own.
     """
 
     id: JobId
@@ -35,6 +38,8 @@ class WorkloadJob:
     counted: frozenset[Pair] = frozenset()
     silent: bool = False
     registered_at: float = 0.0
+    steps: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
 
     @cached_property
     def dividing(self) -> Dividing:

@@ -50,6 +50,9 @@ def fabric_of(topology: Topology) -> Fabric:
         at_a, at_b = plug(cable.a, cable.a_port, cable.bps), plug(cable.b, cable.b_port, cable.bps)
         links[LinkId(*at_a)] = Link(at_a, at_b, cable.bps)
         links[LinkId(*at_b)] = Link(at_b, at_a, cable.bps)
+    for circuit in topology.circuits:
+        at_src, at_dst = (plug(end, circuit.port, circuit.bps) for end in (circuit.src, circuit.dst))
+        links[LinkId(*at_src)] = Link(at_src, at_dst, circuit.bps)
     hosts = {host.ip: Host(host.ip, None, plug(host.leaf, host.port, host.bps), host.bps) for host in topology.hosts}
     switches = {dpid: Switch(dpid, name, ports[dpid]) for name, dpid in dpids.items()}
     return Fabric(1, switches, links, hosts)
@@ -60,7 +63,7 @@ def fabric_of(topology: Topology) -> Fabric:
 
 def without_random_links(fabric: Fabric, count: int, seed: int) -> Fabric:
     """``count`` random cables between switches are cut. Raises ``InvalidInput`` when there are fewer."""
-    cables = [link for link in fabric.links.values() if link.src < link.dst]
+    cables = [link for link in fabric.links.values() if link.src < link.dst or not _back(fabric, link)]
     if count > len(cables):
         message = f"{count} cables cannot fail: there are {len(cables)} left between switches"
         raise InvalidInput.of("--fail-random-links", message)
@@ -68,10 +71,16 @@ def without_random_links(fabric: Fabric, count: int, seed: int) -> Fabric:
 
 
 def without(fabric: Fabric, links: Iterable[LinkId]) -> Fabric:
-    """The same fabric with these cables cut, both ways, one generation later."""
-    cut = {LinkId(*end) for link in links for end in (fabric.links[link].src, fabric.links[link].dst)}
+    """The same fabric with these cables cut, both ways, one generation later. Circuits have one way."""
+    cut = {each for link in links for each in (link, _back(fabric, fabric.links[link]))}
     kept = {link_id: link for link_id, link in fabric.links.items() if link_id not in cut}
     return replace(fabric, generation=fabric.generation + 1, links=kept)
+
+
+def _back(fabric: Fabric, link: Link) -> LinkId | None:
+    """The other direction of the same cable; None of a circuit."""
+    back = fabric.links.get(LinkId(*link.dst))
+    return back.id if back and back.dst == link.src else None
 
 
 def spine_links(fabric: Fabric, spines: Iterable[int | str]) -> set[LinkId]:

@@ -1,5 +1,7 @@
 """Reads a fabric from a graph, and writes one: networkx's node-link JSON, as ``networkx.node_link_data`` writes it.
 
+A directed graph is a direct-connect fabric: its edges between switches are circuits, which have one way.
+
 In: a file as docs/reference/file-formats.md#graph describes it; the edges may be called ``edges`` (networkx from 3.4)
 or ``links`` (before). Out: the ``Fabric``, or its ``Topology``.
 """
@@ -7,22 +9,25 @@ or ``links`` (before). Out: the ``Fabric``, or its ``Topology``.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from controller.fabric.topology import Fabric
 from controller.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS
 from controller.scenarios.fabrics import fabric_of
-from controller.scenarios.topologies import OFFLINE, Switch, Topology, wire
+from controller.scenarios.topologies import OFFLINE, Circuit, Switch, Topology, wire, with_circuits
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.standard_input import called, read_bytes
 
 _RESERVED = ":>, "
 """Separators in the names of cables and paths."""
+
+_MOST_INTERFACES = 1024
 
 NodeId = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
 
@@ -36,6 +41,7 @@ class _Edge(BaseModel):
     source: NodeId
     target: NodeId
     capacity_gbps: float = Field(ge=LEAST_GBPS, le=MOST_GBPS, allow_inf_nan=False, strict=True)
+    interface: int | None = Field(default=None, ge=0, lt=_MOST_INTERFACES, strict=True)
 
 
 class _Graph(BaseModel):
@@ -58,14 +64,14 @@ def graph_topology(path: Path) -> Topology:
         graph = _Graph.model_validate_json(read_bytes(path))
     except ValidationError as error:
         raise InvalidInput(field_problems(error, _Graph)).within(called(path)) from None
-    if problems := tuple(_faults(graph)):
+    if problems := tuple(chain(_faults(graph), _wrong_circuits(graph) if graph.directed else ())):
         raise InvalidInput(problems).within(path)
     names = [node.id for node in graph.nodes if node.kind == "switch"]
     number = {name: n for n, name in enumerate(names)}
     cables = [
         (number[edge.source], number[edge.target], edge.capacity_gbps * 1e9)
         for edge in graph.edges
-        if edge.source in number and edge.target in number
+        if edge.source in number and edge.target in number and not graph.directed
     ]
     nic = {
         host: (number[switch], edge.capacity_gbps * 1e9)
@@ -75,25 +81,41 @@ def graph_topology(path: Path) -> Topology:
     }
     nics = [nic[node.id] for node in graph.nodes if node.kind == "host"]
     switches = [Switch(name, n + 1) for name, n in number.items()]
-    return wire(switches, cables, nics, OFFLINE)
+    topology = wire(switches, cables, nics, OFFLINE)
+    interfaces = [edge.interface for edge in graph.edges if edge.interface is not None] if graph.directed else []
+    return with_circuits(topology, _circuits(graph), 1 + max(interfaces)) if interfaces else topology
+
+
+def _circuits(graph: _Graph) -> Iterator[Circuit]:
+    """Interface k is port k + 1."""
+    for edge in graph.edges:
+        if edge.interface is not None:
+            yield Circuit(edge.source, edge.target, 1 + edge.interface, edge.capacity_gbps * 1e9)
 
 
 def write_graph(path: Path, topology: Topology) -> None:
-    """``graph_topology`` reads the same switches, cables, rates, and hosts by their addresses. Raises ``OSError``."""
+    """``graph_topology`` reads the same switches, cables or circuits, rates, and hosts by their addresses. Ports are
+    numbered as ``OFFLINE`` does it. Raises ``OSError``."""
     nodes = [{"id": switch.name, "kind": "switch"} for switch in topology.switches]
     nodes += [{"id": host.name, "kind": "host"} for host in topology.hosts]
     ends = [(cable.a, cable.b, cable.bps) for cable in topology.cables]
     ends += [(host.name, host.leaf, host.bps) for host in topology.hosts]
-    edges = [{"source": a, "target": b, "capacity_gbps": bps / 1e9} for a, b, bps in ends]
-    path.write_text(json.dumps({"directed": False, "multigraph": True, "nodes": nodes, "edges": edges}) + "\n")
+    directed = bool(topology.circuits)
+    if directed:
+        ends += [(host.leaf, host.name, host.bps) for host in topology.hosts]
+    edges: list[dict[str, Any]] = [{"source": a, "target": b, "capacity_gbps": bps / 1e9} for a, b, bps in ends]
+    edges += [
+        {"source": src, "target": dst, "interface": port - 1, "capacity_gbps": bps / 1e9}
+        for src, dst, port, bps in topology.circuits
+    ]
+    path.write_text(json.dumps({"directed": directed, "multigraph": True, "nodes": nodes, "edges": edges}) + "\n")
 
 
 def _faults(graph: _Graph) -> Iterator[FieldProblem]:
-    if graph.directed:
-        yield FieldProblem("directed", "must be false: a cable carries its capacity both ways")
     kinds = {node.id: node.kind for node in graph.nodes}
     ids = Counter(node.id for node in graph.nodes)
     edges = Counter(end for edge in graph.edges for end in (edge.source, edge.target))
+    needed = 2 if graph.directed else 1
     for n, node in enumerate(graph.nodes):
         if ids[node.id] > 1:
             yield FieldProblem(f"nodes[{n}].id", f"'{node.id}' is the id of {ids[node.id]} nodes")
@@ -101,8 +123,9 @@ def _faults(graph: _Graph) -> Iterator[FieldProblem]:
             yield FieldProblem(
                 f"nodes[{n}].id", f"'{node.id}' has a colon, comma, blank or '>', which names may not have"
             )
-        if node.kind == "host" and edges[node.id] != 1:
-            yield FieldProblem(f"nodes[{n}]", f"host '{node.id}' has {edges[node.id]} edges; it needs exactly one")
+        if node.kind == "host" and edges[node.id] != needed:
+            exactly = "exactly one each way" if graph.directed else "exactly one"
+            yield FieldProblem(f"nodes[{n}]", f"host '{node.id}' has {edges[node.id]} edges; it needs {exactly}")
     for n, edge in enumerate(graph.edges):
         unknown = [end for end in (edge.source, edge.target) if end not in kinds]
         if unknown:
@@ -111,3 +134,26 @@ def _faults(graph: _Graph) -> Iterator[FieldProblem]:
             yield FieldProblem(f"edges[{n}]", f"connects '{edge.source}' with itself")
         elif kinds[edge.source] == kinds[edge.target] == "host":
             yield FieldProblem(f"edges[{n}]", f"connects the hosts '{edge.source}' and '{edge.target}'")
+
+
+def _wrong_circuits(graph: _Graph) -> Iterator[FieldProblem]:
+    """A host's NIC has both ways, of one rate. An optical switch has one input and one output per server."""
+    hosts = {node.id: n for n, node in enumerate(graph.nodes) if node.kind == "host"}
+    nics: defaultdict[str, set[tuple[bool, float]]] = defaultdict(set)
+    used = Counter[tuple[str, str, int]]()
+    for n, edge in enumerate(graph.edges):
+        if edge.source in hosts or edge.target in hosts:
+            out = edge.source in hosts
+            nics[edge.source if out else edge.target].add((out, edge.capacity_gbps))
+        elif edge.interface is None:
+            message = "is missing: the number of the interface that a circuit is from, and to"
+            yield FieldProblem(f"edges[{n}].interface", message)
+        else:
+            for node, what in ((edge.source, "sends"), (edge.target, "receives")):
+                used[node, what, edge.interface] += 1
+                if used[node, what, edge.interface] > 1:
+                    yield FieldProblem(f"edges[{n}]", f"'{node}' {what} twice through interface {edge.interface}")
+    for host, ways in nics.items():
+        if len(ways) == 2 and (len({out for out, _ in ways}) < 2 or len({rate for _, rate in ways}) > 1):
+            message = f"host '{host}' needs one edge each way, of the same capacity_gbps"
+            yield FieldProblem(f"nodes[{hosts[host]}]", message)

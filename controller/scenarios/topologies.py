@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
@@ -59,13 +59,24 @@ class Host(NamedTuple):
         return Cable(self.name, self.leaf, 1, 0, self.port, self.bps)
 
 
+class Circuit(NamedTuple):
+    """One way only, from ``src`` to ``dst``, and the same ``port`` at both: that of one optical switch."""
+
+    src: str
+    dst: str
+    port: int
+    bps: float
+
+
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Switches tier by tier; cables between switches; hosts leaf by leaf."""
+    """Switches tier by tier; cables between switches; hosts leaf by leaf. ``circuits``: between switches that are
+    connected to optical ones."""
 
     switches: tuple[Switch, ...]
     cables: tuple[Cable, ...]
     hosts: tuple[Host, ...]
+    circuits: tuple[Circuit, ...] = ()
 
 
 class Scheme(NamedTuple):
@@ -144,6 +155,32 @@ def fat_tree(
     nics = ((edge, host_bps) for edge, _ in product(range(each), range(half)))
     switches = _switches(scheme, edge=each, agg=each, core=half * of_group)
     return wire(switches, to_edges + to_cores, nics, scheme)
+
+
+def direct_connect(peers: Sequence[Sequence[int | None]], interface_bps: float, scheme: Scheme = EMULATED) -> Topology:
+    """``server<n>``: the switch inside each server, which forwards for others, with one host that has the rate of all
+    its interfaces. ``peers``: of each interface by server the one that receives, None for none. Interfaces are ports in
+    their order, before or after that of the host by the scheme. Raises ``InvalidInput`` for what the scheme cannot
+    hold."""
+    servers = len(peers[0]) if peers else 0
+    _check_sizes(scheme, servers=servers, interfaces=len(peers))
+    _check_memory(servers * (len(peers) + 1))
+    switches = _switches(scheme, server=servers)
+    nics = [(server, len(peers) * interface_bps) for server in range(servers)]
+    first = 2 if scheme.hosts_first else 1
+    circuits = tuple(
+        Circuit(switches[src].name, switches[dst].name, first + interface, interface_bps)
+        for interface, of in enumerate(peers)
+        for src, dst in enumerate(of)
+        if dst is not None
+    )
+    return with_circuits(wire(switches, (), nics, scheme), circuits, 0 if scheme.hosts_first else len(peers))
+
+
+def with_circuits(topology: Topology, circuits: Iterable[Circuit], before: int) -> Topology:
+    """``before``: ports that come before those of the hosts."""
+    hosts = tuple(host._replace(port=host.port + before) for host in topology.hosts)
+    return replace(topology, hosts=hosts, circuits=tuple(circuits))
 
 
 def wire(

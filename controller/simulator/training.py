@@ -12,12 +12,13 @@ from __future__ import annotations
 import heapq
 import math
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from controller.jobs.workload import WorkloadJob
 from controller.planning.plan import Target
@@ -118,6 +119,7 @@ class _Ring:
 
     job: _Job
     steps: int
+    part: int
     lines: list[_Line] = field(default_factory=list)
     open: int = 0
     left: int = 0
@@ -125,14 +127,20 @@ class _Ring:
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """``open``: rings at work; none while it computes."""
+    """``open``: rings at work; none while it computes. ``part``: of the iteration, that runs."""
 
     spec: WorkloadJob
     rings: list[_Ring] = field(default_factory=list)
     open: int = 0
+    part: int = 0
     began_s: float = 0.0
     iterations: list[Iteration] = field(default_factory=list)
     cut_off: bool = False
+
+    @property
+    def running(self) -> list[_Ring]:
+        """The rings of the part that runs."""
+        return [ring for ring in self.rings if ring.part == self.part]
 
     @property
     def lines(self) -> Iterator[_Line]:
@@ -158,7 +166,7 @@ class _Simulation:
         self._options = options
         self._routing = Routing(scheme, options.replan, options.min_gain, options.seed, live)
         self._problem = stages[0].problem
-        self._line: dict[FlowId, _Line] = {}
+        self._lines_of: defaultdict[FlowId, list[_Line]] = defaultdict(list)
         self._sends: list[_Line] = []
         self._jobs = [self._build(job) for job in jobs]
         self._training: dict[JobId, _Job] = {}
@@ -196,9 +204,14 @@ class _Simulation:
             return
         self._training[job.spec.id] = job
         job.began_s = self._fluid.now_s
-        job.open = len(job.rings)
+        self._begin(job, 0)
+
+    def _begin(self, job: _Job, part: int) -> None:
+        """All rings of this part of the iteration."""
+        job.part = part
+        job.open = len(job.running)
         self._replan(job)
-        for ring in job.rings:
+        for ring in job.running:
             ring.left = ring.steps
             self._step(ring)
 
@@ -229,7 +242,9 @@ class _Simulation:
                 self._step(ring)
                 continue
             ring.job.open -= 1
-            if not ring.job.open:
+            if not ring.job.open and ring.part < max(of.part for of in ring.job.rings):
+                self._begin(ring.job, ring.part + 1)
+            elif not ring.job.open:
                 self._iteration_done(ring.job)
 
     def _iteration_done(self, job: _Job) -> None:
@@ -272,7 +287,7 @@ class _Simulation:
             problem = self._of_jobs(self._training.values())
         else:
             sending = (line for job in self._training.values() for line in job.lines if line.open)
-            lines = chain(sending, beginner.lines if beginner else ())
+            lines = chain(sending, (line for ring in beginner.running for line in ring.lines) if beginner else ())
             problem = self._of(flow for line in lines for flow in line.flows)
         if problem.flows:
             lose = self._options.lose_sent and not beginner
@@ -297,7 +312,7 @@ class _Simulation:
     def _route(self, changed: Iterable[FlowId], sent_until_s: float = math.inf) -> None:
         """Puts flows on their new routes; what a flow in the middle of a step has left follows the new shares. What it
         sent after ``sent_until_s`` is lost."""
-        for line in dict.fromkeys(self._line[flow] for flow in changed):
+        for line in dict.fromkeys(chain.from_iterable(self._lines_of[flow] for flow in changed)):
             left = sum(self._fluid.stop(connection, sent_until_s) for connection in line.connections)
             pieces = tuple(piece for flow in line.flows for piece in self._routing.routes[flow])
             dealing = line.ring.job.spec.dealing
@@ -329,8 +344,9 @@ class _Simulation:
     def _build(self, spec: WorkloadJob) -> _Job:
         job = _Job(spec)
         flows = {flow.id: flow for flow in self._problem.flows}
-        for members in spec.rings:
-            ring = _Ring(job, 2 * (len(members) - 1))
+        steps = spec.steps or [2 * (len(members) - 1) for members in spec.rings]
+        for members, of_ring, part in zip(spec.rings, steps, spec.parts or (0,) * len(steps), strict=True):
+            ring = _Ring(job, of_ring, part)
             for link in (spec.virtual_links[member] for member in members):
                 ring.lines += self._lines(ring, link, flows)
             job.rings.append(ring)
@@ -345,50 +361,6 @@ class _Simulation:
             nics = self._number[flow.nic_links[0]], self._number[flow.nic_links[1]]
             weight = max(bps for _, bps in flow.demand_bps) if self._options.sharing is Sharing.WEIGHTED else 1.0
             line = _Line(ring, of, weight, part * 8 * link.bytes / ring.steps, nics)
-            self._line |= dict.fromkeys(of, line)
+            for flow_id in of:
+                self._lines_of[flow_id].append(line)
             yield line
-
-
-# ---- the report
-
-
-def report(options: Options, dealing: Dealing, bound: float, outcomes: Sequence[tuple[str, Outcome]]) -> dict[str, Any]:
-    """A simulation as plain data for programs; the fields are an interface (docs/reference/json-output.md).
-    ``dealing``: of all jobs. ``bound``: of the worst job's level, however flows are split. ``outcomes``: by name of the
-    scheme."""
-    return {
-        "iterations": options.iterations,
-        "random_starts_s": options.random_starts_s,
-        "replan": options.replan.value,
-        "dealing": dealing.value,
-        "sharing": options.sharing.value,
-        "lose_sent": options.lose_sent,
-        "max_moves": options.max_moves,
-        "seed": options.seed,
-        "bound": bound,
-        "strategies": [{"strategy": name, **_scheme_fields(outcome)} for name, outcome in outcomes],
-    }
-
-
-def _scheme_fields(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "mean_slow_down": outcome.mean_slow_down,
-        "plans": outcome.plans,
-        "adopted": outcome.adopted,
-        "moves": outcome.moves,
-        "end_s": outcome.end_s,
-        "jobs": [_job_fields(job) for job in outcome.jobs],
-    }
-
-
-def _job_fields(job: JobTimes) -> dict[str, Any]:
-    return {
-        "job": job.job_id,
-        "ideal_s": job.ideal_s,
-        "mean_slow_down": job.mean_slow_down,
-        "cut_off": job.cut_off,
-        "iterations": [
-            {"start_s": iteration.start_s, "all_reduce_s": iteration.all_reduce_s, "slow_down": slow_down}
-            for iteration, slow_down in zip(job.iterations, job.slow_downs, strict=True)
-        ],
-    }

@@ -9,8 +9,9 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from controller.scenarios.fabrics import parallel_cables
-from controller.scenarios.graph_file import graph_file
+from controller.scenarios.fabrics import parallel_cables, without, without_random_links
+from controller.scenarios.graph_file import graph_file, graph_topology, write_graph
+from controller.scenarios.topologies import OFFLINE, direct_connect
 from signalbox.errors import InvalidInput
 
 
@@ -71,7 +72,6 @@ def test_a_simple_graph_is_read_too(tmp_path: Path) -> None:
         (("edges", 0, "source"), "c", "edges[0]: no node has the id 'c'"),
         (("edges", 1, "target"), "a", "edges[1]: connects 'a' with itself"),
         (("nodes", 1, "id"), "a>b", "nodes[1].id: 'a>b' has a colon, comma, blank or '>', which names may not have"),
-        (("directed",), True, "directed: must be false: a cable carries its capacity both ways"),
     ],
 )
 def test_a_wrong_element_is_named(tmp_path: Path, where: tuple[Any, ...], value: object, problem: str) -> None:
@@ -118,3 +118,70 @@ def test_a_capacity_is_a_number(tmp_path: Path) -> None:
     content = data()
     content["edges"][0]["capacity_gbps"] = "100"
     assert problems(tmp_path, content) == ["edges[0].capacity_gbps: must be a number (given: '100')"]
+
+
+# ---- direct-connect fabrics
+
+
+def circuits() -> dict[str, Any]:
+    """Three servers in a ring, and two of them connected both ways besides."""
+    made: nx.MultiDiGraph[Any] = nx.MultiDiGraph()
+    for n in range(3):
+        made.add_node(f"s{n}", kind="switch")
+        made.add_node(f"h{n}", kind="host")
+        made.add_edge(f"h{n}", f"s{n}", capacity_gbps=20)
+        made.add_edge(f"s{n}", f"h{n}", capacity_gbps=20)
+    for a, b, interface in ((0, 1, 0), (1, 2, 0), (2, 0, 0), (0, 2, 1), (2, 0, 1)):
+        made.add_edge(f"s{a}", f"s{b}", interface=interface, capacity_gbps=10)
+    written: dict[str, Any] = nx.node_link_data(made, edges="edges")
+    return written
+
+
+def test_edges_of_a_directed_graph_are_circuits_between_interfaces_of_one_number(tmp_path: Path) -> None:
+    fabric = graph_file(write(tmp_path, circuits()))
+    ways = [(fabric.link_name(link.id), link.dst.port, link.capacity_bps) for link in fabric.links.values()]
+    assert sorted(ways) == [
+        ("s0:1>s1", 1, 10e9),
+        ("s0:2>s2", 2, 10e9),
+        ("s1:1>s2", 1, 10e9),
+        ("s2:1>s0", 1, 10e9),
+        ("s2:2>s0", 2, 10e9),
+    ]
+    assert {(host.at.port, host.nic_bps) for host in fabric.hosts.values()} == {(3, 20e9)}
+
+
+def test_what_was_written_of_a_direct_connect_fabric_is_read(tmp_path: Path) -> None:
+    topology = direct_connect(((1, 2, 0, None), (None, 0, 1, None)), 5e9, OFFLINE)
+    file = tmp_path / "fabric.json"
+    write_graph(file, topology)
+    assert graph_topology(file) == topology
+    graph = nx.node_link_graph(json.loads(file.read_text()), edges="edges")
+    assert graph.is_directed()
+    assert nx.has_path(graph, "h1_1", "h0_1")
+    assert not nx.has_path(graph, "h0_1", "h3_1")
+
+
+def test_a_circuit_that_no_optical_switch_makes_is_named(tmp_path: Path) -> None:
+    content = circuits()
+    of = {(edge["source"], edge["target"], edge.get("interface")): edge for edge in content["edges"]}
+    place = {id(edge): n for n, edge in enumerate(content["edges"])}
+    del of["s1", "s2", 0]["interface"]
+    of["s0", "s2", 1]["interface"] = 0
+    of["h0", "s0", None]["capacity_gbps"] = 10
+    of["s2", "h2", None]["target"] = "h1"
+    twice = "\n".join(problems(tmp_path, content))
+    missing, again = (f"edges[{place[id(of[key])]}]" for key in (("s1", "s2", 0), ("s0", "s2", 1)))
+    assert f"{missing}.interface: is missing: the number of the interface that a circuit is from, and to" in twice
+    assert f"{again}: 's0' sends twice through interface 0" in twice
+    assert "nodes[1]: host 'h0' needs one edge each way, of the same capacity_gbps" in twice
+    assert "nodes[5]: host 'h2' has 1 edges; it needs exactly one each way" in twice
+
+
+def test_a_cut_circuit_leaves_the_one_that_arrives_at_its_far_port(tmp_path: Path) -> None:
+    fabric = graph_file(write(tmp_path, circuits()))
+    ring = next(link for link in fabric.links.values() if fabric.link_name(link.id) == "s0:1>s1")
+    left = without(fabric, [ring.id])
+    assert sorted(map(left.link_name, left.links)) == ["s0:2>s2", "s1:1>s2", "s2:1>s0", "s2:2>s0"]
+    pair = next(link for link in fabric.links.values() if fabric.link_name(link.id) == "s0:2>s2")
+    assert sorted(map(fabric.link_name, without(fabric, [pair.id]).links)) == ["s0:1>s1", "s1:1>s2", "s2:1>s0"]
+    assert len(without_random_links(fabric, 4, 1).links) == 0

@@ -45,6 +45,41 @@ def test_compute_phases_lie_between_all_reduces() -> None:
     assert outcome.end_s == pytest.approx(4.6)
 
 
+def test_parts_of_an_iteration_follow_each_other_and_what_is_no_ring_has_one_step() -> None:
+    """A ring of two, 2 x 0.1 s, then what it sent in one step again, 0.2 s, beside something of 0.3 s."""
+    fabric = fabric_of(leaves=2, spines=1)
+    ring = job(fabric, "a", [[(0, 0), (1, 0)]], compute_s=0.5)
+    more = replace(ring.virtual_links[0], src_ip=list(fabric.hosts)[1], phase=1, bytes=3 * STEP_BYTES)
+    again = [replace(link, phase=1) for link in ring.virtual_links]
+    of_both = replace(
+        ring,
+        virtual_links=(*ring.virtual_links, *again, more),
+        rings=((0, 1), (2, 3), (4,)),
+        steps=(2, 1, 1),
+        parts=(0, 1, 1),
+    )
+    outcome = run([stage(fabric, [of_both])], [of_both], over(0), replace(ONE, iterations=2))
+    # Two flows to one host share its NIC: 0.2 s of each until 0.4 s, then the rest of the longer one, 0.1 s.
+    assert [i.all_reduce_s for i in outcome.jobs[0].iterations] == pytest.approx([0.7, 0.7])
+    assert [i.start_s for i in outcome.jobs[0].iterations] == pytest.approx([0.0, 1.2])
+
+
+def test_a_flow_of_two_parts_is_moved_in_both() -> None:
+    fabric = fabric_of(leaves=2, spines=2)
+    first = job(fabric, "a", [[(0, 0), (1, 0)]])
+    twice = replace(
+        first,
+        virtual_links=(*first.virtual_links, *(replace(link, phase=1) for link in first.virtual_links)),
+        rings=((0, 1), (2, 3)),
+        steps=(2, 2),
+        parts=(0, 1),
+    )
+    failed = without(fabric, spine_links(fabric, [0]))
+    stages = [stage(fabric, [twice]), stage(failed, [twice], from_s=0.1)]
+    outcome = run(stages, [twice], over(0))
+    assert [i.all_reduce_s for i in outcome.jobs[0].iterations] == pytest.approx([0.4])
+
+
 def test_start_times_may_be_drawn() -> None:
     """Other seeds, other times, within what was asked for."""
     fabric = fabric_of(leaves=2, spines=1)

@@ -1,0 +1,24 @@
+"""Hops by networkx's breadth-first search, which shares nothing with the controller.
+
+In: circuits as pairs of servers. Out: the most hops of any pair, and their mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import networkx as nx
+
+
+def most_and_mean_hops(servers: int, circuits: Iterable[tuple[int, int]]) -> tuple[int, float]:
+    """Over all pairs of different servers. Raises ``ValueError`` where one is not connected."""
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(range(servers))
+    graph.add_edges_from(circuits)
+    most = total = 0
+    for _, hops in nx.all_pairs_shortest_path_length(graph):
+        if len(hops) < servers:
+            raise ValueError("some servers are not connected")
+        most = max(most, *hops.values())
+        total += sum(hops.values())
+    return most, total / (servers * (servers - 1))

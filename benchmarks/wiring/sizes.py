@@ -1,0 +1,125 @@
+"""How good the finder's wirings are, and how long they take: all sizes of a table, one job over all servers.
+
+In: servers and interfaces. Out: rows with the hops of near-geometric steps, of the finder's, of networkx's search on
+the finder's circuits, of the best steps (few servers), and what no wiring is below.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.wiring.independent import most_and_mean_hops
+from controller.wiring.circuits import Wiring
+from controller.wiring.exact import best_steps
+from controller.wiring.finder import Found, find
+from controller.wiring.hops import Floats, hops_between, least_mean_hops, mean_hops, total_and_most
+from controller.wiring.rings import geometric_steps
+from controller.wiring.spreading import spread
+from controller.wiring.traffic import Rings, Traffic
+
+SERVERS = (12, 16, 64, 128, 1024)
+INTERFACES = range(2, 9)
+AT_RANDOM, RANDOM_WIRINGS = 128, 20
+"""Servers up to which random wirings are looked at, and how many."""
+EXACT = 16
+"""Servers up to which the best steps are found."""
+GBPS = 1e9
+RUNS = 3
+SENT = 2e9
+"""Bytes that a server sends in rings; a tenth of it goes to pairs."""
+
+Row = dict[str, Any]
+
+
+def job(servers: int, pairs: Floats) -> Traffic:
+    """An all-reduce over all servers in phase 1, and in phase 0 what pairs send, in proportion to ``pairs``."""
+    np.fill_diagonal(pairs, 0.0)
+    sent = SENT / 10 * servers * pairs / pairs.sum()
+    return Traffic(servers, (Rings((tuple(range(servers)),), {1: SENT}, ()),), {0: sent})
+
+
+def sparse(servers: int, seed: int = 1) -> Floats:
+    """Every server sends to four others, different amounts."""
+    rng = np.random.default_rng(seed)
+    found = np.zeros((servers, servers))
+    for _ in range(4):
+        found[np.arange(servers), rng.permutation(servers)] += rng.random(servers)
+    return found
+
+
+def row(servers: int, interfaces: int) -> Row:
+    """Medians of milliseconds: ``ms`` of the finder with an all-to-all, ``sparse_ms`` with four receivers of each
+    server, and ``cpu_ms`` and ``sparse_cpu_ms`` of the processor."""
+    traffic = job(servers, np.ones((servers, servers)))
+    ms, cpu_ms, found = _timed([traffic] * RUNS, interfaces)
+    sparse_ms, sparse_cpu_ms, _ = _timed([job(servers, sparse(servers, seed)) for seed in range(RUNS)], interfaces)
+    published = total_and_most(servers, geometric_steps(servers, interfaces))
+    circuits = ((circuit.src.server, circuit.dst.server) for circuit in found.wiring.circuits)
+    most, mean = most_and_mean_hops(servers, circuits)
+    assert published is not None
+    return {
+        "servers": servers,
+        "interfaces": interfaces,
+        "steps": found.wiring.steps,
+        "rings": len(found.orders[0]),
+        "diameter": found.diameter,
+        "mean_hops": found.mean_hops,
+        "searched_diameter": most,
+        "searched_mean_hops": mean,
+        "geometric_diameter": published[1],
+        "geometric_mean_hops": published[0] / (servers - 1),
+        "least_mean_hops": least_mean_hops(traffic.of_pairs, interfaces),
+        **_exact(servers, interfaces),
+        **_at_random(found),
+        "ms": ms,
+        "cpu_ms": cpu_ms,
+        "sparse_ms": sparse_ms,
+        "sparse_cpu_ms": sparse_cpu_ms,
+    }
+
+
+def _timed(jobs: Sequence[Traffic], interfaces: int) -> tuple[float, float, Found]:
+    """Medians of milliseconds, and of those of the processor, and the last answer."""
+    taken = []
+    for traffic in jobs:
+        began, cpu = time.perf_counter(), time.process_time()
+        found = find(traffic, interfaces, GBPS)
+        taken.append((1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - cpu)))
+    wall, busy = (median(each) for each in zip(*taken, strict=True))
+    return wall, busy, found
+
+
+def _at_random(found: Found) -> Row:
+    """Rings in random orders: the median of their mean hops, and of the even load of their fullest circuit / that of
+    the answer the least and the median; None for more servers."""
+    servers, interfaces = found.traffic.servers, found.wiring.interfaces
+    if servers > AT_RANDOM:
+        return {"random_mean_hops": None, "random_load_least": None, "random_load": None}
+    rng, means, loads = np.random.default_rng(1), [], []
+    pairs = found.traffic.of_pairs
+    for _ in range(RANDOM_WIRINGS):
+        orders = [rng.permutation(servers) for _ in range(interfaces)]
+        wiring = Wiring(servers, tuple(tuple(np.roll(order, -1)[np.argsort(order)].tolist()) for order in orders))
+        hops = hops_between(wiring)
+        means.append(mean_hops(hops))
+        loads.append(float(spread(wiring, hops, pairs).max()))
+    own = float(spread(found.wiring, found.hops, pairs).max())
+    return {
+        "random_mean_hops": median(means),
+        "random_load_least": min(loads) / own,
+        "random_load": median(loads) / own,
+    }
+
+
+def _exact(servers: int, interfaces: int) -> Row:
+    """Of rings alone, and of any steps; None for more servers."""
+    if servers > EXACT:
+        return {"best_of_rings": None, "best_of_all": None, "proven": None}
+    rings, of_rings = best_steps(servers, interfaces, interfaces)
+    steps, of_all = best_steps(servers, interfaces, 0)
+    return {"best_of_rings": rings.mean, "best_of_all": steps.mean, "proven": of_rings and of_all}

@@ -1,0 +1,212 @@
+"""How a direct-connect fabric should be wired for jobs, and which strategy each of them should take on it.
+
+In: ``Offer``s, and the servers, interfaces and rates that there are. Out: for every strategy of every job its wiring,
+with the routes that the planner gives it there, the time of an iteration with its bound, and that on the alternative,
+one switch; and for each job the strategy that takes the least time. Each strategy has the wiring that was found for it,
+so what alternating between strategies and wirings could end at is among these. docs/wiring.md has the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from controller.design.strategies import Offer, Way
+from controller.fabric.topology import Fabric, PortNo
+from controller.jobs.workload import WorkloadJob
+from controller.planning.bounds import level_bounds
+from controller.planning.demands import ideal_communication_s, ideal_time_s
+from controller.planning.efficiency import phase_levels
+from controller.planning.plan import Plan, answered
+from controller.planning.planner import plan, repair
+from controller.planning.problem import PlanLimits, Problem
+from controller.scenarios.fabrics import fabric_of
+from controller.scenarios.scenario import GIGABIT, problem_of
+from controller.scenarios.topologies import OFFLINE, Topology, direct_connect
+from controller.wiring.break_even import BreakEven
+from controller.wiring.circuits import Wiring
+from controller.wiring.coin_change import coin_change_routes
+from controller.wiring.finder import Found, find
+from controller.wiring.traffic import in_rings, traffic_of
+from signalbox.jobs.collectives import virtual_links
+from signalbox.jobs.spec import JobId, JobSpec
+
+MOST_SEARCHED = 5_000
+"""Flows on a circulant wiring up to which the planner looks for better routes than the coins'."""
+
+
+class Rates(NamedTuple):
+    """Gbit/s of one interface, and of one server on the alternative."""
+
+    interface_gbps: float
+    other_gbps: float
+
+
+class PhaseTime(NamedTuple):
+    """Seconds of one phase of the spec: on an idle fabric with the same NICs, that no routing on this wiring can beat,
+    with the planner's routes, and on the alternative. ``compute_s``: of what overlaps with it."""
+
+    phase: int
+    compute_s: float
+    ideal_s: float
+    bound_s: float
+    planned_s: float
+    other_s: float
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One strategy on its wiring. ``spec``: as it runs there, with the addresses of that fabric's hosts; ``alone_s``:
+    of computing that overlaps with nothing."""
+
+    name: str
+    found: Found
+    spec: JobSpec
+    plan: Plan
+    alone_s: float
+    phases: tuple[PhaseTime, ...]
+    rates: Rates
+
+    @property
+    def planned_s(self) -> float:
+        """Of an iteration."""
+        return self.alone_s + math.fsum(max(each.compute_s, each.planned_s) for each in self.phases)
+
+    @property
+    def bound_s(self) -> float:
+        return self.alone_s + math.fsum(max(each.compute_s, each.bound_s) for each in self.phases)
+
+    @property
+    def other_s(self) -> float:
+        return self.alone_s + math.fsum(max(each.compute_s, each.other_s) for each in self.phases)
+
+    @cached_property
+    def break_even(self) -> BreakEven:
+        traffic, interfaces = self.found.traffic, self.found.wiring.interfaces
+        ratio = float(traffic.of_pairs.sum()) / traffic.in_rings if traffic.in_rings else math.inf
+        direct_bps = interfaces * self.rates.interface_gbps * GIGABIT
+        return BreakEven(ratio, self.found.pair_hops, direct_bps, self.rates.other_gbps * GIGABIT)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``strategies``: in the order of the job."""
+
+    offer: Offer
+    strategies: tuple[Evaluated, ...]
+
+    @property
+    def best(self) -> Evaluated:
+        """The one with the shortest iteration on its wiring."""
+        return min(self.strategies, key=lambda each: _rounded(each.planned_s))
+
+    @property
+    def other(self) -> Evaluated:
+        """The one with the shortest iteration on the alternative."""
+        return min(self.strategies, key=lambda each: _rounded(each.other_s))
+
+    @property
+    def refused(self) -> bool:
+        """Whether the job should be on the alternative: all circuits together cannot carry what is forwarded as soon as
+        that carries what is sent (``BreakEven``), or an iteration is shorter there."""
+        return self.best.break_even.loses or _rounded(self.best.planned_s) > _rounded(self.other.other_s)
+
+
+def answers(offers: Sequence[Offer], interfaces: int, rates: Rates, limits: PlanLimits) -> list[Answer]:
+    """``limits``: of each plan. Raises ``SignalboxError`` where the planner has no answer."""
+    return [Answer(offer, tuple(evaluated(way, interfaces, rates, limits) for way in offer.ways)) for offer in offers]
+
+
+def evaluated(way: Way, interfaces: int, rates: Rates, limits: PlanLimits) -> Evaluated:
+    """A strategy on the wiring that is found for it. Raises ``SignalboxError``."""
+    found = find(traffic_of(way.spec), interfaces, rates.interface_gbps * GIGABIT)
+    fabric = fabric_of(topology(found.wiring, rates.interface_gbps))
+    wired = in_rings(way.spec, zip(found.traffic.rings, found.orders, strict=True))
+    spec = wired.model_copy(update={"endpoints": _on(fabric, wired.endpoints)})
+    problem = problem_of(fabric, [announced(spec, fabric)])
+    made = routed(problem, found.wiring, fabric, limits)
+    alone_s = math.fsum(each.seconds for each in way.compute if each.phase is None)
+    phases = _phase_times(way, found, spec, problem, made, rates)
+    return Evaluated(way.name, found, spec, made, alone_s, phases, rates)
+
+
+def topology(wiring: Wiring, interface_gbps: float) -> Topology:
+    return direct_connect(wiring.peers, interface_gbps * GIGABIT, OFFLINE)
+
+
+def announced(spec: JobSpec, fabric: Fabric, compute_s: float = 0.0) -> WorkloadJob:
+    """The job as planner and simulator take it, with the addresses of the fabric's hosts. Its phases follow each other,
+    and all that is sent in one begins at once; ``compute_s``: before the first. Raises ``InvalidInput``."""
+    links = virtual_links(spec)
+    phases = sorted({link.phase for link in links})
+    return WorkloadJob(
+        id=JobId(spec.job_id),
+        virtual_links=links,
+        rings=tuple(tuple(n for n, link in enumerate(links) if link.phase == phase) for phase in phases),
+        start_s=0.0,
+        compute_s=compute_s,
+        ideal_s=ideal_communication_s(links, {ip: host.nic_bps for ip, host in fabric.hosts.items()}),
+        max_subflows=spec.max_subflows,
+        dealing=spec.dealing,
+        steps=(1,) * len(phases),
+        parts=tuple(range(len(phases))),
+    )
+
+
+def routed(problem: Problem, wiring: Wiring, fabric: Fabric, limits: PlanLimits) -> Plan:
+    """Coin change on circulant wirings, from which the planner goes on unless there are very many flows; the planner on
+    any other. Raises ``SignalboxError``."""
+    if wiring.steps is None:
+        return answered(plan(problem, limits))
+    ports = [PortNo(1 + interface) for interface in range(wiring.interfaces)]
+    problem = problem.with_routes(coin_change_routes(problem, wiring, list(fabric.switches), ports))
+    return answered(plan(problem, limits) if len(problem.flows) <= MOST_SEARCHED else repair(problem))
+
+
+def _on(fabric: Fabric, endpoints: Sequence[str]) -> tuple[str, ...]:
+    """The hosts of the fabric in place of the job's addresses."""
+    host_of = dict(zip(dict.fromkeys(endpoints), fabric.hosts, strict=True))
+    return tuple(host_of[address] for address in endpoints)
+
+
+def _phase_times(
+    way: Way, found: Found, spec: JobSpec, problem: Problem, made: Plan, rates: Rates
+) -> tuple[PhaseTime, ...]:
+    """Of the phases of the spec; each may be several of the planner's, one for each step."""
+    direct_gbps = rates.interface_gbps * found.wiring.interfaces
+    ideal_s = ideal_time_s(virtual_links(spec), dict.fromkeys(spec.endpoints, direct_gbps * GIGABIT))
+    level = phase_levels(problem, made.routes).get(JobId(spec.job_id), {})
+    steps = iter(sorted(ideal_s))
+    times = []
+    for phase in sorted({*found.traffic.phases, *(each.phase for each in way.compute if each.phase is not None)}):
+        compute_s = math.fsum(each.seconds for each in way.compute if each.phase == phase)
+        mine = [next(steps) for _ in range(_steps_of(spec, phase))]
+        alone_s = math.fsum(ideal_s[step] for step in mine)
+        bound_s = math.fsum(ideal_s[step] * level_bounds(_alone(problem, step)).worst for step in mine)
+        planned_s = math.fsum(ideal_s[step] * level.get(step, 1.0) for step in mine)
+        bound_s = max(bound_s, found.least_s.get(phase, 0.0))
+        other_s = alone_s * direct_gbps / rates.other_gbps
+        times.append(PhaseTime(phase, compute_s, alone_s, bound_s, max(bound_s, planned_s), other_s))
+    return tuple(times)
+
+
+def _steps_of(spec: JobSpec, phase: int) -> int:
+    """How many phases of the planner's it is."""
+    alone = {
+        "collectives": tuple(each for each in spec.collectives if each.phase == phase),
+        "transfers": tuple(each for each in spec.transfers if each.phase == phase),
+    }
+    return len({link.phase for link in virtual_links(spec.model_copy(update=alone))})
+
+
+def _alone(problem: Problem, step: int) -> Problem:
+    """The flows of one of the planner's phases, with what they send in it."""
+    own = ((each, tuple(part for part in each.demand_bps if part[0] == step)) for each in problem.flows)
+    return problem.with_flows(replace(each, demand_bps=demand_bps) for each, demand_bps in own if demand_bps)
+
+
+def _rounded(time_s: float) -> float:
+    return float(f"{time_s:.9g}")

@@ -1,0 +1,52 @@
+"""A simulation as plain data for programs (docs/reference/json-output.md). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from controller.simulator.options import Options
+from controller.simulator.training import JobTimes, Outcome
+from signalbox.jobs.spec import Dealing
+
+
+def report(options: Options, dealing: Dealing, bound: float, outcomes: Sequence[tuple[str, Outcome]]) -> dict[str, Any]:
+    """A simulation as plain data for programs; the fields are an interface (docs/reference/json-output.md).
+    ``dealing``: of all jobs. ``bound``: of the worst job's level, however flows are split. ``outcomes``: by name of the
+    scheme."""
+    return {
+        "iterations": options.iterations,
+        "random_starts_s": options.random_starts_s,
+        "replan": options.replan.value,
+        "dealing": dealing.value,
+        "sharing": options.sharing.value,
+        "lose_sent": options.lose_sent,
+        "max_moves": options.max_moves,
+        "seed": options.seed,
+        "bound": bound,
+        "strategies": [{"strategy": name, **_scheme_fields(outcome)} for name, outcome in outcomes],
+    }
+
+
+def _scheme_fields(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "mean_slow_down": outcome.mean_slow_down,
+        "plans": outcome.plans,
+        "adopted": outcome.adopted,
+        "moves": outcome.moves,
+        "end_s": outcome.end_s,
+        "jobs": [_job_fields(job) for job in outcome.jobs],
+    }
+
+
+def _job_fields(job: JobTimes) -> dict[str, Any]:
+    return {
+        "job": job.job_id,
+        "ideal_s": job.ideal_s,
+        "mean_slow_down": job.mean_slow_down,
+        "cut_off": job.cut_off,
+        "iterations": [
+            {"start_s": iteration.start_s, "all_reduce_s": iteration.all_reduce_s, "slow_down": slow_down}
+            for iteration, slow_down in zip(job.iterations, job.slow_downs, strict=True)
+        ],
+    }

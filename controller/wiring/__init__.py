@@ -1,0 +1,1 @@
+"""Direct-connect fabrics: which servers circuits connect for a job, and how far that is from the best. Pure."""

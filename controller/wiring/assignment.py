@@ -1,0 +1,77 @@
+"""Which server sends to which through one interface, so that as much as possible goes directly. Exact, with OR-Tools.
+
+An optical switch joins each server's sending side to another one's receiving side, so this is a matching of maximum
+weight in a bipartite graph, not in a graph of servers as for duplex links. It is found as a flow of least cost.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from ortools.graph.python import min_cost_flow
+
+from controller.wiring.circuits import Peers
+from controller.wiring.hops import Floats, Ints
+
+DENSE = 128
+"""Servers up to which every pair is looked at. Of more servers only pairs that are among the ``KEPT`` heaviest of one
+of their ends."""
+KEPT = 16
+_LARGEST = 1 << 40
+"""Of a weight in whole numbers."""
+
+
+def heaviest_matching(weights: Floats) -> Peers:
+    """Of the pairs with weight those of which no two have the same sender or receiver, with the largest sum.
+    ``weights``: shape (servers, servers), from the row's server to the column's; the diagonal counts nothing."""
+    servers = len(weights)
+    src, dst = _candidates(weights)
+    found: list[int | None] = [None] * servers
+    if not len(src):
+        return tuple(found)
+    cost = -np.maximum(1, np.rint(weights[src, dst] / weights[src, dst].max() * _LARGEST)).astype(np.int64)
+    source, sink, numbers = 2 * servers, 2 * servers + 1, np.arange(servers)
+    ones, nothing = np.ones(servers, np.int64), np.zeros(servers, np.int64)
+    flow = min_cost_flow.SimpleMinCostFlow()
+    flow.add_arcs_with_capacity_and_unit_cost(np.full(servers, source), numbers, ones, nothing)
+    arcs = flow.add_arcs_with_capacity_and_unit_cost(src, servers + dst, np.ones(len(src), np.int64), cost)
+    flow.add_arcs_with_capacity_and_unit_cost(servers + numbers, np.full(servers, sink), ones, nothing)
+    flow.add_arc_with_capacity_and_unit_cost(source, sink, servers, 0)
+    flow.set_node_supply(source, servers)
+    flow.set_node_supply(sink, -servers)
+    status = flow.solve()
+    assert status == flow.OPTIMAL, f"a flow that is always there was not found: {status}"
+    for a, b in zip(src[used := flow.flows(arcs) > 0].tolist(), dst[used].tolist(), strict=True):
+        found[a] = b
+    return tuple(found)
+
+
+def completed(peers: Peers, hops: Ints) -> Peers:
+    """Dark interfaces joined too, as far as that is possible, in the rotation that shortens the most hops between what
+    they join. ``hops``: shape (servers, servers), negative where nothing leads."""
+    senders = [server for server, peer in enumerate(peers) if peer is None]
+    receivers = sorted(set(range(len(peers))) - set(peers))
+    saved = np.where(hops < 0, len(peers), hops)[np.ix_(senders, receivers)]
+    numbers = np.arange(len(senders))
+    best, gain = list(peers), -1
+    for turn in range(len(senders)):
+        turned = (numbers + turn) % max(1, len(senders))
+        pairs = [(senders[a], receivers[b]) for a, b in enumerate(turned.tolist()) if senders[a] != receivers[b]]
+        if (now := len(pairs) + int(saved[numbers, turned].sum())) > gain:
+            best, gain = list(peers), now
+            for a, b in pairs:
+                best[a] = b
+    return tuple(best)
+
+
+def _candidates(weights: Floats) -> tuple[Ints, Ints]:
+    """Senders and receivers of the pairs that are looked at."""
+    some = weights > 0
+    np.fill_diagonal(some, False)
+    if len(weights) > DENSE:
+        by_row, by_column = (np.argpartition(-weights, KEPT, axis=axis) for axis in (1, 0))
+        heavy = np.zeros_like(some)
+        np.put_along_axis(heavy, by_row[:, :KEPT], True, axis=1)
+        np.put_along_axis(heavy, by_column[:KEPT], True, axis=0)
+        some &= heavy
+    src, dst = np.nonzero(some)
+    return src, dst

@@ -1,0 +1,126 @@
+"""The wiring of a direct-connect fabric: which server each interface of each server sends to.
+
+Every server has interfaces 0 to d-1. Interface k of all servers is connected to optical switch k, which passes what it
+receives from one server on to one other: a *circuit*. Circuits are simplex, so an optical switch is a partial
+permutation of the servers, and any directed graph with at most d circuits out of and into each server is d of them
+(König). Servers forward for each other. Servers and interfaces are numbered from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+Peers = tuple[int | None, ...]
+"""By server, which one receives what it sends through one interface; None for a dark interface."""
+
+
+class Port(NamedTuple):
+    """One interface of one server. It sends through a circuit, and receives through another one."""
+
+    server: int
+    interface: int
+
+
+class Circuit(NamedTuple):
+    """What ``src`` sends, ``dst`` receives; both are the same interface, whose number is that of the optical switch."""
+
+    src: Port
+    dst: Port
+
+    @property
+    def switch(self) -> int:
+        """The optical switch that it passes."""
+        return self.src.interface
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """``peers``: of each interface by server. Raises ``ValueError`` for what no optical switch can do."""
+
+    servers: int
+    peers: tuple[Peers, ...]
+
+    def __post_init__(self) -> None:
+        if self.servers < 1:
+            raise ValueError(f"a fabric has at least one server (given: {self.servers})")
+        for interface, peers in enumerate(self.peers):
+            lit = [peer for peer in peers if peer is not None]
+            if len(peers) != self.servers or not all(0 <= peer < self.servers for peer in lit):
+                raise ValueError(f"interface {interface} needs one of {self.servers} servers, or None, per server")
+            if len(set(lit)) < len(lit):
+                raise ValueError(f"two servers send to one through interface {interface}")
+            if any(peer == server for server, peer in enumerate(peers)):
+                raise ValueError(f"a server sends to itself through interface {interface}")
+
+    @property
+    def interfaces(self) -> int:
+        """d, of each server."""
+        return len(self.peers)
+
+    @cached_property
+    def circuits(self) -> tuple[Circuit, ...]:
+        """By optical switch, then by the server that sends."""
+        return tuple(
+            Circuit(Port(server, interface), Port(peer, interface))
+            for interface, peers in enumerate(self.peers)
+            for server, peer in enumerate(peers)
+            if peer is not None
+        )
+
+    @cached_property
+    def steps(self) -> tuple[int, ...] | None:
+        """By interface how much higher, modulo the number of servers, the peer of every server is; None where that is
+        not the same for all: then the wiring is not a circulant graph."""
+        found = [_step(peers, self.servers) for peers in self.peers]
+        steps = tuple(step for step in found if step is not None)
+        return steps if len(steps) == len(found) else None
+
+    @cached_property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        """By server those that it sends to, once per circuit, by interface."""
+        return tuple(tuple(peer for peer in of if peer is not None) for of in zip(*self.peers, strict=True))
+
+    def changes_from(self, before: Wiring) -> Iterator[Circuit]:
+        """The circuits that are made when ``before`` becomes this one; all others of it stay lit meanwhile. Raises
+        ``ValueError`` for a fabric of another size."""
+        if (self.servers, self.interfaces) != (before.servers, before.interfaces):
+            raise ValueError("the wirings are of fabrics of different sizes")
+        there = set(before.circuits)
+        return (circuit for circuit in self.circuits if circuit not in there)
+
+    def placed(self, at: Sequence[int], servers: int) -> Wiring:
+        """The same on a part of a fabric of so many servers: server i is number ``at[i]`` there; all others are dark.
+        Raises ``ValueError`` for places that are not there, or not one per server."""
+        if len(set(at)) < len(at) or len(at) != self.servers or not all(0 <= place < servers for place in at):
+            raise ValueError(f"{self.servers} different places from 0 to {servers - 1} are needed")
+        where = dict(zip(at, range(self.servers), strict=True))
+
+        def peer(peers: Peers, place: int) -> int | None:
+            there = peers[where[place]] if place in where else None
+            return None if there is None else at[there]
+
+        return Wiring(servers, tuple(tuple(peer(peers, place) for place in range(servers)) for peers in self.peers))
+
+    def beside(self, other: Wiring) -> Wiring:
+        """Both on one fabric. Raises ``ValueError`` when they need the same port, or are of different sizes."""
+        if (self.servers, self.interfaces) != (other.servers, other.interfaces):
+            raise ValueError("the wirings are of fabrics of different sizes")
+        pairs = [zip(mine, theirs, strict=True) for mine, theirs in zip(self.peers, other.peers, strict=True)]
+        both = [[(mine, theirs) for mine, theirs in of] for of in pairs]
+        if any(mine is not None and theirs is not None for of in both for mine, theirs in of):
+            raise ValueError("both wirings send through one port")
+        return Wiring(self.servers, tuple(tuple(a if b is None else b for a, b in of) for of in both))
+
+
+def circulant(servers: int, steps: Sequence[int]) -> Wiring:
+    """Interface k of server i sends to server i + ``steps[k]``, modulo their number. Raises ``ValueError`` for a step
+    that leads to the server itself."""
+    return Wiring(servers, tuple(tuple((server + step) % servers for server in range(servers)) for step in steps))
+
+
+def _step(peers: Peers, servers: int) -> int | None:
+    steps = {None if peer is None else (peer - server) % servers for server, peer in enumerate(peers)}
+    return steps.pop() if len(steps) == 1 else None

@@ -1,0 +1,102 @@
+"""The best steps of a circulant wiring, with proof: how far the finder is from the best, for few servers. CP-SAT.
+
+In: servers, interfaces, how many of the steps must be rings, what is sent by offset. Out: steps and whether they are
+proven. Wirings that are no circulant graphs are not looked at; ``hops.least_mean_hops`` bounds those too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ortools.sat.python import cp_model
+
+from controller.wiring.hops import hops_by_offset
+from controller.wiring.rings import Steps, chosen_steps, totient_steps
+
+MOST_SERVERS = 24
+_SCALE = 10_000
+"""Of the weights: their sum in whole numbers."""
+
+
+def best_steps(
+    servers: int, interfaces: int, rings: int, weights: Sequence[float] | None = None, time_limit_s: float = 30.0
+) -> tuple[Steps, bool]:
+    """The steps with the least mean of hops, then the least diameter, of which at least ``rings`` are of rings over all
+    servers, and whether that is proven. ``weights``: of each offset, None for all alike; they count to four digits.
+    Raises ``ValueError`` for more than ``MOST_SERVERS`` servers, and for sizes of which there are no rings."""
+    if not 2 <= servers <= MOST_SERVERS or not interfaces >= 1 or not 0 <= rings <= interfaces:
+        raise ValueError(f"exact steps are for 2 to {MOST_SERVERS} servers and at least one interface")
+    steps = range(1, servers)
+    count = min(interfaces, len(steps))
+    of_rings = totient_steps(servers)
+    model = cp_model.CpModel()
+    taken = {step: model.new_bool_var(f"step {step}") for step in steps}
+    model.add(sum(taken.values()) == count)
+    model.add(sum(taken[step] for step in of_rings) >= min(rings, len(of_rings), count))
+    _mean_and_most(model, servers, taken, _whole(servers, weights))
+    start = chosen_steps(servers, rings, interfaces - rings, weights)
+    if start:
+        for step in steps:
+            model.add_hint(taken[step], step in start.all)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.num_workers = 1
+    status = solver.solve(model)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        raise ValueError(f"no {interfaces} steps connect {servers} servers")
+    found = [step for step in steps if solver.boolean_value(taken[step])]
+    found += found[: interfaces - len(found)]
+    return _divided(servers, found, rings, weights), status == cp_model.OPTIMAL
+
+
+def _whole(servers: int, weights: Sequence[float] | None) -> list[int]:
+    if weights is None:
+        return [0] + [1] * (servers - 1)
+    total = math.fsum(weights[1:]) or 1.0
+    return [0, *(round(_SCALE * weight / total) for weight in weights[1:])]
+
+
+def _mean_and_most(
+    model: cp_model.CpModel, servers: int, taken: dict[int, cp_model.IntVar], weights: Sequence[int]
+) -> None:
+    """Makes small what the hops add up to, by weight, and then the most of any. An offset is reached within h hops when
+    it is within h - 1, or when one that is so much lower as a step that is taken is."""
+    offsets, levels = range(1, servers), range(1, servers)
+    within = {(offset, 0): int(offset == 0) for offset in range(servers)} | {(0, level): 1 for level in levels}
+    reached: dict[tuple[int, int], cp_model.IntVar | int] = dict(within)
+    for level in levels:
+        for offset in offsets:
+            here = reached[offset, level] = model.new_bool_var(f"{offset} within {level}")
+            ways: list[cp_model.IntVar | int] = [reached[offset, level - 1]]
+            for step, of_step in taken.items():
+                before = reached[(offset - step) % servers, level - 1]
+                if isinstance(before, int) and not before:
+                    continue
+                way = model.new_bool_var("")
+                model.add(way <= of_step)
+                model.add(way <= before)
+                ways.append(way)
+            model.add(here <= sum(ways))
+    most = model.new_int_var(1, servers, "most")
+    late = []
+    for offset in offsets:
+        model.add(reached[offset, servers - 1] == 1)
+        for level in range(servers - 1):
+            missed = 1 - reached[offset, level]
+            model.add(most >= (level + 1) * missed)
+            late.append(weights[offset] * missed)
+    model.minimize(servers * sum(late) + most)
+
+
+def _divided(servers: int, found: list[int], rings: int, weights: Sequence[float] | None) -> Steps:
+    """``rings`` of the steps that can be rings, and the others."""
+    of_rings = [step for step in found if math.gcd(step, servers) == 1][:rings]
+    others = list(found)
+    for step in of_rings:
+        others.remove(step)
+    hops = hops_by_offset(servers, found)
+    counted = [1.0] * servers if weights is None else list(weights)
+    total = math.fsum(counted[1:]) or 1.0
+    mean = math.fsum(h * w for h, w in zip(hops[1:], counted[1:], strict=True)) / total
+    return Steps(tuple(of_rings), tuple(others), mean, max(hops))

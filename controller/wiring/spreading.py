@@ -1,0 +1,30 @@
+"""What circuits carry when every server divides what it passes on evenly over all shortest ways: the expected load.
+
+In: a ``Wiring``, the hops between its servers, what pairs send. Out: bytes of each circuit. It is what hashing gives on
+average, and an upper bound of what the best routing with pieces of any size needs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from controller.wiring.circuits import Wiring
+from controller.wiring.hops import Floats, Ints
+
+
+def spread(wiring: Wiring, hops: Ints, sent: Floats) -> Floats:
+    """Shape (interfaces, servers): of the circuit out of each interface. ``hops``, ``sent``: from the row's server to
+    the column's, which may be some of the servers only; pairs that are not connected are left out."""
+    waiting = np.where(hops > 0, sent, 0.0)
+    loads = np.zeros((wiring.interfaces, wiring.servers))
+    lit = [np.array([peer is not None for peer in peers]) for peers in wiring.peers]
+    to = [np.array([0 if peer is None else peer for peer in peers]) for peers in wiring.peers]
+    for left in range(int(hops.max()), 0, -1):
+        here = np.where(hops == left, waiting, 0.0)
+        nearer = [(hops[peers] == left - 1) & on[:, None] for peers, on in zip(to, lit, strict=True)]
+        share = here / np.maximum(1, sum(each.astype(int) for each in nearer))
+        for interface, (peers, on, near) in enumerate(zip(to, lit, nearer, strict=True)):
+            passed = np.where(near, share, 0.0)
+            loads[interface] += passed.sum(axis=1)
+            waiting[peers[on]] += passed[on]
+    return loads

@@ -1,0 +1,237 @@
+"""What a job sends, seen by a wiring: rings whose order is free, and bytes of pairs that have to go where they go.
+
+In: a ``JobSpec``; ranks on one address are on one server, and servers are numbered in the order in which ranks name
+them. Out: ``Traffic``. An all-reduce, and its halves, may run over any ring of its servers, and over several at once,
+each with a part of the bytes. Everything else, all-to-all, pipelines and transfers, is counted pair by pair.
+
+``in_rings`` writes the job down as it runs on chosen rings: a spec as any other, for planner, checker and simulator.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.wiring.hops import Floats
+from signalbox.jobs.collectives import virtual_links
+from signalbox.jobs.spec import Algorithm, Collective, JobSpec, ParallelGroup
+
+RINGS: Mapping[Algorithm, Algorithm] = MappingProxyType(
+    {
+        Algorithm.ALL_REDUCE: Algorithm.RING_ALL_REDUCE,
+        Algorithm.REDUCE_SCATTER: Algorithm.RING_REDUCE_SCATTER,
+        Algorithm.ALL_GATHER: Algorithm.RING_ALL_GATHER,
+        Algorithm.RING_ALL_REDUCE: Algorithm.RING_ALL_REDUCE,
+        Algorithm.RING_REDUCE_SCATTER: Algorithm.RING_REDUCE_SCATTER,
+        Algorithm.RING_ALL_GATHER: Algorithm.RING_ALL_GATHER,
+    }
+)
+"""Collectives of which any order of the ranks is as good, and the ring that each is done in."""
+
+Order = tuple[int, ...]
+"""Servers in the order of a ring."""
+
+
+class Part(NamedTuple):
+    """One group of one collective: places in the spec's ``collectives`` and ``groups``."""
+
+    collective: int
+    group: int
+
+
+@dataclass(frozen=True)
+class Rings:
+    """All-reduces of disjoint groups of servers, which can share interfaces. ``groups``: of servers, each at least
+    two. ``sent``: by phase what the server that sends most sends in it, in bytes. ``parts``: per group what of the
+    spec it is."""
+
+    groups: tuple[Order, ...]
+    sent: Mapping[int, float]
+    parts: tuple[tuple[Part, ...], ...]
+
+    @property
+    def bytes(self) -> float:
+        """Of a server, in all phases."""
+        return sum(self.sent.values())
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """``rings``: in the order of their first collectives. ``pairs``: by phase, shape (servers, servers), bytes from the
+    row's server to the column's. ``pieces``: into how many each of them can be divided; 1 is whole."""
+
+    servers: int
+    rings: tuple[Rings, ...]
+    pairs: Mapping[int, Floats]
+    pieces: int = 1
+
+    @cached_property
+    def phases(self) -> tuple[int, ...]:
+        """In which something is sent between servers, ascending."""
+        return tuple(sorted({*self.pairs, *(phase for rings in self.rings for phase in rings.sent)}))
+
+    @cached_property
+    def of_pairs(self) -> Floats:
+        """In all phases together."""
+        return sum(self.pairs.values(), np.zeros((self.servers, self.servers)))
+
+    @cached_property
+    def by_offset(self) -> Floats:
+        """What is sent to the server so much higher, modulo their number, by all servers together."""
+        numbers = np.arange(self.servers)
+        offsets = (numbers[None, :] - numbers[:, None]) % self.servers
+        sent: Floats = np.bincount(offsets.ravel(), self.of_pairs.ravel(), self.servers).astype(float)
+        return sent
+
+    @cached_property
+    def even(self) -> bool:
+        """Whether every server sends the same to the one so much higher, for all offsets."""
+        numbers = np.arange(self.servers)
+        turned = self.of_pairs[numbers[:, None], (numbers[:, None] + numbers[None, :]) % self.servers]
+        return bool(np.allclose(turned, turned[0], rtol=1e-9, atol=0))
+
+    @property
+    def in_rings(self) -> float:
+        """What all servers together send in rings, in bytes."""
+        return sum(rings.bytes * sum(map(len, rings.groups)) for rings in self.rings)
+
+
+def traffic_of(spec: JobSpec) -> Traffic:
+    """Raises ``InvalidInput`` as ``virtual_links`` does."""
+    servers = servers_of(spec)
+    of_rank = [servers[address] for address in spec.endpoints]
+    places = {group.name: number for number, group in enumerate(spec.groups)}
+    parts = [
+        (Part(number, places[name]), collective)
+        for number, collective in enumerate(spec.collectives)
+        if collective.algorithm in RINGS
+        for name in collective.groups
+    ]
+    rings = _merged(
+        (part, collective, [of_rank[rank] for rank in spec.groups[part.group].ranks]) for part, collective in parts
+    )
+    return Traffic(len(servers), rings, _pairs(spec, servers), spec.max_subflows)
+
+
+def servers_of(spec: JobSpec) -> dict[str, int]:
+    """The number of each address."""
+    return {address: number for number, address in enumerate(dict.fromkeys(spec.endpoints))}
+
+
+def in_rings(spec: JobSpec, rings: Iterable[tuple[Rings, Sequence[Sequence[Order]]]]) -> JobSpec:
+    """The job with its all-reduces in these orders: of each ``Rings`` several, and per order one ring for each group;
+    without any, one ring in the order of ``groups``. Every ring of a group has the same part of the bytes, rounded up.
+    Ranks of one server stay beside each other."""
+    servers = servers_of(spec)
+    of_server = defaultdict[int, list[int]](list)
+    for rank, address in enumerate(spec.endpoints):
+        of_server[servers[address]].append(rank)
+    groups: list[ParallelGroup] = list(spec.groups)
+    added: list[Collective] = []
+    gone: set[Part] = set()
+    names = {group.name for group in spec.groups}
+    for which, orders in rings:
+        orders = orders or (which.groups,)
+        for of_group, parts in enumerate(which.parts):
+            for part in parts:
+                gone.add(part)
+                members = set(spec.groups[part.group].ranks)
+                whole = spec.collectives[part.collective]
+                for order in orders:
+                    ranks = tuple(rank for server in order[of_group] for rank in of_server[server] if rank in members)
+                    name = next(name for n in count(len(groups)) if (name := f"ring {n}") not in names)
+                    groups.append(ParallelGroup(name=name, ranks=ranks))
+                    size = -(-whole.bytes_per_iteration // len(orders))
+                    added.append(
+                        Collective(
+                            algorithm=RINGS[whole.algorithm],
+                            groups=(name,),
+                            bytes_per_iteration=size,
+                            phase=whole.phase,
+                        )
+                    )
+    kept = [_without(spec, number, gone) for number in range(len(spec.collectives))]
+    collectives = [*(each for each in kept if each), *_together(added)]
+    return spec.model_copy(update={"groups": tuple(groups), "collectives": tuple(collectives)})
+
+
+def _without(spec: JobSpec, number: int, gone: set[Part]) -> Collective | None:
+    """A collective without the groups that run in other rings."""
+    whole = spec.collectives[number]
+    left = {part.group for part in gone if part.collective == number}
+    names = tuple(name for name in whole.groups if name not in {spec.groups[group].name for group in left})
+    return whole.model_copy(update={"groups": names}) if names else None
+
+
+def _together(collectives: Iterable[Collective]) -> list[Collective]:
+    """Those that differ in their groups alone as one: a spec has a limit of collectives."""
+    alike = defaultdict[tuple[Algorithm, int, int], list[str]](list)
+    for each in collectives:
+        alike[each.algorithm, each.bytes_per_iteration, each.phase] += each.groups
+    return [
+        Collective(algorithm=algorithm, groups=tuple(names), bytes_per_iteration=size, phase=phase)
+        for (algorithm, size, phase), names in alike.items()
+    ]
+
+
+def _merged(parts: Iterable[tuple[Part, Collective, Sequence[int]]]) -> tuple[Rings, ...]:
+    """Collectives of the same servers run in the same rings; groups that share no server are kept together, since one
+    interface can have a ring of each."""
+    of_group = defaultdict[Order, list[tuple[Part, Collective, int]]](list)
+    for part, collective, of_ranks in parts:
+        if len(servers := tuple(sorted(set(of_ranks)))) > 1:
+            of_group[servers].append((part, collective, len(of_ranks)))
+    classes: list[list[Order]] = []
+    for group in of_group:
+        for known in classes:
+            if all(set(group).isdisjoint(other) for other in known):
+                known.append(group)
+                break
+        else:
+            classes.append([group])
+    found = []
+    for known in classes:
+        most = defaultdict[int, float](float)
+        for group in known:
+            mine = defaultdict[int, float](float)
+            for _, collective, ranks in of_group[group]:
+                mine[collective.phase] += _sent(collective, ranks)
+            for phase, sent in mine.items():
+                most[phase] = max(most[phase], sent)
+        found.append(
+            Rings(tuple(known), dict(most), tuple(tuple(part for part, *_ in of_group[group]) for group in known))
+        )
+    return tuple(found)
+
+
+def _sent(collective: Collective, ranks: int) -> float:
+    """By each of them, in a ring: 2(n-1)/n M, and half of it of a half; docs/reference/job-spec.md."""
+    times = 2 if RINGS[collective.algorithm] is Algorithm.RING_ALL_REDUCE else 1
+    return times * (ranks - 1) / ranks * collective.bytes_per_iteration
+
+
+def _pairs(spec: JobSpec, servers: Mapping[str, int]) -> dict[int, Floats]:
+    others = [collective for collective in spec.collectives if collective.algorithm not in RINGS]
+    phases = sorted({each.phase for each in others} | {each.phase for each in spec.transfers})
+    found: dict[int, Floats] = {}
+    for phase in phases:
+        alone = spec.model_copy(
+            update={
+                "collectives": tuple(each for each in others if each.phase == phase),
+                "transfers": tuple(each for each in spec.transfers if each.phase == phase),
+                "rails": (),
+            }
+        )
+        sent = np.zeros((len(servers), len(servers)))
+        for link in virtual_links(alone):
+            sent[servers[link.src_ip], servers[link.dst_ip]] += link.bytes
+        if sent.any():
+            found[phase] = sent
+    return found

@@ -1,0 +1,46 @@
+"""The benchmark of wirings: what it says of a size agrees with networkx, and its settings are those published."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.wiring import command, paper, sizes
+from benchmarks.wiring.independent import most_and_mean_hops
+from controller.wiring.break_even import BreakEven
+from controller.wiring.traffic import traffic_of
+
+
+def test_a_row_has_the_hops_that_networkx_finds_and_none_better_than_the_best() -> None:
+    row = sizes.row(12, 3)
+    assert (row["searched_diameter"], row["searched_mean_hops"]) == (row["diameter"], pytest.approx(row["mean_hops"]))
+    assert row["least_mean_hops"] <= row["best_of_all"] <= row["best_of_rings"] <= row["mean_hops"] + 1e-9
+    assert row["proven"]
+    shown = command.summary({"sizes": [row], "dedicated": [], "shared": []})
+    assert shown.renderables[0].row_count == 1  # type: ignore[union-attr]
+
+
+def test_servers_that_are_not_connected_have_no_hops() -> None:
+    assert most_and_mean_hops(3, [(0, 1), (1, 2), (2, 0)]) == (2, 1.5)
+    with pytest.raises(ValueError, match="not connected"):
+        most_and_mean_hops(3, [(0, 1), (1, 0)])
+
+
+def test_every_server_sends_a_tenth_of_its_rings_to_pairs() -> None:
+    traffic = sizes.job(12, sizes.sparse(12))
+    assert traffic.of_pairs.sum() == pytest.approx(traffic.in_rings / 10)
+    assert (np.count_nonzero(traffic.of_pairs, axis=1) <= 4).all()
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.025, 0.8])
+def test_the_job_of_the_publication_sends_what_its_batch_says(ratio: float) -> None:
+    traffic = traffic_of(paper.dlrm(16, ratio))
+    assert traffic.of_pairs.sum() / traffic.in_rings == pytest.approx(ratio, rel=1e-6)
+
+
+def test_the_published_slow_down_at_four_fifths_and_the_published_tax_are_of_the_same_hops() -> None:
+    """1.1 times as slow as a fat-tree of 1 / 2.7 of the rate, and a tax of 1.11: 5.4 and 5.5 hops of pairs."""
+    hops = (1.1 * 1.8 * paper.PUBLISHED_GAIN - 1) / 0.8
+    assert BreakEven(0.8, hops, paper.PUBLISHED_GAIN, 1.0).slow_down == pytest.approx(1.1)
+    ratio = paper.RATIO_AT_2048 * 64 / 2048
+    assert (1 + ratio * hops) / (1 + ratio) == pytest.approx(1.11, abs=0.005)

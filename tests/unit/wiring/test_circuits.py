@@ -1,0 +1,82 @@
+"""Wirings: what optical switches can do, parts of a fabric, and what changes from one to the next."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.wiring.circuits import Circuit, Port, Wiring, circulant
+
+
+@st.composite
+def wirings(draw: st.DrawFn, servers: int | None = None, interfaces: int | None = None) -> Wiring:
+    """Any partial permutations without servers that send to themselves."""
+    count = servers or draw(st.integers(2, 9))
+    layers = []
+    for _ in range(interfaces or draw(st.integers(1, 4))):
+        order = draw(st.permutations(range(count)))
+        dark = draw(st.sets(st.integers(0, count - 1)))
+        layers.append(tuple(None if peer == server or server in dark else peer for server, peer in enumerate(order)))
+    return Wiring(count, tuple(layers))
+
+
+def test_a_circuit_is_from_one_interface_to_the_same_interface_over_the_switch_of_its_number() -> None:
+    wiring = Wiring(3, ((1, None, 0), (None, 2, None)))
+    assert wiring.circuits == (
+        Circuit(Port(0, 0), Port(1, 0)),
+        Circuit(Port(2, 0), Port(0, 0)),
+        Circuit(Port(1, 1), Port(2, 1)),
+    )
+    assert [circuit.switch for circuit in wiring.circuits] == [0, 0, 1]
+    assert wiring.successors == ((1,), (2,), (0,))
+    assert wiring.steps is None
+
+
+@pytest.mark.parametrize(
+    ("servers", "peers", "message"),
+    [
+        (3, ((1, 1, None),), "two servers send to one through interface 0"),
+        (3, ((1, 2, 0), (None, 1, None)), "a server sends to itself through interface 1"),
+        (3, ((1, 2),), "interface 0 needs one of 3 servers"),
+        (3, ((1, 2, 3),), "interface 0 needs one of 3 servers"),
+        (0, (), "at least one server"),
+    ],
+)
+def test_what_no_optical_switch_can_do_is_refused(
+    servers: int, peers: tuple[tuple[int | None, ...], ...], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Wiring(servers, peers)
+
+
+def test_the_steps_of_a_circulant_wiring_are_known() -> None:
+    assert circulant(12, [1, 5]).steps == (1, 5)
+    assert circulant(12, [1, 5]).successors[11] == (0, 4)
+    with pytest.raises(ValueError, match="to itself"):
+        circulant(12, [12])
+
+
+@given(st.data(), st.integers(2, 6), st.integers(1, 3))
+def test_changes_are_the_circuits_that_were_not_there(data: st.DataObject, servers: int, interfaces: int) -> None:
+    before, after = (data.draw(wirings(servers, interfaces)) for _ in range(2))
+    made = set(after.changes_from(before))
+    assert made | (set(before.circuits) & set(after.circuits)) == set(after.circuits)
+    assert made.isdisjoint(before.circuits)
+    assert not [*after.changes_from(after)]
+
+
+def test_two_jobs_are_wired_beside_each_other_without_a_common_port() -> None:
+    fabric = circulant(3, [1]).placed([4, 0, 2], 6).beside(circulant(2, [1]).placed([1, 5], 6))
+    assert fabric.peers == ((2, 5, 4, None, 0, 1),)
+    assert {circuit.src for circuit in fabric.circuits}.isdisjoint({Port(3, 0)})
+    with pytest.raises(ValueError, match="both wirings send through one port"):
+        fabric.beside(circulant(2, [1]).placed([5, 3], 6))
+    with pytest.raises(ValueError, match="different sizes"):
+        fabric.beside(circulant(6, [1, 5]))
+
+
+@pytest.mark.parametrize("at", [[0, 0], [0], [0, 6]])
+def test_places_that_are_not_there_are_refused(at: list[int]) -> None:
+    with pytest.raises(ValueError, match="2 different places from 0 to 5"):
+        circulant(2, [1]).placed(at, 6)

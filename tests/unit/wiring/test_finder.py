@@ -1,0 +1,266 @@
+"""What the finder makes of what jobs send: divisions of interfaces, matchings, and times that are known by hand."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.wiring.assignment import completed, heaviest_matching
+from controller.wiring.circuits import Wiring, circulant
+from controller.wiring.finder import find, published
+from controller.wiring.hops import hops_between, least_mean_hops
+from controller.wiring.spreading import spread
+from controller.wiring.traffic import Traffic, in_rings, traffic_of
+from signalbox.jobs.collectives import virtual_links
+from signalbox.jobs.spec import JobSpec
+from tests.unit.wiring.test_circuits import wirings
+
+GBPS = 1e9
+M = 12_000_000
+"""Bytes of an all-reduce; it divides by all numbers of servers and rings here."""
+
+
+def job(servers: int, ranks_per_server: int = 1, **fields: Any) -> JobSpec:
+    """Groups ``all`` and, of four servers each, ``a``, ``b`` and so on."""
+    endpoints = [f"10.0.0.{1 + rank // ranks_per_server}" for rank in range(servers * ranks_per_server)]
+    groups = [{"name": "all", "ranks": range(len(endpoints))}]
+    groups += [
+        {"name": name, "ranks": range(4 * n, 4 * n + 4)}
+        for n, name in zip(range(len(endpoints) // 4), "abcdef", strict=False)
+    ]
+    return JobSpec.parse({"job_id": "job", "endpoints": endpoints, "groups": groups, **fields})
+
+
+def collective(algorithm: str, *groups: str, size: int = M, phase: int = 0) -> dict[str, Any]:
+    return {"algorithm": algorithm, "groups": groups or ("all",), "bytes_per_iteration": size, "phase": phase}
+
+
+def matrices(servers: int, seed: int) -> Any:
+    weights = np.random.default_rng(seed).integers(0, 6, (servers, servers)).astype(float)
+    np.fill_diagonal(weights, 0.0)
+    return weights
+
+
+# ---- traffic
+
+
+def test_an_all_reduce_is_free_in_its_order_and_an_all_to_all_is_not() -> None:
+    traffic = traffic_of(job(4, collectives=[collective("all_reduce"), collective("all_to_all", size=400, phase=1)]))
+    (rings,) = traffic.rings
+    assert rings.groups == ((0, 1, 2, 3),)
+    assert rings.sent == {0: 2 * 3 / 4 * M}
+    assert traffic.pairs[1].tolist() == (100 * (1 - np.eye(4))).tolist()
+    assert traffic.phases == (0, 1)
+    assert traffic.even
+
+
+def test_halves_of_an_all_reduce_share_rings_and_disjoint_groups_share_interfaces() -> None:
+    spec = job(
+        8,
+        collectives=[
+            collective("ring_reduce_scatter", "a", "b"),
+            collective("ring_all_gather", "a", "b", phase=2),
+            collective("all_reduce", "all", size=8),
+        ],
+    )
+    halves, whole = traffic_of(spec).rings
+    assert halves.groups == ((0, 1, 2, 3), (4, 5, 6, 7))
+    assert halves.sent == {0: 3 / 4 * M, 2: 3 / 4 * M}
+    assert [len(parts) for parts in halves.parts] == [2, 2]
+    assert whole.groups == (tuple(range(8)),)
+    assert whole.bytes == 14
+
+
+def test_ranks_of_one_server_are_one_place_of_a_ring() -> None:
+    spec = job(3, ranks_per_server=2, collectives=[collective("ring_all_reduce")])
+    traffic = traffic_of(spec)
+    assert traffic.servers == 3
+    assert traffic.rings[0].sent == {0: 2 * 5 / 6 * M}
+    wired = in_rings(spec, [(traffic.rings[0], (((0, 2, 1),),))])
+    links = {(link.src_ip, link.dst_ip): link.bytes for link in virtual_links(wired)}
+    assert links == {(f"10.0.0.{a}", f"10.0.0.{b}"): 2 * 5 / 6 * M for a, b in ((1, 3), (3, 2), (2, 1))}
+
+
+def test_a_job_in_several_rings_sends_as_much_as_before() -> None:
+    spec = job(12, collectives=[collective("all_reduce"), collective("all_to_all", size=1200, phase=1)])
+    found = find(traffic_of(spec), 4, GBPS)
+    wired = in_rings(spec, zip(found.traffic.rings, found.orders, strict=True))
+    JobSpec.parse(wired.model_dump())
+    before, after = (sum(link.bytes for link in virtual_links(each)) for each in (spec, wired))
+    assert before == after
+    circuits = {(a.server, b.server) for a, b in found.wiring.circuits}
+    rings = [link for link in virtual_links(wired) if link.phase == 0]
+    assert len(rings) == 48
+    assert {(int(link.src_ip[7:]) - 1, int(link.dst_ip[7:]) - 1) for link in rings} == circuits
+
+
+# ---- matchings
+
+
+@settings(max_examples=40)
+@given(st.integers(2, 6), st.integers(0, 999))
+def test_a_matching_is_the_heaviest_of_all(servers: int, seed: int) -> None:
+    weights = matrices(servers, seed)
+    found = heaviest_matching(weights)
+    assert len({peer for peer in found if peer is not None}) == sum(peer is not None for peer in found)
+    weight = sum(weights[server, peer] for server, peer in enumerate(found) if peer is not None)
+    numbers = range(servers)
+    assert weight == max(sum(weights[a, b] for a, b in zip(numbers, to, strict=True)) for to in permutations(numbers))
+
+
+@pytest.mark.parametrize("servers", [12, 150])
+def test_a_matching_is_as_heavy_as_that_of_networkx(servers: int) -> None:
+    weights = matrices(servers, 1) * (np.random.default_rng(2).random((servers, servers)) < 6 / servers)
+    graph: nx.Graph[Any] = nx.Graph()
+    for a, b in np.argwhere(weights > 0).tolist():
+        graph.add_edge(("sends", a), ("receives", b), weight=int(weights[a, b]))
+    expected = sum(graph.edges[pair]["weight"] for pair in nx.max_weight_matching(graph))
+    found = heaviest_matching(weights)
+    assert sum(weights[server, peer] for server, peer in enumerate(found) if peer is not None) == expected
+
+
+def test_dark_interfaces_are_joined_where_that_saves_hops() -> None:
+    hops = hops_between(circulant(6, [1]))
+    assert completed((1, None, None, None, None, None), hops)[1:] != (None,) * 5
+    assert completed((1, 0), hops_between(circulant(2, [1]))) == (1, 0)
+    assert completed((2, 0, None), hops_between(circulant(3, [1]))) == (2, 0, 1)
+
+
+# ---- expected loads
+
+
+def test_what_is_passed_on_is_divided_over_all_shortest_ways() -> None:
+    """From 0 to 3 over 1 or 2, and from 1 to 2 over 3 and 0."""
+    wiring = Wiring(4, ((1, 3, 0, None), (2, None, 3, 0)))
+    sent = np.zeros((4, 4))
+    sent[0, 3], sent[1, 2] = 8.0, 1.0
+    loads = spread(wiring, hops_between(wiring), sent)
+    assert loads.tolist() == [[4.0, 5.0, 0.0, 0.0], [5.0, 0.0, 4.0, 1.0]]
+
+
+@given(wirings(), st.integers(0, 99))
+def test_all_circuits_together_carry_every_byte_once_per_hop(wiring: Wiring, seed: int) -> None:
+    hops, sent = hops_between(wiring), matrices(wiring.servers, seed)
+    assert spread(wiring, hops, sent).sum() == pytest.approx((np.maximum(hops, 0) * sent).sum())
+
+
+def test_on_a_circulant_wiring_one_destination_tells_all() -> None:
+    spec = job(12, collectives=[collective("all_reduce"), collective("all_to_all", phase=1)])
+    found = find(traffic_of(spec), 3, GBPS)
+    sent = found.traffic.pairs[1]
+    loads = spread(found.wiring, found.hops, sent)
+    assert found.expected_s[1] == pytest.approx(8 * loads.max() / GBPS)
+
+
+# ---- wirings
+
+
+def test_an_all_reduce_alone_gets_a_ring_on_every_interface() -> None:
+    found = find(traffic_of(job(12, collectives=[collective("all_reduce")])), 4, GBPS)
+    assert found.wiring.steps is not None
+    assert sorted(found.wiring.steps) == [1, 5, 7, 11]
+    assert (found.diameter, round(found.mean_hops, 2), found.bandwidth_tax) == (3, 1.82, 1.0)
+    assert found.least_s == {0: pytest.approx(8 * 2 * 11 / 12 * M / (4 * GBPS))}
+
+
+def test_pairs_that_send_much_get_circuits_of_their_own() -> None:
+    to = [6, 3, 8, 9, 0, 10, 1, 11, 2, 4, 7, 5]
+    transfers = [{"src": n, "dst": to[n], "bytes_per_iteration": 10 * M, "phase": 1} for n in range(12)]
+    spec = job(12, collectives=[collective("all_reduce", size=M)], transfers=transfers)
+    found = find(traffic_of(spec), 3, GBPS)
+    assert found.pair_hops == 1.0
+    assert found.wiring.peers[2] == tuple(to)
+    assert len(found.orders[0]) == 2
+
+
+def test_idle_circuits_may_forward_for_few_pairs() -> None:
+    """Circuits of their own would be no faster for two servers, and the all-reduce would have one ring less."""
+    transfers = [{"src": a, "dst": b, "bytes_per_iteration": 10 * M, "phase": 1} for a, b in ((0, 6), (6, 0))]
+    spec = job(12, collectives=[collective("all_reduce", size=M)], transfers=transfers)
+    found = find(traffic_of(spec), 3, GBPS)
+    assert len(found.orders[0]) == 3
+    assert found.least_s[1] == pytest.approx(8 * 10 * M / GBPS)
+
+
+def test_groups_of_replicas_share_an_interface_and_the_rest_is_for_what_crosses_them() -> None:
+    transfers = [{"src": n, "dst": (n + 4) % 12, "bytes_per_iteration": M, "phase": 1} for n in range(12)]
+    spec = job(12, collectives=[collective("all_reduce", "a", "b", "c")], transfers=transfers)
+    found = find(traffic_of(spec), 3, GBPS)
+    (orders,) = found.orders
+    assert len(orders) == 2
+    assert [sorted(group) for group in orders[0]] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert found.wiring.peers[2] == tuple((n + 4) % 12 for n in range(12))
+    assert found.least_s == {0: pytest.approx(8 * 1.5 * M / (2 * GBPS)), 1: pytest.approx(8 * M / GBPS)}
+
+
+def test_all_reduces_over_different_groups_have_interfaces_of_their_own() -> None:
+    """Replicas send a hundredth of what tensor ranks send, and would have no interface in proportion to that: their
+    rings of three servers would be three hops from server to server."""
+    replicas = [{"name": f"r{n}", "ranks": [n, n + 4, n + 8]} for n in range(4)]
+    spec = job(12, collectives=[collective("all_reduce", "a", "b", "c")])
+    fields = spec.model_dump() | {"groups": [*(group.model_dump() for group in spec.groups), *replicas]}
+    fields["collectives"] += (collective("all_reduce", "r0", "r1", "r2", "r3", size=M // 100, phase=1),)
+    found = find(traffic_of(JobSpec.parse(fields)), 3, GBPS)
+    assert len(found.orders[0]) == 2
+    assert found.bandwidth_tax == 1.0
+    assert found.expected_s == {0: pytest.approx(8 * 0.75 * M / GBPS), 1: pytest.approx(8 * 4 / 3 * M / 100 / GBPS)}
+
+
+def test_even_pairs_get_circulant_steps_for_their_offsets() -> None:
+    """Nearly all goes to the servers three and six further, to which no ring over nine servers leads directly."""
+    transfers = [{"src": n, "dst": (n + k) % 9, "bytes_per_iteration": M, "phase": 1} for n in range(9) for k in (3, 6)]
+    spec = job(9, collectives=[collective("all_reduce", size=9)], transfers=transfers)
+    found = find(traffic_of(spec), 3, GBPS)
+    assert found.wiring.steps is not None
+    assert {3, 6} < set(found.wiring.steps)
+    assert found.pair_hops == 1.0
+
+
+def test_the_published_division_is_in_proportion_to_what_is_sent() -> None:
+    """Rings send 22 M, pairs 4 x 12 M: 31 % of five interfaces, rounded up."""
+    transfers = [
+        {"src": n, "dst": (n + k) % 12, "bytes_per_iteration": M, "phase": 1} for n in range(12) for k in (2, 3, 4, 6)
+    ]
+    spec = job(12, collectives=[collective("all_reduce")], transfers=transfers)
+    found = published(traffic_of(spec), 5, GBPS)
+    assert len(found.orders[0]) == 2
+    assert found.wiring.peers[0] == tuple((n + 1) % 12 for n in range(12))
+
+
+def test_a_job_without_rings_is_connected_all_the_same() -> None:
+    found = find(traffic_of(job(8, collectives=[collective("all_to_all", size=800)])), 2, GBPS)
+    assert found.diameter is not None
+    assert found.orders == ()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(3, 9), st.integers(1, 3), st.integers(0, 999), st.booleans())
+def test_the_answer_is_no_worse_than_the_published_division_and_not_below_the_bound(
+    servers: int, interfaces: int, seed: int, reduces: bool
+) -> None:
+    spec = job(servers, collectives=[collective("all_reduce", size=100 * servers)] if reduces else [])
+    sent = 100 * matrices(servers, seed)
+    traffic = Traffic(servers, traffic_of(spec).rings, {3: sent} if sent.any() else {})
+    if not traffic.phases:
+        return
+    found, theirs = find(traffic, interfaces, GBPS), published(traffic, interfaces, GBPS)
+    assert sum(found.least_s.values()) <= found.expected_time_s * (1 + 1e-8)
+    assert found.expected_time_s <= theirs.expected_time_s * (1 + 1e-8)
+    assert found.expected_time_s < float("inf")
+    assert found.wiring.interfaces == interfaces
+    if sent.any():
+        assert (
+            found.least_s[3] >= 8 * sent.sum() * least_mean_hops(sent, interfaces) / servers / interfaces / GBPS - 1e-9
+        )
+
+
+@pytest.mark.parametrize(("servers", "interfaces"), [(1, 2), (3, 0)])
+def test_a_fabric_of_nothing_is_refused(servers: int, interfaces: int) -> None:
+    with pytest.raises(ValueError, match="at least two servers and one interface"):
+        find(Traffic(servers, (), {}), interfaces, GBPS)
