@@ -267,7 +267,9 @@ def test_it_says_what_is_wrong_with_where_it_listens(signalbox: Signalbox) -> No
     assert "must be HOST:PORT" in signalbox("web", "--listen", "8080").err
 
 
-def test_without_a_controller_it_says_so_and_ends_with_sigterm(looking: Looking, tmp_path: Path) -> None:
+def test_without_a_controller_it_says_so_and_a_page_that_stays_open_is_live_after_a_restart(
+    looking: Looking, tmp_path: Path
+) -> None:
     chromium = looking.chromium
     with web_page(f"unix:{tmp_path / 'none'}") as page:
         chromium.driver.get(page.url)
@@ -277,3 +279,5 @@ def test_without_a_controller_it_says_so_and_ends_with_sigterm(looking: Looking,
         assert page.process.returncode == 0
         assert f"The page is at {page.url}" in said
         assert said.count("warning: ") == 1, said
+    with web_page(looking.address, port=int(page.url.rstrip("/").rpartition(":")[2])):
+        chromium.until(lambda: "switches in sync" in chromium.text("header") and not chromium.text(".banner"))

@@ -160,15 +160,10 @@ class Page:
             self._show_status()
 
     def _show_status(self) -> None:
-        state = self._board.state
-        if state.lost:
-            self._banner.set_text(f"What is drawn is old: {state.lost}")
-        elif state.refused:
-            self._banner.set_text(f"The controller refuses: {state.refused}")
-        elif state.lost is None:
-            self._banner.set_text("Waiting for the controller's first answer.")
-        self._banner.set_visibility(bool(state.lost or state.refused or state.lost is None))
-        self._facts.set_text(said.facts(state))
+        wrong = said.wrong(self._board.state)
+        self._banner.set_text(wrong)
+        self._banner.set_visibility(bool(wrong))
+        self._facts.set_text(said.facts(self._board.state))
 
     def _show_parts(self) -> None:
         picture = self._board.picture
