@@ -242,9 +242,11 @@ def test_names_are_drawn_as_text_and_switches_of_one_name_told_apart(looking: Lo
         chromium.until(lambda: len(chromium.series("fabric", "fabric")["data"]) == 5 + 3)
         for dpid, cables in (("0x101", 3), ("0x102", 2)):
             chromium.click_on("fabric", {"componentType": "series", "data": {"dpid": dpid}})
-            said = f"{TWICE}, {cables} cables"
+            said = f"{TWICE} ({dpid}), {cables} cables"
             chromium.until(lambda said=said: said in chromium.text(".said"))  # type: ignore[misc]
         body = chromium.driver.find_element(By.TAG_NAME, "body")
+        body.send_keys("w")
+        chromium.until(lambda: "asked of 0x102" in chromium.text(".said"))
         body.send_keys("j")
         body.send_keys("e")
         chromium.until(lambda: CODE[:20] in chromium.text(".said"))
