@@ -229,6 +229,13 @@ def test_on_a_narrow_screen_the_graph_scrolls_instead_of_names_lying_over_hosts(
     looking.chromium.until(lambda: looking.chromium.script(width, "html") > 600)
 
 
+def test_a_server_that_does_not_answer_leaves_the_page_as_it_is(looking: Looking) -> None:
+    late = "window.socket.emitReserved('connect_error', new Error('timeout'))"
+    looking.chromium.script(f"window.before = true; {late}; {late}")
+    time.sleep(1)
+    assert looking.chromium.script("return document.readyState === 'complete' && window.before === true")
+
+
 def test_nothing_is_asked_of_other_hosts_and_nothing_complained_of(looking: Looking) -> None:
     assert looking.chromium.complaints() == []
     assert looking.chromium.hosts_asked() == {"127.0.0.1"}

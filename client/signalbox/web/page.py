@@ -21,7 +21,7 @@ from signalbox.web.asking import Asking
 from signalbox.web.board import Board
 from signalbox.web.keys import show_keys
 from signalbox.web.options import Options
-from signalbox.web.style import PRIMARY, ROW_LOOKED_AT, STYLE
+from signalbox.web.style import PRIMARY, ROW_LOOKED_AT, STAYS, STYLE
 
 
 class Page:
@@ -121,6 +121,7 @@ class Page:
     async def begin(self) -> None:
         """When the browser is there: what has changed since the page was made, and the paper that its user prefers."""
         self.show(frozenset())
+        ui.run_javascript(STAYS)
         prefers = "window.matchMedia('(prefers-color-scheme: dark)').matches"
         with suppress(TimeoutError):
             self._set_dark(bool(await ui.run_javascript(prefers, timeout=5)))
