@@ -103,7 +103,7 @@ def asked(source: Prometheus, panel: Mapping[str, Any], since: float) -> Drawn:
             answers.append(source.query_range(expression, since, time.time()))
     unit = panel["fieldConfig"]["defaults"].get("unit", "")
     legends = [target.get("legendFormat", "") for target in panel["targets"]]
-    return Drawn(panel["title"], panel["type"], unit, panel["gridPos"], answers, legends)
+    return Drawn(panel["title"].removesuffix(" $fabric"), panel["type"], unit, panel["gridPos"], answers, legends)
 
 
 # ---- pictures

@@ -102,9 +102,11 @@ class Drains:
         by_end = {name.partition(">")[0]: name for name in self.parts}
         by_part = {drain.part: name for name, drain in self.parts.items()}
         cables = _cables(given := _limited(names), fabric, down)
+        switches = _switches(fabric, down)
         for number, name in enumerate(given):
-            meant = (by_part.get(cable.part) for cable in cables[name])
-            here = {name, by_end.get(name, name)} & self.parts.keys() or set(filter(None, meant))
+            called = switches.get(name, ())
+            meant = [*(cable.part for cable in cables[name]), *(called if len(called) == 1 else ())]
+            here = {name, by_end.get(name, name)} & self.parts.keys() or {by_part[p] for p in meant if p in by_part}
             if not here:
                 drained = f"{_some([*self.parts]) or 'nothing'} {'are' if len(self.parts) > 1 else 'is'}"
                 text = f"'{cut(name)}' is not drained; {drained}"
@@ -235,15 +237,7 @@ def with_links(fabric: Fabric, links: Mapping[LinkId, Link]) -> Fabric:
 def _named(names: Collection[str], fabric: Fabric, down: Collection[Part], now: float) -> Iterator[Drain]:
     """A name means what is there, and of switches that are down only one that no switch there has."""
     problems: list[FieldProblem] = []
-    by_name: dict[str, list[Dpid]] = {}
-    for dpid, switch in fabric.switches.items():
-        by_name.setdefault(switch.name, []).append(dpid)
-        by_name.setdefault(f"{dpid:#x}", [dpid])
-    for part in (part for part in down if part.kind is PartKind.SWITCH and part.seen):
-        dpid = part.ends[0].at.dpid
-        if not any(known in fabric.switches for known in by_name.get(part.name, ())):
-            by_name.setdefault(part.name, []).append(dpid)
-        by_name.setdefault(part.key.id, [dpid])
+    by_name = _switches(fabric, down)
     cables = _cables(names, fabric, down)
     wrong = _wrong([name for name in names if name not in by_name and not cables[name]], fabric, down)
     for number, name in enumerate(names):
@@ -261,6 +255,20 @@ def _named(names: Collection[str], fabric: Fabric, down: Collection[Part], now: 
     InvalidInput.refuse(problems)
 
 
+def _switches(fabric: Fabric, down: Iterable[Part]) -> Mapping[str, Sequence[Dpid]]:
+    """By name and by dpid. ``down``: as for ``_named``."""
+    by_name: dict[str, list[Dpid]] = {}
+    for dpid, switch in fabric.switches.items():
+        by_name.setdefault(switch.name, []).append(dpid)
+        by_name.setdefault(f"{dpid:#x}", [dpid])
+    for part in (part for part in down if part.kind is PartKind.SWITCH and part.seen):
+        dpid = part.ends[0].at.dpid
+        if not any(known in fabric.switches for known in by_name.get(part.name, ())):
+            by_name.setdefault(part.name, []).append(dpid)
+        by_name.setdefault(part.key.id, [dpid])
+    return by_name
+
+
 def _limited(names: Iterable[str]) -> tuple[str, ...]:
     """Raises ``InvalidInput`` when there are too many."""
     found = tuple(names)
@@ -272,26 +280,27 @@ def _limited(names: Iterable[str]) -> tuple[str, ...]:
 def _cables(names: Collection[str], fabric: Fabric, down: Iterable[Part]) -> Mapping[str, Sequence[Drain]]:
     """The cables that each name means, in one pass over those that there are and those that are ``down``.
     ``leaf1:spine2``: all cables between the two; ``leaf1:3`` and ``leaf1:leaf1-eth3``: the one at the port;
-    ``leaf1:3>spine2``: the same, as it is printed."""
+    ``leaf1:3>spine2``: the same, as it is printed; ``0x1:3``: the same, whatever its switch is called."""
     found: dict[str, list[Drain]] = {name: [] for name in names}
     switches = {name.partition(":")[0] for name in names}
     bundles: defaultdict[str, list[Drain]] = defaultdict(list)
     at_ports: defaultdict[str, list[Drain]] = defaultdict(list)
     for link in fabric.links.values():
         src, dst = fabric.switches.get(link.src.dpid), fabric.switches.get(link.dst.dpid)
-        if src is None or dst is None or src.name not in switches:
+        if src is None or dst is None or switches.isdisjoint((src.name, by_dpid := f"{link.src.dpid:#x}")):
             continue
         known, first = src.ports.get(link.src.port), min(link.src, link.dst)
         cable = Drain(frozenset((link.src, link.dst)), fabric.link_name(LinkId(*first)), 0.0)
         bundles[f"{src.name}:{dst.name}"].append(cable)
         for port in {str(link.src.port), known.name if known else ""}:
             at_ports[f"{src.name}:{port}"].append(cable)
+            at_ports[f"{by_dpid}:{port}"].append(cable)
     for name, cables in found.items():
         cables += dict.fromkeys((*bundles.get(name, ()), *at_ports.get(name.partition(">")[0], ())))
     for part in down:
         if part.kind is PartKind.LINK and part.seen:
             a, b = part.ends
-            if not switches.isdisjoint((a.switch, b.switch, part.key.id.partition(":")[0])):
+            if not switches.isdisjoint((a.switch, b.switch, f"{a.at.dpid:#x}", f"{b.at.dpid:#x}")):
                 for name in _names_of_cable(part) & found.keys():
                     found[name].append(Drain(frozenset((a.at, b.at)), part.name, 0.0))
     return found
@@ -302,7 +311,7 @@ def _names_of_cable(part: Part) -> set[str]:
     names = {part.name, part.key.id}
     for end, other in ((a, b), (b, a)):
         names |= {f"{end.switch}:{end.at.port}", f"{end.switch}:{end.port}", f"{end.switch}:{other.switch}"}
-        names.add(f"{end.switch}:{end.at.port}>{other.switch}")
+        names |= {f"{end.switch}:{end.at.port}>{other.switch}", f"{end.at.dpid:#x}:{end.at.port}"}
     return names
 
 

@@ -181,7 +181,7 @@ def test_without_a_controller_it_says_so_and_follows_one_that_comes(
     at(f"unix:{later}", SMALL, wait)
 
 
-@pytest.mark.parametrize("end", ["q", "\x03", signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("end", ["q", "\x03", signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_the_terminal_is_as_before(fabric: tuple[ServedFabric, str], end: str | signal.Signals) -> None:
     _, address = fabric
     ours, theirs = pty.openpty()

@@ -229,6 +229,13 @@ def test_on_a_narrow_screen_the_graph_scrolls_instead_of_names_lying_over_hosts(
     looking.chromium.until(lambda: looking.chromium.script(width, "html") > 600)
 
 
+def test_a_server_that_does_not_answer_leaves_the_page_as_it_is(looking: Looking) -> None:
+    late = "window.socket.emitReserved('connect_error', new Error('timeout'))"
+    looking.chromium.script(f"window.before = true; {late}; {late}")
+    time.sleep(1)
+    assert looking.chromium.script("return document.readyState === 'complete' && window.before === true")
+
+
 def test_nothing_is_asked_of_other_hosts_and_nothing_complained_of(looking: Looking) -> None:
     assert looking.chromium.complaints() == []
     assert looking.chromium.hosts_asked() == {"127.0.0.1"}
@@ -242,9 +249,11 @@ def test_names_are_drawn_as_text_and_switches_of_one_name_told_apart(looking: Lo
         chromium.until(lambda: len(chromium.series("fabric", "fabric")["data"]) == 5 + 3)
         for dpid, cables in (("0x101", 3), ("0x102", 2)):
             chromium.click_on("fabric", {"componentType": "series", "data": {"dpid": dpid}})
-            said = f"{TWICE}, {cables} cables"
+            said = f"{TWICE} ({dpid}), {cables} cables"
             chromium.until(lambda said=said: said in chromium.text(".said"))  # type: ignore[misc]
         body = chromium.driver.find_element(By.TAG_NAME, "body")
+        body.send_keys("w")
+        chromium.until(lambda: "asked of 0x102" in chromium.text(".said"))
         body.send_keys("j")
         body.send_keys("e")
         chromium.until(lambda: CODE[:20] in chromium.text(".said"))
@@ -267,7 +276,9 @@ def test_it_says_what_is_wrong_with_where_it_listens(signalbox: Signalbox) -> No
     assert "must be HOST:PORT" in signalbox("web", "--listen", "8080").err
 
 
-def test_without_a_controller_it_says_so_and_ends_with_sigterm(looking: Looking, tmp_path: Path) -> None:
+def test_without_a_controller_it_says_so_and_a_page_that_stays_open_is_live_after_a_restart(
+    looking: Looking, tmp_path: Path
+) -> None:
     chromium = looking.chromium
     with web_page(f"unix:{tmp_path / 'none'}") as page:
         chromium.driver.get(page.url)
@@ -277,3 +288,5 @@ def test_without_a_controller_it_says_so_and_ends_with_sigterm(looking: Looking,
         assert page.process.returncode == 0
         assert f"The page is at {page.url}" in said
         assert said.count("warning: ") == 1, said
+    with web_page(looking.address, port=int(page.url.rstrip("/").rpartition(":")[2])):
+        chromium.until(lambda: "switches in sync" in chromium.text("header") and not chromium.text(".banner"))

@@ -7,9 +7,9 @@ Small fabrics are drawn as a graph, large ones (more than ``MOST_CABLES`` cables
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from signalbox.live.state import LinkAt, State, load
@@ -32,23 +32,32 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A switch. ``tier``: 0 has hosts. ``x``: 0 to 1 within its tier. ``hosts``: that were found there."""
+    """A switch. ``part``: as ``drain`` takes it: its name, or its dpid where several have that name. ``tier``: 0 has
+    hosts. ``x``: 0 to 1 within its tier. ``hosts``: that were found there."""
 
     dpid: int
     name: str
+    part: str
     tier: int
     x: float
     condition: Condition
     hosts: tuple[str, ...]
 
+    @property
+    def title(self) -> str:
+        """No other switch has it."""
+        return _title(self.name, self.part)
+
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """``name``: as ``drain`` takes it. ``ends``: dpids, of the lower tier first. ``up`` and ``down``: where its links
-    towards the higher and the lower tier begin; None of a direction that is not there. Loads: measured rate over
-    capacity, None while unknown."""
+    """``part``: as ``drain`` takes it: its name, or its first port with the dpid (``0x1:3``) where several switches
+    have the name of that one. ``ends``: dpids, of the lower tier first. ``up`` and ``down``: where its links towards
+    the higher and the lower tier begin; None of a direction that is not there. Loads: measured rate over capacity,
+    None while unknown."""
 
     name: str
+    part: str
     ends: tuple[int, int]
     condition: Condition
     up: LinkAt | None
@@ -62,6 +71,11 @@ class Cable:
         if self.up_load is None or self.down_load is None:
             return self.up_load if self.down_load is None else self.down_load
         return max(self.up_load, self.down_load)
+
+    @property
+    def title(self) -> str:
+        """No other cable has it."""
+        return _title(self.name, self.part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +107,10 @@ class Picture:
         return [cable for cable in self.cables if dpid in cable.ends]
 
 
+def _title(name: str, part: str) -> str:
+    return name if part == name else f"{name} ({part})"
+
+
 def picture(state: State) -> Picture:
     nodes = _nodes(state)
     return Picture(nodes, _cables(state, nodes))
@@ -102,8 +120,8 @@ def reloaded(before: Picture, state: State) -> Picture:
     """The picture of ``state``, when only rates have changed since ``before``."""
     loads = {at: load(link) for at, link in state.links.items()}
     cables = [
-        Cable(c.name, c.ends, c.condition, c.up, c.down, c.up and loads.get(c.up), c.down and loads.get(c.down))
-        for c in before.cables
+        replace(each, up_load=each.up and loads.get(each.up), down_load=each.down and loads.get(each.down))
+        for each in before.cables
     ]
     return Picture(before.nodes, cables)
 
@@ -128,15 +146,25 @@ def _nodes(state: State) -> dict[int, Node]:
     for dpid in sorted(names, key=lambda dpid: (_natural(names[dpid]), dpid)):
         rows[tiers[dpid]].append(dpid)
 
+    bearers = Counter(names.values())
+
     def condition(dpid: int) -> Condition:
         if dpid not in state.switches:
             return Condition.DOWN
-        if names[dpid] in drained:
+        if not drained.isdisjoint((names[dpid], f"{dpid:#x}")):
             return Condition.DRAINED
         return Condition.UP if state.switches[dpid].in_sync else Condition.UNSYNCED
 
     return {
-        dpid: Node(dpid, names[dpid], tier, (place + 0.5) / len(row), condition(dpid), tuple(hosts[dpid]))
+        dpid: Node(
+            dpid,
+            names[dpid],
+            names[dpid] if bearers[names[dpid]] == 1 else f"{dpid:#x}",
+            tier,
+            (place + 0.5) / len(row),
+            condition(dpid),
+            tuple(hosts[dpid]),
+        )
         for tier, row in rows.items()
         for place, dpid in enumerate(row)
     }
@@ -196,30 +224,47 @@ def _cables(state: State, nodes: Mapping[int, Node]) -> list[Cable]:
             found.append(_cable(state, nodes, at, back, drained))
     dpids = {node.name: node.dpid for node in nodes.values()}
     for part in state.parts_down.values():
-        ends = re.fullmatch(r"(.+):[^:>]+>(.+)", part.name) if part.kind == pb.PART_KIND_LINK else None
-        if ends and ends[1] in dpids and ends[2] in dpids:
-            pair = _lower_first((dpids[ends[1]], dpids[ends[2]]), nodes)
-            found.append(Cable(part.name, pair, Condition.DOWN, None, None, None, None))
+        pair = _ends_of(part, dpids) if part.kind == pb.PART_KIND_LINK else None
+        if pair and nodes.keys() >= set(pair):
+            called = part.name if all(nodes[dpid].part == nodes[dpid].name for dpid in pair) else part.id
+            found.append(Cable(part.name, called, _lower_first(pair, nodes), Condition.DOWN, None, None, None, None))
     return sorted(found, key=lambda cable: (cable.ends, _natural(cable.name)))
 
 
-def _cable(state: State, nodes: Mapping[int, Node], at: LinkAt, back: LinkAt, drained: Iterable[str]) -> Cable:
+def _ends_of(part: pb.DownPart, dpids: Mapping[str, int]) -> tuple[int, int] | None:
+    """Of a cable. One that is only declared has no dpids in its id, and no port that is known."""
+    if ends := re.fullmatch(r"(0x[0-9a-f]{1,16}):\d+ (0x[0-9a-f]{1,16}):\d+", part.id):
+        return int(ends[1], 16), int(ends[2], 16)
+    if (ends := re.fullmatch(r"(.+):[^:>]+>(.+)", part.name)) and dpids.keys() >= {ends[1], ends[2]}:
+        return dpids[ends[1]], dpids[ends[2]]
+    return None
+
+
+def _cable(state: State, nodes: Mapping[int, Node], at: LinkAt, back: LinkAt, drained: Collection[str]) -> Cable:
     """``at``: of one of its links; ``back``: where the other direction would begin."""
     first, second = state.links[at], state.links.get(back)
     names = {first.name} | ({second.name} if second else set())
     ends = _lower_first((at[0], back[0]), nodes)
     up, down = (at, back) if ends[0] == at[0] else (back, at)
-    parts = any(name in drained for name in (*names, nodes[at[0]].name, nodes[back[0]].name))
+    parts = {*names, _id(at, back), *(name for dpid in ends for name in (nodes[dpid].name, f"{dpid:#x}"))}
     loads = {end: load(state.links[end]) if end in state.links else None for end in (up, down)}
+    begin = back if second and back < at else at
+    name, switch = state.links[begin].name, nodes[begin[0]]
     return Cable(
-        first.name if at < back else (second or first).name,
+        name,
+        name if switch.part == switch.name else f"{switch.part}:{begin[1]}",
         ends,
-        Condition.DRAINED if parts else Condition.UP,
+        Condition.UP if parts.isdisjoint(drained) else Condition.DRAINED,
         up if up in state.links else None,
         down if down in state.links else None,
         loads[up],
         loads[down],
     )
+
+
+def _id(a: LinkAt, b: LinkAt) -> str:
+    """Of a cable, as ``DownPart`` has it: what a drained part is called when another one has its name already."""
+    return " ".join(f"{dpid:#x}:{port}" for dpid, port in sorted((a, b)))
 
 
 def _lower_first(ends: tuple[int, int], nodes: Mapping[int, Node]) -> tuple[int, int]:

@@ -33,9 +33,9 @@ def short(name: str, most: int) -> str:
 
 def described(cable: Cable, picture: Picture) -> str:
     """For people who point at it."""
-    low, high = (picture.nodes[end].name for end in cable.ends)
+    low, high = (picture.nodes[end].title for end in cable.ends)
     loads = f"{low} to {high} {percent(cable.up_load)}, back {percent(cable.down_load)}"
-    return f"{cable.name}: {loads}" if cable.condition is Condition.UP else f"{cable.name}: {cable.condition}"
+    return f"{cable.title}: {loads}" if cable.condition is Condition.UP else f"{cable.title}: {cable.condition}"
 
 
 # ---- a graph

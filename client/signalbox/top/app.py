@@ -167,7 +167,7 @@ class Top(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             asyncio.get_running_loop().add_signal_handler(number, self.exit)
         self._following.__enter__()
         self.query_one("#jobs").focus()

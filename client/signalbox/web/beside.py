@@ -24,14 +24,14 @@ def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
         return ["-" if load is None else round(load * 100) for load in loads]
 
     def other(cable: Cable) -> str:
-        end = picture.nodes[cable.ends[0] if cable.ends[1] == dpid else cable.ends[1]].name
+        end = picture.nodes[cable.ends[0] if cable.ends[1] == dpid else cable.ends[1]].title
         return end if cable.condition is Condition.UP else f"{end} ({cable.condition.value})"
 
     return {
         **common(paper),
         "title": {
             "left": 0,
-            "text": f"Cables of {node.name}, load in %",
+            "text": f"Cables of {node.title}, load in %",
             "textStyle": {"color": paper.text, "fontSize": 13},
         },
         "legend": {"top": 0, "right": 0, "textStyle": {"color": paper.text}},

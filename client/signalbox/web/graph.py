@@ -91,7 +91,7 @@ def _node(node: Node, tiers: int, paper: Paper, chosen: str) -> Options:
     said = "" if node.condition is Condition.UP else f" ({node.condition.value})"
     return {
         "id": f"{node.dpid:#x}",
-        "name": node.name,
+        "name": node.title,
         "x": node.x * PAPER[0],
         "y": (PAPER[1] - HOST_HEIGHT) * (1 - node.tier / max(tiers - 1, 1)),
         "symbol": _SYMBOLS[node.condition],
@@ -101,12 +101,12 @@ def _node(node: Node, tiers: int, paper: Paper, chosen: str) -> Options:
             "show": True,
             "position": "top" if node.tier else "bottom",
             "distance": 8,
-            "formatter": shown(node.name + said),
+            "formatter": shown(node.title + said),
             "fontWeight": "bold" if marked else "normal",
             "color": paper.text,
         },
-        "tooltip": {"formatter": shown(f"{node.name}: {node.condition.value}, {_hosts_of(node)}")},
-        "part": node.name,
+        "tooltip": {"formatter": shown(f"{node.title}: {node.condition.value}, {_hosts_of(node)}")},
+        "part": node.part,
         "dpid": f"{node.dpid:#x}",
     }
 
@@ -127,7 +127,7 @@ def edges(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str
 
 
 def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt], chosen: str) -> Options:
-    marked = cable.name == chosen
+    marked = cable.part == chosen
     used = marked or on_route(cable, route)
     line: Options = {
         "color": {Condition.DOWN: paper.down, Condition.DRAINED: paper.drained}.get(
@@ -146,7 +146,7 @@ def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt], c
         "value": None if cable.load is None else round(cable.load, 2),
         "lineStyle": line,
         "tooltip": {"formatter": shown(said_of(cable))},
-        "part": cable.name,
+        "part": cable.part,
     }
 
 
@@ -159,10 +159,10 @@ def _width(cable: Cable) -> float:
 def said_of(cable: Cable) -> str:
     """Its name and loads in words."""
     if cable.condition is Condition.DOWN:
-        return f"{cable.name}: down"
+        return f"{cable.title}: down"
     drained = ", drained" if cable.condition is Condition.DRAINED else ""
     towards = f"{percent(cable.up_load)} towards the higher tier, {percent(cable.down_load)} towards the lower"
-    return f"{cable.name}: {towards}{drained}"
+    return f"{cable.title}: {towards}{drained}"
 
 
 def _hosts(picture: Picture, paper: Paper) -> list[Options]:
@@ -179,7 +179,7 @@ def _hosts(picture: Picture, paper: Paper) -> list[Options]:
             "symbolSize": 7,
             "itemStyle": {"color": paper.faint},
             "label": {"show": False},
-            "tooltip": {"formatter": shown(f"host {ip} at {node.name}")},
+            "tooltip": {"formatter": shown(f"host {ip} at {node.title}")},
         }
         for node in leaves
         for place, ip in enumerate(node.hosts)

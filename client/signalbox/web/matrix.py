@@ -102,7 +102,7 @@ def _overlays(
             "symbolSize": 15,
             "silent": True,
             "itemStyle": {"color": "transparent", "borderColor": paper.text, "borderWidth": 3},
-            "data": _places(picture, [cable for cable in shown if cable.name == chosen]),
+            "data": _places(picture, [cable for cable in shown if cable.part == chosen]),
         },
     ]
 
@@ -112,7 +112,7 @@ def _names(picture: Picture, shown: Iterable[Cable], chosen: str) -> tuple[list[
     lower, upper = axes(picture, shown)
     styles = {chosen: {"textStyle": {"fontWeight": "bold", "fontSize": 14}}}
     columns, rows = (
-        [{"value": node.name, **styles.get(f"{node.dpid:#x}", {})} for node in nodes] for nodes in (upper, lower)
+        [{"value": node.title, **styles.get(f"{node.dpid:#x}", {})} for node in nodes] for nodes in (upper, lower)
     )
     return columns, rows
 
@@ -176,6 +176,6 @@ def rates(picture: Picture, lower_tier: int, route: Collection[LinkAt], chosen: 
             {"id": "fabric", "data": found},
             {"id": "unknown", "data": _unknown(shown, found, picture)},
             {"id": "route", "data": _places(picture, [cable for cable in shown if on_route(cable, route)])},
-            {"id": "chosen", "data": _places(picture, [cable for cable in shown if cable.name == chosen])},
+            {"id": "chosen", "data": _places(picture, [cable for cable in shown if cable.part == chosen])},
         ],
     }

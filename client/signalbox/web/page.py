@@ -21,7 +21,7 @@ from signalbox.web.asking import Asking
 from signalbox.web.board import Board
 from signalbox.web.keys import show_keys
 from signalbox.web.options import Options
-from signalbox.web.style import PRIMARY, ROW_LOOKED_AT, STYLE
+from signalbox.web.style import PRIMARY, ROW_LOOKED_AT, STAYS, STYLE
 
 
 class Page:
@@ -77,7 +77,7 @@ class Page:
     def _build_fabric(self) -> None:
         with ui.row().classes("items-center w-full no-print"):
             self._switch = ui.select({}, label="switch", with_input=True, clearable=True, on_change=self._switch_chosen)
-            self._cable = ui.select([], label="cable", with_input=True, clearable=True, on_change=self._cable_chosen)
+            self._cable = ui.select({}, label="cable", with_input=True, clearable=True, on_change=self._cable_chosen)
             self._tiers = ui.select({}, label="tiers", on_change=self._tiers_chosen)
             for each in (self._switch, self._cable, self._tiers):
                 each.props("dense options-dense").classes("w-44")
@@ -121,6 +121,7 @@ class Page:
     async def begin(self) -> None:
         """When the browser is there: what has changed since the page was made, and the paper that its user prefers."""
         self.show(frozenset())
+        ui.run_javascript(STAYS)
         prefers = "window.matchMedia('(prefers-color-scheme: dark)').matches"
         with suppress(TimeoutError):
             self._set_dark(bool(await ui.run_javascript(prefers, timeout=5)))
@@ -160,20 +161,15 @@ class Page:
             self._show_status()
 
     def _show_status(self) -> None:
-        state = self._board.state
-        if state.lost:
-            self._banner.set_text(f"What is drawn is old: {state.lost}")
-        elif state.refused:
-            self._banner.set_text(f"The controller refuses: {state.refused}")
-        elif state.lost is None:
-            self._banner.set_text("Waiting for the controller's first answer.")
-        self._banner.set_visibility(bool(state.lost or state.refused or state.lost is None))
-        self._facts.set_text(said.facts(state))
+        wrong = said.wrong(self._board.state)
+        self._banner.set_text(wrong)
+        self._banner.set_visibility(bool(wrong))
+        self._facts.set_text(said.facts(self._board.state))
 
     def _show_parts(self) -> None:
         picture = self._board.picture
-        nodes = sorted(picture.nodes.values(), key=lambda node: (len(node.name), node.name))
-        names = {node.dpid: node.name for node in nodes}  # bridges of several servers may have one name
+        nodes = sorted(picture.nodes.values(), key=lambda node: (len(node.title), node.title))
+        names = {node.dpid: node.title for node in nodes}
         self._switch.set_options(names, value=self._dpid if self._dpid in names else None)
         tiers = matrix.tier_names(picture)
         if self._tier not in tiers:
@@ -188,7 +184,7 @@ class Page:
         cables = (
             () if self._dpid is None and picture.as_matrix else picture.cables if self._dpid is None else self._at()
         )
-        names = [cable.name for cable in cables]
+        names = {cable.part: cable.title for cable in cables}
         self._cable.set_options(names, value=self._part if self._part in names else None)
 
     def _at(self) -> Any:
@@ -264,7 +260,7 @@ class Page:
         """A switch, a cable, a cell, or the name of a row or column."""
         data, picture = event.args.get("data"), self._board.picture
         if event.args.get("componentType") in ("xAxis", "yAxis"):
-            names = {node.name: node.dpid for node in picture.nodes.values()}
+            names = {node.title: node.dpid for node in picture.nodes.values()}
             if (dpid := names.get(str(event.args.get("value")))) is not None:
                 self._take_switch(dpid)
         elif isinstance(data, dict) and "dpid" in data:
@@ -278,24 +274,24 @@ class Page:
             if y < len(lower) and x < len(upper):
                 self._take_switch(lower[y].dpid)
                 if cables := picture.between(lower[y].dpid, upper[x].dpid):
-                    self._take_part(cables[0].name)
+                    self._take_part(cables[0].part)
 
     def _take_switch(self, dpid: int) -> None:
         node = self._board.picture.nodes.get(dpid)
         if node:
-            self._dpid, self._part, self._chosen = dpid, node.name, f"{dpid:#x}"
+            self._dpid, self._part, self._chosen = dpid, node.part, f"{dpid:#x}"
             if dpid in self._switch.options:
                 self._switch.set_value(dpid)
             self._offer_cables()
             condition = "" if node.condition is Condition.UP else f" ({node.condition.value})"
-            self._asking.say(f"{node.name}{condition}, {counted(len(self._at()), 'cable')}")
+            self._asking.say(f"{node.title}{condition}, {counted(len(self._at()), 'cable')}")
             self._draw_cables()
             self._draw_rates()
 
-    def _take_part(self, name: str) -> None:
-        cable = next((cable for cable in self._board.picture.cables if cable.name == name), None)
+    def _take_part(self, part: str) -> None:
+        cable = next((cable for cable in self._board.picture.cables if cable.part == part), None)
         if cable:
-            self._part = self._chosen = name
+            self._part = self._chosen = part
             self._offer_cables()
             self._asking.tell_of(cable)
             self._draw_rates()

@@ -24,6 +24,15 @@ def facts(state: State) -> str:
     )
 
 
+def wrong(state: State) -> str:
+    """Why what is drawn is not the fabric as it is; empty mostly."""
+    if state.lost:
+        return f"What is drawn is old: {state.lost}"
+    if state.refused:
+        return f"The controller refuses: {state.refused}"
+    return "Waiting for the controller's first answer." if state.lost is None else ""
+
+
 def carried(cable: Cable, routes: Iterable[ListedRoute]) -> str:
     """Whose flows travel over it, either way."""
     jobs = Counter(route.job_id for route in flows_over(routes, {cable.up, cable.down}))

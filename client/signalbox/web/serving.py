@@ -26,6 +26,8 @@ CONNECT_S = 30.0
 """For a browser, between the page and its connection."""
 AWAY_S = 30.0
 """A browser that is busy, or on a bad network, keeps what it has chosen."""
+TAB_S = 60.0
+"""NiceGUI keeps what a tab of a browser stores, which is nothing here, and would for 30 days: 0.7 kB for each page."""
 STOP_S = 2
 """For connections, before they are cut."""
 
@@ -85,6 +87,7 @@ def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str
             terminal.tell(Server.instance.started, board.state.lost)
 
         app.timer(TAKE_S, take)
+        app.storage.max_tab_storage_age = TAB_S
         app.add_middleware(Guard, names=[*names, listen.host])
         # The server raises a signal again when it has ended.
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,5 @@
-"""What the browser is given beside NiceGUI's own front end: a style sheet, and which row of the jobs is looked at."""
+"""What the browser is given beside NiceGUI's own front end: a style sheet, which row of the jobs is looked at, and when
+a page is loaded anew."""
 
 from __future__ import annotations
 
@@ -35,3 +36,13 @@ ROW_LOOKED_AT = """(event) => {
   if (job !== window.job_looked_at) { window.job_looked_at = job; emit(job); }
 }"""
 """Not a slot with a template: NiceGUI makes such rows anew with each change of the page."""
+
+STAYS = """
+window.socket.off("connect_error");
+window.socket.on("connect_error", (error) => {
+  if (error.message === "Implicit handshake failed") window.location.reload();
+});
+"""
+"""A page is loaded anew only when a server answers that does not know it. NiceGUI's own handler does so too when no
+answer comes within 20 s, twice: then the browser shows that the server cannot be reached, and tries no more. Socket.IO
+tries to connect again by itself."""

@@ -132,8 +132,7 @@ def _topology() -> list[Panel]:
         matrix(
             "Load from switch to switch",
             "A row is where a link begins, a column where it ends; of parallel links the fullest. Dark is "
-            "empty, yellow full, as on a dark page of signalbox web. Of several fabrics choose one: a cell is "
-            "the fullest of all.",
+            "empty, yellow full, as on a dark page of signalbox web. One per fabric.",
             f'max by (src, dst) ({LOADS}{{kind="fabric"}})',
             "src",
             "dst",
@@ -141,7 +140,7 @@ def _topology() -> list[Panel]:
         nodes(
             "Switches and links",
             "1 is a switch that is connected; on links their load. Beyond some 250 links the table above is "
-            "easier to read. Of several fabrics choose one.",
+            "easier to read. One per fabric.",
             "signalbox_switch_up",
             f'topk(250, {LOADS}{{kind="fabric"}})',
         ),

@@ -38,6 +38,8 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 CHOSEN = 'fabric=~"$fabric",instance=~"$instance"'
 """Also of series without the label ``fabric``, while all are chosen."""
+OF_FABRIC = " $fabric"
+"""Ends the title of a panel that there is one of per fabric."""
 TAG = "signalbox"
 GREEN, ORANGE, RED, BLUE = "green", "orange", "red", "blue"
 WIDTH = 24
@@ -178,10 +180,13 @@ def listed(
 
 
 def matrix(title: str, description: str, query: str, row: str, column: str) -> table.Panel:
-    """A table with a row and a column per value of two labels, each cell in the colour of its load."""
+    """A table with a row and a column per value of two labels, each cell in the colour of its load; of each chosen
+    fabric one, since switches of several may have one name."""
     cells = {"rowField": row, "columnField": column, "valueField": "Value"}
     return (
-        _table(title, description, WIDTH, height=12)
+        _table(f"{title}{OF_FABRIC}", description, WIDTH, height=12)
+        .repeat("fabric")
+        .repeat_direction("v")
         .unit("percentunit")
         .decimals(0)
         .min(0)
@@ -202,9 +207,19 @@ def _table(title: str, description: str, width: int, height: int = 9) -> table.P
 
 
 def nodes(title: str, description: str, of_nodes: str, of_edges: str) -> nodegraph.Panel:
-    """A graph of switches and the links between them, by the labels ``switch``, and ``link``, ``src`` and ``dst``."""
+    """A graph of switches and the links between them, by the labels ``switch``, and ``link``, ``src`` and ``dst``; of
+    each chosen fabric one."""
     renamed = {"switch": "id", "link": "id", "src": "source", "dst": "target", "Value": "mainstat"}
-    panel = nodegraph.Panel().title(title).description(description).datasource(DATASOURCE).height(16).span(WIDTH)
+    panel = (
+        nodegraph.Panel()
+        .title(f"{title}{OF_FABRIC}")
+        .description(description)
+        .datasource(DATASOURCE)
+        .height(16)
+        .span(WIDTH)
+        .repeat("fabric")
+        .repeat_direction("v")
+    )
     for letter, query in (("nodes", of_nodes), ("edges", of_edges)):
         panel = panel.with_target(_instant(query).ref_id(letter))
     return panel.with_transformation(DataTransformerConfig("organize", options={"renameByName": renamed}))

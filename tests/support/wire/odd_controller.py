@@ -49,6 +49,9 @@ class _Odd(pb_grpc.ControllerServiceServicer, pb_grpc.JobServiceServicer):
     def Explain(self, *_: Any) -> pb.ExplainResponse:  # noqa: N802
         return pb.ExplainResponse(answer=[CODE])
 
+    def WhatIf(self, request: pb.WhatIfRequest, _: Any) -> pb.WhatIfResponse:  # noqa: N802
+        return pb.WhatIfResponse(answer=[f"asked of {name}" for name in request.names])
+
     def WatchFabric(self, _: Any, context: Any) -> Iterator[pb.WatchFabricResponse]:  # noqa: N802
         has = _fabric()
         message = pb.WatchFabricResponse(snapshot=True, resume_token="1", links=has.links, hosts=has.hosts)

@@ -287,6 +287,25 @@ def test_a_switch_in_the_place_of_a_drained_one_is_another_part(fabric: FakeFabr
     assert list(fabric.status.drains) == ["spine2"]
 
 
+def test_of_switches_of_one_name_each_is_drained_and_undrained_by_its_dpid_and_so_are_its_cables(
+    fabric: FakeFabric,
+) -> None:
+    spine2 = next(f"{dpid:#x}" for dpid, switch in fabric.switches.items() if switch.name == "spine2")
+    drain(fabric, "spine2")
+    undrain(fabric, spine2)
+    assert not fabric.status.drains
+    fabric.switches[Dpid(2)].name = "leaf1"
+    fabric.connect(Dpid(2))
+    fabric.run(2)
+    drain(fabric, "0x2:1")
+    there = fabric.switches[Dpid(2)].peers[PortNo(1)]
+    assert there
+    drained = fabric.loop.state.drains.parts.values()
+    assert [each.part for each in drained] == [frozenset({PortRef(Dpid(2), PortNo(1)), there})]
+    undrain(fabric, "0x2:1")
+    assert not fabric.status.drains
+
+
 def test_a_replaced_switch_of_the_same_name_is_drained_by_itself(fabric: FakeFabric) -> None:
     """The one that was drained has gone for good."""
     gone = Drain(Dpid(0x999), "spine2", 1e9)

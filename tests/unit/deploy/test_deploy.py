@@ -201,6 +201,17 @@ def test_the_mark_of_a_start_is_there_at_any_usual_interval_of_scrapes() -> None
         assert start.startswith("time() - process_start_time_seconds")
 
 
+def test_panels_that_know_switches_by_their_names_alone_are_of_one_fabric_each() -> None:
+    named = [
+        panel
+        for _, panel in panels()
+        if panel["type"] == "nodeGraph"
+        or any(step["id"] == "groupingToMatrix" for step in panel.get("transformations") or ())
+    ]
+    assert len(named) == 2
+    assert all(panel["repeat"] == "fabric" and panel["title"].endswith(" $fabric") for panel in named)
+
+
 def test_dashboards_lead_to_each_other() -> None:
     uids = {dashboard["uid"] for dashboard in dashboards().values()}
     assert uids == {"signalbox-fabric", "signalbox-job", "signalbox-controller"}

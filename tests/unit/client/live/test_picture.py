@@ -94,6 +94,28 @@ def test_what_is_down_drained_or_out_of_sync_says_so() -> None:
     assert {each.condition for each in found.at(3)} == {Condition.DRAINED}
 
 
+def test_switches_of_one_name_and_their_cables_are_parts_by_their_dpids() -> None:
+    switches = {1: "br0", 2: "br0", 0x101: "spine1", 0x102: "spine2"}
+    links = [each for leaf in (1, 2) for each in cable((leaf, 1), (0x101, leaf), switches)]
+    fabric = pb.GetFabricResponse(
+        switches=[pb.Switch(dpid=dpid, name=name, in_sync=True) for dpid, name in switches.items()],
+        links=[*links, *cable((1, 2), (0x102, 1), switches)],
+        parts_down=[pb.DownPart(kind=pb.PART_KIND_LINK, name="br0:2>spine2", id="0x2:2 0x102:2")],
+        drains=[pb.DrainedPart(name="0x1:2 0x102:1"), pb.DrainedPart(name="0x2")],
+    )
+    found = picture(state_of(fabric))
+    assert {node.part for node in found.nodes.values()} == {"0x1", "0x2", "spine1", "spine2"}
+    assert {node.title for node in found.nodes.values()} == {"br0 (0x1)", "br0 (0x2)", "spine1", "spine2"}
+    assert {each.part: (each.title, each.condition) for each in found.cables} == {
+        "0x1:1": ("br0:1>spine1 (0x1:1)", Condition.UP),
+        "0x1:2": ("br0:2>spine2 (0x1:2)", Condition.DRAINED),
+        "0x2:1": ("br0:1>spine1 (0x2:1)", Condition.DRAINED),
+        "0x2:2 0x102:2": ("br0:2>spine2 (0x2:2 0x102:2)", Condition.DOWN),
+    }
+    assert {each.ends for each in found.cables if each.condition is Condition.DOWN} == {(2, 0x102)}
+    assert [node.condition for node in found.nodes.values() if node.dpid in (1, 2)] == [Condition.UP, Condition.DRAINED]
+
+
 def test_a_link_of_one_direction_is_a_cable() -> None:
     fabric = leaf_spine(1, 1)
     del fabric.links[1]

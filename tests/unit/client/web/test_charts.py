@@ -126,6 +126,18 @@ def test_the_first_line_says_what_the_plan_gains() -> None:
     assert said.facts(state) == expected
 
 
+def test_what_is_wrong_is_said_until_it_is_over() -> None:
+    state = State()
+    assert "first answer" in said.wrong(state)
+    state.take_lost("nobody answers")
+    assert said.wrong(state) == "What is drawn is old: nobody answers"
+    state.take_lost("")
+    state.take_refused("jobs", "no token")
+    assert said.wrong(state) == "The controller refuses: no token"
+    state.take_refused("jobs", "")
+    assert said.wrong(state) == ""
+
+
 def test_a_large_fabric_is_a_matrix_of_percents() -> None:
     fabric = leaf_spine(64, 32)
     fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="leaf3:40>spine2", id="x")
