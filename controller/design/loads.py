@@ -13,7 +13,7 @@ dimension in which n NPUs take part, m bytes are left of the vector:
 - broadcast: each passes on m.
 
 Where a group has k of the n places of a dimension, others have the rest. Direct links to those are of no use to it, so
-that (n-1)/(k-1) times as much counts. In a ring its bytes go all the way round, and n/k groups share each link; or, if
+that (n-1)/(k-1) times as much counts, and adds up with what else is sent on the same links only. In a ring its bytes go all the way round, and n/k groups share each link; or, if
 its places are next to each other, forth and back between the first and the last: the less of n/k and 2 counts.
 
 A transfer takes a way that changes its coordinates dimension by dimension, in a ring the shorter way (half each way
@@ -33,6 +33,9 @@ from controller.design.shape import Dimension, Ints, Kind, Shape
 from signalbox.jobs.spec import Algorithm
 
 Floats = NDArray[np.float64]
+
+_MOST_WAITING = 1 << 22
+"""Numbers of bytes on direct links before those of one link are added up, to bound memory."""
 
 ALL_REDUCES = {
     Algorithm.ALL_REDUCE,
@@ -85,10 +88,16 @@ class Loads:
             _LINKS[d.kind](d, stride, shape.npus) for d, stride in zip(shape.dimensions, strides, strict=True)
         ]
 
-    def add_collective(self, npus: Ints | slice, sent: Sequence[float]) -> None:
-        """``sent``: of each of the NPUs, by dimension (``collective_bytes``)."""
+    def add_collective(self, npus: Ints | slice, sent: Sequence[float], places: Sequence[Ints] = ()) -> None:
+        """``sent``: of each of the NPUs, by dimension (``collective_bytes``). ``places``: by dimension those that the
+        group has, none for whole dimensions. Of a slice, all NPUs, NPU 0 stands for what is sent on direct links: no
+        other one may have transfers on links that the group uses."""
         for d, size in enumerate(sent):
-            self._alike[d, npus] += size
+            links = self._links[d]
+            if places and isinstance(links, _DirectLinks) and 1 < len(places[d]) < links.dimension.size:
+                links.add_group(np.zeros(1, int) if isinstance(npus, slice) else npus, places[d], size)
+            else:
+                self._alike[d, npus] += size
 
     def add_transfers(self, src: Ints, dst: Ints, size: Floats) -> None:
         """NPUs that send, those that receive, and bytes."""
@@ -147,16 +156,31 @@ class _DirectLinks(_Links):
         super().__init__(dimension, stride, npus)
         self._links: list[Ints] = []
         self._bytes: list[Floats] = []
+        self._waiting = 0
 
     def add(self, npus: Ints, there: Ints, size: Floats) -> None:
         self._links.append(npus * self.dimension.size + there)
         self._bytes.append(size)
+        self._waiting += len(npus)
+        if self._waiting > _MOST_WAITING:
+            self._add_up()
+
+    def add_group(self, npus: Ints, places: Ints, size: float) -> None:
+        """What the NPUs, at the places, send each other. ``size``: of each, times all links / those to the others."""
+        here, there = np.broadcast_arrays(npus[:, None], places[None, :])
+        others = self.coordinates(here) != there
+        self.add(here[others], there[others], np.full(int(others.sum()), size / self.dimension.links))
+
+    def _add_up(self) -> None:
+        links, at = np.unique(np.concatenate(self._links), return_inverse=True)
+        self._links, self._bytes = [links], [np.bincount(at, np.concatenate(self._bytes))]
+        self._waiting = 0
 
     def busiest(self) -> Floats:
         found = np.zeros(self._npus)
         if self._links:
-            links, at = np.unique(np.concatenate(self._links), return_inverse=True)
-            np.maximum.at(found, links // self.dimension.size, np.bincount(at, np.concatenate(self._bytes)))
+            self._add_up()
+            np.maximum.at(found, self._links[0] // self.dimension.size, self._bytes[0])
         return found
 
 

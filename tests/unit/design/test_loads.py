@@ -124,3 +124,17 @@ def test_what_overlaps_adds_up_where_it_uses_the_same_links_only() -> None:
     loads.add_collective(np.array([0, 1]), (4.0, 6.0, 0.0))
     loads.add_transfers(np.array([23]), np.array([11]), np.array([5.0]))
     assert loads.bytes_per_dimension() == (12, 6, 5)
+
+
+def test_groups_on_different_direct_links_of_an_npu_do_not_add_up() -> None:
+    """Each sends 12 bytes to one of three others: as if 36 had gone over all links."""
+    pairs = [np.array(pair) for pair in ([0, 1], [2, 3], [0, 2], [1, 3])]
+    loads = Loads(shape((Kind.FULLY_CONNECTED, 4)))
+    for pair in pairs:
+        loads.add_collective(pair, (36.0,), [pair])
+    assert loads.bytes_per_dimension() == (36,)
+    loads.add_collective(pairs[0], (6.0,), [pairs[0]])
+    loads.add_transfers(np.array([0]), np.array([1]), np.array([1.0]))
+    loads.add_transfers(np.array([0]), np.array([3]), np.array([5.0]))
+    loads.add_collective(np.arange(4), (3.0,), [np.arange(4)])
+    assert loads.bytes_per_dimension() == (36 + 6 + 3 * 1 + 3,)
