@@ -13,8 +13,9 @@ dimension in which n NPUs take part, m bytes are left of the vector:
 - broadcast: each passes on m.
 
 Where a group has k of the n places of a dimension, others have the rest. Direct links to those are of no use to it, so
-that (n-1)/(k-1) times as much counts, and adds up with what else is sent on the same links only. In a ring its bytes go all the way round, and n/k groups share each link; or, if
-its places are next to each other, forth and back between the first and the last: the less of n/k and 2 counts.
+that (n-1)/(k-1) times as much counts, and adds up with what else is sent on the same links only. In a ring its bytes go
+all the way round, and n/k groups share each link; or, if its places are next to each other, forth and back between the
+first and the last: the less of n/k and 2 counts.
 
 A transfer takes a way that changes its coordinates dimension by dimension, in a ring the shorter way (half each way
 where both are as long), with direct links the one between both.
@@ -173,7 +174,7 @@ class _DirectLinks(_Links):
 
     def _add_up(self) -> None:
         links, at = np.unique(np.concatenate(self._links), return_inverse=True)
-        self._links, self._bytes = [links], [np.bincount(at, np.concatenate(self._bytes))]
+        self._links, self._bytes = [links], [np.bincount(at, np.concatenate(self._bytes)).astype(float)]
         self._waiting = 0
 
     def busiest(self) -> Floats:
