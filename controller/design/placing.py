@@ -20,8 +20,6 @@ from controller.design.shape import Ints, Shape
 from signalbox.errors import InvalidInput
 from signalbox.models import Model, Parallelism, misfits, sent
 
-EVERYWHERE = slice(None)
-
 
 class Part(StrEnum):
     """``data``: replicas, of which ranks of ``expert`` belong to one."""
@@ -122,13 +120,14 @@ def _phases(
 ) -> dict[int, tuple[float, ...]]:
     loads: dict[int, Loads] = {}
     stages = _stages(order, sizes)
+    in_all = [prod(spans[part][d] for part in order) for d in range(len(shape.sizes))]
     for kind, algorithm, size, phase in sent(model, parallelism, sizes[Part.EXPERT] * sizes[Part.DATA]):
         of_phase = loads.setdefault(phase, Loads(shape))
         if kind in _PARTS_OF:
             places = _block(_PARTS_OF[kind], order, spans)
-            counts, apart = [len(at) for at in places], {d for d, at in enumerate(places) if at[-1] >= len(at)}
-            each_sends = collective_bytes(algorithm, size, counts, shape.dimensions, apart)
-            of_phase.add_collective(EVERYWHERE, each_sends, places)
+            counts = [len(at) for at in places]
+            beside = [taken / count for taken, count in zip(in_all, counts, strict=True)]
+            of_phase.add_everywhere(collective_bytes(algorithm, size, counts, shape.dimensions), places, beside)
             continue
         # Between stages of a pipeline; an all-reduce of two ranks is one transfer each way.
         one, other = (stages[:-1], stages[1:]) if kind == "pipeline" else (stages[:1], stages[-1:])
