@@ -192,14 +192,15 @@ def _bandwidth(network: Path, files: Sequence[Path], objective: Objective) -> di
     shape, place_of = shape_in(network)
     jobs = [job for (job,) in designed_jobs(files, shape)]
     question = question_of(shape, jobs)
+    worth_of_total: float | None
     with placed(place_of):
         if objective is Objective.TIME:
             design = fastest(question)
-            gap = design.gap
+            gap, worth_of_total = design.gap, design.proof.total_s
         else:
             tradeoff = best_product(question)
-            design, gap = tradeoff.design, tradeoff.gap
-    return bandwidth_report(objective, gap, shape, question, design, jobs)
+            design, gap, worth_of_total = tradeoff.design, tradeoff.gap, tradeoff.worth_of_total
+    return bandwidth_report(objective, gap, worth_of_total, shape, question, design, jobs)
 
 
 # ---- tables

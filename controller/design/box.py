@@ -1,9 +1,10 @@
 """What is left to each bandwidth by all limits together, or why nothing is. Pure. SciPy, an optional dependency, is
-imported where there are relations."""
+imported where a linear programme is solved."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,11 @@ def _impossible(question: Question, least: Floats, most: Floats, exactly: bool) 
     if exactly and limits.total is not None and most.sum() < limits.total * (1 - 1e-12):
         message = f"must be at most what the dimensions may have, {most.sum():g} (given: {limits.total:g})"
         found.append(FieldProblem("total_gbps", message))
+    if exactly and limits.budget is not None and not found and not limits.relations:  # these are in the programme
+        needed = limits.cost_of(cheapest(question, least, most).tolist())
+        if needed > limits.budget * (1 + _ROUNDING):
+            message = f"must be at least what it costs to use up total_gbps, {needed:g} (given: {limits.budget:g})"
+            found.append(FieldProblem("budget", message))
     return found
 
 
@@ -66,6 +72,16 @@ def cheapest(question: Question, least: Floats, most: Floats) -> Floats:
         more = min(left, float(most[d] - least[d]))
         found[d], left = found[d] + more, left - more
     return found
+
+
+def cheapest_more(question: Question) -> float | None:
+    """What the least cost at which the total is used up grows by with one more Gbit/s of it. None where that is
+    not known, since the total is the most that the dimensions may have."""
+    limits = replace(question.limits, budget=None)
+    least = np.array(limits.least)
+    most = np.where(question.loaded, limits.most, least)  # not what the total as it is leaves to each
+    answer = _extreme(limits, np.array(limits.cost), least, most, True)
+    return float(answer.eqlin.marginals[-1]) if answer.status == 0 else None  # the total's row is the last one
 
 
 # ---- with relations between dimensions

@@ -195,12 +195,11 @@ def _phases(spec: JobSpec, shape: Shape) -> dict[int, tuple[float, ...]]:
 
 def _add(loads: Loads, collective: Collective, ranks: Ints, shape: Shape) -> None:
     """Groups that are no block of NPUs send as in one flat ring; so do chains of a pipeline, whose order counts."""
-    places = shape.coordinates(ranks)
-    spans = [len(np.unique(at)) for at in places]
-    apart = {d for d, at in enumerate(places) if np.ptp(at) >= spans[d]}
+    places = [np.unique(at) for at in shape.coordinates(ranks)]
+    spans = [len(at) for at in places]
     algorithm, size = collective.algorithm, collective.bytes_per_iteration
     if math.prod(spans) == len(ranks) and algorithm is not Algorithm.PIPELINE_SEND:
-        loads.add_collective(ranks, collective_bytes(algorithm, size, spans, shape.dimensions, apart))
+        loads.add_collective(ranks, collective_bytes(algorithm, size, spans, shape.dimensions), places)
         return
     known = formula(Library.GENERIC, algorithm, len(ranks), size)
     for step in known.steps(len(ranks), size) if known else ():

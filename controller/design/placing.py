@@ -20,8 +20,6 @@ from controller.design.shape import Ints, Shape
 from signalbox.errors import InvalidInput
 from signalbox.models import Model, Parallelism, misfits, sent
 
-EVERYWHERE = slice(None)
-
 
 class Part(StrEnum):
     """``data``: replicas, of which ranks of ``expert`` belong to one."""
@@ -122,11 +120,14 @@ def _phases(
 ) -> dict[int, tuple[float, ...]]:
     loads: dict[int, Loads] = {}
     stages = _stages(order, sizes)
+    in_all = [prod(spans[part][d] for part in order) for d in range(len(shape.sizes))]
     for kind, algorithm, size, phase in sent(model, parallelism, sizes[Part.EXPERT] * sizes[Part.DATA]):
         of_phase = loads.setdefault(phase, Loads(shape))
         if kind in _PARTS_OF:
-            counts, apart = _block(_PARTS_OF[kind], order, spans)
-            of_phase.add_collective(EVERYWHERE, collective_bytes(algorithm, size, counts, shape.dimensions, apart))
+            places = _block(_PARTS_OF[kind], order, spans)
+            counts = [len(at) for at in places]
+            beside = [taken / count for taken, count in zip(in_all, counts, strict=True)]
+            of_phase.add_everywhere(collective_bytes(algorithm, size, counts, shape.dimensions), places, beside)
             continue
         # Between stages of a pipeline; an all-reduce of two ranks is one transfer each way.
         one, other = (stages[:-1], stages[1:]) if kind == "pipeline" else (stages[:1], stages[-1:])
@@ -137,22 +138,17 @@ def _phases(
     return {phase: of_phase.bytes_per_dimension() for phase, of_phase in sorted(loads.items())}
 
 
-def _block(
-    parts: Sequence[Part], order: Sequence[Part], spans: Mapping[Part, tuple[int, ...]]
-) -> tuple[list[int], set[int]]:
-    """Of a group that differs in these parts: how many places it has in each dimension, and in which dimensions these
-    are not next to each other."""
-    counts, apart = [], set()
+def _block(parts: Sequence[Part], order: Sequence[Part], spans: Mapping[Part, tuple[int, ...]]) -> list[Ints]:
+    """By dimension the places of NPU 0's group that differs in these parts, ascending."""
+    places = []
     for d in range(len(spans[Part.TENSOR])):
-        count, stride, last = 1, 1, 0
+        taken, stride = np.zeros(1, int), 1
         for part in order:
             if part in parts:
-                count, last = count * spans[part][d], last + (spans[part][d] - 1) * stride
+                taken = np.add.outer(np.arange(spans[part][d]) * stride, taken).ravel()
             stride *= spans[part][d]
-        counts.append(count)
-        if last > count - 1:
-            apart.add(d)
-    return counts, apart
+        places.append(taken)
+    return places
 
 
 def _stages(order: Sequence[Part], sizes: Mapping[Part, int]) -> Ints:

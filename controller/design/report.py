@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from controller.design.box import box
 from controller.design.jobs import DesignedJob, best_first
 from controller.design.proof import Design
 from controller.design.question import Objective, Question
@@ -16,7 +15,13 @@ Report = dict[str, Any]
 
 
 def bandwidth_report(
-    objective: Objective, gap: float, shape: Shape, question: Question, design: Design, jobs: Iterable[DesignedJob]
+    objective: Objective,
+    gap: float,
+    worth_of_total: float | None,
+    shape: Shape,
+    question: Question,
+    design: Design,
+    jobs: Iterable[DesignedJob],
 ) -> Report:
     """``gap``: of the objective, to its bound. Worths are per Gbit/s, in the unit of the objective."""
     worth = _worth(objective, question, design)
@@ -40,7 +45,7 @@ def bandwidth_report(
             }
             for dimension, rate, each in zip(shape.dimensions, design.gbps, worth, strict=True)
         ],
-        "worth_of_total": _worth_of_total(objective, question, design, worth),
+        "worth_of_total": None if shape.total_gbps is None else worth_of_total,
         "worth_of_budget": design.proof.budget_s if by_time and question.limits.budget else None,
         "relations": [
             each.model_dump() | {"gbps": relation.value(design.gbps), "worth": price if by_time else None}
@@ -105,18 +110,6 @@ def _worth(objective: Objective, question: Question, design: Design) -> list[flo
         return time_s
     costs = question.limits.cost
     return [design.cost * each - design.time_s * cost for each, cost in zip(time_s, costs, strict=True)]
-
-
-def _worth_of_total(objective: Objective, question: Question, design: Design, worth: Sequence[float]) -> float | None:
-    """Of time x cost: what it is worth where another limit allows more; not known where relations limit that."""
-    if question.limits.total is None:
-        return None
-    if objective is Objective.TIME:
-        return design.proof.total_s
-    if question.limits.relations:
-        return None
-    _, most = box(question, exactly=True)
-    return max((each for each, rate, top in zip(worth, design.gbps, most, strict=True) if rate < top), default=None)
 
 
 def _others(shape: Shape) -> Iterable[tuple[str, tuple[float, ...]]]:

@@ -49,7 +49,8 @@ def _row(there: Family, choice: Choice) -> dict[str, Any]:
 
 
 def exported(folder: Path, workload: Path, numbered: Fabric, there: Family, answer: Mapping[str, Any]) -> None:
-    """``fabric.json`` and the folder ``workload`` in ``folder``. Raises ``OSError``."""
+    """``fabric.json`` and the folder ``workload`` in ``folder``. Raises ``InvalidInput`` when that holds other jobs,
+    ``OSError``."""
     topology = there.topology(answer[COUNTED[there.kind]], answer["uplink_gbps"])
     lines = lines_in(workload, Numbering(numbered))
     shift = len(topology.switches) - len(numbered.switches)

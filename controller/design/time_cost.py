@@ -20,7 +20,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from controller.design.bandwidth import fastest
-from controller.design.box import box, cheapest
+from controller.design.box import box, cheapest, cheapest_more
 from controller.design.proof import Design, Floats, Proof
 from controller.design.question import Question
 from signalbox.errors import FieldProblem, InvalidInput
@@ -31,10 +31,13 @@ _MOST_PROGRAMMES = 200
 
 @dataclass(frozen=True, slots=True)
 class Tradeoff:
-    """``design``: the fastest at its cost. ``bound``: of time x cost, for all bandwidths within the limits."""
+    """``design``: the fastest at its cost. ``bound``: of time x cost, for all bandwidths within the limits.
+    ``worth_of_total``: what one more Gbit/s of the total takes off time x cost, to first order; None
+    where that is not known."""
 
     design: Design
     bound: float
+    worth_of_total: float | None
 
     @property
     def product(self) -> float:
@@ -86,17 +89,28 @@ def best_product(question: Question) -> Tradeoff:
         best = min(best, design, key=lambda each: each.time_s * each.cost)
         lines = sorted((*lines, _line(design, there, least, most)), key=itemgetter(0))
     bound = min((*_between(least_cost, lines), *((line.product(line.cost), 0.0) for line in lines)))[0]
-    return Tradeoff(replace(best, proof=_proof_at(best, lines)), bound)
+    best = replace(best, proof=_proof_at(best, lines))
+    return Tradeoff(best, bound, _worth_of_total(question, best))
+
+
+def _worth_of_total(question: Question, best: Design) -> float | None:
+    """At the same cost the total's price, in seconds. Where no cheaper network would do, one more Gbit/s makes the cost
+    grow too, by more than the time that its price takes off."""
+    at_same_cost, more_s = best.cost * best.proof.total_s, best.time_s - best.cost * best.proof.budget_s
+    if more_s <= best.time_s * _PRECISION:
+        return at_same_cost
+    more_cost = cheapest_more(question)
+    return None if more_cost is None else at_same_cost - more_s * more_cost
 
 
 def _proof_at(best: Design, lines: Sequence[_Line]) -> Proof:
     """With the price of cost at which cost times time is least, time / cost: between those of two costs, or the
-    cheapest's, where no cheaper network would do."""
+    cheapest's, where no cheaper network would do, or the dearest's, where the budget allows no dearer one."""
     price = best.time_s / best.cost
     for one, other in pairwise(line.proof for line in lines):
         if one.budget_s >= price > other.budget_s:
             return one.mixed(other, (one.budget_s - price) / (one.budget_s - other.budget_s))
-    return lines[0].proof
+    return (lines[0] if lines[0].proof.budget_s < price else lines[-1]).proof
 
 
 def _line(design: Design, question: Question, least: Floats, most: Floats) -> _Line:

@@ -124,8 +124,11 @@ def to_job(
 
 
 def write_workload(folder: Path, jobs: Mapping[str, Sequence[Line]]) -> None:
-    """A file per job, in the published format. Makes the folder when it is not there."""
+    """A file per job, in the published format. Makes the folder when it is not there. Raises ``InvalidInput`` when it
+    holds files of other jobs, which would be read as part of this workload."""
     folder.mkdir(parents=True, exist_ok=True)
+    if others := sorted({file.name for file in folder.glob(f"*{SUFFIX}")} - {f"{name}{SUFFIX}" for name in jobs}):
+        raise InvalidInput.of(str(folder), f"holds files of other jobs: {', '.join(others)}; give another folder")
     for name, lines in jobs.items():
         rows = (" ".join(map(str, line)) for line in lines)
         (folder / f"{name}{SUFFIX}").write_text("\n".join((HEADER, *rows)) + "\n", encoding="ascii")

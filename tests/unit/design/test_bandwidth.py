@@ -243,3 +243,41 @@ def test_time_x_cost_needs_the_cost_of_what_is_used() -> None:
 def test_time_x_cost_needs_a_total() -> None:
     with pytest.raises(InvalidInput, match="total_gbps: is needed for time x cost: without it the smallest network"):
         best_product(question(Term(1.0, (9.0, 1.0)), budget=7.0))
+
+
+# ---- what the next Gbit/s of the total is worth for time x cost
+
+_SENDS = (Term(1.0, (40.0, 8.0, 12.0)), Term(1.0, (3.0, 20.0, 5.0), 0.4))
+_HALF_OF = Relation((1.0, -2.0, 0.0), most=0.0)
+
+
+@pytest.mark.parametrize(
+    ("computing_s", "limits"),
+    [
+        pytest.param(2.0, {"cost": (1.0, 3.0, 9.0)}, id="no other limits"),
+        pytest.param(2.0, {"cost": (1.0, 3.0, 9.0), "most": (30.0, math.inf, math.inf)}, id="one has what it may have"),
+        pytest.param(900.0, {"cost": (1.0, 9.0, 300.0), "least": (0.0, 15.0, 11.0)}, id="the cheapest network is best"),
+        pytest.param(2.0, {"cost": (1.0, 3.0, 9.0), "relations": (_HALF_OF,)}, id="a relation"),
+        pytest.param(2.0, {"cost": (5.0, 3.0, 1.0), "budget": 230.0}, id="the budget is too low for the best"),
+    ],
+)
+def test_the_next_gbps_of_a_total_is_worth_what_one_more_takes_off_time_x_cost(
+    computing_s: float, limits: dict[str, Any]
+) -> None:
+    terms = (*_SENDS, Term(1.0, (0.0, 0.0, 0.0), computing_s))
+    there, *around = (best_product(question(*terms, total=total, **limits)) for total in (100.0, 99.9, 100.1))
+    assert there.worth_of_total == pytest.approx((around[0].product - around[1].product) / 0.2, rel=1e-2)
+
+
+def test_of_one_dimension_the_next_gbps_is_worth_what_time_and_cost_make_it() -> None:
+    """3 s of computing and 40 / b, times 2 b: 6 more per Gbit/s."""
+    assert best_product(
+        question(Term(1.0, (40.0,)), Term(1.0, (0.0,), 3.0), total=8.0, cost=(2.0,))
+    ).worth_of_total == (pytest.approx(-6))
+
+
+def test_a_budget_that_does_not_pay_for_all_of_the_total_is_refused() -> None:
+    """40 of the cheap dimension and 60 of the dear ones cost 640."""
+    dear = question(*_SENDS, total=100.0, cost=(1.0, 10.0, 10.0), most=(40.0, math.inf, math.inf), budget=600.0)
+    with pytest.raises(InvalidInput, match="must be at least what it costs to use up total_gbps, 640"):
+        best_product(dear)

@@ -129,6 +129,18 @@ def test_a_models_parts_fill_the_dimensions_in_order(tmp_path: Path, shape: Shap
     ]
 
 
+def test_parts_that_use_different_direct_links_at_once_wait_for_the_busier_ones_only() -> None:
+    """Of the three links of an NPU one leads to its tensor rank and another one to the rank with other experts."""
+    dimensions = [{"name": "node", "kind": "fully_connected", "size": 4}]
+    model = Model.model_validate(MODEL | {"experts": 2})
+    one_shape = Shape.model_validate({"dimensions": dimensions})
+    for order in permutations((Part.TENSOR, Part.EXPERT)):
+        (way,) = placements(model, Parallelism(tensor=2, expert=2, data=2), one_shape, order)
+        passes = 64 // 2 * model.activation_bytes
+        tensor, tokens = 4 * 8 * passes * 2 / 2, 4 * 8 * 2 * passes / 2
+        assert way.phases[0] == (3 * max(tensor, tokens),)
+
+
 def test_parts_that_are_interleaved_share_a_rings_links(tmp_path: Path, shape: Shape) -> None:
     """Of the four places of a package tensor ranks have two that are neighbours, replicas two that are not, and all of
     the other dimensions."""

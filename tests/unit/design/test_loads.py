@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,37 +36,74 @@ def test_a_dimension_in_which_no_ranks_differ_carries_nothing() -> None:
     assert collective_bytes(Algorithm.BROADCAST, 1200, (4, 1, 2), CUBE.dimensions) == (1200, 0, 1200)
 
 
-@pytest.mark.parametrize(
-    ("kind", "span", "apart", "times"),
-    [
-        (Kind.SWITCH, 2, True, 1),
-        (Kind.FULLY_CONNECTED, 3, False, 7 / 2),  # two of seven links lead to others of the group
-        (Kind.RING, 4, True, 2),  # two groups, each all the way round
-        (Kind.RING, 2, True, 4),
-        (Kind.RING, 2, False, 2),  # one of two links
-        (Kind.RING, 8, False, 1),
-    ],
-)
-def test_a_group_that_is_a_part_of_a_dimension_cannot_use_all_of_it(
+def parts(size: int, span: int, apart: bool) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
+    """A dimension's places in groups: at equal distances, or next to each other."""
+    places = np.arange(size)
+    return [*(places.reshape(span, -1).T if apart else places.reshape(-1, span))]
+
+
+PARTS = [
+    (Kind.SWITCH, 2, True, 1),
+    (Kind.FULLY_CONNECTED, 4, False, 7 / 3),  # three of seven links lead to others of the group
+    (Kind.RING, 4, True, 2),  # two groups, each all the way round
+    (Kind.RING, 2, True, 4),
+    (Kind.RING, 2, False, 2),  # one of two links
+    (Kind.RING, 4, False, 2),
+    (Kind.RING, 8, False, 1),
+]
+
+
+@pytest.mark.parametrize(("kind", "span", "apart", "times"), PARTS)
+def test_groups_that_have_parts_of_a_dimension_cannot_use_all_of_it(
     kind: Kind, span: int, apart: bool, times: float
 ) -> None:
-    dimensions = shape((kind, 8)).dimensions
-    (found,) = collective_bytes(Algorithm.ALL_REDUCE, 1000, (span,), dimensions, {0} if apart else ())
-    assert found == pytest.approx(times * 2 * 1000 * (span - 1) / span)
+    line = shape((kind, 8))
+    sent = collective_bytes(Algorithm.ALL_REDUCE, 1000, (span,), line.dimensions)
+    one_by_one, everywhere = Loads(line), Loads(line)
+    groups = parts(8, span, apart)
+    for group in groups:
+        one_by_one.add_collective(group, sent, [group])
+    everywhere.add_everywhere(sent, groups[:1], [8 / span])
+    for loads in (one_by_one, everywhere):
+        assert loads.bytes_per_dimension() == pytest.approx((times * 2 * 1000 * (span - 1) / span,))
+
+
+def test_a_group_alone_in_a_part_of_a_ring_has_the_links_of_all_its_npus() -> None:
+    """Two rings of a switch's two places. A second group in one of them has the same links; one in the other not."""
+    alone = Loads(shape((Kind.RING, 6), (Kind.SWITCH, 2)))
+    for ring, each in ((0, [1, 3]), (6, [0, 1, 3])):
+        group = np.array(each)
+        alone.add_collective(group + ring, (10.0, 0.0), [group, np.zeros(1, int)])
+    assert alone.bytes_per_dimension() == (10, 0)
+    alone.add_collective(np.array([2, 4]), (4.0, 0.0), [np.array([2, 4]), np.zeros(1, int)])
+    assert alone.bytes_per_dimension() == (14, 0)
+
+
+def test_groups_that_turn_back_leave_the_links_between_them_to_others() -> None:
+    """Pairs of neighbours send 10 on one of two links; a transfer between two pairs has one of its own, and one within
+    a pair has not."""
+    pairs = parts(8, 2, apart=False)
+    one_by_one, everywhere = (Loads(shape((Kind.RING, 8))) for _ in range(2))
+    everywhere.add_everywhere((10.0,), pairs[:1], [4])
+    for pair in pairs:
+        one_by_one.add_collective(pair, (10.0,), [pair])
+    for loads in (one_by_one, everywhere):
+        loads.add_transfers(np.array([1, 2]), np.array([2, 1]), np.array([9.0, 9.0]))
+        assert loads.bytes_per_dimension() == (20,)
+        loads.add_transfers(np.array([3]), np.array([2]), np.array([1.0]))
+        assert loads.bytes_per_dimension() == (22,)
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["neighbours", "interleaved"])
 def test_two_all_to_alls_in_halves_of_a_ring_are_what_their_transfers_are(apart: bool) -> None:
     ring = shape((Kind.RING, 8))
-    halves = np.arange(8).reshape(4, 2).T if apart else np.arange(8).reshape(2, 4)
-    loads = Loads(ring)
-    for half in halves:
+    transfers, collectives = Loads(ring), Loads(ring)
+    for half in parts(8, 4, apart):
         pairs = np.array([(one, other) for one, other in permutations(half, 2)])
-        loads.add_transfers(pairs[:, 0], pairs[:, 1], np.full(len(pairs), 100.0))
-    counted = loads.bytes_per_dimension()[0]
-    assert counted == pytest.approx(
-        collective_bytes(Algorithm.ALL_TO_ALL, 400, (4,), ring.dimensions, {0} if apart else ())[0]
-    )
+        transfers.add_transfers(pairs[:, 0], pairs[:, 1], np.full(len(pairs), 100.0))
+        sent = collective_bytes(Algorithm.ALL_TO_ALL, 400, (4,), ring.dimensions)
+        collectives.add_collective(half, sent, [half])
+    assert transfers.bytes_per_dimension() == pytest.approx(collectives.bytes_per_dimension())
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -120,7 +158,21 @@ def test_what_several_transfers_put_on_one_link_adds_up() -> None:
 
 def test_what_overlaps_adds_up_where_it_uses_the_same_links_only() -> None:
     loads = Loads(CUBE)
-    loads.add_collective(slice(None), (8.0, 0.0, 0.0))
+    loads.add_collective(np.arange(CUBE.npus), (8.0, 0.0, 0.0))
     loads.add_collective(np.array([0, 1]), (4.0, 6.0, 0.0))
     loads.add_transfers(np.array([23]), np.array([11]), np.array([5.0]))
     assert loads.bytes_per_dimension() == (12, 6, 5)
+
+
+def test_groups_on_different_direct_links_of_an_npu_do_not_add_up() -> None:
+    """Each sends 12 bytes to one of three others, and has three links: as if 36 had gone over all of them."""
+    pairs = [np.array(pair) for pair in ([0, 1], [2, 3], [0, 2], [1, 3])]
+    loads = Loads(shape((Kind.FULLY_CONNECTED, 4)))
+    for pair in pairs:
+        loads.add_collective(pair, (12.0,), [pair])
+    assert loads.bytes_per_dimension() == (36,)
+    loads.add_collective(pairs[0], (2.0,), [pairs[0]])
+    loads.add_transfers(np.array([0]), np.array([1]), np.array([1.0]))
+    loads.add_transfers(np.array([0]), np.array([3]), np.array([5.0]))
+    loads.add_collective(np.arange(4), (3.0,), [np.arange(4)])
+    assert loads.bytes_per_dimension() == (36 + 6 + 3 * 1 + 3,)

@@ -8,7 +8,7 @@ import pytest
 
 from controller.jobs.workload import WorkloadJob
 from controller.scenarios.fabrics import leaf_spine
-from controller.scenarios.workloads import HEADER, read_workload
+from controller.scenarios.workloads import HEADER, Line, read_workload, write_workload
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLink
 
@@ -128,3 +128,13 @@ def test_bytes_that_are_no_text_are_wrong_lines(tmp_path: Path) -> None:
     (tmp_path / "job.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInput, match=r"job\.txt:1: has 1 columns"):
         read_workload(tmp_path, FABRIC)
+
+
+def test_a_workload_is_not_written_among_other_jobs(tmp_path: Path) -> None:
+    """They would be read as part of it."""
+    one = Line(3, 7, 0, 1, 500, 1000, 70, 0)
+    write_workload(tmp_path, {"a": [one], "b": [one]})
+    write_workload(tmp_path, {"a": [one._replace(src=4)], "b": [one]})
+    with pytest.raises(InvalidInput, match=r"holds files of other jobs: b\.txt; give another folder"):
+        write_workload(tmp_path, {"a": [one]})
+    assert " ".join(map(str, one._replace(src=4))) in (tmp_path / "a.txt").read_text()
