@@ -7,6 +7,7 @@ docs/design.md has the model; the solver, an optional dependency, is imported wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +37,11 @@ commands.command("wiring")(wiring)
 
 SHOWN_GAP = 1e-9
 """Smaller ones are last digits."""
+
+MOST_SLOW_DOWN = 1e6
+
+PROVEN_GAP = 1e-6
+"""With a larger one it is not said that an answer is the best."""
 
 NetworkFile = Annotated[
     Path,
@@ -75,8 +81,9 @@ def placement(network: NetworkFile, jobs: JobFiles, as_json: AsJson = False) -> 
     from controller.design.shape import shape_in
 
     _one_standard_input(network, jobs)
-    shape, _ = shape_in(network, exists=True)
-    found = placement_report(shape, designed_jobs(jobs, shape, every_placement=True))
+    with waiting("trying all orders"):
+        shape, _ = shape_in(network, exists=True)
+        found = placement_report(shape, designed_jobs(jobs, shape, every_placement=True))
     show(found, lambda: Group(*map(_placement_table, found["jobs"])), as_json)
 
 
@@ -107,7 +114,9 @@ def spines(
     failing: Annotated[
         Upper | None, typer.Option(help="Fat-tree: which switches may have failed.", show_default="core")
     ] = None,
-    slow_down: Annotated[float, typer.Option(min=1, help="The most that an all-reduce may be slowed down then.")] = 1.0,
+    slow_down: Annotated[
+        float, typer.Option(min=1, max=MOST_SLOW_DOWN, help="The most that an all-reduce may be slowed down then.")
+    ] = 1.0,
     max_subflows: Annotated[
         int, typer.Option(min=1, max=MAX_SUBFLOWS, help="Into how many pieces a flow may be split; 1 keeps it whole.")
     ] = 1,
@@ -134,6 +143,7 @@ def spines(
     numbered, there, most = _what_there_is(sizes, failing)
     rates = _rates(uplink_gbps) if uplink_gbps else [link_gbps]
     tried = range(1, (most_spines or most) + 1)
+    _refuse_too_many(there, tried, len(rates), failures)
     with waiting("designing"):
         found = spines_report(workload, numbered, there, tried, rates, failures, slow_down, max_subflows)
         if export and found["answer"]:
@@ -169,6 +179,23 @@ def _rates(text: str) -> list[float]:
         message = f"'{text}' must be rates from {LEAST_GBPS:g} to {MOST_GBPS:g} with commas between them"
         raise typer.BadParameter(message, param_hint="--uplink-gbps")
     return rates
+
+
+def _refuse_too_many(there: Family, tried: range, rates: int, failures: int) -> None:
+    """Raises an error of usage that says what would be possible."""
+    from controller.design.spines import possible
+
+    if possible(there, tried, rates, failures):
+        return
+    fewer = next((n for n in range(failures) if not possible(there, tried, rates, n)), failures) - 1
+    if fewer >= 0:
+        ways = there.count_of_failures(tried[-1], failures)
+        message = f"{failures} failures differ in {ways:,} ways, too many to try; at most {fewer} can be tried here"
+        message = f"{message}, more with a smaller --most-spines, fewer rates or a smaller fabric"
+        raise typer.BadParameter(message, param_hint="--failures")
+    most = next((n for n in tried if not possible(there, range(1, n + 1), rates, 0)), 1) - 1
+    message = f"{tried[-1]:,} are too many to try without failures; at most {most:,} can be tried here"
+    raise typer.BadParameter(message, param_hint="--most-spines")
 
 
 def _one_standard_input(network: Path, jobs: Sequence[Path]) -> None:
@@ -224,8 +251,11 @@ def _bandwidth_tables(found: Mapping[str, Any]) -> RenderableType:
 
 def _facts(found: Mapping[str, Any], unit: str) -> list[str]:
     goal = "time_s" if found["objective"] == Objective.TIME else "time_x_cost"
-    proven = max(found["gap"], SHOWN_GAP)
-    lines = [f"{found[goal]:.6g} {unit}; no other bandwidths are better by more than {proven:.0e} of it"]
+    proven = f"{_rounded_up(max(found['gap'], SHOWN_GAP)):.0e}"
+    says = f"no other bandwidths are better by more than {proven} of it"
+    if found["gap"] > PROVEN_GAP:
+        says = f"not proven to be the best: others may be better by {proven} of it"
+    lines = [f"{found[goal]:.6g} {unit}; {says}"]
     for name, what in (("worth_of_total", "Gbit/s of total_gbps"), ("worth_of_budget", "unit of budget")):
         if (worth := found[name]) is not None:
             lines.append(f"the next {what} {'takes off' if worth >= 0 else 'adds'} {abs(worth):.3g} {unit}")
@@ -235,8 +265,14 @@ def _facts(found: Mapping[str, Any], unit: str) -> list[str]:
         lines.append(f"{_sum_of(relation['factors'])} is {round(relation['gbps'], 6) + 0.0:.4g} Gbit/s{one_more}")
     for other in found["others"]:
         factor = other[goal] / found[goal] if found[goal] else 1.0
-        lines.append(f"{other['name']}: {other[goal]:.6g} {unit}, {factor:.4g} times as much")
+        outside = "" if other["within_limits"] else ", outside the limits"
+        lines.append(f"{other['name']}: {other[goal]:.6g} {unit}, {factor:.4g} times as much{outside}")
     return lines
+
+
+def _rounded_up(value: float) -> float:
+    """To one digit, so that what is said to be proven is."""
+    return float(Context(prec=1, rounding=ROUND_CEILING).create_decimal(repr(value)))
 
 
 def _sum_of(factors: Mapping[str, float]) -> str:
@@ -273,6 +309,8 @@ def _spines_tables(found: Mapping[str, Any], export: Path | None) -> RenderableT
 
 def _spines_answer(found: Mapping[str, Any], counted: str, export: Path | None) -> str:
     goal, answer = found["slow_down"], found["answer"]
+    if not found["choices"]:
+        return f"with none of these all flows have a path when {found['failures']} have failed"
     if not answer:
         return f"with none of these all-reduces are slowed down by {goal:g} at most"
     written = f"; written to {export}" if export else ""

@@ -12,6 +12,7 @@ computed from its numbers (``Question``, ``proof``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -24,7 +25,7 @@ from scipy import sparse
 
 from controller.design.box import box, cheapest
 from controller.design.proof import Design, Floats, Proof
-from controller.design.question import Limits, Question, Rates, Relation, Term
+from controller.design.question import KEPT, Limits, Question, Rates, Relation, Term
 from signalbox.errors import SignalboxError
 
 Ints = NDArray[np.int64]
@@ -33,8 +34,8 @@ Price = Callable[[Floats], float]
 
 _TOLERANCE = 1e-11
 _PRECISION = 1e-9
-_KEPT = 1e-8
-"""Relations hold up to this part."""
+_ENOUGH = 1e-3
+"""A price of the total that is more than this part above what is needed is made less."""
 _MOST_SCALINGS = 6
 _SMALLEST_UNIT = 1e-3
 _ALIKE_DIGITS = 12
@@ -49,7 +50,6 @@ def fastest(question: Question, exactly: bool = False, near: Rates | None = None
         nothing = np.zeros((len(question.terms), len(least)))
         return _design(question, least, Proof(np.ones(len(nothing)), nothing), least, most)
     classes = _classes(question.terms)
-    relations = question.limits.relations
     units = _guess(classes, most) if near is None else np.maximum(near, most.max() * _SMALLEST_UNIT)
     best: Design | None = None
     for _ in range(_MOST_SCALINGS):
@@ -57,14 +57,40 @@ def fastest(question: Question, exactly: bool = False, near: Rates | None = None
         gbps = _within(found.gbps, question, least, most, exactly)
         prices = found.total_s, found.budget_s, found.relations_s
         proof = Proof(found.floors[classes.of_term], found.shares[classes.of_term], *prices)
-        if all(relation.excess(gbps.tolist()) <= _KEPT for relation in relations):
+        if question.limits.allow(gbps.tolist()):
             best = _better(best, _design(question, gbps, proof, least, most))
         if best and best.gap <= _PRECISION:
             break
         units = np.maximum(gbps, units * _SMALLEST_UNIT)
     if best is None:
-        raise SignalboxError("the solver found no bandwidths that keep the relations")
-    return best
+        raise SignalboxError("the solver found no bandwidths within the limits")
+    return best if exactly else _least_prices(best, question, least, most)
+
+
+def _least_prices(design: Design, question: Question, least: Floats, most: Floats) -> Design:
+    """Without prices of limits that are not reached, and with no more for the total than what helps some dimension,
+    where that proves as much: a solver leaves its last digits there, or one of many prices."""
+    limits, gbps, proof = question.limits, np.array(design.gbps), design.proof
+    cost, used = np.array(limits.cost), math.fsum(design.gbps)
+    budget_s = 0.0 if limits.budget is None or design.cost < limits.budget * (1 - KEPT) else proof.budget_s
+    relations_s = tuple(
+        each_s if relation.slack(design.gbps, each_s > 0) <= KEPT else 0.0
+        for each_s, relation in zip(proof.relations_s, limits.relations, strict=True)
+    )
+    others = budget_s * cost
+    for each_s, relation in zip(relations_s, limits.relations, strict=True):
+        others += each_s * np.array(relation.factors)
+    helped = (gbps > 0) & (gbps < np.array(limits.most))
+    helps = proof.loads(question)[helped] / gbps[helped] ** 2 - others[helped]
+    total_s = 0.0
+    if limits.total is not None and used >= limits.total * (1 - KEPT):
+        enough = max(0.0, *helps.tolist(), 0.0)
+        total_s = proof.total_s if enough > proof.total_s * (1 - _ENOUGH) else enough
+    found = replace(proof, total_s=total_s, budget_s=budget_s, relations_s=relations_s)
+    bound_s = found.bound_s(question, least, most)
+    if bound_s < design.bound_s and 1 - bound_s / design.time_s > _PRECISION:
+        return design
+    return replace(design, bound_s=bound_s, proof=found)
 
 
 def _guess(classes: _Classes, most: Floats) -> Floats:

@@ -4,6 +4,7 @@ imported where a linear programme is solved."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,43 +25,46 @@ def box(question: Question, exactly: bool = False) -> tuple[Floats, Floats]:
     least, most, cost = (np.array(each, float) for each in (limits.least, limits.most, limits.cost))
     if limits.total is not None:
         most = np.minimum(most, limits.total - (least.sum() - least))
+    most = np.where(question.loaded, most, np.minimum(most, least))
+    InvalidInput.refuse(_beyond_sums(question, least, most, exactly))
     if limits.budget is not None:
         left = limits.budget - (cost @ least - cost * least)
         most = np.minimum(most, np.divide(left, cost, out=np.full_like(cost, math.inf), where=cost > 0))
-    most = np.where(question.loaded, most, np.minimum(most, least))
     if limits.relations:
         InvalidInput.refuse(_unloaded(question))
         most = _related(limits, least, most, exactly)
-    InvalidInput.refuse(_impossible(question, least, most, exactly))
+    InvalidInput.refuse(_impossible(question, most))
     return least, np.maximum(most, least)
 
 
-def _impossible(question: Question, least: Floats, most: Floats, exactly: bool) -> list[FieldProblem]:
-    limits, found = question.limits, []
-    if limits.total is not None and least.sum() > limits.total:
-        message = f"must be at least what the dimensions need, {least.sum():g} (given: {limits.total:g})"
-        found.append(FieldProblem("total_gbps", message))
-    if limits.budget is not None and limits.cost_of(limits.least) > limits.budget:
-        message = f"must be at least what the least bandwidths cost, {limits.cost_of(limits.least):g}"
-        found.append(FieldProblem("budget", f"{message} (given: {limits.budget:g})"))
-    if found:
-        return found
+def _beyond_sums(question: Question, least: Floats, most: Floats, exactly: bool) -> Iterator[FieldProblem]:
+    """A total or budget that is too small, or a total too large to be used up. ``most``: without the budget."""
+    limits, needed = question.limits, float(least.sum())
+    if limits.total is not None and needed > limits.total:
+        message = f"must be at least what the dimensions need, {needed:.10g} (given: {limits.total:.10g})"
+        yield FieldProblem("total_gbps", message)
+        return
+    if exactly and limits.total is not None and most.sum() < limits.total * (1 - 1e-12):
+        message = f"must be at most what the dimensions may have, {most.sum():.10g} (given: {limits.total:.10g})"
+        yield FieldProblem("total_gbps", message)
+        return
+    if limits.budget is None:
+        return
+    all_of_it = exactly and not limits.relations
+    price = limits.cost_of((cheapest(question, least, most) if all_of_it else least).tolist())
+    if price > limits.budget * (1 + 1e-12):
+        what = "it costs to use up total_gbps" if all_of_it else "the least bandwidths cost"
+        message = f"must be at least what {what}, {price:.10g} (given: {limits.budget:.10g})"
+        yield FieldProblem("budget", message)
+
+
+def _impossible(question: Question, most: Floats) -> Iterator[FieldProblem]:
     for d, name in enumerate(question.names):
         if not math.isfinite(most[d]):
             message = f"'{name}' has no limit: give total_gbps, max_gbps, or a budget and cost_per_gbps"
-            found.append(FieldProblem(f"dimensions[{d}]", message))
+            yield FieldProblem(f"dimensions[{d}]", message)
         elif question.loaded[d] and most[d] <= 0:
-            message = f"nothing is left for '{name}', in which jobs send"
-            found.append(FieldProblem(f"dimensions[{d}]", message))
-    if exactly and limits.total is not None and most.sum() < limits.total * (1 - 1e-12):
-        message = f"must be at most what the dimensions may have, {most.sum():g} (given: {limits.total:g})"
-        found.append(FieldProblem("total_gbps", message))
-    if exactly and limits.budget is not None and not found and not limits.relations:  # these are in the programme
-        needed = limits.cost_of(cheapest(question, least, most).tolist())
-        if needed > limits.budget * (1 + _ROUNDING):
-            message = f"must be at least what it costs to use up total_gbps, {needed:g} (given: {limits.budget:g})"
-            found.append(FieldProblem("budget", message))
-    return found
+            yield FieldProblem(f"dimensions[{d}]", f"nothing is left for '{name}', in which jobs send")
 
 
 def cheapest(question: Question, least: Floats, most: Floats) -> Floats:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from controller.design.loads import Loads, collective_bytes
 from controller.design.placing import MEGATRON, Part, Placed, placements
 from controller.design.question import Question, Term, term_s
-from controller.design.shape import Ints, Shape
+from controller.design.shape import LEAST_GBPS, Ints, Shape
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.file_forms import JobInFile, addresses_in
 from signalbox.jobs.library_profiles import formula
@@ -91,7 +91,11 @@ def _rounded(time_s: float) -> float:
 
 
 def question_of(shape: Shape, jobs: Iterable[DesignedJob]) -> Question:
-    return Question(shape.names, tuple(term for job in jobs for term in job.terms), shape.limits)
+    """Where jobs send, an NPU has at least ``LEAST_GBPS``."""
+    asked = Question(shape.names, tuple(term for job in jobs for term in job.terms), shape.limits)
+    floors = (LEAST_GBPS if loaded else 0.0 for loaded in asked.loaded)
+    least = tuple(map(max, asked.limits.least, floors))
+    return replace(asked, limits=replace(asked.limits, least=least))
 
 
 def designed_jobs(files: Iterable[Path], shape: Shape, every_placement: bool = False) -> list[list[DesignedJob]]:
@@ -134,7 +138,8 @@ def _job(data: Any, place_of: PlaceOf, shape: Shape, every: bool) -> list[Design
             divided = parallelism.tensor * parallelism.pipeline
             InvalidInput.refuse(misfits(job.model, parallelism, max(1, ranks // divided), ranks))
             parallelism = parallelism.model_copy(update={"data": ranks // divided})
-        ways = placements(job.model, parallelism, shape, None if every else job.placement or MEGATRON)
+        order = MEGATRON if job.placement is None else job.placement
+        ways = placements(job.model, parallelism, shape, None if every else order)
         return [_designed(job, way.phases, shape, way) for way in ways]
 
 

@@ -255,6 +255,8 @@ class _RingLinks(_Links):
 
     def _carried(self) -> Floats:
         """Of transfers, forwards and backwards."""
+        if not self._begins.any():
+            return np.zeros_like(self._begins)
         forwards, backwards = self._begins.cumsum(axis=2)
         return np.stack((forwards, backwards[:, ::-1]))
 

@@ -32,6 +32,9 @@ class Upper(StrEnum):
 COUNTED = {FabricKind.LEAF_SPINE: "spines", FabricKind.FAT_TREE: "cores_per_group"}
 """What is chosen of each kind of fabric."""
 
+KEPT = 1e-8
+"""Limits of sums hold up to this part."""
+
 Rates = tuple[float, ...]
 """Gbit/s by dimension."""
 
@@ -60,6 +63,12 @@ class Relation(NamedTuple):
         value, largest = self.value(gbps), max(abs(f * rate) for f, rate in zip(self.factors, gbps, strict=True))
         return max(value - self.most, self.least - value, 0.0) / (largest or 1.0)
 
+    def slack(self, gbps: Sequence[float], upper: bool) -> float:
+        """How far it is from its most, or else from its least, as a part of its largest summand."""
+        largest = max(abs(f * rate) for f, rate in zip(self.factors, gbps, strict=True))
+        value = self.value(gbps)
+        return (self.most - value if upper else value - self.least) / (largest or 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -76,6 +85,17 @@ class Limits:
 
     def cost_of(self, gbps: Sequence[float]) -> float:
         return math.fsum(cost * rate for cost, rate in zip(self.cost, gbps, strict=True))
+
+    def allow(self, gbps: Sequence[float]) -> bool:
+        """Up to rounding."""
+        over = [least - rate * (1 + KEPT) for least, rate in zip(self.least, gbps, strict=True)]
+        over += [rate - most * (1 + KEPT) for rate, most in zip(gbps, self.most, strict=True)]
+        over += [relation.excess(gbps) - KEPT for relation in self.relations]
+        if self.total is not None:
+            over.append(math.fsum(gbps) - self.total * (1 + KEPT))
+        if self.budget is not None:
+            over.append(self.cost_of(gbps) - self.budget * (1 + KEPT))
+        return max(over) <= 0
 
 
 @dataclass(frozen=True, slots=True)

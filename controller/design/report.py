@@ -9,7 +9,7 @@ from typing import Any
 from controller.design.jobs import DesignedJob, best_first
 from controller.design.proof import Design
 from controller.design.question import Objective, Question
-from controller.design.shape import Shape
+from controller.design.shape import COMPUTE, Shape
 
 Report = dict[str, Any]
 
@@ -97,7 +97,8 @@ def _placement(job: DesignedJob, shape: Shape) -> list[Report] | None:
 
 def _longest(gigabits: Sequence[float], floor_s: float, shape: Shape, gbps: Sequence[float]) -> str:
     times = {name: amount / rate for name, amount, rate in zip(shape.names, gigabits, gbps, strict=True) if amount}
-    return max(times | {"compute": floor_s}, key=lambda name: (times | {"compute": floor_s})[name])
+    times[COMPUTE] = floor_s
+    return max(times, key=lambda name: times[name])
 
 
 def _worth(objective: Objective, question: Question, design: Design) -> list[float]:
@@ -122,4 +123,5 @@ def _others(shape: Shape) -> Iterable[tuple[str, tuple[float, ...]]]:
 
 def _other(name: str, gbps: Sequence[float], question: Question) -> Report:
     time_s, cost = question.time_s(gbps), question.limits.cost_of(gbps)
-    return {"name": name, "gbps": list(gbps), "time_s": time_s, "cost": cost, "time_x_cost": time_s * cost}
+    times = {"time_s": time_s, "cost": cost, "time_x_cost": time_s * cost}
+    return {"name": name, "gbps": list(gbps), "within_limits": question.limits.allow(gbps), **times}

@@ -26,6 +26,8 @@ from signalbox.standard_input import called
 MAX_DIMENSIONS = 8
 MAX_NPUS = 1 << 20
 LEAST_GBPS, MOST_GBPS = 1e-6, 1e9
+COMPUTE = "compute"
+"""What a step waits for that waits for no dimension."""
 
 Ints = NDArray[np.int64]
 
@@ -157,6 +159,9 @@ def _misfits(shape: Shape) -> Iterator[FieldProblem]:
         if names[dimension.name] > 1:
             message = f"'{dimension.name}' is the name of {names[dimension.name]} dimensions"
             yield FieldProblem(f"dimensions[{d}].name", message)
+        if dimension.name == COMPUTE:
+            message = f"must not be '{COMPUTE}', which is what a step waits for that computes"
+            yield FieldProblem(f"dimensions[{d}].name", message)
         if (dimension.min_gbps or 0.0) > (dimension.max_gbps or math.inf):
             message = f"must be at most max_gbps, {dimension.max_gbps:g} (given: {dimension.min_gbps:g})"
             yield FieldProblem(f"dimensions[{d}].min_gbps", message)
@@ -172,6 +177,8 @@ def _misfits_of(relation: Related, path: str, names: Container[str]) -> Iterator
     for name in relation.factors:
         if name not in names:
             yield FieldProblem(f"{path}.factors", f"there is no dimension '{name}'")
+    if not any(relation.factors.values()):
+        yield FieldProblem(f"{path}.factors", "must not all be 0")
     least, most = relation.min_gbps, relation.max_gbps
     if least is None and most is None:
         yield FieldProblem(path, "needs min_gbps or max_gbps")

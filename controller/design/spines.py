@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from statistics import fmean
 from typing import ClassVar, Protocol
 
+from controller.design.failures import count_of_ways, ways
 from controller.design.question import Upper
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
@@ -27,6 +27,8 @@ from controller.scenarios.scenario import GIGABIT, problem_of
 from controller.scenarios.topologies import OFFLINE, Topology, fat_tree, leaf_spine
 
 REACHED = 1 + 1e-9
+MOST_LINKS = 4_000_000
+"""Of all fabrics that are tried, intact and with each failure: about half a minute."""
 
 Names = tuple[str, ...]
 
@@ -48,6 +50,12 @@ class Family(Protocol):
 
     def failures(self, count: int, failed: int) -> Iterator[Names]:
         """The switches that have failed, in each way that differs. None when there are fewer."""
+
+    def count_of_failures(self, count: int, failed: int) -> int:
+        """How many ``failures`` there are."""
+
+    def links(self, count: int) -> int:
+        """Of the whole fabric, those to hosts too."""
 
     def fabric(self, count: int, uplink_gbps: float) -> Fabric:
         return fabric_of(self.topology(count, uplink_gbps))
@@ -79,6 +87,12 @@ class Leaves(Family):
         if failed <= count:
             yield tuple(f"spine{n}" for n in range(count - failed, count))
 
+    def count_of_failures(self, count: int, failed: int) -> int:
+        return 1 if failed <= count else 0
+
+    def links(self, count: int) -> int:
+        return self.leaves * (self.hosts_per_leaf + count)
+
 
 @dataclass(frozen=True, slots=True)
 class Pods(Family):
@@ -99,17 +113,20 @@ class Pods(Family):
         return half * (half + count) * uplink_gbps
 
     def failures(self, count: int, failed: int) -> Iterator[Names]:
-        half = self.k // 2
-        if self.failing is Upper.CORE:
-            places = [(n // count, 0, f"core{n}") for n in range(half * count) if n % count < failed]
-        else:
-            places = [(n % half, n // half, f"agg{n}") for n in range(self.k * half)]
-        known = set()
-        for gone in combinations(places, failed):
-            alike = tuple(sorted(tuple(pod for at, pod, _ in gone if at == position) for position in range(half)))
-            if alike not in known:
-                known.add(alike)
-                yield tuple(name for _, _, name in gone)
+        half, core = self.k // 2, self.failing is Upper.CORE
+        for way in ways(half, *self._members(count), failed):
+            gone = [(at, member) for at, members in enumerate(way) for member in members]
+            yield tuple(f"core{at * count + each}" if core else f"agg{each * half + at}" for at, each in gone)
+
+    def _members(self, count: int) -> tuple[int, bool]:
+        """How many switches of a position there are, and whether they are alike."""
+        return (count, True) if self.failing is Upper.CORE else (self.k, False)
+
+    def count_of_failures(self, count: int, failed: int) -> int:
+        return count_of_ways(self.k // 2, *self._members(count), failed)
+
+    def links(self, count: int) -> int:
+        return self.k * self.k // 2 * (self.k + count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +143,16 @@ class Choice:
     iteration: float
 
 
+def possible(there: Family, counts: Iterable[int], rates: int, failed: int) -> bool:
+    """Whether no more than ``MOST_LINKS`` have to be looked at. ``rates``: how many of them are tried."""
+    most = MOST_LINKS // rates
+    for count in counts:
+        most -= there.links(count) * (1 + there.count_of_failures(count, failed))
+        if most < 0:
+            return False
+    return True
+
+
 def choices(
     there: Family, jobs: Sequence[WorkloadJob], counts: Iterable[int], uplinks_gbps: Sequence[float], failed: int
 ) -> list[Choice]:
@@ -137,10 +164,14 @@ def choices(
 
 
 def _choice(there: Family, jobs: Sequence[WorkloadJob], count: int, uplink_gbps: float, failed: int) -> Choice | None:
-    bounds = [_bounds(fabric, jobs) for fabric in there.fabrics(count, uplink_gbps, failed)]
-    left = [each for each in bounds if each]
+    left = []
+    for fabric in there.fabrics(count, uplink_gbps, failed):
+        bounds = _bounds(fabric, jobs)
+        if not bounds:
+            return None
+        left.append(bounds)
     intact = _bounds(there.fabric(count, uplink_gbps), jobs)
-    if not intact or not left or len(left) < len(bounds):
+    if not intact or not left:
         return None
     iteration = max(_iteration(each, jobs) for each in left)
     capacity_gbps = there.capacity_gbps(count, uplink_gbps)

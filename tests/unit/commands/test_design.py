@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from controller.design.proof import Design
 from controller.scenarios.fabric_options import Placement
 from controller.scenarios.fabrics import fat_tree, leaf_spine
 from controller.scenarios.generator import generate, ring_lines
@@ -86,6 +87,49 @@ def test_people_read_tables(signalbox: Signalbox) -> None:
     assert "2 x 385.7" in printed
 
 
+def test_what_is_compared_says_when_it_is_outside_the_limits(signalbox: Signalbox, tmp_path: Path) -> None:
+    """An equal split has 450 Gbit/s in the node, where 100 are allowed."""
+    (tmp_path / "limited.yaml").write_text(
+        NETWORK.replace("kind: ring, size: 4,", "kind: ring, size: 4, max_gbps: 100,")
+    )
+    others = signalbox("design", "bandwidth", "limited.yaml", "job.yaml", "--json").json["others"]
+    assert [other["within_limits"] for other in others] == [False, False]
+    printed = signalbox("design", "bandwidth", "limited.yaml", "job.yaml").out
+    assert "0.3913 times as much, outside the limits" in printed
+    assert signalbox("design", "bandwidth", "network.yaml", "job.yaml", "--json").json["others"][0]["within_limits"]
+
+
+@pytest.mark.parametrize(
+    ("gap", "says"),
+    [
+        (0.0, "no other bandwidths are better by more than 1e-09 of it"),
+        (1.01e-8, "no other bandwidths are better by more than 2e-08 of it"),
+        (2.4e-4, "not proven to be the best: others may be better by 3e-04 of it"),
+    ],
+)
+def test_what_is_said_to_be_proven_is_no_less_than_the_gap(
+    gap: float, says: str, signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Design, "gap", gap)
+    assert says in signalbox("design", "bandwidth", "network.yaml", "job.yaml").out
+
+
+@pytest.mark.parametrize("limits", ["{factors: {node: 1}, max_gbps: 1e-300}", "{factors: {node: 1}, max_gbps: 0}"])
+def test_relations_that_leave_a_dimension_next_to_nothing_leave_no_answer(
+    limits: str, signalbox: Signalbox, tmp_path: Path
+) -> None:
+    (tmp_path / "related.yaml").write_text(NETWORK + f"relations: [{limits}]\n")
+    result = signalbox("design", "bandwidth", "related.yaml", "job.yaml")
+    assert (result.status, "relations: leave no bandwidths within the other limits" in result.err) == (1, True)
+
+
+def test_a_dimension_in_which_jobs_send_is_more_than_none(signalbox: Signalbox, tmp_path: Path) -> None:
+    """What the least of one dimension leaves for the other one."""
+    (tmp_path / "tight.yaml").write_text(NETWORK.replace("size: 4,", "size: 4, min_gbps: 900,"))
+    err = signalbox("design", "bandwidth", "tight.yaml", "job.yaml").err
+    assert "total_gbps: must be at least what the dimensions need, 900.000001 (given: 900)" in err
+
+
 RELATIONS = "relations: [{factors: {node: 1, pod: -2}, max_gbps: 0}]\n"
 
 
@@ -105,11 +149,12 @@ def test_relations_between_dimensions_are_kept_and_have_a_worth(signalbox: Signa
 
 
 def test_wrong_relations_are_named(signalbox: Signalbox, tmp_path: Path) -> None:
-    wrong = "relations: [{factors: {rack: 1}, max_gbps: 1}, {factors: {pod: 1}}]\n"
+    wrong = "relations: [{factors: {rack: 1}, max_gbps: 1}, {factors: {pod: 1}}, {factors: {pod: 0}, min_gbps: 0}]\n"
     (tmp_path / "related.yaml").write_text(wrong + NETWORK)
     err = signalbox("design", "bandwidth", "related.yaml", "job.yaml").err
     assert "relations[0].factors: there is no dimension 'rack'" in err
     assert "relations[1]: needs min_gbps or max_gbps" in err
+    assert "relations[2].factors: must not all be 0" in err
 
 
 def test_a_chakra_trace_can_be_designed_for(signalbox: Signalbox, tmp_path: Path) -> None:
@@ -196,6 +241,31 @@ def test_a_fat_trees_cores_are_an_answer_that_is_planned_simulated_and_emulated(
     assert (below["failing"], answer["cores_per_group"], answer["uplink_gbps"]) == ("aggregation", 2, 200)
 
 
+def test_more_failures_than_can_be_tried_are_refused_with_how_many_can(
+    signalbox: Signalbox, between_pods: Path
+) -> None:
+    options = ("--workload", between_pods, "--fabric", "fat-tree", "--k", 4, "--failing", "aggregation")
+    result = signalbox("design", "spines", *options, "--failures", 2, "--most-spines", 300)
+    assert result.status == 2
+    says = " ".join(result.err.replace("│", " ").split())
+    assert "2 failures differ in 16 ways, too many to try; at most 1 can be tried here" in says
+    result = signalbox("design", "spines", *options, "--failures", 0, "--most-spines", 10**9)
+    says = " ".join(result.err.replace("│", " ").split())
+    assert (result.status, "without failures; at most 702 can be tried here" in says) == (2, True)
+
+
+def test_failures_that_cut_all_choices_off_are_said_to(signalbox: Signalbox, between_pods: Path) -> None:
+    options = ("--workload", between_pods, "--fabric", "fat-tree", "--k", 4, "--failing", "aggregation")
+    result = signalbox("design", "spines", *options, "--failures", 2)
+    assert (result.status, "with none of these all flows have a path when 2 have failed" in result.out) == (3, True)
+
+
+def test_a_goal_beyond_numbers_is_refused(signalbox: Signalbox, workload: Path) -> None:
+    """JSON has none for it."""
+    options = ("--leaves", 4, "--spines", 4, "--hosts-per-leaf", 4, "--slow-down", "inf", "--json")
+    assert signalbox("design", "spines", "--workload", workload, *options).status == 2
+
+
 def test_sizes_of_another_kind_of_fabric_are_refused(signalbox: Signalbox, between_pods: Path) -> None:
     asked = ("design", "spines", "--workload", between_pods)
     mixed = signalbox(*asked, "--fabric", "fat-tree", "--k", 4, "--leaves", 2)
@@ -223,6 +293,19 @@ def test_errors_name_file_line_and_field(signalbox: Signalbox, tmp_path: Path) -
     assert signalbox("design", "bandwidth", "-", "-").status == 2
 
 
+def test_the_word_for_computing_names_no_dimension(signalbox: Signalbox, tmp_path: Path) -> None:
+    """A step would be said to compute when it sends."""
+    (tmp_path / "network.yaml").write_text(NETWORK.replace("name: pod", "name: compute"))
+    err = signalbox("design", "bandwidth", "network.yaml", "job.yaml").err
+    assert "network.yaml:5:6: dimensions[1].name: must not be 'compute'" in err
+
+
+def test_a_placement_of_nothing_is_not_the_usual_one(signalbox: Signalbox, tmp_path: Path) -> None:
+    (tmp_path / "model.yaml").write_text(MODEL + "placement: []\n")
+    err = signalbox("design", "bandwidth", "network.yaml", "model.yaml").err
+    assert "placement: must name each of these once: tensor, data" in err
+
+
 def test_a_missing_solver_is_said_with_how_to_install_it(signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
@@ -234,3 +317,8 @@ def test_a_missing_solver_is_said_with_how_to_install_it(signalbox: Signalbox, m
     monkeypatch.setattr(builtins, "__import__", without)
     result = signalbox("design", "bandwidth", "network.yaml", "job.yaml")
     assert result.err.startswith("error: clarabel is not installed: pip install")
+
+
+def test_a_number_of_hundreds_of_digits_is_too_large(signalbox: Signalbox, tmp_path: Path) -> None:
+    (tmp_path / "network.yaml").write_text(NETWORK.replace("size: 4", "size: 1e300"))
+    assert "size: is too large (given: 1e+300)" in signalbox("design", "bandwidth", "network.yaml", "job.yaml").err
