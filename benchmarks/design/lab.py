@@ -32,11 +32,18 @@ from mininet_topos.dimensions.fabric import dimensions
 from mininet_topos.dimensions.training import Timing, training
 from signalbox.commands.output import AsJson
 from signalbox.errors import InvalidInput
+from signalbox.spec_files import placed
 
 RESULTS = Path("out/bench/design_lab.json")
 TOLERANCE = 0.05
 FACTOR_TOLERANCE = 0.10
 DESIGNED, EQUAL = "designed", "equal split"
+MOST_NPUS = 256
+"""Each is a network namespace and a process."""
+
+LEAST_MBPS = 0.1
+"""A packet takes 0.12 s then."""
+
 PATIENCE = 5.0
 """Times the equal split's iteration, until ranks that do not answer are given up."""
 
@@ -78,18 +85,25 @@ class Scaled:
 
 def scaled(network: Path, jobs: Sequence[Path], total_mbps: float, iteration_s: float) -> Scaled:
     """``iteration_s``: of all jobs, one after the other, by the design. Raises ``InvalidInput``."""
-    shape, _ = shape_in(network)
-    if shape.total_gbps is None:
-        raise InvalidInput.of("total_gbps", "is missing: what is split")
+    shape, place_of = shape_in(network)
+    with placed(place_of):
+        if shape.total_gbps is None:
+            raise InvalidInput.of("total_gbps", "is missing: what is split")
+        if shape.npus > MOST_NPUS:
+            raise InvalidInput.of("dimensions", f"make {shape.npus:,} NPUs; at most {MOST_NPUS} are emulated")
     found = [job for (job,) in designed_jobs(jobs, shape)]
+    steps = tuple(lab_steps(found, shape))
     best = fastest(question_of(shape, found)).gbps
     equal = (shape.total_gbps / len(best),) * len(best)
+    slowest = min(rate for rate in best if rate)
+    if slowest * total_mbps / shape.total_gbps < LEAST_MBPS:
+        needed = LEAST_MBPS * shape.total_gbps / slowest
+        message = f"must be at least {needed:.3g}: a dimension has {slowest:.3g} of {shape.total_gbps:g} Gbit/s"
+        raise InvalidInput.of("--total-mbps", f"{message} (given: {total_mbps:g})")
     asked_s = sum(time_s for job in found for time_s in job.step_times_s(best))
     seconds, mbps = iteration_s / asked_s, total_mbps / shape.total_gbps
     carried = ideal_goodput_bps(mbps / 1000)  # of payload, per bit/s asked
-    return Scaled(
-        shape, {DESIGNED: best, EQUAL: equal}, tuple(lab_steps(found, shape)), mbps, seconds * carried, seconds
-    )
+    return Scaled(shape, {DESIGNED: best, EQUAL: equal}, steps, mbps, seconds * carried, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +190,12 @@ def main(
         "examples/design/network.yaml"
     ),
     jobs: Annotated[list[Path] | None, typer.Argument(help="Files of jobs.", show_default="the example's")] = None,
-    total_mbps: Annotated[float, typer.Option(min=0.1, help="Mbit/s of an NPU in all dimensions, as emulated.")] = 12.0,
-    iteration_s: Annotated[float, typer.Option(min=0.1, help="Seconds of all jobs together, as designed.")] = 20.0,
+    total_mbps: Annotated[
+        float, typer.Option(min=0.1, max=1e5, help="Mbit/s of an NPU in all dimensions, as emulated.")
+    ] = 12.0,
+    iteration_s: Annotated[
+        float, typer.Option(min=0.1, max=1e4, help="Seconds of all jobs together, as designed.")
+    ] = 20.0,
     rounds: Annotated[int, typer.Option(min=1, help="Iterations on each network, alternately.")] = 3,
     chunks: Annotated[int, typer.Option(min=1, max=65535, help="Chunks of an all-reduce, which overlap.")] = 128,
     as_json: AsJson = False,

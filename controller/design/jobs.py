@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -31,6 +32,10 @@ from signalbox.standard_input import called
 
 GIGABITS = 8e-9
 """Of a byte."""
+
+_AT_ONCE = 1 << 18
+_SEND = np.dtype((float, 3))
+"""Sender, receiver and bytes."""
 
 
 class Compute(Frozen):
@@ -208,9 +213,10 @@ def _add(loads: Loads, collective: Collective, ranks: Ints, shape: Shape) -> Non
         return
     known = formula(Library.GENERIC, algorithm, len(ranks), size)
     for step in known.steps(len(ranks), size) if known else ():
-        sends = np.array(list(step))
-        if len(sends):
-            loads.add_transfers(ranks[sends[:, 0]], ranks[sends[:, 1]], sends[:, 2].astype(float))
+        left = iter(step)
+        while len(sends := np.fromiter(islice(left, _AT_ONCE), _SEND)):  # an all-to-all has millions
+            src, dst = sends[:, :2].astype(int).T
+            loads.add_transfers(ranks[src], ranks[dst], sends[:, 2].astype(float))
 
 
 def _designed(

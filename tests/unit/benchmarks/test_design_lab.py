@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks.design.lab import DESIGNED, EQUAL, Scaled, measured, misses, scaled
 from mininet_topos.dimensions.training import Timing
+from signalbox.errors import InvalidInput
 from tests.support.doc_pages import ROOT
 
 EXAMPLE = ROOT / "examples/design"
@@ -47,3 +50,23 @@ def test_what_is_outside_of_the_tolerances_is_named(
     }
     rows = [measured(what, name, each) for name, each in timings.items()]
     assert len(misses(rows, timings)) == missed
+
+
+@pytest.mark.parametrize(
+    ("network", "job", "message"),
+    [
+        (("size: 3", "size: 100"), ("", ""), "network.yaml:3:1: dimensions: make 400 NPUs; at most 256 are emulated"),
+        (("total_gbps: 600", ""), ("", ""), "network.yaml:3:1: total_gbps: is missing: what is split"),
+        (("", ""), ("40_000_000_000", "900_000_000_000_000"), "--total-mbps: must be at least 67.4: "),
+    ],
+)
+def test_what_cannot_be_emulated_is_refused(
+    network: tuple[str, str], job: tuple[str, str], message: str, tmp_path: Path
+) -> None:
+    """In the last case almost all bandwidth is on the board, and packets to the switch would take seconds."""
+    for name, change in (("network.yaml", network), ("jobs.yaml", job)):
+        text = (EXAMPLE / name).read_text()
+        (tmp_path / name).write_text(text.replace(*change) if change[0] else text)
+    with pytest.raises(InvalidInput) as error:
+        scaled(tmp_path / "network.yaml", [tmp_path / "jobs.yaml"], total_mbps=12, iteration_s=6)
+    assert message in str(error.value)
