@@ -26,6 +26,7 @@ from signalbox.spec_files import placed
 from signalbox.standard_input import STANDARD_INPUT
 
 if TYPE_CHECKING:
+    from controller.design.shape import Shape
     from controller.design.spines import Family
     from controller.fabric.topology import Fabric
 
@@ -64,12 +65,21 @@ def bandwidth(
     objective: Annotated[
         Objective, typer.Option(help="What is made small: time, or time x cost, which uses all of total_gbps.")
     ] = Objective.TIME,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the network with the answer's bandwidths, as JSON.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say how much bandwidth each dimension of NETWORK should have for JOBS, with the proof that no other is better."""
+    from controller.design.shape import with_rates
+
     _one_standard_input(network, jobs)
+    if export and export.suffix != ".json":
+        raise typer.BadParameter(f"'{export}' must end in .json", param_hint="--export")
     with waiting("designing"):
-        found = _bandwidth(network, jobs, objective)
+        shape, found = _bandwidth(network, jobs, objective)
+    if export:
+        export.write_text(with_rates(shape, [each["gbps"] for each in found["dimensions"]]))
     show(found, lambda: _bandwidth_tables(found), as_json)
 
 
@@ -203,8 +213,8 @@ def _one_standard_input(network: Path, jobs: Sequence[Path]) -> None:
         raise typer.BadParameter("standard input can be one file only")
 
 
-def _bandwidth(network: Path, files: Sequence[Path], objective: Objective) -> dict[str, Any]:
-    """The report. Raises ``SignalboxError`` without the solver."""
+def _bandwidth(network: Path, files: Sequence[Path], objective: Objective) -> tuple[Shape, dict[str, Any]]:
+    """And the report. Raises ``SignalboxError`` without the solver."""
     try:
         import clarabel  # noqa: F401
     except ModuleNotFoundError:
@@ -227,7 +237,7 @@ def _bandwidth(network: Path, files: Sequence[Path], objective: Objective) -> di
         else:
             tradeoff = best_product(question)
             design, gap, worth_of_total = tradeoff.design, tradeoff.gap, tradeoff.worth_of_total
-    return bandwidth_report(objective, gap, worth_of_total, shape, question, design, jobs)
+    return shape, bandwidth_report(objective, gap, worth_of_total, shape, question, design, jobs)
 
 
 # ---- tables

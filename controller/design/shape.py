@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -141,6 +141,14 @@ def shape_in(path: Path, exists: bool = False) -> tuple[Shape, PlaceOf]:
             if exists and dimension.gbps is None
         )
     return shape, place_of
+
+
+def with_rates(shape: Shape, gbps: Sequence[float]) -> str:
+    """The network as a file in JSON, with these bandwidths; a dimension that has none gets no ``gbps``."""
+    dimensions = tuple(
+        each.model_copy(update={"gbps": rate or None}) for each, rate in zip(shape.dimensions, gbps, strict=True)
+    )
+    return shape.model_copy(update={"dimensions": dimensions}).model_dump_json(indent=2, exclude_none=True) + "\n"
 
 
 def shape_of(data: object) -> Shape:

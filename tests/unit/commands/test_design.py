@@ -186,6 +186,19 @@ def test_placements_are_listed_best_first(signalbox: Signalbox, tmp_path: Path) 
     assert "tensor 4 in node; data 2 in pod" in printed
 
 
+def test_an_answer_is_a_network_that_placements_are_asked_of(signalbox: Signalbox, tmp_path: Path) -> None:
+    """With the bandwidths of the answer the placement takes the answer's time."""
+    (tmp_path / "model.yaml").write_text(MODEL)
+    options = ("bandwidth", "network.yaml", "model.yaml", "--export")
+    found = signalbox("design", *options, "built.json", "--json").json
+    (job,) = signalbox("design", "placement", "built.json", "model.yaml", "--json").json["jobs"]
+    times = [way["time_s"] for way in job["placements"]]
+    assert found["time_s"] in [pytest.approx(time_s) for time_s in times]
+    again = signalbox("design", "bandwidth", "built.json", "model.yaml", "--json").json
+    assert again["others"][1]["time_s"] == pytest.approx(found["time_s"])
+    assert signalbox("design", *options, "built.toml").status == 2
+
+
 @pytest.fixture
 def workload(tmp_path: Path) -> Path:
     lines = generate(leaf_spine(4, 2, 2, 1.0, 1.0), 1, 2, Placement.WHOLE_LEAF, 1, max_rings=4)
