@@ -282,7 +282,7 @@ def _facts(found: Mapping[str, Any], unit: str) -> list[str]:
 
 def _rounded_up(value: float) -> float:
     """To one digit, so that what is said to be proven is."""
-    return float(Context(prec=1, rounding=ROUND_CEILING).create_decimal(repr(value)))
+    return float(Context(prec=1, rounding=ROUND_CEILING).create_decimal(repr(float(value))))
 
 
 def _sum_of(factors: Mapping[str, float]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from controller.design.proof import Design
@@ -103,7 +104,7 @@ def test_what_is_compared_says_when_it_is_outside_the_limits(signalbox: Signalbo
     ("gap", "says"),
     [
         (0.0, "no other bandwidths are better by more than 1e-09 of it"),
-        (1.01e-8, "no other bandwidths are better by more than 2e-08 of it"),
+        (np.float64(1.01e-8), "no other bandwidths are better by more than 2e-08 of it"),
         (2.4e-4, "not proven to be the best: others may be better by 3e-04 of it"),
     ],
 )
