@@ -178,6 +178,8 @@ class Job(joining.Job):
     def __init__(self, job_id: str) -> None:
         super().__init__(job_id)
         self._exchange: Exchange | None = None
+        # Weak references: a model that lives on keeps its process groups, whose threads must have ended before Python
+        # does, or it may end with SIGABRT.
         self._models: list[Any] = []
         self._timed = False
         self._sampled_s = 0.0
@@ -223,7 +225,7 @@ class Job(joining.Job):
         """Iterations from now on; and what they send, unless the program says it."""
         if self._ended:
             return
-        self._models = process_groups.data_parallel(models)
+        self._models = [weakref.ref(model) for model in process_groups.data_parallel(models)]
         if self._timed_by_calls(models):
             CALLS.wrap()
             self._timed = True
@@ -278,6 +280,7 @@ class Job(joining.Job):
         now = time.monotonic()
         if self._models and self._membership and now >= self._sample_at:
             self._sample_at = now + SAMPLE_S
-            times = [model._get_ddp_logging_data().get("backward_comm_time", 0) for model in self._models]
+            models = [model for each in self._models if (model := each()) is not None]
+            times = [model._get_ddp_logging_data().get("backward_comm_time", 0) for model in models]
             self._sampled_s = sum(times) / 1e9
         return called_s + self._sampled_s or None
