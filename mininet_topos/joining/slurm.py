@@ -114,6 +114,15 @@ class Slurm:
         """``COMPLETED`` and so on; a job that Slurm does not know any more has the state ``""``."""
         wait_for(lambda: self.jobs().get(str(job), "") in states, f"job {job} to be {states}", poll_s=0.05)
 
+    def wait_for_saved(self, job: int) -> None:
+        """Return when a slurmctld that is killed would know the job again: changes are saved some seconds later."""
+        saved = self.folder / "state" / "job_state"
+        before = saved.stat().st_mtime_ns if saved.exists() else 0
+        self.run("scontrol", "update", f"JobId={job}", "Comment=saved")
+        wait_for(
+            lambda: saved.exists() and saved.stat().st_mtime_ns > before, "slurmctld to save its jobs", poll_s=0.05
+        )
+
     def kill(self, daemon: str) -> None:
         """``slurmctld`` or the name of a node, whose programs end with it as they would on a machine that dies."""
         process = self._daemons.pop(daemon)

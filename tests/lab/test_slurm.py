@@ -159,6 +159,7 @@ def test_a_job_that_is_requeued_is_announced_with_its_new_nodes(announced: Annou
 def test_a_job_outlives_slurmctld_and_is_released_when_it_ends(announced: Announced) -> None:
     job, end = announced.submit("-N2")
     announced.has(**{f"slurm_{job}": "n1 n2"})
+    announced.slurm.wait_for_saved(job)
     announced.slurm.kill("slurmctld")
     announced.slurm.start_slurmctld()
     announced.slurm.wait_for_state(job, "RUNNING")
