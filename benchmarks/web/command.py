@@ -160,13 +160,14 @@ def main(
     seconds: Annotated[float, typer.Option(min=1, help="To measure for.")] = 60.0,
     pictures: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Take screenshots.")] = None,
     loop: Annotated[int, typer.Option(metavar="TIMES", help="Measure the controller's loop instead, so often.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Of the controller whose loop is measured.")] = 1000,
     as_json: AsJson = False,
 ) -> None:
     """Measure the server of the live page while several browsers look at it."""
     if absent := missing():
         raise SignalboxError(absent)
     if loop:
-        of_loop = rows(viewers, seconds, loop)
+        of_loop = rows(viewers, jobs, seconds, loop)
         report({"loop": of_loop}, LOOP_RESULTS, lambda: table_of("control loop at 64 x 32", of_loop), as_json)
         return
     if not as_json:

@@ -1,9 +1,9 @@
 """What five viewers of the live page cost the control loop of the controller that they look at.
 
-In: a controller whose switches are in memory (``benchmarks.api_load``): 64 x 32, 1,000 pinned jobs that renew and
-report, and counters in which every link has another rate each time. Out: how long calls of its loop's ``handle`` and
-calls of the API take without a page and with one, in turn. The browser draws in the time that nothing else wants: five
-windows of 64 x 32 would take the processors that the controller needs, and viewers have machines of their own.
+In: a controller whose switches are in memory (``benchmarks.api_load``): 64 x 32, pinned jobs that renew and report, and
+counters in which every link has another rate each time. Out: how long calls of its loop's ``handle`` and calls of the
+API take without a page and with one, in turn. The browser draws in the time that nothing else wants: five windows of
+64 x 32 would take the processors that the controller needs, and viewers have machines of their own.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ from benchmarks.web.browser import browser
 from benchmarks.web.process import web_page
 
 SCENE = Scene("counted", "64x32x32", largest=4, counted=True)
-JOBS = 1000
 CALLS_PER_S = 100.0
 SEED = 1
 
 Row = dict[str, str | float]
 
 
-def rows(viewers: int, seconds: float, times: int) -> list[Row]:
+def rows(viewers: int, jobs: int, seconds: float, times: int) -> list[Row]:
     """One without viewers and one with them, so many times in turn."""
-    return [_row(number, seconds) for _ in range(times) for number in (0, viewers)]
+    return [_row(number, jobs, seconds) for _ in range(times) for number in (0, viewers)]
 
 
-def _row(viewers: int, seconds: float) -> Row:
-    result = load(SCENE, JOBS, seconds, SEED, CALLS_PER_S, lambda address: _looking(address, viewers))
+def _row(viewers: int, jobs: int, seconds: float) -> Row:
+    result = load(SCENE, jobs, seconds, SEED, CALLS_PER_S, lambda address: _looking(address, viewers))
     return {"viewers": viewers, **_figures(result)}
 
 
