@@ -10,7 +10,6 @@ labs; and tracebacks on the terminal. Ends with 1 when something stayed.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import pty
@@ -19,7 +18,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import termios
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -145,14 +143,9 @@ class Terminal:
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         self.output = b""
         self._master, slave = pty.openpty()
-
-        def take_terminal() -> None:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-        self.process = subprocess.Popen(
-            argv, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True,
-            preexec_fn=take_terminal,
-        )  # fmt: skip
+        # Not with a function between fork and exec: eventlet, which tests beside these import, warns of that.
+        words = ["setsid", "--ctty", *argv]
+        self.process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=environment)
         os.close(slave)
         self._open = True
         self._reader = threading.Thread(target=self._read, daemon=True)
