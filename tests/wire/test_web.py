@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
 
 from benchmarks.web.browser import Browser, browser, missing
 from benchmarks.web.process import WebPage, web_page
@@ -259,6 +260,48 @@ def test_names_are_drawn_as_text_and_switches_of_one_name_told_apart(looking: Lo
         chromium.until(lambda: CODE[:20] in chromium.text(".said"))
         assert chromium.script("return window.ran ?? 0") == 0
         assert chromium.complaints() == []
+
+
+def test_drains_are_offered_to_operators_alone_after_a_question(looking: Looking) -> None:
+    chromium = looking.chromium
+
+    def shown(button: str) -> list[WebElement]:
+        return [each for each in chromium.driver.find_elements(By.XPATH, button) if each.is_displayed()]
+
+    def press(label: str, within: str = "") -> None:
+        button = f"{within}//button[normalize-space(.)='{label}']"
+        chromium.until(lambda: shown(button))[0].click()
+
+    def drained() -> list[str]:
+        looking.fabric.change(lambda: looking.fabric.run(1))
+        return [drain.name for drain in looking.client.get_fabric().drains]
+
+    def shape_of(switch: str) -> str:
+        drawn = chromium.series("fabric", "fabric")["data"]
+        return next(str(node.get("symbol", "")) for node in drawn if node["name"] == switch)
+
+    chromium.opened(looking.page.url)
+    assert shown("//button[contains(., 'What if')]") and not shown("//button[contains(., 'rain')]"), "not without it"
+    spine = next(dpid for dpid, switch in looking.state().switches.items() if switch.name == "spine3")
+    with web_page(looking.address, "--operate") as page:
+        chromium.opened(page.url)
+        chromium.complaints()  # of pages before, whose servers have ended
+        press("Drain")
+        chromium.until(lambda: "Choose a switch or a cable first." in chromium.text(".said"))
+        chromium.click_on("fabric", {"componentType": "series", "data": {"dpid": f"{spine:#x}"}})
+        press("Drain")
+        chromium.until(lambda: "Drain spine3?" in chromium.text(".q-dialog"))
+        press("Cancel", "//*[contains(@class, 'q-dialog')]")
+        chromium.until(lambda: not chromium.text(".q-dialog"))
+        assert drained() == []
+        for label, wanted, shape in (("Drain", ["spine3"], "diamond"), ("Undrain", [], "circle")):
+            press(label)
+            press(label, "//*[contains(@class, 'q-dialog')]")
+            chromium.until(lambda label=label: f"spine3: {label.lower()}ed" in chromium.text(".said"))  # type: ignore[misc]
+            chromium.until(lambda wanted=wanted: drained() == wanted)  # type: ignore[misc]
+            chromium.until(lambda shape=shape: shape in shape_of("spine3"))  # type: ignore[misc]
+        assert chromium.complaints() == []
+        chromium.opened(looking.page.url)
 
 
 def test_a_page_of_another_name_is_refused(looking: Looking) -> None:
