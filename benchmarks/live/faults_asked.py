@@ -10,6 +10,12 @@ STEP = "1s"
 NO_FAULT = "no such fault was made"
 NO_TLS = "no listener has TLS here"
 EMPTY: Mapping[str, str] = {
+    "panel controller: Certificates, A": NO_TLS,
+    "panel fabric: Unannounced traffic, A": NO_FAULT,
+    "panel fabric: Drained, A": "nothing was drained",
+    "panel fabric: Refused by ports, A": NO_FAULT,
+    "panel fabric: Refused by ports, B": NO_FAULT,
+    "panel fabric: Refused by ports, C": NO_FAULT,
     "alert SignalboxAbsent": NO_FAULT,
     "alert SignalboxPlanWorseThanEcmp": NO_FAULT,
     "alert SignalboxApiRefusesTls": NO_TLS,
