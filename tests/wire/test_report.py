@@ -220,6 +220,14 @@ def test_a_bundle_that_cannot_be_read_is_an_error_that_says_why(
     assert not file.exists()
 
 
+def test_a_file_of_endless_size_in_a_bundle_is_refused_at_once(signalbox: Signalbox, tmp_path: Path) -> None:
+    taken = tmp_path / "ticket.tar.gz"
+    endless = tarfile.TarInfo("signalbox/other")
+    endless.size = 1 << 62
+    taken.write_bytes(gzip.compress(endless.tobuf(tarfile.GNU_FORMAT) + bytes(1024)))
+    assert "has more than" in signalbox("report", "-", "--from", taken).err
+
+
 def test_no_more_is_unpacked_than_a_bundle_may_have(
     signalbox: Signalbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,8 @@ def _files(file: Path) -> dict[str, Any]:
 
 def _texts(archive: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
     for entry in archive:
+        if not 0 <= entry.size <= MAX_BYTES:  # tarfile would go on for as long, also after the end of the file
+            raise SignalboxError(f"has more than {MAX_BYTES >> 20} MiB when it is unpacked")
         name = re.fullmatch(r"signalbox/(\w+)\.json", entry.name)
         if name is None or name[1] not in WANTED:
             continue

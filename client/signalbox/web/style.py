@@ -3,8 +3,8 @@ a page is loaded anew."""
 
 from __future__ import annotations
 
-PRIMARY = "#2a6fb0"
-"""Of buttons and the head of the page; white text on it has a contrast of 5.3 : 1."""
+PRIMARY = "#1f5a99"
+"""Of the header and the buttons: white text on it has a contrast of 7 to 1."""
 
 STYLE = """
 .said, .banner { overflow-wrap: anywhere }
@@ -27,9 +27,6 @@ STYLE = """
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact }
 }
 """
-
-PRIMARY = "#1f5a99"
-"""Of the header and the buttons: white text on it has a contrast of 7 to 1."""
 
 ROW_LOOKED_AT = """(event) => {
   const job = event.type === "mouseleave" ? "" : event.target.closest("tbody tr")?.cells[0].innerText ?? "";
