@@ -228,6 +228,13 @@ def test_a_file_of_endless_size_in_a_bundle_is_refused_at_once(signalbox: Signal
     assert "has more than" in signalbox("report", "-", "--from", taken).err
 
 
+def test_headers_that_tarfile_cannot_read_are_refused(signalbox: Signalbox, tmp_path: Path) -> None:
+    taken, sparse = tmp_path / "ticket.tar.gz", tarfile.TarInfo("signalbox/status.json")
+    sparse.pax_headers = {"GNU.sparse.map": "1,x"}
+    taken.write_bytes(gzip.compress(sparse.tobuf(tarfile.PAX_FORMAT) + bytes(1024)))
+    assert "is no whole tar.gz" in signalbox("report", "-", "--from", taken).err
+
+
 def test_no_more_is_unpacked_than_a_bundle_may_have(
     signalbox: Signalbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ from controller.fabric.topology import PortNo
 from controller.jobs.messages import RegisterJob
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
-from signalbox.top.app import Table, Top
+from signalbox.top.app import HELP, Table, Top
 from tests.support.busy_fabric import Ring
 from tests.support.command_line import Signalbox, signalbox
 from tests.support.doc_pages import ROOT
@@ -133,6 +133,18 @@ def test_a_job_and_a_link_are_explained_and_jobs_found(fabric: tuple[ServedFabri
         await until(pilot, lambda text: "quits" not in text and "Shift+Tab" in text)
 
     at(address, LARGE, ask)
+
+
+def test_the_help_fits_a_small_terminal(fabric: tuple[ServedFabric, str]) -> None:
+    _, address = fabric
+
+    async def ask(pilot: Pilot[None]) -> None:
+        await pilot.press("question_mark")
+        shown = await until(pilot, lambda text: "Times are in UTC" in text)
+        for line in HELP.partition("\n\n")[0].splitlines():
+            assert line in shown
+
+    at(address, SMALL, ask)
 
 
 def test_only_what_differs_is_drawn_and_the_cursor_stays_on_its_row(fabric: tuple[ServedFabric, str]) -> None:

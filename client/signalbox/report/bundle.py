@@ -114,7 +114,7 @@ def _files(file: Path) -> dict[str, Any]:
                     found.setdefault(name, _parsed(text, name))
             while limited.read(1 << 20):  # to its end: the checksum is there
                 pass
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError) as error:
         raise SignalboxError(f"is no whole tar.gz, as signalbox support-bundle writes it ({error})") from None
     return found
 

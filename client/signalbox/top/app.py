@@ -35,18 +35,21 @@ WIDE = 140
 """Columns from which on tables stand side by side: both ends of a link such as spine12:34>leaf16 are read then."""
 
 HELP = """\
-/        find jobs by a part of their ids; Enter goes back to them, Escape shows all
+/        find jobs by a part of their ids; Enter goes back to them,
+         Escape shows all
 Tab      next table; Shift+Tab the one before
 arrows   move in a table
-Enter    of a job: is the network what slows it, and its paths; of a link: whose flows it carries; of an
-         alarm or event: all of it
+Enter    of a job: is the network what slows it, and its paths;
+         of a link: whose flows it carries;
+         of an alarm or event: all of it
 ?        this help
 q        quit
 
-Jobs: flows without a path first, then those that wait for hosts, then the lowest efficiency. Predicted: ideal
-communication time over what the routes allow; measured: over what the job reports. Links: the fullest first, directed;
-unannounced is what no job has announced. Times are in UTC.
+Jobs: flows without a path first, then those that wait for hosts, then the lowest efficiency. \
+Predicted: ideal communication time over what the routes allow; measured: over what the job reports. \
+Links: the fullest first, directed; unannounced is what no job has announced. Times are in UTC.
 """
+"""Lines of keys fit a terminal of 80 columns; the paragraph is wrapped where it is shown."""
 
 
 class Table(DataTable[Text]):
