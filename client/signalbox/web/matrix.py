@@ -131,13 +131,16 @@ def _in_order(picture: Picture, dpids: Iterable[int]) -> list[Node]:
 def cells(picture: Picture, shown: Sequence[Cable]) -> list[list[Any]]:
     """Per pair of switches: places on the axes, the load in per cent of the fullest of their cables, and of its two
     directions; ``-`` where it is unknown."""
-    fullest: dict[tuple[int, int], list[Any]] = {}
-    for cable, (x, y) in zip(shown, _places(picture, shown), strict=True):
-        known = fullest.get((x, y))
-        load = -1 if cable.load is None else round(cable.load * 100)
-        if known is None or known[2] == "-" or load > known[2]:
-            fullest[x, y] = [x, y, "-" if load < 0 else load, _whole(cable.up_load), _whole(cable.down_load)]
-    return list(fullest.values())
+    pairs: dict[tuple[int, int], list[Cable]] = {}
+    for cable, place in zip(shown, _places(picture, shown), strict=True):
+        pairs.setdefault(place, []).append(cable)
+    of_pairs = ((x, y, fullest(cables)) for (x, y), cables in pairs.items())
+    return [[x, y, _whole(each.load), _whole(each.up_load), _whole(each.down_load)] for x, y, each in of_pairs]
+
+
+def fullest(cables: Iterable[Cable]) -> Cable:
+    """Whose loads a cell has, and which a click on it chooses; of equally full ones the first."""
+    return max(cables, key=lambda cable: -1.0 if cable.load is None else cable.load)
 
 
 def _whole(load: float | None) -> int | str:

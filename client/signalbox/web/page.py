@@ -274,7 +274,7 @@ class Page:
             if y < len(lower) and x < len(upper):
                 self._take_switch(lower[y].dpid)
                 if cables := picture.between(lower[y].dpid, upper[x].dpid):
-                    self._take_part(cables[0].part)
+                    self._take_part(matrix.fullest(cables).part)
 
     def _take_switch(self, dpid: int) -> None:
         node = self._board.picture.nodes.get(dpid)

@@ -12,7 +12,7 @@ from signalbox.live.colours import DARK, LIGHT, colour
 from signalbox.live.picture import picture
 from signalbox.live.state import Levels, State
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.web import beside, charts, said
+from signalbox.web import beside, charts, matrix, said
 from signalbox.web.options import Options
 from tests.support.fabric_messages import leaf_spine, link, state_of
 
@@ -151,6 +151,23 @@ def test_a_large_fabric_is_a_matrix_of_percents() -> None:
     assert series(options, "route")["data"] == [(6, 4)]
     assert sorted(series(options, "marks")["data"]) == [[1, 2, "✕"], [31, 63, "D"]]
     assert len(json.dumps(charts.rates(found, 0, LIGHT, ()))) < 60_000
+
+
+def test_a_cell_has_the_loads_of_the_fullest_parallel_cable_which_a_click_chooses() -> None:
+    """Also where both are as full in whole per cent."""
+    state = state_of(leaf_spine(3, 2))
+    state.take_fabric(
+        pb.WatchFabricResponse(
+            links=[
+                link((1, 1), (0x101, 1), "leaf1:1>spine1", 0.701),
+                link((1, 9), (0x101, 9), "leaf1:9>spine1", 0.1),
+                link((0x101, 9), (1, 9), "spine1:9>leaf1", 0.704),
+            ]
+        )
+    )
+    found = picture(state)
+    assert matrix.fullest(found.between(1, 0x101)).name == "leaf1:9>spine1"
+    assert matrix.cells(found, matrix.between(found, 0))[0] == [0, 0, 70, 10, 70]
 
 
 def test_a_cable_that_is_not_measured_differs_in_a_matrix_from_one_that_is_not_there() -> None:
