@@ -100,7 +100,11 @@ def levels(found: Sequence[Levels], paper: Paper) -> Options:
 def demand(job: Job, paper: Paper) -> Options:
     """Bytes per iteration of its pairs, announced and counted; those that send most. Without counted bytes (the job
     reports no iterations) the rates are in the names."""
-    pairs = sorted(job.demand.pairs, key=lambda pair: -max(pair.declared_bytes, pair.measured_bytes))[:MOST_PAIRS]
+
+    def sent(pair: PairDemand) -> tuple[float, float]:
+        return max(pair.declared_bytes, pair.measured_bytes), pair.measured_bps
+
+    pairs = sorted(job.demand.pairs, key=sent, reverse=True)[:MOST_PAIRS]
     return {
         **common(paper),
         "title": {

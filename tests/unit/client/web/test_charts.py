@@ -217,6 +217,15 @@ def test_levels_over_time_and_demand_of_a_job() -> None:
     assert series(options, "measured")["data"] == [1.5, "-"]
 
 
+def test_of_an_observed_job_without_iterations_the_pairs_that_send_most_are_shown() -> None:
+    """Nothing was announced, and bytes of an iteration are not known: only rates tell the pairs apart."""
+    job = pb.Job(spec=pb.JobSpec(job_id="observed"))
+    for number in range(beside.MOST_PAIRS + 5):
+        job.demand.pairs.add(src=f"s{number}", dst="d", measured_bps=1e6 * number)
+    shown = beside.demand(job, LIGHT)["xAxis"]["data"]
+    assert [each.split(" > ")[0] for each in shown] == [f"s{number}" for number in range(24, 4, -1)]
+
+
 @pytest.mark.parametrize("leaves", [2, 64])
 def test_the_picture_in_words(leaves: int) -> None:
     fabric = leaf_spine(leaves, 32)
