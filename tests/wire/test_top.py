@@ -24,7 +24,7 @@ from controller.fabric.topology import PortNo
 from controller.jobs.messages import RegisterJob
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
-from signalbox.top.app import HELP, Table, Top
+from signalbox.top.app import HELP, Details, Table, Top
 from tests.support.busy_fabric import Ring
 from tests.support.command_line import Signalbox, signalbox
 from tests.support.doc_pages import ROOT
@@ -133,6 +133,18 @@ def test_a_job_and_a_link_are_explained_and_jobs_found(fabric: tuple[ServedFabri
         await until(pilot, lambda text: "quits" not in text and "Shift+Tab" in text)
 
     at(address, LARGE, ask)
+
+
+def test_an_answer_that_comes_at_once_is_shown(fabric: tuple[ServedFabric, str]) -> None:
+    _, address = fabric
+
+    async def ask(pilot: Pilot[None]) -> None:
+        for turn in range(20):
+            pilot.app.push_screen(Details("link", lambda turn=turn: f"answer {turn}"))  # type: ignore[misc]
+            await until(pilot, lambda text, turn=turn: f"answer {turn}" in text)  # type: ignore[misc]
+            await pilot.press("escape")
+
+    at(address, SMALL, ask)
 
 
 def test_the_help_fits_a_small_terminal(fabric: tuple[ServedFabric, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 from rich.text import Text
@@ -110,18 +111,33 @@ class Details(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,q,enter", "dismiss", "close")]
 
-    def __init__(self, title: str, text: str = "asking the controller …") -> None:
+    def __init__(self, title: str, answer: str | Callable[[], str]) -> None:
+        """``answer``: asked for in a thread of its own, once there is where to write it."""
         super().__init__()
-        self._title, self._first = title, text
+        self._title, self._answer = title, answer
 
     def compose(self) -> ComposeResult:
         with VerticalScroll() as box:
             box.border_title = Text(printable(self._title)).markup
-            yield Static(Text(printable(self._first)), id="said")
+            yield Static("asking the controller …", id="said")
         yield Footer()
 
-    def say(self, text: str) -> None:
-        if self.is_mounted:
+    def on_mount(self) -> None:
+        if isinstance(self._answer, str):
+            self._say(self._answer)
+        else:
+            self._ask(self._answer)
+
+    @work(thread=True, exit_on_error=False)
+    def _ask(self, answer: Callable[[], str]) -> None:
+        try:
+            text = answer()
+        except SignalboxError as error:
+            text = str(error)
+        self.app.call_from_thread(self._say, text)
+
+    def _say(self, text: str) -> None:
+        if self.is_attached:
             self.query_one("#said", Static).update(Text(printable(text)))
 
 
@@ -256,17 +272,8 @@ class Top(App[None]):
         if table.id in ("alarms", "events"):
             self.push_screen(Details(title, table.last))
         else:
-            details = Details(title)
-            self.push_screen(details)
-            self._ask(details, self._of_job if table.id == "jobs" else self._of_link, table.chosen)
-
-    @work(thread=True, exit_on_error=False)
-    def _ask(self, details: Details, ask: Callable[[str], str], name: str) -> None:
-        try:
-            answer = ask(name)
-        except SignalboxError as error:
-            answer = str(error)
-        self.call_from_thread(details.say, answer)
+            ask = self._of_job if table.id == "jobs" else self._of_link
+            self.push_screen(Details(title, partial(ask, table.chosen)))
 
     def _of_job(self, name: str) -> str:
         job = self._following.state.jobs.get(name)
