@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from ipaddress import IPv4Address
@@ -197,6 +198,67 @@ class FabricConfig(_Section):
         return self
 
 
+FIBRE = re.compile(r"(0x[0-9a-f]{1,16}):([1-9][0-9]{0,9})|")
+
+
+def fibre_end(text: str) -> tuple[int, int]:
+    """Dpid and port of ``0x1:2``."""
+    dpid, _, port = text.partition(":")
+    return int(dpid, 16), int(port)
+
+
+def _fibre(text: str) -> str:
+    if not FIBRE.fullmatch(text):
+        raise PydanticCustomError("fibre", "must be a server's dpid and port, such as 0x1:2, or empty")
+    return text
+
+
+class OpticalSwitch(_Section):
+    """``fibres``: what is at each of its ports, from 1: the dpid and port of a server's interface, or nothing."""
+
+    dpid: int = Field(ge=1, lt=1 << 64)
+    fibres: Annotated[tuple[Annotated[str, AfterValidator(_fibre)], ...], Field(min_length=1, max_length=4096)]
+
+
+class CircuitsConfig(_Section):
+    """Optical switches, and which interfaces of servers their ports have fibres to. ``dark_s``: while one connects a
+    port elsewhere, that port is dark so long. ``drain_s``: how long packets that are queued for a circuit may take to
+    leave before it goes dark."""
+
+    dark_s: Seconds = 0.01
+    drain_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    switch: tuple[OpticalSwitch, ...] = ()
+
+    @property
+    def fibres(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """By dpid and port of an optical switch those of a server."""
+        return {
+            (switch.dpid, number): fibre_end(fibre)
+            for switch in self.switch
+            for number, fibre in enumerate(switch.fibres, start=1)
+            if fibre
+        }
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        dpids = [switch.dpid for switch in self.switch]
+        ends = [fibre for switch in self.switch for fibre in switch.fibres if fibre]
+        servers = [(switch.dpid, fibre_end(fibre)[0]) for switch in self.switch for fibre in switch.fibres if fibre]
+        if twice := sorted({f"{dpid:#x}" for dpid in dpids if dpids.count(dpid) > 1}):
+            raise _wrong_fibres("switch {what} is there twice", twice)
+        if twice := sorted(end for end, count in Counter(ends).items() if count > 1):
+            raise _wrong_fibres("{what} is at two ports; an interface has one pair of fibres", twice)
+        if twice := sorted(f"{server:#x} at {at:#x}" for (at, server), n in Counter(servers).items() if n > 1):
+            raise _wrong_fibres("{what} has two interfaces; a server has one at each optical switch", twice)
+        if both := sorted(f"{dpid:#x}" for dpid in {server for _, server in servers} & {*dpids}):
+            raise _wrong_fibres("{what} is an optical switch and a server", both)
+        return self
+
+
+def _wrong_fibres(message: str, what: list[str]) -> PydanticCustomError:
+    return PydanticCustomError("fibres", message, {"what": ", ".join(what)})
+
+
 class CountersConfig(_Section):
     """``window_s``: rates are taken over the samples of this long; ``noise_fraction``: measured background below this
     share of a link's capacity is ignored (flow counters lag port counters by up to half a second).
@@ -249,6 +311,7 @@ class Config(_Section):
     metrics: MetricsConfig = MetricsConfig()
     discovery: DiscoveryConfig = DiscoveryConfig()
     fabric: FabricConfig = FabricConfig()
+    circuits: CircuitsConfig = CircuitsConfig()
     counters: CountersConfig = CountersConfig()
     planning: PlanningConfig = PlanningConfig()
     jobs: JobsConfig = JobsConfig()

@@ -89,11 +89,13 @@ class ControlLoop:
     def work(self, now: float) -> list[Command]:
         """Do what has become due, and return the rest of what follows."""
         s = self.state
-        sent = self._answer_losses(now)
+        sent = self._wire(now)
+        sent += self._answer_losses(now)
         sent += self._plan(now)
         sent += self._derive_rules(now)
         saved = not s.commits.holding
         rules_due = self._rules_due(now) or self.derived.pins_due()
+        sent += s.circuits.send(not (rules_due or s.phases.adopting or s.sync.busy or s.sync.unsettled), now)
         if s.phases.adopting or not s.drains.parts:
             s.draining.forget()
         else:
@@ -117,6 +119,19 @@ class ControlLoop:
         effects |= self._intake.pass_time(now)
         self._pending |= Effects(effects.due)
         return effects.commands
+
+    def _wire(self, now: float) -> list[Command]:
+        """Circuits that optical switches should connect elsewhere carry nothing from now on, and new ones do. Then the
+        next job is wired."""
+        circuits = self.state.circuits
+        if not circuits.cabling.optical:
+            return []
+        circuits.own(self.derived.owned_circuits())
+        if not self.state.phases.adopting:
+            circuits.begin(self.fabric.links, now)
+        if circuits.take_news():
+            self._pending |= self._intake.light(now)
+        return [] if self.state.phases.adopting else list(self.state.wirings.ask(self.derived.unwired().next))
 
     def _answer_losses(self, now: float) -> list[Command]:
         """Next hops over lost links are removed first. Everything else waits until that is confirmed, never long."""

@@ -51,7 +51,8 @@ class JobStatus:
     allow. ``prediction_withheld``: why that is no prediction, empty when it is. ``routes``: of every virtual link the
     route that its switches confirmed, None under ECMP. ``routes_generation`` grows when they change. ``dividing``: what
     tells the subflows apart. ``routes_known``: some switch has confirmed or given up a route of the job since the
-    start. ``flows_without_path``: virtual links between hosts that the fabric does not connect now."""
+    start. ``flows_without_path``: virtual links between hosts that the fabric does not connect now. ``unwired``: why it
+    has no circuits though its servers have interfaces at optical switches; it is pending then."""
 
     registration: Registration
     state: JobState
@@ -66,6 +67,7 @@ class JobStatus:
     dividing: Dividing
     routes_known: bool = True
     flows_without_path: int = 0
+    unwired: str = ""
 
     @property
     def spec(self) -> JobSpec:

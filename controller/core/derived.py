@@ -37,7 +37,9 @@ from controller.core.state import State
 from controller.core.status_and_alarms import AlarmTimes, JobStatuses, status
 from controller.core.told import Unsaved, told, told_missing
 from controller.core.unserved import WithoutPath, not_awaited, unless_awaited
+from controller.core.wired_jobs import unwired, working_interfaces
 from controller.fabric.background import background
+from controller.fabric.cabling import Cabling, Circuits
 from controller.fabric.drains import (
     all_links,
     avoided,
@@ -60,6 +62,7 @@ from controller.planning.problem import (
     FlowId,
     Flows,
     FlowsOf,
+    PlanLimits,
     Routes,
     Snapshot,
     capacities,
@@ -101,44 +104,43 @@ class Row(Generic[*Inputs, Value]):
 
 class Derived:
     """The table. ``jobs``: the accepted ones, with the virtual links that they are planned for. ``missing``: of the
-    jobs that have any, the addresses of hosts that are not known. ``ready``: the jobs without any.
-    ``with_rules``: the jobs that have rules: of the others no host is known, or the first plan is about to come.
-    ``uncounted``: the announced flows that are not counted yet;
+    jobs that have any, the addresses of hosts that are not known. ``ready``: the jobs without any. ``with_rules``: the
+    jobs that have rules: of the others no host is known, or the first plan is about to come. ``job_circuits``: of each
+    job that is wired, ``owned_circuits``: of all of them. ``uncounted``: the announced flows that are not counted yet;
     ``uncounted_links``: with all links that each may use, pinned or not, as its bytes of a moment ago may have.
     ``drained``, and by part ``drained_parts``: links that operators have taken out of use; ``avoided``: those on which
     no flow is planned any more, ``usable``: all but these; ``emptied``: those that no route uses, ``carrying``: the
     fabric without them, on which rules are derived. ``waiting``: the flows of jobs that miss hosts. ``drained_flows``:
-    on each of the drained links that has any; without these: they are hashed when no others are left there.
-    ``cables``: all that are remembered; ``senders``, ``drained_hosts``: that ``what_is_drained`` has of each part.
-    ``background``: of every link that has any. ``rules``: what every switch should hold; ``rules_and_unknown``: with
-    the installed rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted.
-    ``pins_due``: some jobs wait for their turn, which comes with ``next_pins``.
-    ``counted_links``: per rule that counts the links that its packets may use; ``follows_uses``: it costs only what
-    other pins there are. ``confirmed``: the
-    pins and routes that switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
-    ``levels``, ``phase_levels``: of the jobs all of whose running routes stand (``tables.pins``), and that have been
-    planned. ``islands``: hosts that cannot reach most others. ``without_path``: flows for which that means that they
-    have no path, of the jobs that have any. ``missed``, ``cut_off``: of ``missing`` and ``without_path`` what raises
-    alarms: not what may be due to parts that have had no time to come since the start. ``named_hosts``: those that jobs
-    or the inventory file name. ``saved_parts``: parts of the fabric that a restart should know; ``drained_keys``: those
-    that are drained; ``excepted``: those that raise no alarm when they are down (``core.missed_parts``).
-    ``shared_names``: those that several switches have; ``told_fabric``, ``told_part_alarms``, ``told_switch_alarms``:
-    with dpids behind these.
+    on each of the drained links that has any; without these: they are hashed when no others are left there. ``cables``:
+    all that are remembered; ``senders``, ``drained_hosts``: that ``what_is_drained`` has of each part. ``background``:
+    of every link that has any. ``rules``: what every switch should hold; ``rules_and_unknown``: with the installed
+    rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted. ``pins_due``: some jobs
+    wait for their turn, which comes with ``next_pins``. ``counted_links``: per rule that counts the links that its
+    packets may use; ``follows_uses``: it costs only what other pins there are. ``confirmed``: the pins and routes that
+    switches hold of those that are wanted. ``routed_lost_links``: lost links of routes. ``levels``, ``phase_levels``:
+    of the jobs all of whose running routes stand (``tables.pins``), and that have been planned. ``islands``: hosts that
+    cannot reach most others. ``without_path``: flows for which that means that they have no path, of the jobs that have
+    any. ``missed``, ``cut_off``: of ``missing`` and ``without_path`` what raises alarms: not what may be due to parts
+    that have had no time to come since the start. ``named_hosts``: those that jobs or the inventory file name.
+    ``saved_parts``: parts of the fabric that a restart should know; ``drained_keys``: those that are drained;
+    ``excepted``: those that raise no alarm when they are down (``core.missed_parts``). ``shared_names``: those that
+    several switches have; ``told_fabric``, ``told_part_alarms``, ``told_switch_alarms``: with dpids behind these.
     ``unsaved``: the jobs whose latest change is not on disk; ``told_jobs``, ``told_demands``, ``told_missing``: of
-    those as before it (``core.told``).
-    ``alarms`` are without their times; ``status`` takes them dated, and whether rules are to be derived anew."""
+    those as before it (``core.told``). ``alarms`` are without their times; ``status`` takes them dated, and whether
+    rules are to be derived anew."""
 
     def __init__(self, config: Config, s: State) -> None:
         max_paths = config.planning.max_paths
         rate_pps = config.discovery.punt_rate_pps
         gateways = tuple(Gateway(str(gateway.ip), gateway.mac) for gateway in config.fabric.gateway)
-        pipeline = Pipeline(PipelineSettings(rate_pps, config.fabric.leaf_prefix_length, gateways))
+        cabling, capacity_bps = s.circuits.cabling, s.topology.settings.capacity_bps
+        pipeline = Pipeline(PipelineSettings(rate_pps, config.fabric.leaf_prefix_length, gateways, cabling))
 
         # fmt: off
         # value                     function             what it follows from
         self.jobs = Row(            MeasuredJobs(),      lambda: (s.jobs.jobs, s.demand.demands))
         self.missing = Row(         MissingHosts(),      lambda: (s.jobs.jobs, s.fabric.hosts))
-        self.ready = Row(           per_key(_if_ready),  lambda: (self.jobs(), self.missing()))
+        self.ready = Row(           per_key(_if_ready),  lambda: (self.jobs(), self.missing(), self.unwired().why))
         self.with_rules = Row(      WithRules(),         lambda: (self.jobs(), self.missing(), s.cycle.unplanned))
         self.ports = Row(           _ports,              lambda: (s.fabric.switches,))
         self.drained_parts = Row(   links_of_parts,      lambda: (s.drains.parts, s.fabric.links))
@@ -182,7 +184,8 @@ class Derived:
                                                                   self.carrying()))
         keep_unknown = KeepUnknown(gateways)
         self.rules_and_unknown = Row(keep_unknown,       lambda: (s.fabric.hosts, self.rules(), s.sync.installed))
-        self.adopting_rules = Row(  _adopting_rules,     lambda: (s.fabric, s.sync.installed, rate_pps))
+        self.adopting_rules = Row(  _adopting_rules,     lambda: (s.fabric, s.sync.installed, rate_pps,
+                                                                  cabling))
         self.counted_links = Row(   counted_links,       lambda: (s.fabric.hosts, s.fabric.links, self.pins(),
                                                                   self.paths()))
         self.confirmed = Row(       ConfirmedRoutes(),   lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins,
@@ -192,6 +195,13 @@ class Derived:
                                                                   s.wanted.pins.fallen | s.cycle.unplanned))
         self.phase_levels = Row(    _without,            lambda: (s.cycle.phase_levels,
                                                                   s.wanted.pins.fallen | s.cycle.unplanned))
+        self.interfaces = Row(      working_interfaces,  lambda: (s.fabric.switches, s.circuits.dark, cabling,
+                                                                  capacity_bps))
+        limits = PlanLimits(time_limit_s=config.planning.time_limit_s, ecmp_draws=0)
+        self.unwired = Row(         unwired,             lambda: (s.jobs.jobs, s.fabric.hosts, self.interfaces(),
+                                                                  cabling, s.wirings.refused, limits))
+        self.job_circuits = Row(    per_key(_circuits),  lambda: (s.jobs.jobs,))
+        self.owned_circuits = Row(  _together,           lambda: (self.job_circuits(),))
         self.registrations = Row(   per_key(_registration), lambda: (s.jobs.jobs,))
         self.measured = Row(        per_key(_measured),  lambda: (s.demand.demands,))
         self.unsaved = Row(         Unsaved(s.jobs.ends), lambda: (s.commits.on_disk.jobs, self.registrations()))
@@ -202,12 +212,13 @@ class Derived:
                                                                   s.fabric.hosts))
         self.islands = Row(         islands_beside_the_largest, lambda: (s.fabric.switches, self.usable(),
                                                                   s.fabric.hosts))
-        self.without_path = Row(    WithoutPath(),       lambda: (self.told_jobs(), s.fabric.hosts, self.islands()))
+        self.parted = Row(          WithoutPath(),       lambda: (self.told_jobs(), s.fabric.hosts, self.islands()))
+        self.without_path = Row(    _without,            lambda: (self.parted(), frozenset(self.unwired().why)))
         self.job_statuses = Row(    JobStatuses(),       lambda: (self.told_jobs(), self.told_missing(),
                                                                   self.without_path(), s.fabric.hosts,
                                                                   s.sending.routes, s.sending.generation,
                                                                   self.levels(), self.phase_levels(),
-                                                                  s.cycle.outweighed))
+                                                                  s.cycle.outweighed, self.unwired().why))
         self.demand_alarms = Row(   per_key(demand_alarm), lambda: (self.told_demands(),))
         self.missed = Row(          not_awaited,         lambda: (self.told_missing(), s.parts.awaited))
         self.host_alarms = Row(     per_key(host_alarm), lambda: (self.missed(),))
@@ -302,8 +313,8 @@ class MissingHosts:
             self._waiting[ip].add(job_id)
 
 
-def _if_ready(_: JobId, job: Job, missing: tuple[str, ...] | None) -> Job | None:
-    return None if missing else job
+def _if_ready(_: JobId, job: Job, missing: tuple[str, ...] | None, unwired: str | None) -> Job | None:
+    return None if missing or unwired else job
 
 
 def _flow_ids(_: JobId, __: tuple[str, ...], job: Job | None) -> frozenset[FlowId]:
@@ -325,6 +336,14 @@ class WithRules:
 
 def _if_any_host(_: JobId, job: Job, missing: tuple[str, ...] | None, unplanned: bool | None) -> Job | None:
     return None if unplanned or (missing and len(missing) == len(job.addresses)) else job
+
+
+def _circuits(_: JobId, job: Job) -> tuple[tuple[PortRef, PortRef], ...] | None:
+    return job.registration.wiring.circuits if job.registration.wiring else None
+
+
+def _together(of_jobs: Mapping[JobId, tuple[tuple[PortRef, PortRef], ...]]) -> Circuits:
+    return dict(chain.from_iterable(of_jobs.values()))
 
 
 def _registration(_: JobId, job: Job) -> Registration:
@@ -360,5 +379,10 @@ def _paths(links: Mapping[LinkId, Link], max_paths: int) -> CandidatePaths:
     return CandidatePaths(Fabric(links=links), max_paths)
 
 
-def _adopting_rules(fabric: Fabric, installed: Mapping[Dpid, RuleSet], rate_pps: int) -> Mapping[Dpid, RuleSet]:
-    return {dpid: adopting_rules(fabric.switches[dpid], held, rate_pps) for dpid, held in installed.items()}
+def _adopting_rules(
+    fabric: Fabric, installed: Mapping[Dpid, RuleSet], rate_pps: int, cabling: Cabling
+) -> Mapping[Dpid, RuleSet]:
+    return {
+        dpid: adopting_rules(fabric.switches[dpid], held, rate_pps, dpid in cabling.interfaces)
+        for dpid, held in installed.items()
+    }

@@ -36,6 +36,7 @@ from controller.planning.messages import Compared, Planned, Request
 from controller.planning.verdict import Levels
 from controller.tables.adoption import installed_hosts
 from controller.tables.messages import Counters, StageDone, SwitchRules, TablesRead
+from controller.wiring.messages import WiringFound
 from signalbox.errors import SignalboxError
 from signalbox.words import Strategy
 
@@ -75,6 +76,8 @@ class Intake:
             case Levels():
                 self._state.cycle.take_levels(message)
                 return NOTHING
+            case WiringFound():
+                return self._wiring_found(message, now)
             case StateSaved(revision):
                 return commands(*self._state.commits.done(revision, now))
             case StateNotSaved(why):
@@ -123,6 +126,8 @@ class Intake:
 
     def _network(self, message: Message, now: float) -> Effects:
         s = self._state
+        if s.circuits.cabling.optical and (effects := self._optical(message, now)) is not None:
+            return effects
         match message:
             case SwitchConnected():
                 return self._connected(message, now)
@@ -157,6 +162,30 @@ class Intake:
             case ArpSeen():
                 return self._arp(message, now)
         return NOTHING
+
+    def _optical(self, message: Message, now: float) -> Effects | None:
+        """What optical switches say; None for what others do."""
+        circuits = self._state.circuits
+        optical = circuits.cabling.optical
+        match message:
+            case SwitchConnected(dpid, name, ports) if dpid in optical:
+                return commands(circuits.connected(dpid, name, ports))
+            case SwitchLeft(dpid) | MastershipLost(dpid) if dpid in optical:
+                circuits.left(dpid)
+            case PortChanged(dpid, port, removed) if dpid in optical:
+                circuits.port_changed(dpid, port, removed)
+            case SwitchRules(dpid) if dpid in optical:
+                circuits.rules_read(message, now)
+            case StageDone(change_id) if change_id < 0:
+                return commands(*circuits.stage_done(message, now))
+            case _:
+                return None
+        return NOTHING
+
+    def light(self, now: float) -> Effects:
+        """Circuits have come or gone: rules and the plan follow."""
+        s = self._state
+        return self._changed(now) if s.topology.light(s.circuits.lit, now) else NOTHING
 
     def _connected(self, message: SwitchConnected, now: float) -> Effects:
         s, dpid = self._state, message.dpid
@@ -208,12 +237,25 @@ class Intake:
             effects |= at_once(Work.RULES)
         return effects | at_once(Work.SAVE) if s.routes.shares != s.commits.latest.shares else effects
 
+    def _wiring_found(self, message: WiringFound, now: float) -> Effects:
+        s = self._state
+        wiring = s.wirings.take(message, s.jobs.jobs, s.circuits.cabling)
+        if wiring is None:
+            return NOTHING
+        try:
+            s.jobs.wire(s.jobs.jobs[message.asked.job_id], wiring)
+        except SignalboxError as error:
+            s.wirings.refuse(s.jobs.jobs[message.asked.job_id], str(error))
+            return NOTHING
+        self._requests.release_routes(now)
+        return self._jobs_changed(now) | at_once(Work.SAVE)
+
     # ---- time
 
     def _tick(self, now: float, at: float) -> Effects:
         """``at``: now in seconds since 1970."""
         s = self._state
-        effects = commands(*s.sync.tick(now))
+        effects = commands(*s.sync.tick(now), *s.circuits.tick(now))
         if s.sync.retrying:
             effects |= at_once(Work.STAGE)
         s.topology.advance(now)

@@ -17,6 +17,7 @@ from controller.planning.analysis.requests import Analyse
 from controller.planning.messages import Compared, Planned, Request, SolvePlan, WorkOutLevels
 from controller.planning.verdict import Levels
 from controller.tables.messages import FromSwitches, ToSwitches
+from controller.wiring.messages import FindWiring, WiringFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,5 +46,7 @@ class Reply:
     after_status: bool = True
 
 
-Message = FromSwitches | Request | Planned | Compared | Levels | StateSaved | StateNotSaved | Tick | NewSettings
-Command = ToSwitches | SolvePlan | WorkOutLevels | Analyse | SaveState | Reply
+Message = (
+    FromSwitches | Request | Planned | Compared | Levels | WiringFound | StateSaved | StateNotSaved | Tick | NewSettings
+)
+Command = ToSwitches | SolvePlan | WorkOutLevels | FindWiring | Analyse | SaveState | Reply

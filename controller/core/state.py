@@ -13,6 +13,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from controller.config import Config
+from controller.core.circuits import CircuitState
 from controller.core.commits import Commits
 from controller.core.draining import Draining
 from controller.core.phases import Adoption, Departures, LinkLosses, Phases
@@ -20,6 +21,8 @@ from controller.core.planning_cycle import PlanningCycle
 from controller.core.refusals import Refusals
 from controller.core.sending import Sending
 from controller.core.silences import Silences
+from controller.core.wired_jobs import Wirings
+from controller.fabric.cabling import cabling_of
 from controller.fabric.drains import Drains
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.known_parts import KnownParts
@@ -69,21 +72,22 @@ class Wanted(NamedTuple):
 class State:
     """``strategy``: what becomes of plans; ``first_strategy``: before any was saved. ``commits``: what is on disk, and
     requests that wait for that. ``topology``: switches, ports, links and hosts. ``parts``: which of them there have
-    been, and what is down. ``drains``: what of these operators have taken out of use, ``draining``: whether that
-    carries nothing any more. ``hosts``: ARP questions and claims.
-    ``jobs``: specs, leases, reported times. ``demand``: what jobs
-    really send. ``routes``: the running routes. ``load``: samples of counters, and the measured background.
-    ``counters``: which counter counts what. ``tables``: how full flow tables are.
-    ``cycle``: the planning cycle and the newest plan. ``wanted``: what switches should hold; ``wanted_at``: when that
-    was derived. ``sync``: what every switch holds, and changes under way.
-    ``sending``: confirmed pins and routes, and replies that wait for confirmation. ``losses``: lost links.
-    ``phases``, ``adoption``, ``departures``: how far what is known of the network can be trusted. ``refusals``: packets
-    and connections that were refused. ``silences``: alarms that operators know of."""
+    been, and what is down. ``circuits``: what optical switches connect. ``drains``: what of these operators have taken
+    out of use, ``draining``: whether that carries nothing any more. ``hosts``: ARP questions and claims. ``jobs``:
+    specs, leases, reported times. ``demand``: what jobs really send. ``routes``: the running routes. ``load``: samples
+    of counters, and the measured background. ``counters``: which counter counts what. ``tables``: how full flow tables
+    are. ``cycle``: the planning cycle and the newest plan. ``wanted``: what switches should hold; ``wanted_at``: when
+    that was derived. ``sync``: what every switch holds, and changes under way. ``wirings``: which jobs are to be wired.
+    ``sending``: confirmed pins and routes,
+    and replies that wait for confirmation. ``losses``: lost links. ``phases``, ``adoption``, ``departures``: how far
+    what is known of the network can be trusted. ``refusals``: packets and connections that were refused. ``silences``:
+    alarms that operators know of."""
 
     strategy: Strategy
     first_strategy: Strategy
     commits: Commits
     topology: TopologyState
+    circuits: CircuitState
     drains: Drains
     draining: Draining
     parts: KnownParts
@@ -97,6 +101,7 @@ class State:
     cycle: PlanningCycle
     wanted: Wanted
     sync: SwitchSync
+    wirings: Wirings
     sending: Sending
     losses: LinkLosses
     phases: Phases
@@ -144,7 +149,7 @@ class State:
         self.cycle.take_settings(config.planning, now)
         self.load.noise_fraction = config.counters.noise_fraction
         self.tables.take_alarm_fraction(config.counters.table_alarm_fraction)
-        self.sync.audit_interval_s = config.openflow.audit_interval_s
+        self.sync.audit_interval_s = self.circuits.audit_interval_s = config.openflow.audit_interval_s
         self.jobs.max_jobs, self.jobs.max_virtual_links = config.jobs.max_jobs, config.jobs.max_virtual_links
         self.demand.max_learning_rules = config.jobs.max_learning_rules
 
@@ -156,6 +161,7 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
         (config.discovery.hold_down_s, config.discovery.max_hold_down_s),
         config.discovery.edge_after_s,
         partial(_capacity_bps, config),
+        cabling := cabling_of(config.circuits.fibres),
     )
     topology = TopologyState(settings, declared.hosts)
     jobs = JobRegistry(config.jobs.max_jobs, config.jobs.max_virtual_links)
@@ -175,6 +181,9 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
         first_strategy=config.planning.strategy,
         commits=Commits(saved),
         topology=topology,
+        circuits=CircuitState(
+            cabling, config.circuits.dark_s, config.circuits.drain_s, config.openflow.audit_interval_s
+        ),
         drains=Drains(saved.drains),
         draining=Draining(load, sync, counters, config.discovery.probe_interval_s),
         parts=parts,
@@ -188,6 +197,7 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
         cycle=PlanningCycle(config.planning, routes),
         wanted=Wanted({}, PinSet({}), {}),
         sync=sync,
+        wirings=Wirings(),
         sending=Sending(sync, topology, phases),
         losses=LinkLosses(),
         phases=phases,

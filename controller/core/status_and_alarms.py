@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from controller.alarms import Alarm, AlarmKey
@@ -146,9 +147,10 @@ class JobStatuses:
         levels: Mapping[JobId, float],
         phase_levels: Mapping[JobId, Mapping[int, float]],
         outweighed: frozenset[JobId] = frozenset(),
+        unwired: Mapping[JobId, str] = MappingProxyType({}),
     ) -> Mapping[JobId, JobStatus]:
-        """``outweighed``: the jobs to which their levels are not promised."""
-        changed, gone = self._changed(jobs, missing, generation, without_path)
+        """``outweighed``: the jobs to which their levels are not promised. ``unwired``: why they have no circuits."""
+        changed, gone = self._changed(jobs, missing, generation, without_path, unwired)
         anew = {*changed, *((self._outweighed ^ outweighed) & jobs.keys())}
         self._outweighed = outweighed
         if hosts is not self._hosts:
@@ -159,7 +161,11 @@ class JobStatuses:
             job = jobs[job_id]
             known = self._routes.get(job_id)
             self._routes[job_id] = _routed(
-                job, job_id in missing, hosts, confirmed.get(job_id, NO_ROUTES), job_id in outweighed
+                job,
+                job_id in missing or job_id in unwired,
+                hosts,
+                confirmed.get(job_id, NO_ROUTES),
+                job_id in outweighed,
             )
             self._other_pairs[job_id] += known is not None and known.routes.keys() != self._routes[job_id].routes.keys()
             self._times[job_id] = {} if job_id in missing else _ideal_times_s(job, hosts)
@@ -174,6 +180,7 @@ class JobStatuses:
                 self._other_pairs[job_id],
                 levels.get(job_id, 0.0),
                 phase_levels.get(job_id, NO_PHASES),
+                unwired.get(job_id, ""),
             )
             for job_id in anew.union(self._other_levels(jobs, levels, phase_levels))
         }
@@ -238,6 +245,7 @@ def _job_status(
     other_pairs: int,
     level: float,
     phase_level: Mapping[int, float],
+    unwired: str,
 ) -> JobStatus:
     ideal_s = sum(times_s.values())
     allowed_s = sum(phase_level.get(p, 1.0) * t0 for p, t0 in times_s.items()) if phase_level else level * ideal_s
@@ -247,7 +255,7 @@ def _job_status(
         missing_hosts=missing,
         flows_without_path=without_path,
         vitals=job.vitals,
-        level=0.0 if missing else level,
+        level=0.0 if missing or unwired else level,
         ideal_communication_s=ideal_s if job.per_iteration else 0.0,
         efficiency_allowed=ideal_s / allowed_s if allowed_s else 0.0,
         prediction_withheld=routed.withheld,
@@ -255,6 +263,7 @@ def _job_status(
         dividing=job.dividing,
         routes_generation=generation + other_pairs,
         routes_known=generation > 0,
+        unwired=unwired,
     )
 
 

@@ -287,7 +287,12 @@ def _cables(names: Collection[str], fabric: Fabric, down: Iterable[Part]) -> Map
     at_ports: defaultdict[str, list[Drain]] = defaultdict(list)
     for link in fabric.links.values():
         src, dst = fabric.switches.get(link.src.dpid), fabric.switches.get(link.dst.dpid)
-        if src is None or dst is None or switches.isdisjoint((src.name, by_dpid := f"{link.src.dpid:#x}")):
+        if (
+            link.one_way
+            or src is None
+            or dst is None
+            or switches.isdisjoint((src.name, by_dpid := f"{link.src.dpid:#x}"))
+        ):
             continue
         known, first = src.ports.get(link.src.port), min(link.src, link.dst)
         cable = Drain(frozenset((link.src, link.dst)), fabric.link_name(LinkId(*first)), 0.0)

@@ -1,13 +1,13 @@
 """Which hosts cannot reach most others: the fabric has parted, a host's port is down, or its switch is gone.
 
-In: a ``Fabric`` snapshot's mappings. Out: by address the island (switches that are connected with each other) that
-such a host is on. Pure.
+In: a ``Fabric`` snapshot's mappings. Out: by address the island (switches each of which reaches all others) that such a
+host is on. Pure.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from controller.fabric.topology import Dpid, Host, Link, LinkId, PortRef, Switch
 
@@ -43,16 +43,29 @@ def _is_up(switches: Mapping[Dpid, Switch], at: PortRef) -> bool:
 
 
 def island_of(switches: Iterable[Dpid], links: Mapping[LinkId, Link]) -> dict[Dpid, Dpid]:
-    """Of each switch the least dpid among those that it is connected with. A cable is used both ways or not at all."""
-    beside: defaultdict[Dpid, set[Dpid]] = defaultdict(set)
+    """Of each switch the least dpid among those that it reaches and that reach it."""
+    onward: defaultdict[Dpid, set[Dpid]] = defaultdict(set)
+    back: defaultdict[Dpid, set[Dpid]] = defaultdict(set)
+    one_way = False
     for link in links.values():
-        beside[link.src.dpid].add(link.dst.dpid)
+        onward[link.src.dpid].add(link.dst.dpid)
+        back[link.dst.dpid].add(link.src.dpid)
+        one_way |= link.one_way
     island: dict[Dpid, Dpid] = {}
     for first in sorted(switches):
-        ahead = [first] if first not in island else []
-        island.setdefault(first, first)
-        while ahead:
-            new = [dpid for dpid in beside[ahead.pop()] if dpid not in island]
-            island |= dict.fromkeys(new, first)
-            ahead += new
+        if first not in island:
+            found = _reached(first, onward, island)
+            if one_way:
+                found &= _reached(first, back, island)
+            island |= dict.fromkeys(found, first)
     return island
+
+
+def _reached(first: Dpid, beside: Mapping[Dpid, set[Dpid]], without: Container[Dpid]) -> set[Dpid]:
+    """Including itself."""
+    reached, ahead = {first}, [first]
+    while ahead:
+        new = [dpid for dpid in beside.get(ahead.pop(), ()) if dpid not in reached and dpid not in without]
+        reached.update(new)
+        ahead += new
+    return reached

@@ -160,11 +160,12 @@ class KnownParts:
         return switch_key(switch.dpid) in self._known or declared in self._known
 
     def _follow_links(self, before: Fabric, fabric: Fabric, now: float) -> None:
+        """Circuits are no parts: they come and go with what optical switches connect."""
         for _, was, link in differing(before.links, fabric.links):
-            if was and (link is None or link.dst != was.dst):
+            if was and not was.one_way and (link is None or link.dst != was.dst):
                 self._goes(cable_key(was.src, was.dst), now)
         for _, was, link in differing(before.links, fabric.links):
-            if link and link.src <= link.dst and (was is None or was.dst != link.dst):
+            if link and not link.one_way and link.src <= link.dst and (was is None or was.dst != link.dst):
                 self._comes(_cable_part(link, fabric), now)
 
     def _follow_hosts(self, before: Fabric, fabric: Fabric, now: float) -> None:

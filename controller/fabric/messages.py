@@ -128,6 +128,13 @@ class ProbePorts:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeCircuits:
+    """Optical switches connect these ports of servers to others now: probe them, and forget where they led."""
+
+    ports: frozenset[PortRef]
+
+
+@dataclass(frozen=True, slots=True)
 class SendArpRequest:
     """Ask for ``ip`` out of each of these edge ports, as an ARP probe (RFC 5227: sender address 0.0.0.0)."""
 

@@ -70,11 +70,13 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A usable directed cable between two switches: seen in both directions and not held down."""
+    """A usable directed link between two switches. One of the two directions of a cable, both of which were seen and
+    which is not held down; or a circuit of an optical switch, which is ``one_way``."""
 
     src: PortRef
     dst: PortRef
     capacity_bps: float
+    one_way: bool = False
 
     @property
     def id(self) -> LinkId:

@@ -2,7 +2,8 @@
 
 Owns which links are usable. A cable counts when LLDP came both ways, both ports are up and both switches hold their
 rules; a cable that failed once stays out until all that is true again and its hold-down is over: a rebooted spine has
-ports before it has rules. Hosts are kept where they were last seen: a silent host is not a lost one. Pure: every input
+ports before it has rules. A circuit of an optical switch counts when it is lit, which its owner says, and LLDP came by
+it; it has no hold-down. Hosts are kept where they were last seen: a silent host is not a lost one. Pure: every input
 takes ``now`` (monotonic seconds), nothing is sent from here.
 """
 
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
+from controller.fabric.cabling import NO_CABLING, Cabling, Circuits
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortRef, Switch
 
 Key = TypeVar("Key")
@@ -29,11 +31,12 @@ FORGIVEN_AFTER = 4
 @dataclass(frozen=True, slots=True)
 class TopologySettings:
     """``hold_down_s``: the first and the longest. ``capacity_bps(switch, port, at_edge)``: capacity of what is plugged
-    into a port, each way."""
+    into a port, each way. ``cabling``: of servers with optical switches."""
 
     hold_down_s: tuple[float, float]
     edge_after_s: float
     capacity_bps: Callable[[Switch, Port, bool], float]
+    cabling: Cabling = NO_CABLING
 
 
 def _frozen(current: dict[Key, Value], before: Mapping[Key, Value]) -> Mapping[Key, Value]:
@@ -125,7 +128,7 @@ class TopologyState:
 
     def __init__(self, settings: TopologySettings, declared: Iterable[DeclaredHost] = ()) -> None:
         """``declared``: hosts that no packet moves."""
-        self._settings = settings
+        self.settings = settings
         self._declared = {host.ip: host for host in declared}
         self._declared_by_switch: defaultdict[str, list[DeclaredHost]] = defaultdict(list)
         for host in self._declared.values():
@@ -137,6 +140,8 @@ class TopologyState:
         self._arriving: defaultdict[PortRef, set[PortRef]] = defaultdict(set)
         self._last_heard: dict[PortRef, Dpid] = {}
         self._hold_downs = HoldDowns(*settings.hold_down_s)
+        self._interfaces = settings.cabling.fibre_of.keys()
+        self._lit: Circuits = {}
         self._links: dict[LinkId, Link] = {}
         self._hosts: dict[str, Host] = {}
         self._hosts_at: defaultdict[PortRef, set[str]] = defaultdict(set)
@@ -192,7 +197,9 @@ class TopologyState:
         if switch is None or dpid in self._ready:
             return False
         self._ready.add(dpid)
-        self._recheck([PortRef(dpid, port) for port in switch.ports])
+        for port in switch.ports:
+            at = PortRef(dpid, port)
+            self._recheck([at, *self._arriving.get(at, ())])
         return True
 
     def switch_left(self, dpid: Dpid, now: float) -> None:
@@ -242,7 +249,7 @@ class TopologyState:
                 self._changed = True
         self._heard[src] = dst
         self._arriving[dst].add(src)
-        if self._heard.get(dst) == src:
+        if self._heard.get(dst) == src and src not in self._interfaces:
             self._hold_downs.returned(frozenset((src, dst)), now)
         self._recheck([src])
 
@@ -250,6 +257,22 @@ class TopologyState:
         """Probes stopped."""
         if self._heard.get(src) == dst:
             self._unhear(src, now)
+
+    def light(self, circuits: Circuits, now: float) -> bool:
+        """These circuits and no others may be used from now on, once probes come by them. False when that is no
+        news."""
+        before, self._lit = self._lit, circuits
+        changed = [src for src in before.keys() | circuits.keys() if before.get(src) != circuits.get(src)]
+        for src in changed:
+            if src in self._heard:
+                self._unhear(src, now)
+        return bool(changed)
+
+    @property
+    def astray(self) -> Circuits:
+        """Where the probes of interfaces arrive that should arrive elsewhere, or nowhere."""
+        heard = ((src, self._heard.get(src)) for src in self._interfaces)
+        return {src: dst for src, dst in heard if dst and self._lit.get(src) != dst}
 
     def advance(self, now: float) -> None:
         """Hold-downs that are over release their links."""
@@ -265,6 +288,9 @@ class TopologyState:
             if at in self._up_since:
                 self._up_since[at] = now  # no edge port before discovery had its chance again
                 self._last_heard[at] = other.dpid
+        if src in self._interfaces:
+            self._changed |= self._links.pop(LinkId(*src), None) is not None
+            return
         ids = (LinkId(src.dpid, src.port), LinkId(dst.dpid, dst.port))
         usable = [self._links.pop(link) for link in ids if link in self._links]
         if usable:
@@ -281,20 +307,19 @@ class TopologyState:
             dst = self._heard.get(src)
             if dst is None or LinkId(src.dpid, src.port) in self._links or not self._usable(src, dst):
                 continue
-            for a, b in ((src, dst), (dst, src)):
+            one_way = src in self._interfaces
+            for a, b in ((src, dst),) if one_way else ((src, dst), (dst, src)):
                 switch = self._switches[a.dpid]
-                capacity = self._settings.capacity_bps(switch, switch.ports[a.port], False)
-                self._links[LinkId(a.dpid, a.port)] = Link(a, b, capacity)
+                capacity = self.settings.capacity_bps(switch, switch.ports[a.port], False)
+                self._links[LinkId(a.dpid, a.port)] = Link(a, b, capacity, one_way)
             self._changed = True
 
     def _usable(self, src: PortRef, dst: PortRef) -> bool:
-        return (
-            self._heard.get(dst) == src
-            and {src.dpid, dst.dpid} <= self._ready
-            and src in self._up_since
-            and dst in self._up_since
-            and not self._hold_downs.holds(frozenset((src, dst)))
-        )
+        if {src.dpid, dst.dpid} <= self._ready and src in self._up_since and dst in self._up_since:
+            if src in self._interfaces:
+                return self._lit.get(src) == dst
+            return self._heard.get(dst) == src and not self._hold_downs.holds(frozenset((src, dst)))
+        return False
 
     def _stranded(self, dpid: Dpid) -> bool:
         """The switch has hosts, and no link that leads away from it."""
@@ -311,7 +336,12 @@ class TopologyState:
 
     def is_edge_port(self, at: PortRef, now: float) -> bool:
         since = self._up_since.get(at)
-        return since is not None and since <= now - self._settings.edge_after_s and not self.is_fabric_port(at)
+        return (
+            since is not None
+            and since <= now - self.settings.edge_after_s
+            and at not in self._interfaces
+            and not self.is_fabric_port(at)
+        )
 
     def is_fabric_port(self, at: PortRef) -> bool:
         """Probes pass there, or have passed since the port came up, to a switch that is not connected now: what comes
@@ -353,7 +383,7 @@ class TopologyState:
         switch = self._switches.get(at.dpid)
         if switch is None or at.port not in switch.ports:
             return
-        nic_bps = self._settings.capacity_bps(switch, switch.ports[at.port], True)
+        nic_bps = self.settings.capacity_bps(switch, switch.ports[at.port], True)
         before = self._hosts.get(ip)
         if before:
             self._hosts_at[before.at].discard(ip)

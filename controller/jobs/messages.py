@@ -12,6 +12,7 @@ from typing import Any
 from controller.fabric.drains import Drain
 from controller.fabric.parts import Part, PartKey
 from controller.jobs.ends import EndReason, JobEnd
+from controller.jobs.wiring import JobWiring
 from controller.silence import Silence, SilenceKey
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.reports import Connected, IterationTime
@@ -41,17 +42,24 @@ NO_QUOTA = Quota()
 class Registration:
     """One life of a job, from its registration to its end. ``uid``: no other registration has it, also not a later one
     of the same job. ``tenant``: whose it is, empty without identities. ``registered_at``: seconds since 1970.
-    ``request_id``: the caller's own name for the registration, empty without one; whoever knows it is the owner."""
+    ``request_id``: the caller's own name for the registration, empty without one; whoever knows it is the owner.
+    ``wiring``: on a fabric with optical switches, once it is known."""
 
     spec: JobSpec
     uid: str = field(default_factory=new_uid)
     tenant: str = ""
     registered_at: float = field(default_factory=time.time)
     request_id: str = field(default="", repr=False)
+    wiring: JobWiring | None = None
 
     @property
     def job_id(self) -> JobId:
         return JobId(self.spec.job_id)
+
+    @property
+    def runs(self) -> JobSpec:
+        """What the job sends."""
+        return self.wiring.runs if self.wiring else self.spec
 
     def repeats(self, held: Registration) -> bool:
         """It is from the same request of a caller."""

@@ -19,6 +19,7 @@ from controller.fabric.parts import End, Part, PartKey, PartKind
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Registration, SavedState, new_uid
+from controller.jobs.wiring import JobWiring
 from controller.shared_map import differing
 from controller.silence import Silence
 from signalbox.errors import InvalidInput
@@ -92,6 +93,7 @@ def encode(key: Key, value: Any) -> str:
                     "tenant": value.tenant,
                     "registered_at": value.registered_at,
                     "request_id": value.request_id,
+                    **({"wiring": _wiring_data(value.wiring)} if value.wiring else {}),
                 }
             )
         case Kind.CONNECTIONS:
@@ -251,7 +253,26 @@ def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
     if spec.job_id != job_id:
         raise ValueError(f"it is of job '{spec.job_id}'")
     texts = (str(data["uid"]), str(data["tenant"]), str(data["request_id"]))
-    return Registration(spec, *texts[:2], float(data["registered_at"]), texts[2])
+    wiring = _wiring(data["wiring"]) if "wiring" in data else None
+    return Registration(spec, *texts[:2], float(data["registered_at"]), texts[2], wiring)
+
+
+def _wiring_data(wiring: JobWiring) -> Mapping[str, Any]:
+    return {
+        "strategy": wiring.strategy,
+        "runs": wiring.runs.model_dump(mode="json"),
+        "circuits": [[*src, *dst] for src, dst in wiring.circuits],
+        "times_s": [wiring.planned_s, wiring.bound_s, wiring.other_s],
+    }
+
+
+def _wiring(data: Mapping[str, Any]) -> JobWiring:
+    circuits = tuple(
+        (PortRef(Dpid(int(a)), PortNo(int(b))), PortRef(Dpid(int(c)), PortNo(int(d))))
+        for a, b, c, d in data["circuits"]
+    )
+    planned_s, bound_s, other_s = map(float, data["times_s"])
+    return JobWiring(str(data["strategy"]), JobSpec.parse(data["runs"]), circuits, planned_s, bound_s, other_s)
 
 
 def _end(uid: str, data: Mapping[str, Any]) -> JobEnd:

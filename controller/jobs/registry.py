@@ -42,6 +42,7 @@ from controller.jobs.reported_connections import (
     misfits,
     with_connections,
 )
+from controller.jobs.wiring import JobWiring
 from controller.shared_map import SharedMap, updated
 from signalbox.errors import (
     ConcurrentUpdate,
@@ -110,6 +111,8 @@ class JobRegistry:
             return held
         if not request.take_over or not ours or repeated:
             raise id_taken(held.id, ours, mine)
+        if held.spec == new.spec:
+            new = replace(new, wiring=held.registration.wiring)
         job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota, request.links, {})
         self.ends.add(held.registration.end(EndReason.TAKEN_OVER, new.registered_at))
         return job
@@ -156,10 +159,16 @@ class JobRegistry:
             return job
         kept = spec.reports_connections and spec.transport is job.transport
         reports = among(spec.addresses, self._connections.of(job.id)) if kept else {}
-        self._replace(job, replace(job.registration, spec=spec), job.vitals, quota, links, reports)
+        self._replace(job, replace(job.registration, spec=spec, wiring=None), job.vitals, quota, links, reports)
         if not same_traffic(spec, job.spec):
             self.reset_measured(job.id)
         return self.jobs[job.id]
+
+    def wire(self, job: Job, wiring: JobWiring) -> None:
+        """The job runs on these circuits from now on, and sends what its wiring says. Raises as ``update``."""
+        reports = self._connections.of(job.id)
+        self._replace(job, replace(job.registration, wiring=wiring), job.vitals, NO_QUOTA, None, reports)
+        self.reset_measured(job.id)
 
     def deregister(
         self, job_id: JobId, owner: str | None, ended_at: float, force: bool = False, tenant: str = ""
@@ -296,7 +305,7 @@ class JobRegistry:
     @staticmethod
     def _job(registration: Registration, vitals: Vitals, links: VirtualLinks | None = None) -> Job:
         """Raises ``InvalidInput``."""
-        spec = registration.spec
+        spec = registration.runs
         links = virtual_links(spec) if links is None else links
         return Job(registration, links, vitals, Dividing.of(spec))
 
@@ -327,8 +336,8 @@ class JobRegistry:
         self, held: Job, new: Registration, vitals: Vitals, quota: Quota, links: VirtualLinks | None, reports: Reports
     ) -> Job:
         """Put the same job in its place, with another spec or owner, and with these connections."""
-        spec = new.spec
-        if spec == held.spec:
+        spec = new.runs
+        if spec == held.registration.runs:
             job = with_connections(replace(held, registration=new, vitals=vitals), reports)
         else:
             refuse_too_many_links(self.max_virtual_links, self._size, spec, held)

@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +36,7 @@ from controller.log_limit import LimitedLog
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
 from controller.planning.analysis.requests import Analyse
-from controller.planning.analysis.worker import AnalysisWorker, resolve
+from controller.planning.analysis.worker import AnalysisWorker, analyse, resolve
 from controller.planning.messages import SolvePlan, WorkOutLevels
 from controller.planning.process import MakePlanner, Planner
 from controller.serving import descriptors, exposure, preflight, readiness, standby
@@ -49,6 +50,7 @@ from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import Status, StatusBoard
 from controller.tables.messages import FromSwitches, ToSwitches
 from controller.tls import TlsContext
+from controller.wiring.messages import FindWiring, FoundWiring, WiringFound
 from signalbox.errors import InvalidInput
 from signalbox.words import EventKind, Strategy
 
@@ -120,8 +122,11 @@ def _run(config: Config, make_planner: MakePlanner, store: StateStore, board: St
         planner = make_planner(inbox.put, outbox.fail)
         ends.callback(planner.stop)
         # control loop -> analysis, which resolves the API's futures itself
-        analysis = AnalysisWorker()
+        analysis = AnalysisWorker(analyse)
         ends.callback(analysis.stop)
+        # control loop -> wirings -> inbox
+        wirings = AnalysisWorker(_find_wiring)
+        ends.callback(wirings.stop)
 
         events_kept = EventFile(config.state_dir)
         ends.callback(events_kept.close)
@@ -137,7 +142,7 @@ def _run(config: Config, make_planner: MakePlanner, store: StateStore, board: St
         board.history.add(
             EventKind.CONTROLLER, "controller started", {"version": version("signalbox-controller")}, time.time()
         )
-        driver = _Driver(loop, inbox, outbox, planner, analysis, store, board, at_start(first, alarms_before))
+        driver = _Driver(loop, inbox, outbox, planner, analysis, wirings, store, board, at_start(first, alarms_before))
         driver.publish(first)  # jobs that were saved are there before the first question
         api = ApiServer(config.api, board, inbox.put, tokens, loaded.api)
         metrics = MetricsServer(config.metrics, board, loaded.metrics_tls)
@@ -155,6 +160,13 @@ def _run(config: Config, make_planner: MakePlanner, store: StateStore, board: St
                 loaded.openflow_tls,
                 on_ready=partial(_ready, config, addresses, metrics_port, loop.state.strategy),
             )
+
+
+def _find_wiring(asked: FindWiring) -> FoundWiring:
+    """In the process that does it: nothing else needs what is imported."""
+    from controller.design.live import find_wiring
+
+    return find_wiring(asked)
 
 
 def _ready(config: Config, addresses: Sequence[str], metrics_port: int, strategy: Strategy) -> None:
@@ -198,6 +210,7 @@ class _Driver:
     outbox: Outbox
     planner: Planner
     analysis: AnalysisWorker
+    wirings: AnalysisWorker
     store: StateStore
     board: StatusBoard
     told: Status
@@ -283,6 +296,10 @@ class _Driver:
                     self.planner.submit(command)
                 case Analyse(request, reply):
                     self.analysis.submit(request, reply)
+                case FindWiring():
+                    found: Future[FoundWiring] = Future()
+                    found.add_done_callback(partial(self._found, command))
+                    self.wirings.submit(command, found)
                 case SaveState(_, changes):
                     self.store.commit(changes, self._saved)
                 case Reply():
@@ -290,6 +307,11 @@ class _Driver:
                 case _:
                     southbound.append(command)
         self.outbox.send(southbound)
+
+    def _found(self, asked: FindWiring, found: Future[FoundWiring]) -> None:
+        """In the thread of ``wirings``."""
+        why = found.exception()
+        self.inbox.put(WiringFound(asked, str(why) if why else found.result()))
 
     def _saved(self, found: int | OSError) -> None:
         """In the store's thread."""

@@ -9,17 +9,20 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 
 import structlog
 
 from controller.config import Config
+from controller.fabric.cabling import cabling_of
 from controller.fabric.messages import (
     ArpSeen,
     MastershipLost,
     PacketsRefused,
     PortChanged,
+    ProbeCircuits,
     ProbePorts,
     RefusedPacket,
     SendArpReply,
@@ -53,7 +56,7 @@ from controller.southbound.outbox import Outbox
 from controller.southbound.rule_reader import RuleReader
 from controller.southbound.table_poller import TablePoller
 from controller.tables.messages import Counters, FromSwitches, InstallStage, ReadRules, ToSwitches
-from controller.tables.rules import ETH_ARP, ETH_LLDP
+from controller.tables.rules import ETH_ARP, ETH_LLDP, Stage
 from controller.tables.table_use import is_full
 
 log = structlog.get_logger(__name__)
@@ -80,7 +83,14 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._put = put
         self._switches: dict[Dpid, _Switch] = {}
         probing = config.discovery
-        self._discovery = Discovery(probing.probe_interval_s, probing.link_timeout_s, probing.max_probes_per_s)
+        cabling = cabling_of(config.circuits.fibres)
+        self._optical = cabling.optical
+        self._discovery = Discovery(
+            probing.probe_interval_s,
+            probing.link_timeout_s,
+            probing.max_probes_per_s,
+            one_way=cabling.fibre_of.keys(),
+        )
         self._installer = Installer(config.openflow.barrier_timeout_s, self._send, put)
         self._reader = RuleReader(config.openflow.barrier_timeout_s, self._send, put)
         self._counted: list[Counters] = []
@@ -99,7 +109,9 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     # ---- commands
 
     def carry_out(self, command: ToSwitches) -> None:
-        if isinstance(command, InstallStage):
+        if isinstance(command, InstallStage) and command.dark_s:
+            spawn(self.outbox, partial(self._connect, command))
+        elif isinstance(command, InstallStage):
             for _ in self._installer.install(command, self._switches, time.monotonic()):
                 pause()
         elif isinstance(command, ReadRules):
@@ -107,6 +119,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
                 self._reader.read(command.dpid, time.monotonic())
         elif isinstance(command, ProbePorts):
             self._discovery.rules_confirmed(command.dpids)
+        elif isinstance(command, ProbeCircuits):
+            self._discovery.connected_anew(command.ports)
         elif isinstance(command, SendArpRequest):
             request = ethernet_frames.arp_probe(command.ip)
             self._send_frames((at, request) for at in command.ports)
@@ -115,6 +129,18 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             self._send_frames([(command.at, reply)])
         else:
             raise TypeError(f"{type(command).__name__} is no command for the southbound")
+
+    def _connect(self, command: InstallStage) -> None:
+        """Optical switches: what is deleted is dark for a while before anything is added."""
+        gone = command.stage.only(lambda _, mod: mod.op == "delete").mods
+        for dpid, mods in gone.items():
+            if dpid in self._switches:
+                self._send(dpid, *map(encode.mod_message, mods))
+        pause(command.dark_s)
+        added = {dpid: tuple(mod for mod in mods if mod.op != "delete") for dpid, mods in command.stage.mods.items()}
+        stage = replace(command, stage=Stage(command.stage.name, added))
+        for _ in self._installer.install(stage, self._switches, time.monotonic()):
+            pause()
 
     def disconnect(self) -> None:
         """Ends every connection without telling the loop; the switches keep their rules."""
@@ -190,6 +216,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         ports = tuple(port for port in connection.ports.values() if port.number <= ofp.OFPP_MAX)
         log.info("switch connected", switch=switch.name, dpid=f"{dpid:#x}", ports=len(ports))
         self._put(SwitchConnected(dpid, switch.name, ports))
+        if dpid in self._optical:  # it has no LLDP of its own, and nothing of it is counted
+            return
         self._discovery.switch_connected(dpid, ports)
         self._poller.switch_connected(dpid, time.monotonic())
         self._tables.switch_connected(dpid, time.monotonic())
@@ -236,7 +264,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         dpid = self._heard_from(connection)
         if dpid is not None and port.number <= ofp.OFPP_MAX:
             self._put(PortChanged(dpid, port, removed))
-            self._discovery.port_changed(dpid, port, removed)
+            if dpid not in self._optical:
+                self._discovery.port_changed(dpid, port, removed)
 
     # ---- packets
 

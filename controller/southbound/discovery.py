@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -78,8 +78,15 @@ class Discovery:
     """Times inside are listening time: a clock that stops while the hub does not listen."""
 
     def __init__(
-        self, probe_interval_s: float, link_timeout_s: float, max_probes_per_s: float, key: bytes | None = None
+        self,
+        probe_interval_s: float,
+        link_timeout_s: float,
+        max_probes_per_s: float,
+        key: bytes | None = None,
+        one_way: Container[PortRef] = (),
     ) -> None:
+        """``one_way``: ports whose links lead one way only, those to optical switches."""
+        self._one_way = one_way
         self._interval = probe_interval_s
         self._timeout = link_timeout_s
         self._fresh_s = FRESH_TIMEOUTS * link_timeout_s
@@ -127,8 +134,17 @@ class Discovery:
         for dpid in dpids:
             for at in sorted(self._of.get(dpid, ())):
                 port = self._ports[at]
-                if not (port.announced and any(other.announced for other in self._arriving.get(at, ()))):
+                arriving = at in self._one_way or any(other.announced for other in self._arriving.get(at, ()))
+                if not (port.announced and arriving):
                     self._restart(port)
+
+    def connected_anew(self, ports: Iterable[PortRef]) -> None:
+        """Optical switches connect these ports elsewhere from now on, or nowhere: where their probes arrived before is
+        forgotten, without ``LinkLost``."""
+        for at in ports:
+            if port := self._ports.get(at):
+                self._unlink(port)
+                self._restart(port)
 
     def port_changed(self, dpid: Dpid, port: Port, removed: bool) -> None:
         at = PortRef(dpid, port.number)
@@ -271,7 +287,7 @@ class Discovery:
         if not port.announced:
             port.announced = True
             changes.append(LinkSeen(port.at, at.at))
-        if at.peer != port.at or not at.announced:
+        if at.at not in self._one_way and (at.peer != port.at or not at.announced):
             # This end receives and the other sends: a probe of this end may complete the link.
             self._schedule(at, at.sent_at + self._first_gap_s)
         return changes

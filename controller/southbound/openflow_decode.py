@@ -28,8 +28,9 @@ from controller.tables.rules import (
     GroupRule,
     MeterRule,
     OtherTable,
+    Output,
     Table,
-    ToController,
+    ToGroup,
     is_ours,
 )
 
@@ -266,7 +267,7 @@ _common_buckets = lru_cache(maxsize=1 << 11)(_buckets)
 
 
 def _bucket(actions: tuple[Action, ...] | None, watch_port: int, watch_group: int) -> Bucket | None:
-    if actions is None or len(actions) != 1 or isinstance(actions[0], ToController):
+    if actions is None or len(actions) != 1 or not isinstance(actions[0], Output | ToGroup):
         return None
     return Bucket(
         actions[0],

@@ -23,6 +23,7 @@ from controller.tables.rules import (
     IP_TCP,
     IP_UDP,
     Action,
+    AnyPort,
     Bucket,
     FlowRule,
     GroupRule,
@@ -64,6 +65,8 @@ _GROUP = struct.Struct("!HHI")
 _METER = struct.Struct("!HHI")
 _GOTO = struct.Struct("!HHB3x")
 _APPLY = struct.Struct("!HH4x")
+CLEAR_IN_PORT = struct.pack("!HHIHHIQ", ofp.OFPAT_EXPERIMENTER, 24, 0x2320, 7, 15, 2, 0)
+"""Nicira's action reg_load: 0 into the 16 bits of NXM_OF_IN_PORT, from bit 0 (Open vSwitch, nicira-ext.h)."""
 _BAND = struct.Struct("!HHII4x")
 
 
@@ -219,6 +222,8 @@ def _action(action: Action) -> bytes:
         return _OUTPUT.pack(ofp.OFPAT_OUTPUT, _OUTPUT.size, action.port, 0)
     if isinstance(action, ToGroup):
         return _GROUP.pack(ofp.OFPAT_GROUP, _GROUP.size, action.group_id)
+    if isinstance(action, AnyPort):
+        return CLEAR_IN_PORT
     return _OUTPUT.pack(ofp.OFPAT_OUTPUT, _OUTPUT.size, ofp.OFPP_CONTROLLER, ofp.OFPCML_NO_BUFFER)
 
 

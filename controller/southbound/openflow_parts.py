@@ -15,11 +15,13 @@ from typing import Any
 
 from controller.fabric.topology import PortNo
 from controller.southbound.framework import ofp
+from controller.southbound.openflow_encode import CLEAR_IN_PORT
 from controller.southbound.openflow_framing import Malformed
 from controller.tables.rules import (
     IP_TCP,
     IP_UDP,
     Action,
+    AnyPort,
     Match,
     Output,
     Prefix,
@@ -191,6 +193,8 @@ def actions_of(data: bytes, at: int, end: int) -> tuple[Action, ...] | None:
                 actions.append(ToController() if max_len == ofp.OFPCML_NO_BUFFER else None)
         elif kind == ofp.OFPAT_GROUP:
             actions.append(ToGroup(_U32.unpack_from(data, start + 4)[0]))
+        elif data[start:stop] == CLEAR_IN_PORT:
+            actions.append(AnyPort())
         else:
             actions.append(None)
     whole = tuple(action for action in actions if action is not None)

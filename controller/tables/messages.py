@@ -14,6 +14,7 @@ from controller.fabric.messages import (
     MastershipLost,
     PacketsRefused,
     PortChanged,
+    ProbeCircuits,
     ProbePorts,
     SendArpReply,
     SendArpRequest,
@@ -100,10 +101,12 @@ class ReadRules:
 
 @dataclass(frozen=True, slots=True)
 class InstallStage:
-    """Send the mods, then a barrier on each switch; answered by ``StageDone``."""
+    """Send the mods, then a barrier on each switch; answered by ``StageDone``. ``dark_s``: pause between deletions and
+    what is added, while an optical switch moves its mirrors; the ``change_id`` of such a stage is negative."""
 
     change_id: int
     stage: Stage
+    dark_s: float = 0.0
 
 
 FromSwitches = (
@@ -123,5 +126,5 @@ FromSwitches = (
 )
 """What the southbound reports."""
 
-ToSwitches = ReadRules | ProbePorts | InstallStage | SendArpRequest | SendArpReply
+ToSwitches = ReadRules | ProbePorts | ProbeCircuits | InstallStage | SendArpRequest | SendArpReply
 """What the southbound is asked to do."""

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from controller.fabric.cabling import NO_CABLING, Cabling
 from controller.fabric.shortest_paths import ShortestPaths, Towards
 from controller.fabric.topology import Dpid, Fabric, Host, PortNo, Switch, ports_by_switch
 from controller.fabric.topology_state import hosts_by_leaf
@@ -26,11 +27,12 @@ NO_RULES = RuleSet()
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
     """``punt_rate_pps``: packets per second a port may hand to the controller. ``leaf_prefix_length``: of the prefixes
-    that leaves own."""
+    that leaves own. ``cabling``: of servers with optical switches."""
 
     punt_rate_pps: int
     leaf_prefix_length: int
     gateways: tuple[Gateway, ...] = ()
+    cabling: Cabling = NO_CABLING
 
 
 class Pipeline:
@@ -47,7 +49,7 @@ class Pipeline:
         self._towards = Memo(self._paths.towards)
         self._ways = MemoPerKey[Dpid, Dpid, Mapping[Dpid, Towards], Mapping[int, GroupRule], Ways](_ways)
         self._fabric_ports = Memo(ports_by_switch)
-        self._control = MemoPerKey[Dpid, Switch, frozenset[PortNo], tuple[Host, ...], int, RuleSet](
+        self._control = MemoPerKey[Dpid, Switch, frozenset[PortNo], tuple[Host, ...], int, bool, RuleSet](
             control_table.control_rules
         )
         self._default = MemoPerKey[Dpid, tuple[Host, ...], Mapping[Prefix, Dpid], GatewayPorts, Ways, DefaultPart](
@@ -70,10 +72,17 @@ class Pipeline:
         held = installed if any(len(to.distance) < len(fabric.switches) for to in towards.values()) else {}
         ways = self._ways({dpid: (dpid, towards, held.get(dpid, NO_RULES).groups) for dpid in fabric.switches})
         hosts = {dpid: tuple(self._leaves.get(dpid, ())) for dpid in fabric.switches}
-        rate_pps = self._settings.punt_rate_pps
+        rate_pps, interfaces = self._settings.punt_rate_pps, self._settings.cabling.interfaces
+        none = frozenset[PortNo]()
         control = self._control(
             {
-                dpid: (switch, ports.get(dpid, frozenset()), hosts[dpid], rate_pps)
+                dpid: (
+                    switch,
+                    ports.get(dpid, none) | interfaces[dpid] if dpid in interfaces else ports.get(dpid, none),
+                    hosts[dpid],
+                    rate_pps,
+                    dpid in interfaces,
+                )
                 for dpid, switch in fabric.switches.items()
             }
         )

@@ -10,6 +10,7 @@ from controller.tables.rules import (
     IP_TCP,
     IP_UDP,
     Action,
+    AnyPort,
     Bucket,
     FlowRule,
     GroupRule,
@@ -78,6 +79,8 @@ def _action(action: Action) -> str:
             return f"output:{port}"
         case ToGroup(group_id):
             return f"group:{group_id}"
+        case AnyPort():
+            return "load:0->NXM_OF_IN_PORT[]"
         case _:
             return "CONTROLLER:65535"
 

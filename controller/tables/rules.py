@@ -139,7 +139,13 @@ class ToController:
     """Packet-in with the whole packet."""
 
 
-Action = Output | ToGroup | ToController
+@dataclass(frozen=True, slots=True)
+class AnyPort:
+    """The port that the packet came in by is forgotten, so that it may leave by that one too. Not in OpenFlow: Nicira's
+    reg_load (ovs-actions(7)) sets the port to 0, which Open vSwitch allows for this purpose."""
+
+
+Action = Output | ToGroup | ToController | AnyPort
 
 
 class FlowKey(NamedTuple):

@@ -16,6 +16,7 @@ from controller.tables.rules import (
     ETH_IPV4,
     IP_TCP,
     Action,
+    AnyPort,
     Bucket,
     FlowKey,
     FlowRule,
@@ -62,7 +63,7 @@ class FakeSwitch:
     mods: list[RuleMod] = field(default_factory=list)
     refuses: set[FlowKey] = field(default_factory=set)
     refuses_groups: set[int] = field(default_factory=set)
-    _actions: dict[tuple[PortNo, Packet], Action | None] = field(default_factory=dict)
+    _actions: dict[tuple[PortNo, Packet], tuple[PortNo, Action | None]] = field(default_factory=dict)
     _possible: dict[tuple[PortNo, Packet], frozenset[PortNo | None]] = field(default_factory=dict)
 
     def ports(self) -> tuple[Port, ...]:
@@ -118,7 +119,7 @@ class FakeSwitch:
 
     def forward(self, in_port: PortNo, packet: Packet) -> PortNo | None:
         """The port a packet leaves through; None when it is dropped."""
-        action = self._action(in_port, packet)
+        in_port, action = self._action(in_port, packet)
         port = None if action is None else self._out(action, packet.entropy)
         return None if port == in_port else port
 
@@ -129,9 +130,9 @@ class FakeSwitch:
         if found is None:
             if key not in self._actions:
                 self._actions[key] = self._action(in_port, packet)
-            action = self._actions[key]
+            came_by, action = self._actions[key]
             ports = {None} if action is None else self._all_out(action)
-            found = self._possible[key] = frozenset(None if port == in_port else port for port in ports)
+            found = self._possible[key] = frozenset(None if port == came_by else port for port in ports)
         return found
 
     def set_up(self, port: PortNo, up: bool) -> None:
@@ -143,20 +144,24 @@ class FakeSwitch:
         for held in (self.flows, self.groups, self.meters, self._actions, self._possible):
             held.clear()
 
-    def _action(self, in_port: PortNo, packet: Packet) -> Action | None:
+    def _action(self, in_port: PortNo, packet: Packet) -> tuple[PortNo, Action | None]:
+        """And the port that it may not leave through."""
+        came_by = in_port
         table: Table | None = Table.CONTROL
         while table is not None:
             hits = [f for f in self.flows.values() if f.key.table == table and _matches(f.key.match, in_port, packet)]
             if not hits:
-                return None
+                return came_by, None
             top = max(f.key.priority for f in hits)
             rule, *others = (f for f in hits if f.key.priority == top)
             assert not others, f"two rules of one priority: {rule.key} and {others[0].key}"
             for action in rule.actions:
-                if not isinstance(action, ToController):
-                    return action
+                if isinstance(action, AnyPort):
+                    came_by = PortNo(0)
+                elif not isinstance(action, ToController):
+                    return came_by, action
             table = rule.goto
-        return None
+        return came_by, None
 
     def _out(self, action: Action, entropy: int) -> PortNo | None:
         if isinstance(action, Output):

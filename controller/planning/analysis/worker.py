@@ -1,5 +1,5 @@
-"""Analyses the network in a separate process: an analysis may take many plans, and neither OpenFlow nor the control
-loop shall wait for the interpreter meanwhile.
+"""Answers in a separate process what takes many plans, such as analyses of the network: neither OpenFlow nor the
+control loop shall wait for the interpreter meanwhile.
 
 In: requests with the futures of their results. Out: the results, or errors of ``signalbox.errors``. One request is
 worked on at a time; a few may wait. A request whose future is cancelled is dropped, and its process ended.
@@ -53,17 +53,18 @@ def analyse(request: AnalysisRequest) -> Analysis:
 
 
 class AnalysisWorker:
-    """Starts its thread at once, and a process for every request."""
+    """Starts its thread at once, and a process for every request. ``answer``: what the process does."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Callable[[Any], object] = analyse) -> None:
+        self._answer = answer
         self._processes = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
-        self._waiting: deque[tuple[AnalysisRequest, Future[Any]]] = deque()
+        self._waiting: deque[tuple[object, Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="analysis", daemon=True)
         self._thread.start()
 
-    def submit(self, request: AnalysisRequest, reply: Future[Any]) -> None:
+    def submit(self, request: object, reply: Future[Any]) -> None:
         """Never blocks; ``Exhausted`` is the reply when too many requests wait."""
         with self._changed:
             self._waiting = deque(waiting for waiting in self._waiting if not waiting[1].cancelled())
@@ -92,7 +93,7 @@ class AnalysisWorker:
                 log.exception("an analysis could not be started")
                 resolve(reply, _failed())
 
-    def _next(self) -> tuple[AnalysisRequest, Future[Any]] | None:
+    def _next(self) -> tuple[object, Future[Any]] | None:
         """The request that has waited longest and is still wanted; None to stop."""
         with self._changed:
             while not self._stopping:
@@ -103,10 +104,12 @@ class AnalysisWorker:
                 self._changed.wait()
         return None
 
-    def _in_process(self, request: AnalysisRequest, reply: Future[Any]) -> Analysis | SignalboxError | None:
+    def _in_process(self, request: object, reply: Future[Any]) -> object:
         """None when nobody waits for the result any more."""
         receiver, sender = self._processes.Pipe(duplex=False)
-        process = self._processes.Process(target=_work, args=(sender, request), name="analysis", daemon=True)
+        process = self._processes.Process(
+            target=_work, args=(sender, self._answer, request), name="analysis", daemon=True
+        )
         with receiver:
             with sender, child_signals.kept_from_child():
                 process.start()
@@ -116,7 +119,7 @@ class AnalysisWorker:
                     process.join()
                     return None
             try:
-                result: Analysis | SignalboxError | str = receiver.recv()
+                result: object = receiver.recv()
             except EOFError:
                 result = "the process ended without a result"
         process.join()
@@ -126,13 +129,13 @@ class AnalysisWorker:
         return result
 
 
-def _work(sender: Connection, request: AnalysisRequest) -> None:
+def _work(sender: Connection, answer: Callable[[Any], object], request: object) -> None:
     """The process: sends the result, the error that the caller should read, or a traceback."""
     child_signals.leave_to_controller()
     os.nice(NICENESS)
-    result: Analysis | SignalboxError | str
+    result: object
     try:
-        result = analyse(request)
+        result = answer(request)
     except SignalboxError as error:
         result = error
     except Exception:

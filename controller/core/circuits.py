@@ -1,0 +1,258 @@
+"""Makes optical switches connect what is wanted, without a packet lost where that is possible.
+
+In: the circuits that jobs own, what optical switches are read to connect, answers to changes. Out: the circuits that
+may be used (``lit``), and changes. A change has three steps: circuits that are to be connected elsewhere are not lit
+any more, so that rules lead around them; when switches have confirmed that, and what was queued has left, optical
+switches are told; when these have confirmed it, the new circuits are lit, and probes look for them.
+
+A circuit that no job owns stays as it is until its ports are needed. An optical switch that leaves goes on connecting
+what it did. Pure; ``now`` is monotonic seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
+
+from controller.fabric.cabling import Cabling, Circuits
+from controller.fabric.messages import ProbeCircuits
+from controller.fabric.topology import Dpid, LinkId, Port, PortNo, PortRef
+from controller.tables.cross_connects import changes, connected_by, cross_connects
+from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchRules
+from controller.tables.rules import RuleMod, RuleSet, Stage, applied
+
+REREAD_AFTER_S = 2.0
+"""An optical switch that has not answered a change, or refused it, is asked what it connects."""
+
+
+@dataclass(slots=True)
+class _Optical:
+    """``ports``: those that are up. ``held``: None before it was read. ``asked``: its rules are being read.
+    ``read_at``: when they are to be read next."""
+
+    name: str
+    ports: frozenset[PortNo] = frozenset()
+    held: RuleSet | None = None
+    asked: bool = False
+    read_at: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """``dark``: what was connected before and is not any more. ``drained_at``: when packets that were queued there have
+    left."""
+
+    number: int
+    stage: Stage
+    dark: Circuits
+    drained_at: float
+    sent_at: float | None = None
+
+
+@dataclass
+class CircuitState:
+    """``dark_s``: while an optical switch moves its mirrors. ``drain_s``: how long packets that were queued for a
+    circuit take to leave. ``change``: the one that is under way. ``dark``: interfaces whose optical switch has the
+    port down. ``changed_s``: seconds of the last one, from the
+    message to the answer of all optical switches."""
+
+    cabling: Cabling
+    dark_s: float
+    drain_s: float
+    audit_interval_s: float = math.inf
+    change: Change | None = None
+    changed_s: float | None = None
+    _of_jobs: Circuits = field(default_factory=dict)
+    _owned: Circuits = field(default_factory=dict)
+    _optical: dict[Dpid, _Optical] = field(default_factory=dict)
+    _known: dict[Dpid, Mapping[PortNo, PortNo]] = field(default_factory=dict)
+    _numbers: int = 0
+    _is_news: bool = True
+    _looked: bool = False
+    dark: frozenset[PortRef] = frozenset()
+
+    # ---- optical switches
+
+    def connected(self, dpid: Dpid, name: str, ports: tuple[Port, ...]) -> ReadRules:
+        self._forget_change(dpid)
+        up = frozenset(port.number for port in ports if port.up)
+        self._optical[dpid] = _Optical(name, up, asked=True)
+        self._look_for_dark()
+        return ReadRules(dpid)
+
+    def left(self, dpid: Dpid) -> None:
+        """What it connects stays."""
+        self._forget_change(dpid)
+        self._optical.pop(dpid, None)
+
+    def _forget_change(self, dpid: Dpid) -> None:
+        """Its answer does not come, or says nothing any more: it is read when it is back."""
+        if self.change and dpid in self.change.stage.mods:
+            mods = {other: mods for other, mods in self.change.stage.mods.items() if other != dpid}
+            self.change = _with(self.change, mods)
+            self._changed()
+
+    def port_changed(self, dpid: Dpid, port: Port, removed: bool) -> None:
+        optical = self._optical.get(dpid)
+        if optical:
+            rest = optical.ports - {port.number}
+            optical.ports = rest | {port.number} if port.up and not removed else rest
+            self._look_for_dark()
+
+    def _look_for_dark(self) -> None:
+        """As optical switches that are connected have their ports."""
+        self.dark = frozenset(
+            interface
+            for at, interface in self.cabling.interface_at.items()
+            if at.dpid in self._optical and at.port not in self._optical[at.dpid].ports
+        )
+
+    def rules_read(self, message: SwitchRules, now: float) -> None:
+        """What was asked before a change of it says nothing about it now."""
+        optical = self._optical.get(message.dpid)
+        if optical is None:
+            return
+        optical.asked = False
+        if self.change and message.dpid in self.change.stage.mods:
+            optical.read_at = now
+            return
+        self._hold(message.dpid, message.rules)
+        optical.read_at = now + self.audit_interval_s
+
+    def _hold(self, dpid: Dpid, rules: RuleSet) -> None:
+        self._optical[dpid].held, self._known[dpid] = rules, connected_by(rules)
+        self._changed()
+
+    # ---- what is wanted
+
+    def own(self, circuits: Circuits) -> None:
+        """Those of jobs."""
+        if circuits is not self._of_jobs:
+            fibres = self.cabling.fibre_of
+            known = {src: dst for src, dst in circuits.items() if src in fibres and dst in fibres}
+            self._owned = {src: dst for src, dst in known.items() if fibres[src].dpid == fibres[dst].dpid}
+            self._of_jobs = circuits
+            self._changed()
+
+    def _changed(self) -> None:
+        self._is_news, self._looked = True, False
+
+    def take_news(self) -> bool:
+        """Whether ``lit`` may be another than when this was asked last."""
+        news, self._is_news = self._is_news, False
+        return news
+
+    @property
+    def wanted(self) -> Mapping[Dpid, Mapping[PortNo, PortNo]]:
+        """By optical switch that was ever read, or has circuits of jobs: theirs, and what it connects besides."""
+        owned = self.cabling.connected(self._owned)
+        found = {}
+        for dpid in self.cabling.optical:
+            mine, known = owned[dpid], self._known.get(dpid, {})
+            ends = set(mine.values())
+            found[dpid] = {**{src: dst for src, dst in known.items() if src not in mine and dst not in ends}, **mine}
+        return found
+
+    @property
+    def lit(self) -> Circuits:
+        """What is wanted and, as far as that is known, connected. Without what a change makes dark."""
+        found: dict[PortRef, PortRef] = {}
+        for dpid, wanted in self.wanted.items():
+            known = self._known.get(dpid)
+            as_known = {src: dst for src, dst in wanted.items() if known is None or known.get(src) == dst}
+            found |= self.cabling.circuits(_at(dpid, as_known))
+        if self.change:
+            found = {src: dst for src, dst in found.items() if self.change.dark.get(src) != dst}
+        return found
+
+    @property
+    def pending(self) -> Circuits:
+        """What is wanted and not connected, by optical switches that were read."""
+        found: dict[PortRef, PortRef] = {}
+        for dpid, wanted in self.wanted.items():
+            known = self._known.get(dpid, wanted)
+            found |= self.cabling.circuits(_at(dpid, {s: d for s, d in wanted.items() if known.get(s) != d}))
+        return found
+
+    @property
+    def absent(self) -> frozenset[Dpid]:
+        """Optical switches that are not connected to the controller."""
+        return self.cabling.optical - self._optical.keys()
+
+    # ---- changes
+
+    def begin(self, used: Container[LinkId], now: float) -> None:
+        """Begin a change if one is needed and none is under way. What becomes dark is not ``lit`` any more. ``used``:
+        links that packets may be on."""
+        if self.change or self._looked:
+            return
+        self._looked = True
+        mods = {}
+        dark: dict[PortRef, PortRef] = {}
+        for dpid, wanted in self.wanted.items():
+            optical = self._optical.get(dpid)
+            if optical is None or optical.held is None or optical.read_at <= now:
+                continue
+            if needed := changes(cross_connects(wanted), optical.held):
+                mods[dpid] = needed
+                known = self._known[dpid]
+                dark |= self.cabling.circuits(_at(dpid, {s: d for s, d in known.items() if wanted.get(s) != d}))
+        if mods:
+            self._numbers -= 1
+            was_used = any(LinkId(*src) in used for src in dark)
+            self.change = Change(self._numbers, Stage("circuits", mods), dark, now + self.drain_s * was_used)
+            self._is_news = True
+
+    def send(self, is_quiet: bool, now: float) -> list[InstallStage]:
+        """The change, when no rule leads to what becomes dark and nothing is queued there. ``is_quiet``: switches hold
+        what they should."""
+        change = self.change
+        if not change or change.sent_at is not None or not is_quiet or now < change.drained_at:
+            return []
+        self.change = replace(change, sent_at=now)
+        return [InstallStage(change.number, change.stage, self.dark_s)]
+
+    def stage_done(self, message: StageDone, now: float) -> list[ProbeCircuits]:
+        """Optical switches have answered, or will not."""
+        change = self.change
+        if change is None or message.change_id != change.number or change.sent_at is None:
+            return []
+        answered = change.stage.mods.keys() & message.results.keys()
+        moved: set[PortRef] = set()
+        for dpid in answered:
+            result, optical = message.results[dpid], self._optical.get(dpid)
+            if optical is None or optical.held is None:
+                continue
+            refused = {mod for mod, _ in result.rejected}
+            before = self.cabling.circuits(_at(dpid, self._known[dpid]))
+            self._hold(dpid, applied(optical.held, [mod for mod in change.stage.mods[dpid] if mod not in refused]))
+            if result.timed_out or refused:
+                optical.read_at = now + REREAD_AFTER_S
+            after = self.cabling.circuits(_at(dpid, self._known[dpid]))
+            moved |= {src for src in before.keys() | after.keys() if before.get(src) != after.get(src)}
+        left = {dpid: mods for dpid, mods in change.stage.mods.items() if dpid not in answered}
+        self.change = _with(change, left)
+        self._changed()
+        if not left:
+            self.changed_s = now - change.sent_at
+        return [ProbeCircuits(frozenset(moved))] if moved else []
+
+    def tick(self, now: float) -> list[ReadRules]:
+        """Read-backs that are due."""
+        due = [dpid for dpid, optical in self._optical.items() if optical.read_at <= now and not optical.asked]
+        due = [dpid for dpid in due if not (self.change and dpid in self.change.stage.mods)]
+        for dpid in due:
+            self._optical[dpid].asked = True
+        return [ReadRules(dpid) for dpid in due]
+
+
+def _with(change: Change, mods: Mapping[Dpid, tuple[RuleMod, ...]]) -> Change | None:
+    """The change with what is left of it."""
+    if not mods:
+        return None
+    return replace(change, stage=Stage(change.stage.name, mods))
+
+
+def _at(dpid: Dpid, connected: Mapping[PortNo, PortNo]) -> Mapping[PortRef, PortRef]:
+    return {PortRef(dpid, src): PortRef(dpid, dst) for src, dst in connected.items()}

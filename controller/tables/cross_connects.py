@@ -1,0 +1,51 @@
+"""What an optical switch connects, as the rules of the bridge that emulates one: only ``in_port`` → ``output``.
+
+In: by the port that light comes in at the one that it leaves by. Out: rules of its only table, and back. A port that
+has to be connected otherwise is dark first: its rule is deleted, and the new one added later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller.fabric.topology import PortNo
+from controller.tables.rules import (
+    FlowKey,
+    FlowRule,
+    Match,
+    Output,
+    RuleMod,
+    RuleSet,
+    Table,
+    cookie,
+    mods_between,
+)
+
+PRIORITY = 100
+
+
+def cross_connects(connected: Mapping[PortNo, PortNo]) -> RuleSet:
+    return RuleSet.of(
+        FlowRule(FlowKey(Table.CONTROL, PRIORITY, Match(in_port=src)), cookie(Table.CONTROL), (Output(dst),))
+        for src, dst in connected.items()
+    )
+
+
+def connected_by(rules: RuleSet) -> Mapping[PortNo, PortNo]:
+    """Rules of other forms connect nothing here; they differ from all that is wanted, so they are deleted."""
+    found = {}
+    for key, rule in rules.flows.items():
+        src = key.match.in_port
+        if src is not None and key == FlowKey(Table.CONTROL, PRIORITY, Match(in_port=src)) and len(rule.actions) == 1:
+            (action,) = rule.actions
+            if isinstance(action, Output):
+                found[src] = action.port
+    return found
+
+
+def changes(wanted: RuleSet, held: RuleSet) -> tuple[RuleMod, ...]:
+    """Deletions before what is added; a rule that differs is deleted and added."""
+    mods = list(mods_between(wanted, held))
+    new = {mod.rule.key: mod.rule for mod in mods if mod.op != "delete" and isinstance(mod.rule, FlowRule)}
+    gone = (rule for key, rule in held.flows.items() if key in new or key not in wanted.flows)
+    return (*(RuleMod("delete", rule) for rule in gone), *(RuleMod("add", rule) for rule in new.values()))

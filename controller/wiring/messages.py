@@ -1,0 +1,48 @@
+"""What the control loop asks about wirings, and what it is told. The answer is made elsewhere (``design``): it takes
+many plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controller.fabric.topology import Dpid
+from controller.planning.problem import PlanLimits
+from controller.wiring.circuits import Peers
+from signalbox.jobs.spec import JobId, JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class FindWiring:
+    """Which strategy of the job is best on which circuits. ``uid``: of the registration. ``servers``: that its
+    addresses are at, in the order in which ranks name them. ``optical``: the optical switches that each of the servers
+    has an interface at, of ``interface_bps``."""
+
+    job_id: JobId
+    uid: str
+    spec: JobSpec
+    servers: tuple[Dpid, ...]
+    optical: tuple[Dpid, ...]
+    interface_bps: float
+    limits: PlanLimits
+
+
+@dataclass(frozen=True, slots=True)
+class FoundWiring:
+    """``runs``: what the job sends, with the rings that were chosen. ``peers``: by optical switch and server the server
+    that receives. Seconds as in ``JobWiring``. ``refused``: why the job should not be here; empty where it should."""
+
+    strategy: str
+    runs: JobSpec
+    peers: tuple[Peers, ...]
+    planned_s: float
+    bound_s: float
+    other_s: float
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WiringFound:
+    """The answer to ``FindWiring``. ``found``: in words why not, where there is none."""
+
+    asked: FindWiring
+    found: FoundWiring | str

@@ -1,0 +1,135 @@
+"""Servers that are connected to optical switches: fake switches all of them, driven by a real control loop.
+
+Circuits are found as probes find them: what leaves by a server's interface passes the optical switch's rule.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.config import CircuitsConfig, Config, DiscoveryConfig, FabricConfig, OpticalSwitch
+from controller.core.messages import Command, Message
+from controller.design.live import find_wiring
+from controller.fabric.messages import LinkSeen, ProbeCircuits, SwitchConnected
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.scenarios.topologies import Cable, Host, Switch, Topology
+from controller.wiring.messages import FindWiring, WiringFound
+from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import JobSpec
+from tests.support.fake_fabric import FABRIC_BPS, FakeFabric
+from tests.support.fake_switch import FakeSwitch, Packet
+
+FIRST_OPTICAL = 0x101
+
+
+def optical(servers: int, interfaces: int) -> Topology:
+    """Server i has its host at port 1 and interface k at port 1 + k, which leads to port i of optical switch k."""
+    names = [f"server{n}" for n in range(1, servers + 1)]
+    mirrors = [f"optical{k}" for k in range(1, interfaces + 1)]
+    switches = [Switch(name, n) for n, name in enumerate(names, start=1)]
+    switches += [Switch(name, FIRST_OPTICAL + k) for k, name in enumerate(mirrors)]
+    fibres = tuple(
+        Cable(server, mirror, 1, 1 + k, n, FABRIC_BPS)
+        for n, server in enumerate(names, start=1)
+        for k, mirror in enumerate(mirrors, start=1)
+    )
+    hosts = [Host(f"h{n}", f"10.0.{n}.1", server, 1, interfaces * FABRIC_BPS) for n, server in enumerate(names, 1)]
+    return Topology(tuple(switches), fibres, tuple(hosts))
+
+
+def config(servers: int, interfaces: int, **more: Any) -> Config:
+    switches = tuple(
+        OpticalSwitch(
+            dpid=FIRST_OPTICAL + k, fibres=tuple(f"{server:#x}:{2 + k}" for server in range(1, servers + 1))
+        )
+        for k in range(interfaces)
+    )
+    return Config(
+        fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=interfaces * FABRIC_BPS),
+        discovery=DiscoveryConfig(edge_after_s=1.0),
+        circuits=CircuitsConfig(switch=switches),
+        **more,
+    )
+
+
+class OpticalFabric(FakeFabric):
+    """``wirings_wait``: questions for wirings are kept in ``asked`` until ``answer`` is called."""
+
+    def __init__(self, servers: int, interfaces: int) -> None:
+        super().__init__(topology=optical(servers, interfaces))
+        self.sizes = servers, interfaces
+        self.asked: list[FindWiring] = []
+        self.wirings_wait = False
+
+    def start(self, settings: Config | None = None, late: Any = ()) -> None:
+        super().start(settings or config(*self.sizes), late)
+
+    def probe(self, switch: FakeSwitch) -> None:
+        for port in switch.peers if switch.dpid < FIRST_OPTICAL else ():
+            for seen in self._seen_from(PortRef(switch.dpid, port)):
+                self.send(seen)
+
+    def _seen_from(self, at: PortRef) -> list[Message]:
+        dst = self.arrives(at)
+        return [LinkSeen(at, dst)] if dst and {at.dpid, dst.dpid} <= self._connected else []
+
+    def arrives(self, at: PortRef) -> PortRef | None:
+        """Where what leaves by an interface comes in."""
+        fibre = self.switches[at.dpid].peers[at.port]
+        if fibre is None or not self.switches[at.dpid].up[at.port] or not self.switches[fibre.dpid].up[fibre.port]:
+            return None
+        out = self.switches[fibre.dpid].forward(fibre.port, Packet("0.0.0.0", "0.0.0.0"))
+        dst = self.switches[fibre.dpid].peers[out] if out is not None else None
+        return dst if dst and self.switches[dst.dpid].up[dst.port] else None
+
+    @property
+    def circuits(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """As they are made: server and port that send, server and port that receive."""
+        found = {}
+        for switch in self.switches.values():
+            for port in switch.peers if switch.dpid < FIRST_OPTICAL else ():
+                if dst := self.arrives(PortRef(switch.dpid, port)):
+                    found[int(switch.dpid), int(port)] = (int(dst.dpid), int(dst.port))
+        return found
+
+    def set_carrier(self, server: int, port: int, up: bool) -> None:
+        """Of a fibre pair."""
+        self._set_carrier(Dpid(server), PortNo(port), up)
+
+    def _carry_out(self, command: Command) -> list[Message]:
+        match command:
+            case ProbeCircuits(ports):
+                return [seen for at in sorted(ports) for seen in self._seen_from(at)]
+            case FindWiring():
+                self.asked.append(command)
+                return [] if self.wirings_wait else [answered(command)]
+        return super()._carry_out(command)
+
+    def reconnect(self, dpid: int) -> None:
+        switch = self.switches[Dpid(dpid)]
+        self.send(SwitchConnected(switch.dpid, switch.name, switch.ports()))
+
+
+def answered(asked: FindWiring) -> WiringFound:
+    try:
+        return WiringFound(asked, find_wiring(asked))
+    except SignalboxError as error:
+        return WiringFound(asked, str(error))
+
+
+def all_reduce(job_id: str, servers: list[int], all_to_all: int = 0, **more: Any) -> JobSpec:
+    """Over these servers, and an all-to-all of so many bytes."""
+    collectives = [{"algorithm": "all_reduce", "groups": ["dp"], "bytes_per_iteration": 1_000_000, "phase": 1}]
+    if all_to_all:
+        collectives.append({"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": all_to_all})
+    return JobSpec.parse(
+        {
+            "job_id": job_id,
+            "endpoints": [f"10.0.{n}.1" for n in servers],
+            "groups": [{"name": "dp", "ranks": list(range(len(servers)))}],
+            "collectives": collectives,
+            **more,
+        }
+    )
+
+

@@ -1,0 +1,145 @@
+"""Jobs on servers that are connected to optical switches, on fake switches: circuits are made, used, kept and moved."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+from controller.fabric.topology import Dpid
+from controller.jobs.messages import DeregisterJob, RegisterJob
+from signalbox.jobs.spec import JobId
+from tests.support.optical_fabric import OpticalFabric, all_reduce
+
+
+def started(servers: int, interfaces: int) -> OpticalFabric:
+    fabric = OpticalFabric(servers, interfaces)
+    fabric.start()
+    fabric.run(3)
+    return fabric
+
+
+def reach(fabric: OpticalFabric, servers: list[int]) -> bool:
+    pairs = permutations([f"10.0.{n}.1" for n in servers], 2)
+    return all(fabric.trace(src, dst, entropy) for src, dst in pairs for entropy in range(3))
+
+
+def test_a_job_gets_circuits_and_is_pinned_on_them() -> None:
+    fabric = started(6, 2)
+    assert not fabric.circuits and not fabric.status.alarms
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6])))
+    fabric.run(2)
+    assert len(fabric.circuits) == 12
+    assert reach(fabric, [1, 2, 3, 4, 5, 6])
+    job = fabric.status.jobs[JobId("one")]
+    assert (job.state, job.unwired, job.level) == ("pinned", "", 1.0)
+    assert job.registration.wiring and len(job.registration.wiring.runs.groups) == 3
+    assert not fabric.status.alarms
+
+
+def test_another_job_is_wired_beside_it_without_a_packet_lost() -> None:
+    fabric = started(9, 3)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4], all_to_all=100_000)))
+    fabric.run(2)
+    before = fabric.circuits
+    checks = []
+
+    def check() -> None:
+        checks.append(reach(fabric, [1, 2, 3, 4]))
+
+    fabric.after_each_mod = check
+    fabric.send(RegisterJob(all_reduce("two", [5, 6, 7, 8, 9])))
+    fabric.run(2)
+    assert checks and all(checks)
+    assert before.items() < fabric.circuits.items()
+    assert reach(fabric, [5, 6, 7, 8, 9])
+    assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
+    assert not fabric.status.alarms
+
+
+def test_a_job_waits_until_its_servers_are_free_and_takes_their_circuits_over() -> None:
+    fabric = started(7, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    fabric.send(RegisterJob(all_reduce("two", [4, 5, 6])))
+    fabric.send(RegisterJob(all_reduce("three", [6, 7])))
+    fabric.run(2)
+    waiting = fabric.status.jobs[JobId("two")]
+    assert (waiting.state, waiting.unwired) == ("pending", "waits for servers of one")
+    assert fabric.status.jobs[JobId("three")].unwired == "waits for servers of two"
+    assert not fabric.status.alarms
+    circuits = fabric.circuits
+    fabric.send(DeregisterJob(JobId("one")))
+    fabric.run(0.1)
+    kept = {src: dst for src, dst in circuits.items() if src[0] in (1, 2, 3) and dst[0] in (1, 2, 3)}
+    fabric.run(2)
+    assert fabric.status.jobs[JobId("two")].state == "pinned"
+    assert kept.items() <= fabric.circuits.items()
+    assert reach(fabric, [4, 5, 6])
+    assert not fabric.status.alarms
+    fabric.send(DeregisterJob(JobId("two")))
+    fabric.run(2)
+    assert fabric.status.jobs[JobId("three")].state == "pinned"
+
+
+def test_a_job_that_forwards_too_much_is_refused_with_the_alternative() -> None:
+    fabric = started(8, 1)
+    fabric.send(RegisterJob(all_reduce("even", [1, 2, 3, 4, 5, 6, 7, 8], all_to_all=10_000_000)))
+    fabric.run(2)
+    job = fabric.status.jobs[JobId("even")]
+    assert job.state == "pending"
+    assert job.unwired.startswith("one switch with 0.0015625 Gbit/s per server is better: ")
+    assert not fabric.circuits
+    fabric.run(5)
+    assert len(fabric.asked) == 1
+
+
+def test_a_lost_fibre_is_routed_around_at_once() -> None:
+    fabric = started(6, 3)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6])))
+    fabric.run(2)
+    fabric.set_carrier(2, 3, up=False)
+    assert reach(fabric, [1, 2, 3, 4, 5, 6])
+    fabric.run(2)
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    fabric.set_carrier(2, 3, up=True)
+
+
+def test_a_controller_that_is_killed_in_a_change_is_followed_by_one_that_completes_it() -> None:
+    for instant in range(20):
+        fabric = started(6, 3)
+        fabric.send(RegisterJob(all_reduce("one", [1, 2, 3])))
+        fabric.run(2)
+        killed = Killed(instant)
+        fabric.after_each_mod = killed
+        try:
+            fabric.send(RegisterJob(all_reduce("two", [4, 5, 6], all_to_all=100_000)))
+            fabric.run(2)
+        except InterruptedError:
+            pass
+        fabric.after_each_mod = lambda: None
+        assert reach(fabric, [1, 2, 3])
+        fabric.start()
+        fabric.run(20)
+        assert reach(fabric, [1, 2, 3]) and reach(fabric, [4, 5, 6])
+        assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
+        wirings = [job.registration.wiring for job in fabric.status.jobs.values()]
+        owned = {
+            ((int(src.dpid), int(src.port)), (int(dst.dpid), int(dst.port)))
+            for wiring in wirings
+            if wiring
+            for src, dst in wiring.circuits
+        }
+        assert owned == set(fabric.circuits.items())
+        fabric.count_rules({}, {}, of=[Dpid(n) for n in range(1, 7)])
+        assert not fabric.status.alarms
+
+
+class Killed:
+    """Ends the controller after so many changes of rules."""
+
+    def __init__(self, after: int) -> None:
+        self._left = after
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise InterruptedError
