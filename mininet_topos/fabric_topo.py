@@ -2,7 +2,7 @@
 
 Owns the shaping of links and the tuning of hosts. Host k of leaf i is ``h<i>_<k>``, 10.0.<i>.<k>/16 (each leaf owns
 10.0.<i>.0/24; the mask covers the fabric, so there is no gateway), MAC 02:00:00:00:<i>:<k>. Port p of a switch is the
-interface ``<switch>-eth<p>``, MAC 02:01:<dpid>:<p>.
+interface ``<switch>-eth<p>``, or ``<switch>-<p>`` where Linux takes no longer name, MAC 02:01:<dpid>:<p>.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class FabricTopo(Topo):  # type: ignore[misc]
 
     def interface(self, name: str, port: int) -> str:
         """The Linux interface of a port of a switch or host."""
-        return f"{self.prefix}{name}-eth{port}"
+        usual = f"{self.prefix}{name}-eth{port}"
+        return usual if len(usual) <= MAX_INTERFACE_NAME else f"{self.prefix}{name}-{port}"
 
     def assemble(self, fabric: Topology, prefix: str) -> None:
         """Add all nodes and links. Raises ``InvalidInput`` for links without a rate, and for interface names that are
@@ -130,7 +131,8 @@ class FabricTopo(Topo):  # type: ignore[misc]
     def _add_link(self, cable: Cable, a_mac: str, b_dpid: int) -> None:
         if cable.bps <= 0:
             raise _refused("rate", f"a link of {cable.bps / 1e6:g} Mbit/s carries nothing")
-        for interface in (self.interface(cable.a, cable.a_port), self.interface(cable.b, cable.b_port)):
+        interfaces = self.interface(cable.a, cable.a_port), self.interface(cable.b, cable.b_port)
+        for interface in interfaces:
             if len(interface) > MAX_INTERFACE_NAME:
                 raise _refused("prefix", f"interface name {interface} is longer than {MAX_INTERFACE_NAME} characters")
         self.addLink(
@@ -138,6 +140,8 @@ class FabricTopo(Topo):  # type: ignore[misc]
             self.node(cable.b),
             port1=cable.a_port,
             port2=cable.b_port,
+            intfName1=interfaces[0],
+            intfName2=interfaces[1],
             addr1=a_mac,
             addr2=_port_mac(b_dpid, cable.b_port),
             cls=ShapedLink,

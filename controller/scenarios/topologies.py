@@ -177,6 +177,28 @@ def direct_connect(peers: Sequence[Sequence[int | None]], interface_bps: float, 
     return with_circuits(wire(switches, (), nics, scheme), circuits, 0 if scheme.hosts_first else len(peers))
 
 
+def optical(
+    servers: int,
+    interfaces: int,
+    interface_bps: float,
+    host_bps: float | None = None,
+    scheme: Scheme = EMULATED,
+) -> Topology:
+    """A direct-connect fabric with its optical switches: ``server<n>``, the switch inside each server, with one host,
+    and ``optical<k>``. Cables are fibre pairs, from interface k of server n to port n of optical switch k. A host has
+    the rate of all interfaces of its server unless ``host_bps`` is given. Raises ``InvalidInput`` for sizes below one,
+    and for those that the scheme or the memory cannot hold."""
+    _check_sizes(scheme, servers=servers, interfaces=interfaces)
+    _check_memory(servers * (interfaces + 1))
+    nic_bps = interfaces * interface_bps if host_bps is None else host_bps
+    return wire(
+        _switches(scheme, server=servers, optical=interfaces),
+        ((server, servers + k, interface_bps) for server, k in product(range(servers), range(interfaces))),
+        ((server, nic_bps) for server in range(servers)),
+        scheme,
+    )
+
+
 def with_circuits(topology: Topology, circuits: Iterable[Circuit], before: int) -> Topology:
     """``before``: ports that come before those of the hosts."""
     hosts = tuple(host._replace(port=host.port + before) for host in topology.hosts)

@@ -1,7 +1,8 @@
 """``signalbox lab``: an emulated fabric, up until Ctrl-C.
 
-In: the topology's sizes, and the controller's address. Root, Open vSwitch and Mininet are needed. Mininet is a package
-of the system: it is imported when the command runs, so that all others work without it.
+In: the topology's sizes, and the controller's address. Out: the lab, and what a controller's configuration has to say
+of its optical switches, if it has any. Root, Open vSwitch and Mininet are needed. Mininet is a package of the system:
+it is imported when the command runs, so that all others work without it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.scenarios.fabric_options import FabricKind
+from controller.scenarios.circuits_config import circuits_config
 from mininet_topos import ending
 from signalbox.errors import InvalidInput, SignalboxError
 
@@ -24,6 +26,23 @@ if TYPE_CHECKING:
     from mininet_topos.lab.lab import Lab
 
 Sizes = dict[str, int | None]
+RATE_MBPS = 5.0
+
+
+class LabKind(StrEnum):
+    """What ``--fabric`` may be; ``--graph`` takes its place."""
+
+    LEAF_SPINE = "leaf-spine"
+    FAT_TREE = "fat-tree"
+    DIRECT_CONNECT = "direct-connect"
+
+
+SIZES = {
+    LabKind.LEAF_SPINE: {"leaves", "spines", "hosts", "cables"},
+    LabKind.FAT_TREE: {"k"},
+    LabKind.DIRECT_CONNECT: {"servers", "interfaces"},
+}
+"""That each has."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,12 +51,16 @@ def add_to(app: typer.Typer) -> None:
 
 
 def lab(
-    fabric: Annotated[FabricKind, typer.Option(help="The topology.")] = FabricKind.LEAF_SPINE,
+    fabric: Annotated[LabKind, typer.Option(help="The topology.")] = LabKind.LEAF_SPINE,
     leaves: Annotated[int | None, typer.Option(help="Leaf switches, 4 by default.")] = None,
     spines: Annotated[int | None, typer.Option(help="Spine switches, 4 by default.")] = None,
     hosts: Annotated[int | None, typer.Option(help="Hosts per leaf, 4 by default.")] = None,
     cables: Annotated[int | None, typer.Option(help="Parallel cables per leaf-spine pair, 1 by default.")] = None,
     k: Annotated[int | None, typer.Option("--k", help="Ports of a fat-tree's switches, 4 by default.")] = None,
+    servers: Annotated[int | None, typer.Option(help="Servers of a direct-connect fabric, 4 by default.")] = None,
+    interfaces: Annotated[
+        int | None, typer.Option(help="Interfaces of each, and optical switches, 2 by default.")
+    ] = None,
     graph: Annotated[
         Path | None,
         typer.Option(
@@ -45,8 +68,22 @@ def lab(
             help="Any fabric: networkx node-link JSON. Its fastest NIC gets --host-mbps, all else as much less.",
         ),
     ] = None,
-    host_mbps: Annotated[float, typer.Option(help="Rate of a host's link, Mbit/s.")] = 5,
-    fabric_mbps: Annotated[float, typer.Option(help="Rate of a link between switches, Mbit/s.")] = 5,
+    host_mbps: Annotated[
+        float | None,
+        typer.Option(
+            help="Rate of a host's link, Mbit/s: 5 by default, of a direct-connect fabric that of all interfaces."
+        ),
+    ] = None,
+    fabric_mbps: Annotated[
+        float, typer.Option(help="Rate of a link between switches, or of an interface, Mbit/s.")
+    ] = RATE_MBPS,
+    circuits: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the section of the controller's configuration that has the optical switches.",
+        ),
+    ] = None,
     prefix: Annotated[str, typer.Option(help="Put before all names, so that labs can run in parallel.")] = "",
     controller: Annotated[str, typer.Option(help="The controller, in Open vSwitch's syntax.")] = "tcp:127.0.0.1:6653",
     train: Annotated[
@@ -60,15 +97,21 @@ def lab(
     ending.note_signals()  # before anything is imported that takes time
     if graph and train:
         raise typer.BadParameter("needs leaves with the same number of hosts; leave out --graph", param_hint="--train")
+    optical = fabric is LabKind.DIRECT_CONNECT and graph is None
+    if optical and train:
+        raise typer.BadParameter("cannot be on a direct-connect fabric", param_hint="--train")
+    if circuits and not optical:
+        raise typer.BadParameter("needs --fabric direct-connect, which has optical switches", param_hint="--circuits")
     sizes = {"leaves": leaves, "spines": spines, "hosts": hosts, "cables": cables, "k": k}
+    sizes |= {"servers": servers, "interfaces": interfaces}
     rates_mbps = host_mbps, fabric_mbps
     made = partial(topology, fabric, sizes, rates_mbps, prefix, graph)
-    ending.run(lambda: _until_interrupted(made, controller, train))
+    ending.run(lambda: _until_interrupted(made, controller, train, circuits))
 
 
-def _until_interrupted(made: Callable[[], FabricTopo], to: str, api: str | None) -> None:
-    """``made``: the topology. ``to``: the controller; ``api``: its API, None without training. Raises ``InvalidInput``,
-    ``LabError``, and ``SignalboxError`` without Mininet."""
+def _until_interrupted(made: Callable[[], FabricTopo], to: str, api: str | None, circuits: Path | None) -> None:
+    """``made``: the topology. ``to``: the controller; ``api``: its API, None without training. ``circuits``: see
+    ``lab``. Raises ``InvalidInput``, ``LabError``, ``OSError``, and ``SignalboxError`` without Mininet."""
     try:
         import mininet  # noqa: F401
     except ImportError:
@@ -79,7 +122,10 @@ def _until_interrupted(made: Callable[[], FabricTopo], to: str, api: str | None)
     from mininet_topos.lab.lab import Lab
 
     try:
-        with Lab(made(), to) as lab:
+        topo = made()
+        if circuits is not None:
+            circuits.write_text(circuits_config(topo.fabric))
+        with Lab(topo, to) as lab:
             _show(lab)
             try:
                 if api is not None:
@@ -98,25 +144,30 @@ def _until_interrupted(made: Callable[[], FabricTopo], to: str, api: str | None)
 
 
 def topology(
-    kind: FabricKind, sizes: Sizes, rates_mbps: tuple[float, float], prefix: str, graph: Path | None = None
+    kind: LabKind, sizes: Sizes, rates_mbps: tuple[float | None, float], prefix: str, graph: Path | None = None
 ) -> FabricTopo:
-    """Raises ``InvalidInput`` for wrong sizes, and for sizes of another topology."""
+    """``rates_mbps``: of hosts, None for the usual one, and of the fabric. Raises ``InvalidInput`` for wrong sizes, and
+    for sizes of another topology."""
+    from mininet_topos.direct_connect import DirectConnect
     from mininet_topos.fat_tree import FatTree
     from mininet_topos.graph import Graph
     from mininet_topos.leaf_spine import LeafSpine
 
+    host_mbps, fabric_mbps = rates_mbps
     given = {name: size for name, size in sizes.items() if size is not None}
     if graph is not None:
         if given:
             raise InvalidInput.of("--graph", f"is a whole fabric: leave out {', '.join(sorted(given))}")
-        return Graph(graph, rates_mbps[0], prefix)
-    foreign = given.keys() & ({"k"} if kind is FabricKind.LEAF_SPINE else {"leaves", "spines", "hosts", "cables"})
-    if foreign:
+        return Graph(graph, RATE_MBPS if host_mbps is None else host_mbps, prefix)
+    if foreign := given.keys() - SIZES[kind]:
         raise InvalidInput.of("--fabric", f"a {kind} has no {', '.join(sorted(foreign))}")
-    if kind is FabricKind.FAT_TREE:
-        return FatTree(given.get("k", 4), *rates_mbps, prefix)
+    if kind is LabKind.DIRECT_CONNECT:
+        return DirectConnect(given.get("servers", 4), given.get("interfaces", 2), fabric_mbps, host_mbps, prefix)
+    rates = RATE_MBPS if host_mbps is None else host_mbps, fabric_mbps
+    if kind is LabKind.FAT_TREE:
+        return FatTree(given.get("k", 4), *rates, prefix)
     leaves, spines, hosts = (given.get(name, 4) for name in ("leaves", "spines", "hosts"))
-    return LeafSpine(leaves, spines, hosts, *rates_mbps, given.get("cables", 1), prefix)
+    return LeafSpine(leaves, spines, hosts, *rates, given.get("cables", 1), prefix)
 
 
 def _show(lab: Lab) -> None:

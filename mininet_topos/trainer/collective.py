@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 
-from mininet_topos.trainer.mesh import Bundle, Mesh
+from mininet_topos.trainer.mesh import Bundle, Connection, Mesh
 from signalbox.jobs.spec import Algorithm
 
 SLICE_ELEMENTS = 2048
@@ -41,9 +42,9 @@ class ProtocolError(Exception):
 def neighbours(algorithm: Algorithm, rank: int, size: int) -> tuple[set[int], set[int]]:
     """The ranks that ``rank`` connects to, and those that connect to it."""
     everyone = set(range(size)) - {rank}
-    if algorithm is Algorithm.RING_ALL_REDUCE:
+    if algorithm in (Algorithm.RING_ALL_REDUCE, Algorithm.RING_REDUCE_SCATTER, Algorithm.RING_ALL_GATHER):
         return {(rank + 1) % size}, {(rank - 1) % size}
-    if algorithm is Algorithm.PIPELINE_SEND:
+    if algorithm in (Algorithm.PIPELINE_SEND, Algorithm.BROADCAST):
         return {rank + 1} & everyone, {rank - 1} & everyone
     return everyone, everyone
 
@@ -54,16 +55,29 @@ def chunk(vector: np.ndarray[Any, np.dtype[Scalar]], index: int, count: int) -> 
 
 
 def ring_all_reduce(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
-    """Reduce-scatter, then all-gather, around the ring of ranks: the result is the sum of all vectors.
+    """Reduce-scatter, then all-gather, around the ring of ranks: the result is the sum of all vectors."""
+    return vector, _around(mesh, iteration, vector, stop, adding=mesh.size - 1, replacing=mesh.size - 1)
 
-    In step t rank r sends chunk r - t and receives chunk r - t - 1 (mod n), which it sends in the next step. The first
-    n - 1 steps add what arrives, the last n - 1 replace by it. A chunk that is replaced has passed all ranks, so no
-    part of it is still queued here.
-    """
+
+def ring_reduce_scatter(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
+    """The first half alone: the result of rank r is chunk r + 1 (mod n) of the sum of all vectors."""
+    stop = _around(mesh, iteration, vector, stop, adding=mesh.size - 1, replacing=0)
+    return chunk(vector, (mesh.rank + 1) % mesh.size, mesh.size), stop
+
+
+def ring_all_gather(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
+    """The second half alone: the result has chunk p of the vector of each rank p."""
+    return vector, _around(mesh, iteration, vector, stop, adding=0, replacing=mesh.size - 1)
+
+
+def _around(mesh: Mesh, iteration: int, vector: Vector, stop: bool, adding: int, replacing: int) -> bool:
+    """In step t rank r sends chunk r - t and receives chunk r - t - 1 (mod n), which it sends in the next step. The
+    first steps add what arrives, the last replace by it. A chunk that is replaced is sent after that only, or has
+    passed all ranks before, so no part of it is still queued here."""
     size, rank = mesh.size, mesh.rank
     successor, predecessor = mesh.to[(rank + 1) % size], mesh.from_[(rank - 1) % size]
     scratch = np.empty(SLICE_ELEMENTS, np.float32)
-    steps = 2 * (size - 1)
+    steps = adding + replacing
     _send_header(mesh, successor, iteration, 0, stop)
     for piece in _slices(chunk(vector, rank, size)):
         mesh.send(successor.next_out(), piece.data)
@@ -73,7 +87,7 @@ def ring_all_reduce(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> t
         if pass_on:
             _send_header(mesh, successor, iteration, step + 1, stop)
         for piece in _slices(chunk(vector, (rank - step - 1) % size, size)):
-            if step < size - 1:
+            if step < adding:
                 incoming = scratch[: len(piece)]
                 mesh.receive(predecessor.next_in(), incoming.data, note_arrival=True)
                 piece += incoming
@@ -82,34 +96,49 @@ def ring_all_reduce(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> t
             if pass_on:
                 mesh.send(successor.next_out(), piece.data)
     mesh.flush()
-    return vector, stop
+    return stop
 
 
 def all_to_all(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
-    """The result of rank p is chunk p of every rank's vector, in rank order.
-
-    In round k every rank sends to the k-th rank after it and receives from the k-th before it.
-    """
+    """The result of rank p is chunk p of every rank's vector, in rank order."""
     size, rank = mesh.size, mesh.rank
-    own = chunk(vector, rank, size)
-    result = np.tile(own, size)
-    for distance in range(1, size):
-        destination, source = (rank + distance) % size, (rank - distance) % size
-        _send_header(mesh, mesh.to[destination], iteration, distance, stop)
-        for piece in _slices(chunk(vector, destination, size)):
-            mesh.send(mesh.to[destination].next_out(), piece.data)
-        stop |= _receive_header(mesh, mesh.from_[source], iteration, distance)
-        for piece in _slices(chunk(result, source, size)):
-            mesh.receive(mesh.from_[source].next_in(), piece.data, note_arrival=True)
+    result = np.tile(chunk(vector, rank, size), size)
+    others = [(rank + distance) % size for distance in range(1, size)]
+    outgoing = {peer: chunk(vector, peer, size) for peer in others}
+    incoming = {peer: chunk(result, peer, size) for peer in reversed(others)}
+    return result, exchange(mesh, iteration, outgoing, incoming, stop)
+
+
+def exchange(
+    mesh: Mesh, iteration: int, outgoing: Mapping[int, Vector], incoming: Mapping[int, Vector], stop: bool
+) -> bool:
+    """Send to each rank its vector of ``outgoing``, and fill those of ``incoming`` from theirs, all at once."""
+    for peer, vector in outgoing.items():
+        _send_header(mesh, mesh.to[peer], iteration, 0, stop)
+        for piece in _slices(vector):
+            mesh.send(mesh.to[peer].next_out(), piece.data)
+    to_come: defaultdict[Connection, list[memoryview]] = defaultdict(list)
+    for peer, vector in incoming.items():
+        stop |= _receive_header(mesh, mesh.from_[peer], iteration, 0)
+        for piece in _slices(vector):
+            to_come[mesh.from_[peer].next_in()].append(piece.data)
+    mesh.receive_each(to_come)
     mesh.flush()
-    return result, stop
+    return stop
 
 
 def pipeline_send(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
-    """Every rank adds its vector to what comes from the rank before it and passes that on: prefix sums.
+    """Every rank adds its vector to what comes from the rank before it and passes that on: prefix sums."""
+    return vector, _along(mesh, iteration, vector, stop, adding=True)
 
-    The last rank's confirmation comes back over the same connections, so an iteration ends on all ranks together.
-    """
+
+def broadcast(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
+    """Every rank passes on what comes from the rank before it: the vector of the first."""
+    return vector, _along(mesh, iteration, vector, stop, adding=False)
+
+
+def _along(mesh: Mesh, iteration: int, vector: Vector, stop: bool, adding: bool) -> bool:
+    """The last rank's confirmation comes back over the same connections, so an iteration ends on all ranks together."""
     upstream, downstream = mesh.from_.get(mesh.rank - 1), mesh.to.get(mesh.rank + 1)
     scratch = np.empty(SLICE_ELEMENTS, np.float32)
     if upstream:
@@ -118,9 +147,10 @@ def pipeline_send(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tup
         _send_header(mesh, downstream, iteration, 0, stop)
     for piece in _slices(vector):
         if upstream:
-            incoming = scratch[: len(piece)]
+            incoming = scratch[: len(piece)] if adding else piece
             mesh.receive(upstream.next_in(), incoming.data, note_arrival=True)
-            piece += incoming
+            if adding:
+                piece += incoming
         if downstream:
             mesh.send(downstream.next_out(), piece.data)
     if downstream:
@@ -128,13 +158,16 @@ def pipeline_send(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tup
     if upstream:
         mesh.send(upstream.first, DONE)
     mesh.flush()
-    return vector, stop
+    return stop
 
 
 COLLECTIVES: Mapping[Algorithm, Collective] = {
     Algorithm.RING_ALL_REDUCE: ring_all_reduce,
+    Algorithm.RING_REDUCE_SCATTER: ring_reduce_scatter,
+    Algorithm.RING_ALL_GATHER: ring_all_gather,
     Algorithm.ALL_TO_ALL: all_to_all,
     Algorithm.PIPELINE_SEND: pipeline_send,
+    Algorithm.BROADCAST: broadcast,
 }
 
 
@@ -172,15 +205,29 @@ def training_vector(job_id: str, rank: int, iteration: int, elements: int) -> Ve
 def expected_result(algorithm: Algorithm, job_id: str, rank: int, size: int, iteration: int, elements: int) -> Vector:
     """The right result of the collective at rank ``rank`` of ``size``, to be compared for equality."""
 
-    def of_rank(peer: int) -> Integers:
-        return _integers(job_id, peer, iteration, elements)
+    def total(ranks: Iterable[int]) -> Vector:
+        of_each = (_integers(job_id, each, iteration, elements) for each in ranks)
+        return sum(of_each, np.zeros(elements, np.int64)).astype(np.float32)
 
-    if algorithm is Algorithm.ALL_TO_ALL:
-        return np.concatenate([chunk(of_rank(peer), rank, size) for peer in range(size)]).astype(np.float32)
-    total = of_rank(0)
-    for peer in range(1, rank + 1 if algorithm is Algorithm.PIPELINE_SEND else size):
-        total += of_rank(peer)
-    return total.astype(np.float32)
+    return right_result(algorithm, rank, size, total)
+
+
+def right_result(algorithm: Algorithm, rank: int, size: int, total: Callable[[Iterable[int]], Vector]) -> Vector:
+    """The right result of the collective at rank ``rank`` of ``size``. ``total``: the exact sum of the vectors of some
+    ranks."""
+    match algorithm:
+        case Algorithm.ALL_TO_ALL:
+            return np.concatenate([chunk(total([peer]), rank, size) for peer in range(size)])
+        case Algorithm.RING_ALL_GATHER:
+            return np.concatenate([chunk(total([peer]), peer, size) for peer in range(size)])
+        case Algorithm.RING_REDUCE_SCATTER:
+            return chunk(total(range(size)), (rank + 1) % size, size)
+        case Algorithm.PIPELINE_SEND:
+            return total(range(rank + 1))
+        case Algorithm.BROADCAST:
+            return total([0])
+        case _:
+            return total(range(size))
 
 
 def _integers(job_id: str, rank: int, iteration: int, elements: int) -> Integers:

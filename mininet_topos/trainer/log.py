@@ -1,9 +1,9 @@
 """The raw timestamps of one rank: a file of JSON lines, as the trainer writes it and as the demo's figures read it.
 
 ``{"job", "rank", "ip", "size", "elements", "algorithm", "mono", "wall"}``, then per iteration ``{"i", "start", "end",
-"wall", "comm_s", "ok", "slices_ms", "subflows"}`` (``slices_ms``: arrivals after ``start``), at the agreed end
-``{"ended": mono}``. Times are seconds on CLOCK_MONOTONIC, which all namespaces share. Only the
-standard library is imported: ranks of other libraries (``joining``) run in environments of their own.
+"wall", "comm_s", "ok", "slices_ms", "subflows"}`` (``slices_ms``: arrivals after ``start``), of a whole job also
+``phases_s``; at the agreed end ``{"ended": mono}``. Times are seconds on CLOCK_MONOTONIC, which all namespaces share.
+Only the standard library is imported: ranks of other libraries (``joining``) run in environments of their own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class Iteration:
     """One iteration as one rank saw it. ``start``: the end of the one before. ``ok``: whether the result was right.
-    ``arrivals``: when each slice was complete. ``subflows``: connections in use to the neighbour with the most."""
+    ``arrivals``: when each slice was complete. ``subflows``: connections in use to the neighbour with the most.
+    ``phases_s``: how long this rank was in each phase of a whole job, where ``start`` is when all ranks have met."""
 
     index: int
     start: float
@@ -28,6 +29,7 @@ class Iteration:
     arrivals: tuple[float, ...]
     communication_s: float
     subflows: int
+    phases_s: tuple[float, ...] = ()
 
     @property
     def duration_s(self) -> float:
@@ -64,6 +66,7 @@ class TrainingLog:
         )
 
     def iteration(self, done: Iteration) -> None:
+        phases = {"phases_s": [round(each, 4) for each in done.phases_s]} if done.phases_s else {}
         self._line(
             i=done.index,
             start=round(done.start, 4),
@@ -73,6 +76,7 @@ class TrainingLog:
             ok=done.ok,
             slices_ms=[round((arrival - done.start) * 1000, 1) for arrival in done.arrivals],
             subflows=done.subflows,
+            **phases,
         )
 
     def end(self) -> None:
@@ -100,4 +104,5 @@ def read_rank_log(path: Path) -> RankLog:
 def read_iteration(line: Mapping[str, Any]) -> Iteration:
     start = line["start"]
     arrivals = tuple(start + ms / 1000 for ms in line["slices_ms"])
-    return Iteration(line["i"], start, line["end"], line["ok"], arrivals, line["comm_s"], line["subflows"])
+    phases = tuple(line.get("phases_s", ()))
+    return Iteration(line["i"], start, line["end"], line["ok"], arrivals, line["comm_s"], line["subflows"], phases)

@@ -1,8 +1,9 @@
 """The TCP connections between the ranks of one job, pumped by one thread.
 
 Two ranks have one connection, or a bundle of one per subflow when the job may split its flows. Owns the sockets. In:
-arrays to send and arrays to fill. Out: filled arrays, and when each was complete. Only ``receive`` and ``flush`` block.
-While they wait, everything queued for any peer is sent, so two ranks that both send much cannot block each other.
+arrays to send and arrays to fill. Out: filled arrays, and when each was complete. Only ``receive``, ``receive_each``
+and ``flush`` block. While they wait, everything queued for any peer is sent, so two ranks that both send much cannot
+block each other.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -142,14 +144,31 @@ class Mesh:
             if not got:
                 # One wake-up per slice, not per packet, costs a fifth of the processor time.
                 connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(rest))
-                self._wait(connection)
+                self._wait((connection,))
         if note_arrival:
             self.arrivals.append(time.monotonic())
+
+    def receive_each(self, into: Mapping[Connection, Iterable[memoryview]]) -> None:
+        """Fill what is to come from each connection, in its order, as it comes. Notes arrivals. Raises
+        ``PeerLostError``."""
+        missing = {connection: deque(view.cast("B") for view in views) for connection, views in into.items()}
+        readable: Collection[Connection] = tuple(missing)
+        while missing := {connection: views for connection, views in missing.items() if views}:
+            for connection in readable:
+                while (views := missing.get(connection)) and (got := connection.receive_some(views[0])):
+                    views[0] = views[0][got:]
+                    if not views[0]:
+                        views.popleft()
+                        self.arrivals.append(time.monotonic())
+                if views:
+                    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(views[0]))
+            if waiting := [connection for connection, views in missing.items() if views]:
+                readable = self._wait(waiting)
 
     def flush(self) -> None:
         """Return when the kernel has taken everything. Raises ``PeerLostError``."""
         while any(connection.unsent for connection in self._connections):
-            self._wait(None)
+            self._wait(())
 
     @property
     def opened(self) -> list[tuple[str, int, str, int]]:
@@ -160,21 +179,28 @@ class Mesh:
         arrivals, self.arrivals = self.arrivals, []
         return arrivals
 
-    def _wait(self, source: Connection | None) -> None:
-        """Wait until ``source`` is readable or a socket takes more, and send."""
+    def _wait(self, sources: Collection[Connection]) -> list[Connection]:
+        """Wait until one of ``sources`` is readable or a socket takes more, and send. The sources that are readable."""
         poller = select.poll()
         sockets = {connection.sock.fileno(): connection for connection in self._connections}
         for fileno, connection in sockets.items():
-            events = (select.POLLIN if connection is source else 0) | (select.POLLOUT if connection.unsent else 0)
+            events = (select.POLLIN if connection in sources else 0) | (select.POLLOUT if connection.unsent else 0)
             if events:
                 poller.register(fileno, events)
         ready = poller.poll(self.stall_timeout_s * 1000)
         if not ready:
-            waited_for = source.peer if source else ", ".join(c.peer for c in self._connections if c.unsent)
+            waited_for = ", ".join(c.peer for c in sources or [c for c in self._connections if c.unsent])
             raise PeerLostError(f"{waited_for}: not a byte for {self.stall_timeout_s:.0f} s")
         for fileno, _ in ready:
             if sockets[fileno].unsent:
                 sockets[fileno].send_some()
+        return [sockets[fileno] for fileno, events in ready if events != select.POLLOUT]
+
+    def shut(self) -> None:
+        """Every call that blocks in another thread, or on a peer, raises ``PeerLostError``."""
+        for connection in self._connections:
+            with suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         for connection in self._connections:

@@ -11,13 +11,13 @@ from controller.design.spines import Leaves, choices, smallest
 from controller.design.spines_report import exported, spines_report
 from controller.jobs.workload import WorkloadJob
 from controller.planning.problem import PlanLimits
-from controller.scenarios.fabric_options import FabricKind, Placement
+from controller.scenarios.fabric_options import Placement
 from controller.scenarios.fabrics import fabric_of
 from controller.scenarios.generator import generate
 from controller.scenarios.graph_file import graph_file, graph_topology, write_graph
 from controller.scenarios.workloads import read_workload, write_workload
 from mininet_topos.graph import Graph
-from mininet_topos.lab.command import topology
+from mininet_topos.lab.command import LabKind, topology
 from signalbox.cli import app
 from signalbox.errors import InvalidInput
 
@@ -109,8 +109,8 @@ def test_a_graph_is_a_whole_fabric_and_not_for_endless_training(tmp_path: Path) 
     file = tmp_path / "fabric.json"
     write_graph(file, LEAVES.topology(3, 400.0))
     with pytest.raises(InvalidInput, match="--graph: is a whole fabric: leave out leaves"):
-        topology(FabricKind.LEAF_SPINE, {"leaves": 3}, (5, 5), "", file)
-    assert len(topology(FabricKind.LEAF_SPINE, {"leaves": None}, (5, 5), "", file).hosts()) == 24
+        topology(LabKind.LEAF_SPINE, {"leaves": 3}, (5, 5), "", file)
+    assert len(topology(LabKind.LEAF_SPINE, {"leaves": None}, (5, 5), "", file).hosts()) == 24
     refused = CliRunner().invoke(app, ["lab", "--graph", str(file), "--train", "localhost:50051"])
     assert refused.exit_code == 2
     assert "leave out --graph" in " ".join(refused.output.replace("│", " ").split())

@@ -9,11 +9,11 @@ from types import ModuleType
 
 import pytest
 
-from controller.scenarios.fabric_options import FabricKind
-from mininet_topos import fat_tree, leaf_spine
+from mininet_topos import direct_connect, fat_tree, leaf_spine
+from mininet_topos.direct_connect import DirectConnect
 from mininet_topos.fabric_topo import shaping
 from mininet_topos.fat_tree import FatTree
-from mininet_topos.lab.command import topology
+from mininet_topos.lab.command import LabKind, topology
 from mininet_topos.leaf_spine import LeafSpine
 from signalbox.errors import InvalidInput
 
@@ -37,6 +37,22 @@ def test_a_prefix_changes_global_names_only() -> None:
     assert plain.fabric == prefixed.fabric
     assert set(prefixed.switches()) == {"x1leaf1", "x1leaf2", "x1spine1", "x1spine2"}
     assert prefixed.interface("leaf1", 3) == "x1leaf1-eth3"
+
+
+def test_a_long_interface_name_is_without_eth() -> None:
+    fabric = DirectConnect(12, 4, prefix="t01")
+    assert fabric.interface("server9", 5) == "t01server9-eth5"
+    assert fabric.interface("server12", 5) == "t01server12-5"
+    assert fabric.linkInfo("t01server12", "t01optical4")["intfName2"] == "t01optical4-12"
+
+
+def test_a_host_of_a_direct_connect_lab_has_the_rate_of_all_interfaces_unless_given() -> None:
+    sizes: dict[str, int | None] = {"servers": 3, "interfaces": 2}
+    bandwidths = [
+        topology(LabKind.DIRECT_CONNECT, sizes, rates, "").linkInfo("h1_1", "server1")["bw"]
+        for rates in [(None, 20.0), (7.0, 20.0)]
+    ]
+    assert bandwidths == [40, 7]
 
 
 @pytest.mark.parametrize(
@@ -63,9 +79,11 @@ def test_mn_can_load_the_files() -> None:
     assert len(leafspine(4, 4, 4, 5, 5).links()) == 32
     fattree = runpy.run_path(str(fat_tree.__file__))["topos"]["fattree"]
     assert len(fattree(4, 5, 5).links()) == 48
+    directconnect = runpy.run_path(str(direct_connect.__file__))["topos"]["directconnect"]
+    assert len(directconnect(12, 4, 5).links()) == 60
 
 
-@pytest.mark.parametrize("module", [leaf_spine, fat_tree])
+@pytest.mark.parametrize("module", [leaf_spine, fat_tree, direct_connect])
 def test_mn_needs_no_package_but_mininet(module: ModuleType) -> None:
     """It runs with the system's Python."""
     code = f"""
@@ -82,13 +100,16 @@ print(*sorted({{name.partition(".")[0] for name in set(sys.modules) - before}} -
 @pytest.mark.parametrize(
     ("kind", "sizes", "problem"),
     [
-        (FabricKind.FAT_TREE, {"leaves": 4}, "--fabric: a fat-tree has no leaves"),
-        (FabricKind.LEAF_SPINE, {"k": 4}, "--fabric: a leaf-spine has no k"),
-        (FabricKind.FAT_TREE, {"k": 3}, "k: must be an even number"),
+        (LabKind.FAT_TREE, {"leaves": 4}, "--fabric: a fat-tree has no leaves"),
+        (LabKind.LEAF_SPINE, {"k": 4}, "--fabric: a leaf-spine has no k"),
+        (LabKind.FAT_TREE, {"k": 3}, "k: must be an even number"),
+        (LabKind.FAT_TREE, {"servers": 3}, "--fabric: a fat-tree has no servers"),
+        (LabKind.DIRECT_CONNECT, {"cables": 2, "leaves": 4}, "--fabric: a direct-connect has no cables, leaves"),
+        (LabKind.DIRECT_CONNECT, {"interfaces": 0}, "interfaces: must be from 1"),
     ],
 )
 def test_a_lab_of_sizes_that_its_topology_does_not_have_is_refused(
-    kind: FabricKind, sizes: dict[str, int | None], problem: str
+    kind: LabKind, sizes: dict[str, int | None], problem: str
 ) -> None:
     with pytest.raises(InvalidInput, match=problem):
         topology(kind, sizes, (5, 5), "")

@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from controller.scenarios.topologies import EMULATED, OFFLINE, Scheme, Topology, fat_tree, leaf_spine
+from controller.scenarios.topologies import EMULATED, OFFLINE, Scheme, Topology, fat_tree, leaf_spine, optical
 from signalbox.errors import InvalidInput
 
 RATE = 5e6
@@ -121,3 +121,29 @@ def test_a_fat_trees_ports_go_down_first_then_up() -> None:
 def test_impossible_emulated_fat_trees_are_refused(k: int, problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem):
         fat_tree(k, RATE, RATE)
+
+
+def test_interface_k_of_every_server_is_at_its_port_of_optical_switch_k() -> None:
+    fabric = optical(12, 4, RATE)
+    assert [(s.name, s.dpid) for s in fabric.switches if s.name in ("server1", "server12", "optical1", "optical4")] == [
+        ("server1", 1),
+        ("server12", 12),
+        ("optical1", 0x101),
+        ("optical4", 0x104),
+    ]
+    assert {(c.a, c.a_port, c.b, c.b_port, c.bps) for c in fabric.cables} == {
+        (f"server{i}", 1 + k, f"optical{k}", i, RATE) for i in range(1, 13) for k in range(1, 5)
+    }
+
+
+def test_a_server_has_one_host_with_the_rate_of_all_its_interfaces_unless_given() -> None:
+    assert {(h.leaf, h.port, h.bps) for h in optical(3, 2, RATE).hosts} == {
+        (f"server{i}", 1, 2 * RATE) for i in (1, 2, 3)
+    }
+    assert {h.bps for h in optical(3, 2, RATE, 7e6).hosts} == {7e6}
+
+
+@pytest.mark.parametrize(("servers", "interfaces", "field"), [(0, 1, "servers"), (1, 0, "interfaces")])
+def test_a_direct_connect_fabric_of_nothing_is_refused(servers: int, interfaces: int, field: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{field}: must be from 1"):
+        optical(servers, interfaces, RATE)

@@ -1,0 +1,32 @@
+"""What a controller has to be told of the optical switches of a fabric: the section ``circuits`` of its configuration.
+
+In: a ``Topology`` that ``topologies.optical`` made. Out: TOML.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from controller.scenarios.topologies import Cable, Topology
+
+DARK_S = 0.01
+
+
+def circuits_config(topology: Topology, dark_s: float = DARK_S) -> str:
+    """Optical switches are those that have no host. ``dark_s``: seconds without light while circuits change."""
+    dpids = {switch.name: switch.dpid for switch in topology.switches}
+    leaves = {host.leaf for host in topology.hosts}
+    at: defaultdict[str, dict[int, Cable]] = defaultdict(dict)
+    for cable in topology.cables:
+        at[cable.b][cable.b_port] = cable
+    lines = ["[circuits]", f"dark_s = {dark_s}"]
+    for switch in topology.switches:
+        if switch.name in leaves:
+            continue
+        lines += ["", "[[circuits.switch]]", f"dpid = {switch.dpid:#x}", "fibres = ["]
+        for port in range(1, max(at[switch.name], default=0) + 1):
+            end = at[switch.name].get(port)
+            fibre = f"{dpids[end.a]:#x}:{end.a_port}" if end else ""
+            lines.append(f'    "{fibre}",')
+        lines.append("]")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,95 @@
+"""Where all ranks of a job wait for each other, and learn from rank 0 whether to go on.
+
+Over Unix sockets in the directory that the ranks share, so nothing of it is on the network. Owns these sockets.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Self
+
+from mininet_topos.trainer.mesh import PeerLostError
+from mininet_topos.trainer.sockets import POLL_S
+
+NAME = "meeting"
+GO_ON, STOP = b"\x00", b"\x01"
+
+
+class Meeting:
+    """Rank 0 is connected to all others, each of them to rank 0. Raises ``TimeoutError`` on entry when one is not there
+    within ``timeout_s`` seconds."""
+
+    def __init__(self, directory: Path, rank: int, size: int, timeout_s: float = 60.0) -> None:
+        self._directory, self._rank, self._size = directory, rank, size
+        self._deadline = time.monotonic() + timeout_s
+        self._peers: list[socket.socket] = []
+        self._undo = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as undo, _short_path(self._directory) as path:
+            if self._rank:
+                self._peers.append(undo.enter_context(self._connected(path)))
+            else:
+                self._peers.extend(undo.enter_context(peer) for peer in self._accepted(path))
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()
+
+    def meet(self, stop: bool = False) -> bool:
+        """Returns when all ranks are here. ``stop``: what rank 0 says; returned on every rank. Raises
+        ``PeerLostError`` when one has ended."""
+        told = STOP if stop else GO_ON
+        try:
+            if self._rank:
+                self._peers[0].sendall(told)
+            heard = [peer.recv(1) for peer in self._peers]
+            if b"" in heard:
+                raise PeerLostError("a rank has ended")
+            if self._rank:
+                return heard[0] == STOP
+            for peer in self._peers:
+                peer.sendall(told)
+        except ConnectionError as error:
+            raise PeerLostError(f"a rank has ended: {error.strerror}") from error
+        return stop
+
+    def _connected(self, path: str) -> socket.socket:
+        while True:
+            peer = socket.socket(socket.AF_UNIX)
+            try:
+                peer.connect(path)
+                return peer
+            except OSError:
+                peer.close()
+                if time.monotonic() > self._deadline:
+                    raise TimeoutError("rank 0 is not there") from None
+                time.sleep(POLL_S)
+
+    def _accepted(self, path: str) -> Iterator[socket.socket]:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen(self._size)
+            for missing in range(self._size - 1, 0, -1):
+                listener.settimeout(max(0.001, self._deadline - time.monotonic()))
+                try:
+                    yield listener.accept()[0]
+                except TimeoutError:
+                    raise TimeoutError(f"{missing} ranks are not there") from None
+
+
+@contextmanager
+def _short_path(directory: Path) -> Iterator[str]:
+    """Of the meeting in it: the address of a Unix socket has 108 bytes at most (unix(7))."""
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{NAME}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,147 @@
+"""What the ranks of a whole job do in an iteration: phase after phase, and in each all collectives at once.
+
+In: a file with the fields of a ``JobSpec`` in JSON, and ``compute``, times of computing, as for designs
+(docs/design.md). Out: a ``WholeJob``. Pure but for the reading.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from controller.design.jobs import Compute
+from mininet_topos.trainer.collective import COLLECTIVES
+from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.jobs.spec import Algorithm, Collective, Frozen, JobSpec, Library, Transfer
+
+FLOAT_BYTES = 4
+
+RINGS: Mapping[Algorithm, Algorithm] = MappingProxyType(
+    {
+        Algorithm.ALL_REDUCE: Algorithm.RING_ALL_REDUCE,
+        Algorithm.REDUCE_SCATTER: Algorithm.RING_REDUCE_SCATTER,
+        Algorithm.ALL_GATHER: Algorithm.RING_ALL_GATHER,
+    }
+)
+"""What ``generic`` does for each (``signalbox.jobs.library_profiles``)."""
+
+
+class _Times(Frozen):
+    compute: tuple[Compute, ...] = ()
+
+
+class Part(NamedTuple):
+    """One collective of one group, or without ``algorithm`` the transfers of one step. ``ranks``: by their place in it.
+    ``elements``: float32 values of each rank's vector; of transfers by the places of sender and receiver."""
+
+    name: str
+    ranks: tuple[int, ...]
+    algorithm: Algorithm | None
+    elements: int = 0
+    transfers: Mapping[tuple[int, int], int] = MappingProxyType({})
+
+
+class PhaseOfJob(NamedTuple):
+    """``sequences`` begin together; parts of one follow each other. The phase takes at least ``floor_s``."""
+
+    number: int
+    sequences: tuple[tuple[Part, ...], ...]
+    floor_s: float
+
+
+class WholeJob(NamedTuple):
+    """``alone_s``: of computing, before the first phase."""
+
+    spec: JobSpec
+    alone_s: float
+    phases: tuple[PhaseOfJob, ...]
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        """In the order in which all ranks connect."""
+        return (part for phase in self.phases for sequence in phase.sequences for part in sequence)
+
+
+def read_job(path: Path) -> WholeJob:
+    """Raises ``InvalidInput``, also for what is not emulated, and ``OSError``."""
+    try:
+        data = json.loads(path.read_text())
+    except ValueError as error:
+        raise InvalidInput.of(str(path), f"is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise InvalidInput.of(str(path), "must be an object with the fields of a job spec")
+    try:
+        times = _Times(compute=data.pop("compute", ()))
+    except ValidationError as error:
+        raise InvalidInput(field_problems(error, _Times)) from None
+    return whole_job(JobSpec.parse(data), times.compute)
+
+
+def whole_job(spec: JobSpec, compute: Sequence[Compute] = ()) -> WholeJob:
+    """Raises ``InvalidInput`` for what is not emulated."""
+    InvalidInput.refuse(_not_emulated(spec))
+    alone_s = math.fsum(each.seconds for each in compute if each.phase is None)
+    sequences = _sequences(spec)
+    floors = {each.phase for each in compute if each.phase is not None}
+    phases = (
+        PhaseOfJob(
+            number,
+            tuple(sequences.get(number, ())),
+            math.fsum(each.seconds for each in compute if each.phase == number),
+        )
+        for number in sorted({*sequences, *floors})
+    )
+    return WholeJob(spec, alone_s, tuple(phases))
+
+
+def _not_emulated(spec: JobSpec) -> Iterator[FieldProblem]:
+    if spec.library is not Library.GENERIC:
+        yield FieldProblem("library", f"{spec.library} is not emulated; there is: {Library.GENERIC}")
+    if spec.max_subflows > 1:
+        yield FieldProblem("max_subflows", "flows are whole here; must be 1")
+    if spec.rails:
+        yield FieldProblem("rails", "are not emulated")
+    for c, collective in enumerate(spec.collectives):
+        if _run_as(collective) not in COLLECTIVES:
+            known = ", ".join([*COLLECTIVES, *RINGS])
+            message = f"{collective.algorithm} is not emulated; there are: {known}"
+            yield FieldProblem(f"collectives[{c}].algorithm", message)
+
+
+def _run_as(collective: Collective) -> Algorithm:
+    return RINGS.get(collective.algorithm, collective.algorithm)
+
+
+def _sequences(spec: JobSpec) -> Mapping[int, list[tuple[Part, ...]]]:
+    """By phase."""
+    ranks = {group.name: group.ranks for group in spec.groups}
+    found: defaultdict[int, list[tuple[Part, ...]]] = defaultdict(list)
+    for c, collective in enumerate(spec.collectives):
+        elements = _elements(collective.bytes_per_iteration)
+        for g, name in enumerate(collective.groups):
+            found[collective.phase].append((Part(f"{c}-{g}", ranks[name], _run_as(collective), elements),))
+    of_phase: defaultdict[int, defaultdict[int, list[Transfer]]] = defaultdict(lambda: defaultdict(list))
+    for transfer in spec.transfers:
+        of_phase[transfer.phase][transfer.step].append(transfer)
+    for phase, steps in of_phase.items():
+        found[phase].append(tuple(_step(f"{phase}.{step}", steps[step]) for step in sorted(steps)))
+    return found
+
+
+def _step(name: str, transfers: Sequence[Transfer]) -> Part:
+    ranks = tuple(sorted({rank for each in transfers for rank in (each.src, each.dst)}))
+    sent: defaultdict[tuple[int, int], int] = defaultdict(int)
+    for each in transfers:
+        sent[ranks.index(each.src), ranks.index(each.dst)] += _elements(each.bytes_per_iteration)
+    return Part(name, ranks, None, transfers=dict(sent))
+
+
+def _elements(size: int) -> int:
+    return -(-size // FLOAT_BYTES)

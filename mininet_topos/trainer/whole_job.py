@@ -1,0 +1,204 @@
+"""One rank of a whole job, as a program: all collectives of a phase at once, phases one after the other.
+
+    python -m mininet_topos.trainer.whole_job --spec job.json --rank 0 --rendezvous DIR --out rank0.jsonl
+
+The file is that of ``parts``, the same for all ranks; there is one process per rank, inside its host's namespace, which
+has connections of its own for each collective of each group, and a thread. Rank 0 registers the job with the controller
+and reports its iterations. SIGTERM to rank 0 ends all ranks after an iteration; a second one kills. Out: the file of
+``log``. Ranks meet before and after each iteration; in between each goes on to the next phase when it is done itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from mininet_topos.trainer.collective import COLLECTIVES, ProtocolError, Vector, exchange, neighbours, right_result
+from mininet_topos.trainer.log import Iteration, TrainingLog
+from mininet_topos.trainer.meeting import Meeting
+from mininet_topos.trainer.mesh import Mesh, PeerLostError, connect
+from mininet_topos.trainer.parts import Part, WholeJob, read_job
+from mininet_topos.trainer.sockets import find_opened, publish_opened
+from mininet_topos.trainer.training import StopRequest
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import JobSpec
+
+LIMIT = 251
+"""Of the data: with at most 350 ranks all sums are exact in float32."""
+
+
+class RankPart:
+    """What this rank does of a part, over connections of its own."""
+
+    def __init__(self, part: Part, mesh: Mesh) -> None:
+        self._part, self._mesh = part, mesh
+        self._iteration = 0
+        largest = max((part.elements, *part.transfers.values()))
+        self._pattern = (np.arange(largest + LIMIT) * 31 % LIMIT).astype(np.float32)
+        self._own: dict[int, Vector] = {}
+        self._results: dict[int, Vector] = {}
+
+    def prepare(self, iteration: int) -> None:
+        """The data of the iteration. What ranks send follows from it and from their place alone, so each knows what is
+        right."""
+        self._iteration = iteration
+        part, place = self._part, self._mesh.rank
+        if part.algorithm is not None:
+            self._own = {place: self._total(part.elements, [place])}
+            return
+        self._own = {dst: self._total(n, [place]) for (src, dst), n in part.transfers.items() if src == place}
+        self._results = {src: np.zeros(n, np.float32) for (src, dst), n in part.transfers.items() if dst == place}
+
+    def run(self) -> None:
+        """Raises ``PeerLostError`` and ``ProtocolError``."""
+        part, mesh = self._part, self._mesh
+        if part.algorithm is None:
+            exchange(mesh, self._iteration, self._own, self._results, False)
+        else:
+            result, _ = COLLECTIVES[part.algorithm](mesh, self._iteration, self._own[mesh.rank], False)
+            self._results = {mesh.rank: result}
+        mesh.take_arrivals()
+
+    def is_right(self) -> bool:
+        part, mesh = self._part, self._mesh
+        if part.algorithm is None:
+            return all(np.array_equal(got, self._total(len(got), [src])) for src, got in self._results.items())
+        right = right_result(part.algorithm, mesh.rank, mesh.size, lambda ranks: self._total(part.elements, ranks))
+        return np.array_equal(self._results[mesh.rank], right)
+
+    def _total(self, elements: int, places: Iterable[int]) -> Vector:
+        first = self._iteration % LIMIT
+        return self._pattern[first : first + elements] * np.float32(sum(place + 1 for place in places))
+
+
+def peers_of(part: Part, place: int) -> tuple[set[int], set[int]]:
+    """The places that the one at ``place`` connects to, and those that connect to it."""
+    if part.algorithm is not None:
+        return neighbours(part.algorithm, place, len(part.ranks))
+    to = {dst for src, dst in part.transfers if src == place}
+    return to, {src for src, dst in part.transfers if dst == place}
+
+
+@contextmanager
+def connections(job: WholeJob, rank: int, directory: Path, stall_timeout_s: float) -> Iterator[dict[str, Mesh]]:
+    """Of this rank, by the part's name. Raises ``TimeoutError`` when a rank does not come."""
+    with ExitStack() as stack:
+        found: dict[str, Mesh] = {}
+        for part in job.parts:
+            if rank in part.ranks:
+                place = part.ranks.index(rank)
+                addresses = [job.spec.endpoints[each] for each in part.ranks]
+                to, from_ = peers_of(part, place)
+                mesh = connect(directory / part.name, place, addresses, to, from_, stall_timeout_s=stall_timeout_s)
+                found[part.name] = stack.enter_context(mesh)
+        yield found
+
+
+def iterations(
+    job: WholeJob, meshes: Mapping[str, Mesh], meeting: Meeting, stop: StopRequest, count: int | None
+) -> Iterator[Iteration]:
+    """Until ``count`` are done, or rank 0's stop request comes. Data are made and results checked between iterations.
+    Raises ``PeerLostError`` and ``ProtocolError``."""
+    parts = {part.name: RankPart(part, meshes[part.name]) for part in job.parts if part.name in meshes}
+    phases = [
+        (phase.floor_s, [[parts[part.name] for part in sequence if part.name in parts] for sequence in phase.sequences])
+        for phase in job.phases
+    ]
+    index = 0
+    with ThreadPoolExecutor(max((len(sequences) for _, sequences in phases), default=1)) as pool:
+        while True:
+            for part in parts.values():
+                part.prepare(index)
+            meeting.meet()
+            start = time.monotonic()
+            time.sleep(job.alone_s)
+            took_s, phases_s = 0.0, []
+            for floor_s, sequences in phases:
+                began = time.monotonic()
+                _run_all(pool, sequences, meshes)
+                took_s += time.monotonic() - began
+                time.sleep(max(0.0, began + floor_s - time.monotonic()))
+                phases_s.append(time.monotonic() - began)
+            agreed = meeting.meet(stop.made or index + 1 == count)
+            end = time.monotonic()
+            ok = all(part.is_right() for part in parts.values())
+            yield Iteration(index, start, end, ok, (), took_s, 1, tuple(phases_s))
+            if agreed:
+                return
+            index += 1
+
+
+def _run_all(pool: ThreadPoolExecutor, sequences: Sequence[Sequence[RankPart]], meshes: Mapping[str, Mesh]) -> None:
+    def run(sequence: Sequence[RankPart]) -> None:
+        for part in sequence:
+            part.run()
+
+    done, _ = wait([pool.submit(run, sequence) for sequence in sequences if sequence], return_when=FIRST_EXCEPTION)
+    for each in done:
+        if error := each.exception():
+            for mesh in meshes.values():
+                mesh.shut()
+            raise error
+
+
+@contextmanager
+def _announced(spec: JobSpec, rank: int, api: str | None, directory: Path) -> Iterator[Callable[[Iteration], None]]:
+    """Yields the function to report iterations with. Rank 0 keeps the job registered meanwhile, if there is a
+    controller."""
+    if api is None or rank:
+        yield lambda _iteration: None
+        return
+    from signalbox.joining import join  # of all ranks only this one needs gRPC
+
+    with join(spec, address=api, connections=lambda: find_opened(directory, len(spec.endpoints))) as joined:
+        yield lambda done: joined.iteration(done.duration_s, done.communication_s)
+
+
+def run(
+    spec: Annotated[Path, typer.Option(help="the job, in JSON, the same on every rank")],
+    rank: Annotated[int, typer.Option(min=0, help="this process's index into its endpoints")],
+    rendezvous: Annotated[Path, typer.Option(help="directory that only this job's ranks share")],
+    out: Annotated[Path, typer.Option(help="file for the raw timestamps")],
+    count: Annotated[
+        int | None, typer.Option("--iterations", min=1, help="stop after so many; otherwise on SIGTERM")
+    ] = None,
+    api: Annotated[str | None, typer.Option(help="the controller's gRPC address, HOST:PORT or unix:PATH")] = None,
+    stall_timeout_s: Annotated[float, typer.Option(min=1, help="seconds of silence that end the training")] = 60.0,
+) -> None:
+    """Train as one rank of a whole job until rank 0 stops it."""
+    stop = StopRequest()
+    stop.listen()
+    name = str(spec)
+    try:
+        job = read_job(spec)
+        name, size = job.spec.job_id, len(job.spec.endpoints)
+        if rank >= size:
+            raise typer.BadParameter(f"rank {rank} has no endpoint; ranks go from 0 to {size - 1}")
+        raw = TrainingLog(out)
+        with (
+            _announced(job.spec, rank, api, rendezvous) as report,
+            Meeting(rendezvous, rank, size) as meeting,
+            connections(job, rank, rendezvous, stall_timeout_s) as meshes,
+        ):
+            publish_opened(rendezvous, rank, (ends for mesh in meshes.values() for ends in mesh.opened))
+            raw.begin(name, rank, job.spec.endpoints, "all of the spec", 0)
+            for done in iterations(job, meshes, meeting, stop, count):
+                raw.iteration(done)
+                report(done)
+                if not done.ok:
+                    typer.echo(f"{name} rank {rank}: a result of iteration {done.index} is wrong", err=True)
+    except (PeerLostError, ProtocolError, TimeoutError, InvalidInput, OSError) as error:
+        typer.echo(f"{name} rank {rank}: training ended: {error}", err=True)
+        raise typer.Exit(1) from None
+    raw.end()
+
+
+if __name__ == "__main__":
+    typer.run(run)
