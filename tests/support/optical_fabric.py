@@ -39,9 +39,7 @@ def optical(servers: int, interfaces: int) -> Topology:
 
 def config(servers: int, interfaces: int, **more: Any) -> Config:
     switches = tuple(
-        OpticalSwitch(
-            dpid=FIRST_OPTICAL + k, fibres=tuple(f"{server:#x}:{2 + k}" for server in range(1, servers + 1))
-        )
+        OpticalSwitch(dpid=FIRST_OPTICAL + k, fibres=tuple(f"{server:#x}:{2 + k}" for server in range(1, servers + 1)))
         for k in range(interfaces)
     )
     return Config(
@@ -131,5 +129,3 @@ def all_reduce(job_id: str, servers: list[int], all_to_all: int = 0, **more: Any
             **more,
         }
     )
-
-

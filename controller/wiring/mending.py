@@ -1,0 +1,122 @@
+"""The wiring of a job that has lost interfaces or circuits, with as few circuits made anew as help.
+
+In: what the job's servers send each other, its rings as they run; its wiring; which circuits cannot be. Out: another
+wiring. On an optical switch where a server is missing the one before it in the permutation is joined to the one after
+it. Then circuits are exchanged two by two as long as that is better: where a ring has lost a circuit, one that was kept
+for other traffic takes its place (TopoOpt, NSDI 2023, section 5.6, has that as the repair of a ring).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import permutations, product
+
+import numpy as np
+
+from controller.wiring.circuits import Circuit, Peers, Port, Wiring
+from controller.wiring.hops import UNREACHED, Floats, hops_between
+from controller.wiring.spreading import spread
+
+Cost = tuple[float, float, float, float]
+"""Bytes of pairs that are not connected, the sum over phases of what the fullest circuit carries, bytes times hops, and
+less one for each circuit."""
+
+MOST_JOINED = 5
+"""Free ports of an optical switch of which every way to join them is tried."""
+
+
+def mended(sent: Mapping[int, Floats], wiring: Wiring, lost: Collection[Circuit], dead: Collection[Port]) -> Wiring:
+    """``sent``: by phase, shape (servers, servers), bytes from the row's server to the column's. ``lost``: circuits of
+    the wiring that do not work; ``dead``: interfaces that do not."""
+    gone = {*lost, *(each for each in wiring.circuits if each.src in dead or each.dst in dead)}
+    found = Wiring(wiring.servers, tuple(_without(peers, k, gone) for k, peers in enumerate(wiring.peers)))
+    found = _joined(sent, found, lost, dead)
+    cost = _cost(sent, found)
+    while True:
+        tried = [(_cost(sent, other), other) for other in _exchanged(found, gone, lost, dead)]
+        best = min(tried, key=lambda each: each[0], default=(cost, found))
+        if not _is_less(best[0], cost):
+            return found
+        cost, found = best
+
+
+def _without(peers: Peers, interface: int, gone: Collection[Circuit]) -> Peers:
+    lost = {each.src.server for each in gone if each.src.interface == interface}
+    return tuple(None if server in lost else peer for server, peer in enumerate(peers))
+
+
+def _joined(sent: Mapping[int, Floats], wiring: Wiring, lost: Collection[Circuit], dead: Collection[Port]) -> Wiring:
+    """Optical switch by optical switch, what is free is joined as is best."""
+    for interface in range(wiring.interfaces):
+        ways = [_with(wiring, interface, made) for made in _ways(wiring.peers[interface], interface, lost, dead)]
+        wiring = min(ways, key=lambda each: _cost(sent, each))
+    return wiring
+
+
+def _ways(
+    peers: Peers, interface: int, lost: Collection[Circuit], dead: Collection[Port]
+) -> Iterator[tuple[tuple[int, int], ...]]:
+    alive = [server for server in range(len(peers)) if Port(server, interface) not in dead]
+    sending = [server for server in alive if peers[server] is None]
+    receiving = [server for server in alive if server not in peers]
+    yield ()
+    if max(len(sending), len(receiving)) > MOST_JOINED:
+        return
+    for order in permutations(receiving, min(len(sending), len(receiving))):
+        made = tuple(
+            (src, dst)
+            for src, dst in zip(sending, order, strict=False)
+            if src != dst and _circuit(src, dst, interface) not in lost
+        )
+        yield made
+
+
+def _exchanged(
+    wiring: Wiring, gone: Collection[Circuit], lost: Collection[Circuit], dead: Collection[Port]
+) -> Iterator[Wiring]:
+    """Each server that has lost a circuit sends to where it did through another interface, or to anyone whom such a
+    server is to receive from."""
+    pairs = dict.fromkeys((each.src.server, each.dst.server) for each in gone)
+    for interface, (src, dst) in product(range(wiring.interfaces), pairs):
+        peers = wiring.peers[interface]
+        ends = {Port(src, interface), Port(dst, interface)}
+        if not ends.isdisjoint(dead) or peers[src] == dst or _circuit(src, dst, interface) in lost:
+            continue
+        after, before = peers[src], peers.index(dst) if dst in peers else None
+        made = [(src, dst)]
+        if before is not None:
+            joins = after is not None and after != before and _circuit(before, after, interface) not in lost
+            made.append((before, after if joins and after is not None else -1))
+        yield _with(wiring, interface, made)
+
+
+def _with(wiring: Wiring, interface: int, made: Sequence[tuple[int, int]]) -> Wiring:
+    """-1: to none."""
+    peers = list(wiring.peers[interface])
+    for src, dst in made:
+        peers[src] = None if dst < 0 else dst
+    every = list(wiring.peers)
+    every[interface] = tuple(peers)
+    return Wiring(wiring.servers, tuple(every))
+
+
+def _circuit(src: int, dst: int, interface: int) -> Circuit:
+    return Circuit(Port(src, interface), Port(dst, interface))
+
+
+def _cost(sent: Mapping[int, Floats], wiring: Wiring) -> Cost:
+    hops = hops_between(wiring)
+    every = sum(sent.values(), np.zeros(hops.shape))
+    reached = hops != UNREACHED
+    fullest = math.fsum(float(spread(wiring, hops, each).max()) for each in sent.values())
+    forwarded = float((every * np.where(reached, hops, 0)).sum())
+    return float(every[~reached].sum()), fullest, forwarded, -float(len(wiring.circuits))
+
+
+def _is_less(cost: Cost, than: Cost) -> bool:
+    """By more than rounding."""
+    for new, old in zip(cost, than, strict=True):
+        if not math.isclose(new, old, rel_tol=1e-9, abs_tol=1e-6):
+            return new < old
+    return False

@@ -1,0 +1,56 @@
+"""Wirings that have lost interfaces: rings get their circuits back, and nothing that works is given up for nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from controller.wiring.circuits import Circuit, Port, Wiring, circulant
+from controller.wiring.hops import UNREACHED, Floats, hops_between
+from controller.wiring.mending import mended
+from controller.wiring.spreading import spread
+
+
+def ring(servers: int, step: int, size: float) -> Floats:
+    sent = np.zeros((servers, servers))
+    for server in range(servers):
+        sent[server, (server + step) % servers] = size
+    return sent
+
+
+def everywhere(servers: int, size: float) -> Floats:
+    return size * (1 - np.eye(servers))
+
+
+def fullest(sent: Floats, wiring: Wiring) -> float:
+    return float(spread(wiring, hops_between(wiring), sent).max())
+
+
+def test_a_circuit_kept_for_pairs_repairs_a_ring() -> None:
+    wiring = circulant(6, [1, 5, 2])
+    sent = {0: everywhere(6, 1.0), 1: ring(6, 1, 100.0)}
+    dead = {Port(2, 0)}
+    found = mended(sent, wiring, (), dead)
+    assert all(circuit.src not in dead and circuit.dst not in dead for circuit in found.circuits)
+    hops = hops_between(found)
+    assert fullest(sent[1], found) == 100.0
+    assert [hops[n, (n + 1) % 6] for n in range(6)] == [1] * 6, "neighbours in the ring stay neighbours"
+    assert not (hops == UNREACHED).any()
+
+
+def test_what_is_left_on_the_optical_switch_is_joined() -> None:
+    wiring = circulant(5, [1])
+    found = mended({0: ring(5, 1, 1.0)}, wiring, (), {Port(3, 0)})
+    assert found.peers == ((1, 2, 4, None, 0),)
+
+
+def test_a_circuit_that_is_dark_one_way_is_not_made_again() -> None:
+    wiring = circulant(4, [1, 3])
+    lost = Circuit(Port(0, 0), Port(1, 0))
+    found = mended({0: ring(4, 1, 1.0)}, wiring, [lost], ())
+    assert lost not in found.circuits
+    assert fullest(ring(4, 1, 1.0), found) == 1.0
+
+
+def test_nothing_is_lost_nothing_changes() -> None:
+    wiring = circulant(7, [1, 2, 3])
+    assert mended({0: ring(7, 1, 5.0)}, wiring, (), ()) == wiring
