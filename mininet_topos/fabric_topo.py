@@ -50,7 +50,8 @@ class FabricHost(ShellThatEnds, Host):  # type: ignore[misc]
     """
 
     def config(self, window_mbps: float | None = None, **params: Any) -> dict[str, Any]:
-        """``window_mbps``: the rate of the link, Mbit/s; None keeps Linux's defaults."""
+        """``window_mbps``: the rate of the link, or of the fastest cable of its switch if that is less, which no flow
+        to another switch exceeds; None keeps Linux's defaults."""
         ending.check()
         result: dict[str, Any] = super().config(**params)
         if window_mbps is not None:
@@ -120,8 +121,13 @@ class FabricTopo(Topo):  # type: ignore[misc]
         self.prefix = prefix
         for switch in fabric.switches:
             self.addSwitch(self.node(switch.name), dpid=f"{switch.dpid:016x}")
+        fastest: dict[str, float] = {}
+        for cable in fabric.cables:
+            for switch_name in (cable.a, cable.b):
+                fastest[switch_name] = max(cable.bps, fastest.get(switch_name, 0.0))
         for host in fabric.hosts:
-            self.addHost(self.node(host.name), cls=FabricHost, ip=f"{host.ip}/16", window_mbps=host.bps / 1e6)
+            window_mbps = min(host.bps, fastest.get(host.leaf, host.bps)) / 1e6
+            self.addHost(self.node(host.name), cls=FabricHost, ip=f"{host.ip}/16", window_mbps=window_mbps)
         dpids = {switch.name: switch.dpid for switch in fabric.switches}
         for host in fabric.hosts:
             self._add_link(host.cable, host.mac, dpids[host.leaf])

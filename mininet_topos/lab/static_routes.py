@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 
+from controller.scenarios.topologies import Host
+from controller.wiring.circuits import Wiring
+from controller.wiring.hops import hops_between
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run
 
@@ -22,8 +26,43 @@ def install_static_routes(lab: Lab, spine: str = "spine1") -> None:
                 port = uplinks[switch.name].a_port
             else:
                 continue
-            rules += [f"ip,nw_dst={host.ip},actions=output:{port}", f"arp,arp_tpa={host.ip},actions=output:{port}"]
-        run("ovs-ofctl", "-O", "OpenFlow13", "add-flows", lab.bridge(switch.name), "-", feed="\n".join(rules))
+            rules += _to(host, f"output:{port}")
+        _install(lab, switch.name, rules)
+    _introduce(lab)
+
+
+def install_circuits(lab: Lab, wiring: Wiring) -> None:
+    """On a direct-connect fabric: the circuits, and on servers shortest ways by destination, of which each server takes
+    one. Rules that are there stay."""
+    hops = hops_between(wiring)
+    servers = range(1, wiring.servers + 1)
+    for k, peers in enumerate(wiring.peers, 1):
+        circuits = [f"in_port={i},actions=output:{peer + 1}" for i, peer in enumerate(peers, 1) if peer is not None]
+        _install(lab, f"optical{k}", circuits)
+    for i, host_here in zip(servers, lab.hosts, strict=True):
+        rules = _to(host_here, f"output:{host_here.port}")
+        for j, host in zip(servers, lab.hosts, strict=True):
+            nearer = [
+                k
+                for k, peers in enumerate(wiring.peers, 1)
+                if (peer := peers[i - 1]) is not None and 0 <= hops[peer, j - 1] < hops[i - 1, j - 1]
+            ]
+            if nearer:
+                # An output to the port that a packet came in by is dropped, unless the port is forgotten before.
+                rules += _to(host, f"load:0->NXM_OF_IN_PORT[],output:{1 + nearer[(i + j) % len(nearer)]}")
+        _install(lab, f"server{i}", rules)
+    _introduce(lab)
+
+
+def _to(host: Host, actions: str) -> list[str]:
+    return [f"ip,nw_dst={host.ip},actions={actions}", f"arp,arp_tpa={host.ip},actions={actions}"]
+
+
+def _install(lab: Lab, switch: str, rules: Sequence[str]) -> None:
+    run("ovs-ofctl", "-O", "OpenFlow13", "add-flows", lab.bridge(switch), "-", feed="\n".join(rules))
+
+
+def _introduce(lab: Lab) -> None:
     for host in lab.hosts:
         interface = lab.topo.interface(host.name, 0)
         neighbours = [f"neigh replace {o.ip} lladdr {o.mac} dev {interface}" for o in lab.hosts if o is not host]

@@ -1,0 +1,69 @@
+"""The ranks of a whole job on a lab's hosts: a process of ``trainer.whole_job`` for each.
+
+In: a lab that is up, and a job's file. Out: what each rank has logged. Owns the processes.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import LabError
+from mininet_topos.trainer.log import RankLog, read_rank_log
+from mininet_topos.trainer.parts import read_job
+
+STOP_TIMEOUT_S = 60.0
+
+
+class WholeTraining:
+    """``job``: the file, whose endpoints are addresses of the lab's hosts. ``folder``: of this training alone, for the
+    logs and what ranks share. ``api``: the controller's, None for none. ``iterations``: until it ends by itself.
+    Raises ``InvalidInput`` for what is wrong with the job, ``LabError`` for an address that no host has."""
+
+    def __init__(
+        self, lab: Lab, job: Path, folder: Path, api: str | None = None, iterations: int | None = None
+    ) -> None:
+        endpoints = read_job(job).spec.endpoints
+        names = {host.ip: host.name for host in lab.hosts}
+        if strangers := set(endpoints) - names.keys():
+            raise LabError(f"no host of this lab has {', '.join(sorted(strangers))}")
+        folder.mkdir(parents=True, exist_ok=True)
+        self._logs = [folder / f"rank{rank}.jsonl" for rank in range(len(endpoints))]
+        shared = ["--spec", str(job), "--rendezvous", str(folder / "rendezvous")]
+        shared += ["--iterations", str(iterations)] if iterations else []
+        self._ranks = [
+            self._start(lab, names[ip], rank, [*shared, *(["--api", api] if api else [])])
+            for rank, ip in enumerate(endpoints)
+        ]
+
+    def _start(self, lab: Lab, host: str, rank: int, options: list[str]) -> subprocess.Popen[Any]:
+        log = self._logs[rank]
+        argv = [sys.executable, "-m", "mininet_topos.trainer.whole_job", "--rank", str(rank), "--out", str(log)]
+        with log.with_suffix(".log").open("w") as output:
+            return lab.popen(host, [*argv, *options], stdout=output, stderr=subprocess.STDOUT)
+
+    def process(self, rank: int) -> subprocess.Popen[Any]:
+        return self._ranks[rank]
+
+    def stop(self) -> None:
+        """Let all ranks end after an iteration; returns at once."""
+        self._ranks[0].send_signal(signal.SIGTERM)
+
+    def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Until all ranks have ended. Raises ``LabError`` with what one has said that failed, or did not end."""
+        for rank, process in enumerate(self._ranks):
+            try:
+                status = process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                raise LabError(f"rank {rank} did not end within {timeout_s:g} s") from None
+            if status:
+                said = self._logs[rank].with_suffix(".log").read_text().strip()
+                raise LabError(f"rank {rank} ended with status {status}: {said}")
+
+    def logs(self) -> list[RankLog]:
+        """By rank, as far as they are written. Only when each has begun."""
+        return [read_rank_log(log) for log in self._logs]
