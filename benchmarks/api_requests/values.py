@@ -122,19 +122,30 @@ def spec(rng: Random, job_id: str) -> pb.JobSpec:
     made.dealing = rng.choice(pb.Dealing.values())
     made.reports_connections = rng.random() < 0.7
     made.lease.seconds = LEASE_S
-    match rng.randrange(4):
+    match rng.randrange(5):
         case 0:
             pass
         case 1:
-            src, dst = rng.sample(ranks, 2)
-            made.transfers.add(src=src, dst=dst, bytes_per_iteration=rng.choice((1, 1000, 1 << 30)), phase=1, step=2)
+            for number in range(rng.randint(1, 3)):
+                strategy = made.strategies.add(name=f"strategy {number}")
+                _sends(rng, strategy, ranks)
+                strategy.compute.add(seconds=rng.choice((0.0, 0.5)), phase=rng.choice((None, 1)))
         case _:
-            made.groups.add(name="dp", ranks=ranks)
-            algorithm = rng.choice((pb.ALGORITHM_RING_ALL_REDUCE, *pb.Algorithm.values()[1:]))
-            made.collectives.add(algorithm=algorithm, groups=["dp"], bytes_per_iteration=rng.choice((1000, 1 << 20)))
+            _sends(rng, made, ranks)
     if rng.random() < 0.1:
         made.rails.add(endpoints=[address.replace("10.0", "10.1") for address in endpoints])
     return found
+
+
+def _sends(rng: Random, made: Any, ranks: range) -> None:
+    """``made``: a spec or a strategy."""
+    if rng.randrange(3) == 0:
+        src, dst = rng.sample(ranks, 2)
+        made.transfers.add(src=src, dst=dst, bytes_per_iteration=rng.choice((1, 1000, 1 << 30)), phase=1, step=2)
+        return
+    made.groups.add(name="dp", ranks=ranks)
+    algorithm = rng.choice((pb.ALGORITHM_RING_ALL_REDUCE, *pb.Algorithm.values()[1:]))
+    made.collectives.add(algorithm=algorithm, groups=["dp"], bytes_per_iteration=rng.choice((1000, 1 << 20)))
 
 
 def _token(rng: Random, known: Known, job_id: str) -> str:

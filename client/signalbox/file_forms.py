@@ -1,4 +1,5 @@
-"""Short forms that a job has in files: hosts in place of endpoints, a model in place of groups and collectives.
+"""Short forms that a job has in files: hosts in place of endpoints, a model in place of groups and collectives, also of
+each strategy.
 
 In: plain data with the fields of a ``JobInFile``. Out: the ``JobSpec`` that they stand for, in which no short form is
 left; or ``InvalidInput`` with the paths of what was given. Pure.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, product
 from math import prod
@@ -19,8 +20,23 @@ from pydantic_core import PydanticCustomError
 
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.jobs.collectives import check
-from signalbox.jobs.spec import MAX_ENDPOINTS, MAX_RAILS, IPv4, JobSpec, Library, Rail, Whole
+from signalbox.jobs.spec import (
+    MAX_ENDPOINTS,
+    MAX_RAILS,
+    MAX_STRATEGIES,
+    SAID_BY_EACH,
+    SENDS,
+    IPv4,
+    JobSpec,
+    Library,
+    ParallelStrategy,
+    Rail,
+    Whole,
+)
 from signalbox.models import NamedModel, Parallelism, traffic
+
+SAYS = (*SENDS, "model", "parallelism")
+"""The fields of a file that say what a job, or one of its strategies, sends."""
 
 _RANGE = re.compile(r"(0|[1-9]\d{0,2})(?:-(0|[1-9]\d{0,2}))?")
 
@@ -57,6 +73,13 @@ class RailInFile(Rail):
     hosts: Hosts | None = None
 
 
+class StrategyInFile(ParallelStrategy):
+    """``model`` and ``parallelism``: as of a ``JobInFile``."""
+
+    model: NamedModel | None = None
+    parallelism: Parallelism | None = None
+
+
 class JobInFile(JobSpec):
     """``hosts``: in rank order, in place of ``endpoints``; each address counts for ``ranks_per_host`` ranks. ``model``
     and ``parallelism``: in place of groups, collectives and transfers."""
@@ -67,6 +90,7 @@ class JobInFile(JobSpec):
     ranks_per_host: Whole = Field(default=1, ge=1, le=MAX_ENDPOINTS)
     model: NamedModel | None = None
     parallelism: Parallelism | None = None
+    strategies: tuple[StrategyInFile, ...] = Field(default=(), max_length=MAX_STRATEGIES)
 
 
 def job_in(data: Any) -> JobSpec:
@@ -77,6 +101,8 @@ def job_in(data: Any) -> JobSpec:
     except ValidationError as error:
         raise InvalidInput(field_problems(error, JobInFile)) from None
     InvalidInput.refuse(_misplaced(job, data))
+    if job.strategies:
+        return _with_strategies(job, strategies_in(job, data))
     plain = {name: getattr(job, name) for name in JobSpec.model_fields if name in data}
     plain |= _without_hosts(job)
     if job.model is not None:
@@ -87,6 +113,54 @@ def job_in(data: Any) -> JobSpec:
     except InvalidInput as error:
         raise InvalidInput(tuple(_as_given(problem, data) for problem in error.problems)) from None
     return spec
+
+
+def strategies_in(job: JobInFile, data: Mapping[str, Any]) -> tuple[JobSpec, ...]:
+    """The spec of each strategy of ``job``, as if it were the only one. ``data``: all other fields, as ``job_in`` takes
+    them. Limits of all strategies together are left to the caller. Raises ``InvalidInput``."""
+    common = {name: value for name, value in data.items() if name != "strategies"}
+    found = []
+    problems: list[FieldProblem] = []
+    for number, way in enumerate(job.strategies):
+        says = {name: getattr(way, name) for name in SAYS if name in way.model_fields_set}
+        try:
+            found.append(job_in({**common, **says}))
+        except InvalidInput as error:
+            problems += [_in_strategy(problem, number) for problem in error.problems]
+    InvalidInput.refuse(dict.fromkeys(problems))
+    return tuple(found)
+
+
+def _in_strategy(problem: FieldProblem, number: int) -> FieldProblem:
+    """What all strategies have in common, such as an endpoint, keeps its path."""
+    of_strategy = re.split(r"[.\[]", problem.path)[0] in SAYS
+    return replace(problem, path=f"strategies[{number}].{problem.path}") if of_strategy else problem
+
+
+def _with_strategies(job: JobInFile, specs: Sequence[JobSpec]) -> JobSpec:
+    """``specs``: of each strategy. Raises ``InvalidInput``."""
+    common = {name: getattr(specs[0], name) for name in specs[0].model_fields_set if name not in SENDS}
+    strategies = [
+        {"name": way.name, "compute": way.compute, **{name: getattr(spec, name) for name in SENDS}}
+        for way, spec in zip(job.strategies, specs, strict=True)
+    ]
+    spec = JobSpec.parse({**common, "strategies": strategies})
+    InvalidInput.refuse(check(spec))
+    return spec
+
+
+def misplaced_strategies(job: JobInFile, data: Mapping[str, Any]) -> Iterator[FieldProblem]:
+    """What is wrong with the strategies of a job beside each other, and with what is beside them."""
+    for name in (*SAYS, "compute") if job.strategies else ():
+        if name in data:
+            yield FieldProblem(name, SAID_BY_EACH)
+    names = Counter(way.name for way in job.strategies)
+    for number, way in enumerate(job.strategies):
+        if names[way.name] > 1:
+            yield FieldProblem(f"strategies[{number}].name", f"'{way.name}' is the name of several")
+        if way.model is None and not way.collectives and not way.transfers:
+            message = "what it sends is not known: give a model, collectives or transfers"
+            yield FieldProblem(f"strategies[{number}]", message)
 
 
 def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
@@ -102,8 +176,10 @@ def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
             yield FieldProblem(f"rails[{r}]", "give endpoints or hosts, one of them")
         elif rail.hosts and "hosts" not in data:
             yield FieldProblem(f"rails[{r}].hosts", "is for jobs with hosts; give endpoints, an address per rank")
-    if job.model is not None:
-        for name in ("groups", "collectives", "transfers"):
+    if job.strategies:
+        yield from misplaced_strategies(job, data)
+    elif job.model is not None:
+        for name in SENDS:
             if name in data:
                 yield FieldProblem(name, "is what the model stands for: give one or the other")
         if job.library is Library.OPENMPI:

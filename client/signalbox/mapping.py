@@ -192,6 +192,8 @@ def _reader(field: FieldDescriptor) -> tuple[str, Read] | None:
     if field.is_repeated:
         convert = data_of if field.message_type is not None else _same
         return field.name, lambda message, name: [convert(value) for value in getattr(message, name)]
+    if field.has_presence and field.message_type is None:
+        return field.name, lambda message, name: getattr(message, name) if message.HasField(name) else None
     return None
 
 

@@ -378,4 +378,8 @@ def _fabric(status: Status, late: frozenset[Dpid]) -> bytes:
 def _parts(job: JobStatus) -> int:
     """Of the job's message, about."""
     spec = job.spec
-    return len(job.routes) + len(spec.endpoints) + len(spec.transfers) + sum(len(group.ranks) for group in spec.groups)
+    ranks = transfers = 0
+    for _, way in spec.ways():
+        ranks += sum(len(group.ranks) for group in way.groups)
+        transfers += len(way.transfers)
+    return len(job.routes) + len(spec.endpoints) + transfers + ranks

@@ -25,7 +25,7 @@ from controller.design.shape import LEAST_GBPS, Ints, Shape
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.file_forms import JobInFile, addresses_in
 from signalbox.jobs.library_profiles import formula
-from signalbox.jobs.spec import MAX_ENDPOINTS, Algorithm, Collective, Frozen, JobSpec, Library, Number, Phase, Seconds
+from signalbox.jobs.spec import MAX_COMPUTE, MAX_ENDPOINTS, Algorithm, Collective, Compute, JobSpec, Library, Number
 from signalbox.models import Parallelism, misfits
 from signalbox.spec_files import PlaceOf, data_in, placed
 from signalbox.standard_input import called
@@ -38,19 +38,12 @@ _SEND = np.dtype((float, 3))
 """Sender, receiver and bytes."""
 
 
-class Compute(Frozen):
-    """``phase``: it overlaps with what is sent in that one; without it, with nothing."""
-
-    seconds: Annotated[Seconds, Field(ge=0, le=1e6, allow_inf_nan=False)]
-    phase: Phase | None = None
-
-
 class JobInDesign(JobInFile):
     """``weight``: of its time in the sum that is made small. ``placement``: in which order the parts of a model's
     parallelism fill the dimensions, from the first one."""
 
     weight: Annotated[Number, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
-    compute: tuple[Compute, ...] = Field(default=(), max_length=1000)
+    compute: tuple[Compute, ...] = Field(default=(), max_length=MAX_COMPUTE)
     placement: tuple[Part, ...] | None = None
 
 
@@ -149,6 +142,9 @@ def _job(data: Any, place_of: PlaceOf, shape: Shape, every: bool) -> list[Design
 
 
 def _misplaced(job: JobInDesign, data: Any) -> Iterator[FieldProblem]:
+    if job.strategies:
+        yield FieldProblem("strategies", "are for signalbox design wiring: give the fields of one of them here")
+        return
     if job.model is None:
         for name in ("parallelism", "placement"):
             if name in data:

@@ -1,6 +1,6 @@
 """Jobs that may be parallelised in several ways, read from files of job specs: one spec for each way.
 
-In: YAML, JSON or TOML with the fields of a job file and those of ``JobWithStrategies`` besides (docs/wiring.md);
+In: YAML, JSON or TOML with the fields of a job file and those of ``JobInDesign`` besides (docs/wiring.md);
 addresses may be left out. Out: ``Offer``s, whose servers have addresses that mean nothing, or ``InvalidInput`` with the
 places of what is wrong.
 """
@@ -9,42 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from controller.design.jobs import Compute, JobInDesign
+from controller.design.jobs import JobInDesign
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
-from signalbox.file_forms import addresses_in, job_in
-from signalbox.jobs.spec import MAX_ENDPOINTS, Collective, Frozen, JobSpec, ParallelGroup, Transfer
-from signalbox.models import NamedModel, Parallelism
+from signalbox.file_forms import addresses_in, job_in, misplaced_strategies, strategies_in
+from signalbox.jobs.spec import MAX_ENDPOINTS, Compute, JobSpec
 from signalbox.spec_files import data_in, placed
 from signalbox.standard_input import called
 
-MAX_STRATEGIES = 32
-SENDS = ("groups", "collectives", "transfers", "model", "parallelism")
-"""The fields that say what a strategy sends."""
-_ONLY_HERE = ("weight", "placement", "compute", "strategies", "hosts", "endpoints", "ranks_per_host", *SENDS)
-
-
-class Strategy(Frozen):
-    """What the job sends when it is parallelised so, and how long it computes then."""
-
-    name: str = Field(min_length=1, max_length=63)
-    groups: tuple[ParallelGroup, ...] = ()
-    collectives: tuple[Collective, ...] = ()
-    transfers: tuple[Transfer, ...] = ()
-    model: NamedModel | None = None
-    parallelism: Parallelism | None = None
-    compute: tuple[Compute, ...] = Field(default=(), max_length=1000)
-
-
-class JobWithStrategies(JobInDesign):
-    """``strategies``: in place of groups, collectives, transfers, a model and times of computing."""
-
-    strategies: tuple[Strategy, ...] = Field(default=(), max_length=MAX_STRATEGIES)
+_ONLY_HERE = ("weight", "placement", "compute", "strategies", "hosts", "endpoints", "ranks_per_host")
+"""Fields that the spec of a strategy does not have, or not as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,38 +69,21 @@ def offers_in(files: Iterable[Path], servers: int) -> list[Offer]:
 
 def _offer(data: Any, servers: int) -> Offer:
     try:
-        job = JobWithStrategies.model_validate(data)
+        job = JobInDesign.model_validate(data)
     except ValidationError as error:
-        raise InvalidInput(field_problems(error, JobWithStrategies)) from None
+        raise InvalidInput(field_problems(error, JobInDesign)) from None
     InvalidInput.refuse(_misplaced(job, data))
     count, ranks_each = _sizes(job, servers)
     addresses = [f"10.0.{1 + number >> 8}.{1 + number & 255}" for number in range(count)]
     common = {name: value for name, value in data.items() if name not in _ONLY_HERE}
     common |= {"endpoints": [address for address in addresses for _ in range(ranks_each)]}
     if not job.strategies:
-        sends = {name: data[name] for name in SENDS if name in data}
-        return Offer(job.job_id, count, (Way("as given", job_in(common | sends), job.compute),))
-    ways = []
-    for number, (strategy, given) in enumerate(zip(job.strategies, data["strategies"], strict=True)):
-        ways.append(Way(strategy.name, _spec(common, given, f"strategies[{number}]"), strategy.compute))
-    return Offer(job.job_id, count, tuple(ways))
+        return Offer(job.job_id, count, (Way("as given", job_in(common), job.compute),))
+    specs = zip(job.strategies, strategies_in(job, common), strict=True)
+    return Offer(job.job_id, count, tuple(Way(each.name, spec, each.compute) for each, spec in specs))
 
 
-def _spec(common: Mapping[str, Any], given: Mapping[str, Any], where: str) -> JobSpec:
-    """Raises ``InvalidInput`` with the places in the strategy."""
-    sends = {name: given[name] for name in SENDS if name in given}
-    try:
-        return job_in({**common, **sends})
-    except InvalidInput as error:
-        raise InvalidInput(
-            tuple(
-                replace(problem, path=f"{where}.{problem.path}") if problem.path.startswith(SENDS) else problem
-                for problem in error.problems
-            )
-        ) from None
-
-
-def _sizes(job: JobWithStrategies, servers: int) -> tuple[int, int]:
+def _sizes(job: JobInDesign, servers: int) -> tuple[int, int]:
     """Servers, and ranks on each. Raises ``InvalidInput``."""
     if job.hosts:
         count, ranks_each = len(addresses_in("hosts", job.hosts)), job.ranks_per_host
@@ -144,22 +106,13 @@ def _sizes(job: JobWithStrategies, servers: int) -> tuple[int, int]:
     return count, ranks_each
 
 
-def _misplaced(job: JobWithStrategies, data: Mapping[str, Any]) -> Iterator[FieldProblem]:
+def _misplaced(job: JobInDesign, data: Mapping[str, Any]) -> Iterator[FieldProblem]:
     if "hosts" in data and "endpoints" in data:
         yield FieldProblem("hosts", "give hosts or endpoints, not both")
     for name in ("rails", "placement"):
         if data.get(name):
             yield FieldProblem(name, "does not apply to a direct-connect fabric")
     if job.strategies:
-        for name in (*SENDS, "compute"):
-            if name in data:
-                yield FieldProblem(name, "is said by each of the strategies: give one or the other")
-        names = Counter(strategy.name for strategy in job.strategies)
-        for number, strategy in enumerate(job.strategies):
-            if names[strategy.name] > 1:
-                yield FieldProblem(f"strategies[{number}].name", f"'{strategy.name}' is the name of several")
-    ways: tuple[Strategy | JobWithStrategies, ...] = job.strategies or (job,)
-    for number, way in enumerate(ways):
-        where = f"strategies[{number}]" if job.strategies else ""
-        if way.model is None and not way.collectives and not way.transfers:
-            yield FieldProblem(where, "what it sends is not known: give a model, collectives or transfers")
+        yield from misplaced_strategies(job, data)
+    elif job.model is None and job.observed:
+        yield FieldProblem("", "what it sends is not known: give a model, collectives or transfers")

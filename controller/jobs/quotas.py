@@ -90,9 +90,14 @@ def links_of(job: Job) -> int:
 
 def size(spec: JobSpec, links: int) -> int:
     """What a job takes of the memory of all jobs, in virtual links: its own, and its spec, which may be large although
-    it makes few."""
+    it makes few: of its strategies only one makes them, so that groups, transfers and times of computing of all count
+    as links."""
     addresses = len(spec.endpoints) + sum(len(rail.endpoints) for rail in spec.rails)
-    names = sum(len(group.ranks) for group in spec.groups) + sum(len(one.groups) for one in spec.collectives)
+    for way in spec.strategies:
+        links += len(way.groups) + len(way.collectives) + len(way.transfers) + len(way.compute)
+    sending = [way for _, way in spec.ways()]
+    names = sum(len(group.ranks) for way in sending for group in way.groups)
+    names += sum(len(one.groups) for way in sending for one in way.collectives)
     return links + (addresses + names) // NAMES_OF_LINK
 
 

@@ -88,7 +88,9 @@ def encode(key: Key, value: Any) -> str:
         case Kind.JOB:
             return json.dumps(
                 {
-                    "spec": value.spec.model_dump(mode="json"),
+                    "spec": value.spec.model_dump(
+                        mode="json", exclude=set() if value.spec.strategies else {"strategies"}
+                    ),
                     "uid": value.uid,
                     "tenant": value.tenant,
                     "registered_at": value.registered_at,

@@ -89,6 +89,29 @@ def test_a_job_is_registered_listed_shown_and_deregistered(signalbox: Signalbox,
     assert signalbox("jobs", "list", "--json").json == {"jobs": []}
 
 
+def test_a_job_with_strategies_is_registered_shown_and_updated(signalbox: Signalbox, tmp_path: Path) -> None:
+    ring = {name: SPEC[name] for name in ("groups", "collectives")}
+    by_hand = {"transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 5}]}
+    ways = [{"name": "ring", **ring, "compute": [{"seconds": 0.5, "phase": 0}]}, {"name": "by hand", **by_hand}]
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({"job_id": "offer", "endpoints": [H1, H2], "strategies": ways}))
+    registered = signalbox("jobs", "register", path, "--json").json
+    assert (registered["virtual_links"], registered["spec"]["collectives"]) == (2, [])
+    assert [way["name"] for way in registered["spec"]["strategies"]] == ["ring", "by hand"]
+    assert registered["spec"]["strategies"][0]["compute"] == [{"seconds": 0.5, "phase": 0}]
+    shown = signalbox("jobs", "show", "offer")
+    assert "2 strategies (library: generic)" in shown.text
+    assert "not announced" not in shown.text
+    assert ["ring", "0", "ring", "all", "reduce", "1,000", "dp"] in shown.rows
+    path.write_text(json.dumps({"job_id": "offer", "endpoints": [H1, H2], "strategies": ways[::-1]}))
+    assert signalbox("jobs", "update", path, "--json").json["virtual_links"] == 1
+    path.write_text(json.dumps({"job_id": "offer", "endpoints": [H1, H2], "strategies": ways, **ring}))
+    refused = signalbox("jobs", "update", path)
+    assert refused.status == 1
+    assert "job.json:1:" in refused.err
+    assert "collectives: is said by each of the strategies" in refused.err
+
+
 def test_a_job_is_updated_from_its_file(signalbox: Signalbox, spec_file: Path) -> None:
     assert signalbox("jobs", "update", spec_file) == Result(5, "", "error: there is no job 'ring'\n")
     signalbox("jobs", "register", spec_file)

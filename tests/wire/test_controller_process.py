@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
@@ -18,6 +19,8 @@ from signalbox.client import Client, Unreachable
 from signalbox.commands.output import fields
 from signalbox.errors import NotFound, SignalboxError, WrongLeaseToken
 from signalbox.jobs.spec import Algorithm
+from signalbox.spec_files import jobs_in
+from signalbox.spec_messages import job_spec
 from signalbox.words import Strategy
 
 
@@ -85,6 +88,48 @@ def test_owners_keep_their_jobs_across_restarts_and_register_anew_when_the_state
             client.renew_lease("job", first.lease_token)
         assert client.register_job(spec, lease_token=first.lease_token).job.uid != first.job.uid
     assert first.lease_token.partition(".")[2] not in controller.log.read_text()
+
+
+OFFER = """\
+job_id: recommender
+hosts: 10.0.0.1-3
+lease_s: 600
+strategies:
+  - name: replicas
+    groups: [{name: all, ranks: [0, 1, 2]}]
+    collectives: [{algorithm: all_reduce, groups: [all], bytes_per_iteration: 3 MB}]
+    compute: [{seconds: 0.1}, {seconds: 0.2, phase: 0}]
+  - name: model
+    model: {layers: 4, hidden: 64, heads: 4, vocabulary: 100, sequence: 8, global_batch: 6}
+    parallelism: {pipeline: 3}
+"""
+
+
+def test_a_job_keeps_its_strategies_across_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "recommender.yaml"
+    file.write_text(OFFER)
+    (job,) = jobs_in(file)
+    assert [len(way.collectives) + len(way.transfers) for way in job.spec.strategies] == [1, 5]
+    controller = ControllerProcess(tmp_path)
+    command = [sys.executable, "-m", "signalbox", "jobs", "register", str(file), "--address", controller.address]
+    state_home = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "home")}
+    with controller.running():
+        done = subprocess.run(command, env=state_home, capture_output=True, text=True, check=True)
+        assert "2 strategies" in done.stdout
+        controller.kill()
+    with controller.running() as client:
+        (listed,) = client.list_jobs()
+        found = client.get_job("recommender")
+        assert job_spec(found.spec) == job_spec(listed.spec) == job.spec
+        assert found.virtual_links == 3, "those of the first strategy"
+        client.update_job(job.spec.of_strategy("model"), lease_token=lease_token(tmp_path / "home"))
+        assert client.get_job("recommender").virtual_links == 6
+
+
+def lease_token(state_home: Path) -> str:
+    """The only one that was kept."""
+    (kept,) = (path for path in state_home.rglob("*") if path.is_file())
+    return kept.read_text().strip()
 
 
 def test_an_alarm_that_goes_on_over_a_restart_keeps_its_time_and_begins_once(tmp_path: Path) -> None:

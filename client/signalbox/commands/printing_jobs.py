@@ -79,7 +79,7 @@ def job(found: Fields) -> RenderableType:
         "may be split": _split(spec),
         "connections": "reported by the job" if spec["reports_connections"] else "not reported",
         "planned for": _planned_for(found["demand"]),
-        "traffic": _traffic(found["demand"], observed=not (spec["collectives"] or spec["transfers"])),
+        "traffic": _traffic(found["demand"], observed=_observed(spec)),
         "level": known(found["level"], ".3f", unknown="not known yet"),
         "efficiency": f"{_predicted(found, ' predicted', 'not predicted')}, "
         f"{known(found['efficiency_measured'], '.1%', ' measured', 'not measured')}",
@@ -89,21 +89,34 @@ def job(found: Fields) -> RenderableType:
     shown: list[RenderableType] = [facts(about)]
     if found["demand"] and found["demand"]["pairs"]:
         shown.append(_pairs(found["demand"]["pairs"]))
-    if not spec["collectives"]:
+    rows = [
+        (way["name"], c["phase"], word(c["algorithm"]), f"{int(c['bytes_per_iteration']):,}", _some(c["groups"]))
+        for way in spec["strategies"] or [{**spec, "name": ""}]
+        for c in way["collectives"]
+    ]
+    if not rows:
         return Group(*shown)
-    collectives = Fitted(
-        (
-            Column("phase"),
-            Column("collective"),
-            Column("bytes per iteration", number=True),
-            Column("groups", wraps=True),
-        ),
-        (
-            (c["phase"], word(c["algorithm"]), f"{int(c['bytes_per_iteration']):,}", _some(c["groups"]))
-            for c in spec["collectives"]
-        ),
+    columns = (
+        *_STRATEGY,
+        Column("phase"),
+        Column("collective"),
+        Column("bytes per iteration", number=True),
+        Column("groups", wraps=True),
     )
-    return Group(*shown, collectives)
+    return Group(*shown, _of_strategies(columns, rows, bool(spec["strategies"])))
+
+
+_STRATEGY = (Column("strategy"),)
+"""The first column of what a job with strategies sends."""
+
+
+def _of_strategies(columns: Sequence[Column], rows: Sequence[Sequence[object]], several: bool) -> Fitted:
+    """Without their first column where a job has no strategies."""
+    return Fitted(columns, rows) if several else Fitted(columns[1:], [row[1:] for row in rows])
+
+
+def _observed(spec: Fields) -> bool:
+    return not (spec["collectives"] or spec["transfers"] or spec["strategies"])
 
 
 def _predicted(found: Fields, unit: str = "", unknown: str = "-") -> str:
@@ -157,6 +170,9 @@ def _pairs(pairs: Sequence[Fields]) -> RenderableType:
 
 def _announced(spec: Fields) -> str:
     parts = []
+    if ways := spec["strategies"]:
+        of_library = f" (library: {word(spec['library'])})" if any(way["collectives"] for way in ways) else ""
+        parts.append(f"{counted(len(ways), 'strategy', 'strategies')}{of_library}")
     if spec["collectives"]:
         parts.append(f"{counted(len(spec['collectives']), 'collective')} (library: {word(spec['library'])})")
     if spec["transfers"]:
@@ -193,40 +209,65 @@ def registered(found: Fields) -> RenderableType:
 
 def checked(spec: JobSpec) -> RenderableType:
     """What it would announce."""
-    links = virtual_links(spec)
-    hosts = len(set(spec.endpoints))
     about = {
         "job": spec.job_id,
-        "ranks": f"{len(spec.endpoints)} on {counted(hosts, 'host')}",
+        "ranks": f"{len(spec.endpoints)} on {counted(len(set(spec.endpoints)), 'host')}",
         "announced": _announced(spec.model_dump(mode="json")),
     }
     if spec.observed:
         return facts({**about, "traffic": "learnt from what switches count"})
+    if not spec.strategies:
+        return Group(facts(about | _sent(spec)), _parts([("", spec)], several=False))
+    ways = [(way, spec.of_strategy(way.name)) for way in spec.strategies]
+    rows = [
+        (way.name, *_sent(plain).values(), f"{sum(each.seconds for each in way.compute):g}" if way.compute else "-")
+        for way, plain in ways
+    ]
+    columns = (
+        *_STRATEGY,
+        Column("groups", 1, number=True),
+        Column("virtual links", wraps=True),
+        Column("bytes per iteration", number=True),
+        Column("largest sender", 2, wraps=True),
+        Column("computing (s)", number=True),
+    )
+    return Group(facts(about), Fitted(columns, rows), _parts([(way.name, plain) for way, plain in ways], several=True))
+
+
+def _sent(spec: JobSpec) -> dict[str, str]:
+    """In all, of one without strategies."""
+    links = virtual_links(spec)
     sent = Counter[str]()
     for link in links:
         sent[link.src_ip] += link.bytes
     in_phases = len({link.phase for link in links})
-    about |= {
+    return {
         "groups": str(len(spec.groups)),
         "virtual links": f"{len(links)}, between {counted(len(links.pairs), 'pair')} of addresses, "
         f"in {counted(in_phases, 'phase')}",
         "bytes per iteration": f"{sent.total():,}",
         "largest sender": "none" if not sent else "{}, {:,} bytes per iteration".format(*sent.most_common(1)[0]),
     }
+
+
+def _parts(named: Sequence[tuple[str, JobSpec]], several: bool) -> Fitted:
+    """What each strategy consists of."""
     rows: list[Sequence[object]] = []
-    if of := spec.transfers:
-        each = _range([transfer.bytes_per_iteration for transfer in of])
-        rows.append((_range([transfer.phase for transfer in of]), "transfer", each, len(of), 2))
-    sizes = {group.name: len(group.ranks) for group in spec.groups}
-    for c in spec.collectives:
-        ranks = _range([sizes[name] for name in c.groups])
-        rows.append((c.phase, word(c.algorithm), f"{c.bytes_per_iteration:,}", len(c.groups), ranks))
+    for name, spec in named:
+        if of := spec.transfers:
+            each = _range([transfer.bytes_per_iteration for transfer in of])
+            rows.append((name, _range([transfer.phase for transfer in of]), "transfer", each, len(of), 2))
+        sizes = {group.name: len(group.ranks) for group in spec.groups}
+        for c in spec.collectives:
+            ranks = _range([sizes[group] for group in c.groups])
+            rows.append((name, c.phase, word(c.algorithm), f"{c.bytes_per_iteration:,}", len(c.groups), ranks))
     columns = (
+        *_STRATEGY,
         Column("phase"),
         Column("what"),
         *(Column(name, number=True) for name in ("bytes per iteration", "number", "ranks in each")),
     )
-    return Group(facts(about), Fitted(columns, rows))
+    return _of_strategies(columns, rows, several)
 
 
 def _range(numbers: Sequence[int]) -> str:

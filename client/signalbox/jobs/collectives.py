@@ -10,13 +10,16 @@ own sequence of steps, and the transfers are one more. All of them begin togethe
 steps, steps of one number are taken as simultaneous: groups of a training job usually do the same. Where the numbers
 differ it is not known which steps meet, so the whole phase is one step. Its ideal time is then that of the busiest NIC
 for everything, which nothing can beat; that one step may load a link more than the phase as a whole is left out.
+
+Of a job with strategies this is what the first one sends (``JobSpec.plain``); ``JobSpec.of_strategy`` gives the spec of
+another one. All of them are checked.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
@@ -101,6 +104,7 @@ def virtual_links(spec: JobSpec) -> VirtualLinks:
     """The job's virtual links, merged per (source, destination, phase) and sorted by it; none when it is observed.
     Raises ``InvalidInput`` with what ``check`` finds, and for more bytes than a 64-bit number holds."""
     InvalidInput.refuse(check(spec))
+    spec = spec.plain
     endpoints = spec.endpoints
     nics = (endpoints, *(rail.endpoints for rail in spec.rails))
     total: defaultdict[tuple[int, int], dict[tuple[str, str], int]] = defaultdict(dict)
@@ -125,6 +129,7 @@ def virtual_links(spec: JobSpec) -> VirtualLinks:
 
 def formulas_of(spec: JobSpec) -> set[Formula]:
     """Of the job's collectives."""
+    spec = spec.plain
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     found = (
         _formula(spec.library, collective, n)
@@ -137,6 +142,18 @@ def formulas_of(spec: JobSpec) -> set[Formula]:
 def check(spec: JobSpec) -> list[FieldProblem]:
     """What is wrong with a spec that ``JobSpec.parse`` accepts but that cannot be made into virtual links. Costs no
     more than reading the spec."""
+    if not spec.strategies:
+        return _wrong(spec)
+    problems: list[FieldProblem] = []
+    for number, way in enumerate(spec.strategies):
+        plain = spec.of_strategy(way.name)
+        found = _wrong(plain) or _too_many_bytes(plain)
+        problems += [replace(each, path=f"strategies[{number}].{each.path}") for each in found]
+    return problems
+
+
+def _wrong(spec: JobSpec) -> list[FieldProblem]:
+    """Of one without strategies."""
     problems: list[FieldProblem] = []
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     for c, collective in enumerate(spec.collectives):
@@ -157,9 +174,29 @@ def check(spec: JobSpec) -> list[FieldProblem]:
     return problems
 
 
+def _too_many_bytes(spec: JobSpec) -> list[FieldProblem]:
+    """Of a strategy that nobody makes into virtual links yet, by what it may send at most: each link of a collective
+    twice its size, rounded up on every NIC. Where ``virtual_links`` would refuse it this does."""
+    nics = 1 + len(spec.rails)
+    sizes = {group.name: len(group.ranks) for group in spec.groups}
+    most = sum(transfer.bytes_per_iteration + nics for transfer in spec.transfers)
+    for collective in spec.collectives:
+        links = (
+            known.links(n)
+            for n in (sizes[name] for name in collective.groups)
+            if (known := _formula(spec.library, collective, n))
+        )
+        most += sum(links) * (2 * collective.bytes_per_iteration + nics)
+    if most <= MAX_JOB_BYTES:
+        return []
+    where = "collectives" if spec.collectives else "transfers"
+    return [FieldProblem(where, f"it may send {most} bytes per iteration; at most {MAX_JOB_BYTES} are allowed")]
+
+
 def link_count(spec: JobSpec) -> int:
     """How many virtual links the job makes, without making them; those of one pair and phase, which become one, count
     as several."""
+    spec = spec.plain
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     links = len(spec.transfers)
     for collective in spec.collectives:

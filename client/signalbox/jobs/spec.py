@@ -1,4 +1,5 @@
-"""What a job announces, validated: endpoints, parallel groups, collectives, transfers, and how it divides its bytes.
+"""What a job announces, validated: endpoints, parallel groups, collectives, transfers, strategies, and how it divides
+its bytes.
 
 Owns the meaning of a job spec. In: plain data (from protobuf, JSON or a test). Out: a frozen ``JobSpec``, or
 ``InvalidInput`` with the wrong fields by their paths.
@@ -39,11 +40,20 @@ MAX_VIRTUAL_LINKS = 65_536
 """Per job, before merging: an all-to-all over 256 ranks fits. Also the largest number of transfers."""
 MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
 """Over all groups: a group of n ranks that is used makes at least n-1 >= n/2 virtual links."""
+MAX_STRATEGIES = 32
+MAX_COMPUTE = 1000
+MAX_IN_STRATEGIES = 4
+"""Times as many groups, and times of computing, as one strategy may have, are allowed in all together. Transfers, ranks
+of groups and groups of collectives have the same limit in all as in one."""
 MAX_RAILS = 7
 MAX_BYTES = 1 << 50
 MAX_PHASE = 1000
 MAX_STEP = 1000
 MAX_SUBFLOWS = 16
+LIMITS = (("groups", MAX_GROUPS), ("collectives", MAX_COLLECTIVES), ("transfers", MAX_VIRTUAL_LINKS))
+"""Of the lists that say what is sent."""
+SENDS = tuple(name for name, _ in LIMITS)
+SAID_BY_EACH = "is said by each of the strategies: give one or the other"
 MIN_LEASE_S = 1.0
 MAX_LEASE_S = 86_400.0
 
@@ -191,6 +201,25 @@ class Transfer(Frozen):
     step: Whole = Field(default=0, ge=0, le=MAX_STEP)
 
 
+class Compute(Frozen):
+    """Time of computing in an iteration. ``phase``: it overlaps with what is sent in that one; without it, with
+    nothing."""
+
+    seconds: Annotated[Seconds, Field(ge=0, le=1e6, allow_inf_nan=False)]
+    phase: Phase | None = None
+
+
+class ParallelStrategy(Frozen):
+    """One way to parallelise a job: what it sends and how long it computes then. The fields are those of a
+    ``JobSpec``."""
+
+    name: Annotated[str, AfterValidator(_printable)] = Field(min_length=1, max_length=63)
+    groups: tuple[ParallelGroup, ...] = Field(default=(), max_length=MAX_GROUPS)
+    collectives: tuple[Collective, ...] = Field(default=(), max_length=MAX_COLLECTIVES)
+    transfers: Annotated[tuple[Transfer, ...], FailFast()] = Field(default=(), max_length=MAX_VIRTUAL_LINKS)
+    compute: tuple[Compute, ...] = Field(default=(), max_length=MAX_COMPUTE)
+
+
 class Rail(Frozen):
     """A further NIC of every rank: its address, by rank."""
 
@@ -198,7 +227,8 @@ class Rail(Frozen):
 
 
 class JobSpec(Frozen):
-    """A job's traffic: ``transfers``, and ``collectives`` as short forms of transfers. With neither it is ``observed``.
+    """A job's traffic: ``transfers``, and ``collectives`` as short forms of transfers; or ``strategies``, each with
+    such traffic of its own, of which the job can be trained with any. With none of these it is ``observed``.
 
     ``endpoints``: one IPv4 address per rank; ranks on one host have the same. ``rails``: further NICs; every transfer
     is divided evenly over the first NICs and the rails, NIC k to NIC k. ``max_subflows``: into how many pieces the job
@@ -219,6 +249,7 @@ class JobSpec(Frozen):
     dealing: Dealing = Dealing.BY_SHARE
     reports_connections: StrictBool = False
     lease_s: Seconds = Field(default=60.0, ge=MIN_LEASE_S, le=MAX_LEASE_S, allow_inf_nan=False)
+    strategies: tuple[ParallelStrategy, ...] = Field(default=(), max_length=MAX_STRATEGIES)
 
     @property
     def addresses(self) -> frozenset[str]:
@@ -228,7 +259,21 @@ class JobSpec(Frozen):
     @property
     def observed(self) -> bool:
         """The job says who takes part, not what is sent."""
-        return not self.collectives and not self.transfers
+        return not self.collectives and not self.transfers and not self.strategies
+
+    @property
+    def plain(self) -> JobSpec:
+        """Itself without strategies, else that of the first one: it counts on a fabric whose wiring cannot change."""
+        return self.of_strategy(self.strategies[0].name) if self.strategies else self
+
+    def of_strategy(self, name: str) -> JobSpec:
+        """The spec without strategies of the job that is trained with this one. Raises ``KeyError`` for a name that
+        none has."""
+        for way in self.strategies:
+            if way.name == name:
+                sends = {field: getattr(way, field) for field in SENDS}
+                return self.model_copy(update={"strategies": (), **sends})
+        raise KeyError(name)
 
     @classmethod
     def parse(cls, data: Any) -> Self:
@@ -238,39 +283,28 @@ class JobSpec(Frozen):
             spec = cls.model_validate(data)
         except ValidationError as error:
             raise InvalidInput(field_problems(error, cls)) from None
-        misfits = chain(oversized(spec), spec._wrong_groups(), spec._wrong_transfers(), spec._wrong_rails())
-        InvalidInput.refuse(misfits)
+        misfits = (_misfits(way, where, len(spec.endpoints)) for where, way in spec.ways())
+        InvalidInput.refuse(
+            chain(oversized(spec), spec._wrong_strategies(), chain.from_iterable(misfits), spec._wrong_rails())
+        )
         return spec
 
-    def _wrong_groups(self) -> Iterator[FieldProblem]:
-        names = Counter(group.name for group in self.groups)
-        for g, group in enumerate(self.groups):
-            where = f"groups[{g}]"
-            if names[group.name] > 1:
-                yield FieldProblem(f"{where}.name", f"'{group.name}' is used by {names[group.name]} groups")
-            if max(group.ranks) >= len(self.endpoints):
-                for r, rank in enumerate(group.ranks):
-                    yield from self._without_endpoint(f"{where}.ranks[{r}]", rank)
-            if len(set(group.ranks)) < len(group.ranks):
-                ((rank, times),) = Counter(group.ranks).most_common(1)
-                yield FieldProblem(f"{where}.ranks", f"rank {rank} appears {times} times; a group has a rank once")
-        known = ", ".join(sorted(names)[:8]) or "none"
-        for c, collective in enumerate(self.collectives):
-            for g, name in enumerate(collective.groups):
-                if name not in names:
-                    path = f"collectives[{c}].groups[{g}]"
-                    yield FieldProblem(path, f"no group is called '{name}'; there are: {known}")
+    def ways(self) -> Iterator[tuple[str, JobSpec | ParallelStrategy]]:
+        """What says what is sent, each with the beginning of the paths of its fields: the spec, and each strategy."""
+        yield "", self
+        for number, way in enumerate(self.strategies):
+            yield f"strategies[{number}].", way
 
-    def _wrong_transfers(self) -> Iterator[FieldProblem]:
-        for t, transfer in enumerate(self.transfers):
-            yield from self._without_endpoint(f"transfers[{t}].src", transfer.src)
-            yield from self._without_endpoint(f"transfers[{t}].dst", transfer.dst)
-            if transfer.src == transfer.dst:
-                yield FieldProblem(f"transfers[{t}].dst", f"rank {transfer.dst} sends to itself")
-
-    def _without_endpoint(self, path: str, rank: int) -> Iterator[FieldProblem]:
-        if rank >= len(self.endpoints):
-            yield FieldProblem(path, f"rank {rank} has no endpoint; ranks go from 0 to {len(self.endpoints) - 1}")
+    def _wrong_strategies(self) -> Iterator[FieldProblem]:
+        for name in SENDS if self.strategies else ():
+            if getattr(self, name):
+                yield FieldProblem(name, SAID_BY_EACH)
+        names = Counter(way.name for way in self.strategies)
+        for number, way in enumerate(self.strategies):
+            if names[way.name] > 1:
+                yield FieldProblem(f"strategies[{number}].name", f"'{way.name}' is the name of several")
+            if not way.collectives and not way.transfers:
+                yield FieldProblem(f"strategies[{number}]", "what it sends is not known: give collectives or transfers")
 
     def _wrong_rails(self) -> Iterator[FieldProblem]:
         """Of each rail the first address that is wrong: an address has one place, and ranks are on one host in every
@@ -298,28 +332,79 @@ class JobSpec(Frozen):
             taken |= dict.fromkeys(rail.endpoints, where)
 
 
+def _misfits(sends: JobSpec | ParallelStrategy, where: str, ranks: int) -> Iterator[FieldProblem]:
+    """Of groups, collectives and transfers. ``where``: the beginning of their paths."""
+
+    def without_endpoint(path: str, rank: int) -> Iterator[FieldProblem]:
+        if rank >= ranks:
+            yield FieldProblem(path, f"rank {rank} has no endpoint; ranks go from 0 to {ranks - 1}")
+
+    names = Counter(group.name for group in sends.groups)
+    for g, group in enumerate(sends.groups):
+        path = f"{where}groups[{g}]"
+        if names[group.name] > 1:
+            yield FieldProblem(f"{path}.name", f"'{group.name}' is used by {names[group.name]} groups")
+        if max(group.ranks) >= ranks:
+            for r, rank in enumerate(group.ranks):
+                yield from without_endpoint(f"{path}.ranks[{r}]", rank)
+        if len(set(group.ranks)) < len(group.ranks):
+            ((rank, times),) = Counter(group.ranks).most_common(1)
+            yield FieldProblem(f"{path}.ranks", f"rank {rank} appears {times} times; a group has a rank once")
+    known = ", ".join(sorted(names)[:8]) or "none"
+    for c, collective in enumerate(sends.collectives):
+        for g, name in enumerate(collective.groups):
+            if name not in names:
+                path = f"{where}collectives[{c}].groups[{g}]"
+                yield FieldProblem(path, f"no group is called '{name}'; there are: {known}")
+    for t, transfer in enumerate(sends.transfers):
+        yield from without_endpoint(f"{where}transfers[{t}].src", transfer.src)
+        yield from without_endpoint(f"{where}transfers[{t}].dst", transfer.dst)
+        if transfer.src == transfer.dst:
+            yield FieldProblem(f"{where}transfers[{t}].dst", f"rank {transfer.dst} sends to itself")
+
+
 def oversized(spec: Any) -> Iterator[FieldProblem]:
     """Lists that are too long, alone or taken together. ``spec``: anything with the fields of a ``JobSpec``, so that it
     can be asked before anything is spent on the items."""
-    lists = (
-        ("endpoints", spec.endpoints, MAX_ENDPOINTS),
-        ("groups", spec.groups, MAX_GROUPS),
-        ("collectives", spec.collectives, MAX_COLLECTIVES),
-        ("transfers", spec.transfers, MAX_VIRTUAL_LINKS),
-        ("rails", spec.rails, MAX_RAILS),
-    )
-    alone = [(path, path, len(items), limit) for path, items, limit in lists]
-    together = (
-        ("groups", "ranks in all groups", spec.groups, attrgetter("ranks"), MAX_RANKS),
-        ("collectives", "groups in all collectives", spec.collectives, attrgetter("groups"), MAX_VIRTUAL_LINKS),
-        ("rails", "addresses in all rails", spec.rails, attrgetter("endpoints"), MAX_RAILS * MAX_ENDPOINTS),
-    )
+    ways = [("", spec)]
+    if len(spec.strategies) <= MAX_STRATEGIES:
+        ways += [(f"strategies[{number}].", way) for number, way in enumerate(spec.strategies)]
+    lists: list[tuple[str, Any, int]] = [("endpoints", spec.endpoints, MAX_ENDPOINTS)]
+    for where, way in ways:
+        lists += [(f"{where}{name}", getattr(way, name), limit) for name, limit in LIMITS]
+    lists += [(f"{where}compute", way.compute, MAX_COMPUTE) for where, way in ways[1:]]
+    lists += [("rails", spec.rails, MAX_RAILS), ("strategies", spec.strategies, MAX_STRATEGIES)]
+    alone = [(path, path.rpartition(".")[2], len(items), limit) for path, items, limit in lists]
     # Of a list that is too long the items are not counted: there may be a million.
     few = all(count <= limit for *_, count, limit in alone)
-    summed = [(path, what, sum(map(len, map(of, items))), limit) for path, what, items, of, limit in together if few]
-    for path, what, count, limit in (*alone, *summed):
+    for path, what, count, limit in (*alone, *(_together(spec) if few else ())):
         if count > limit:
             yield FieldProblem(path, f"at most {limit} {what} are allowed (given: {count})")
+
+
+def _together(spec: Any) -> Iterator[tuple[str, str, int, int]]:
+    """Of lists taken together: the path, what it is, how many there are and may be. Those of several strategies are
+    told of all strategies."""
+    sending = (spec, *spec.strategies)
+
+    def of_all(name: str) -> list[Any]:
+        return list(chain.from_iterable(getattr(way, name) for way in sending))
+
+    def items(name: str, of: str) -> int:
+        return sum(map(len, map(attrgetter(of), of_all(name))))
+
+    def path(name: str) -> str:
+        return "strategies" if spec.strategies else name
+
+    yield path("groups"), "ranks in all groups", items("groups", "ranks"), MAX_RANKS
+    yield path("collectives"), "groups in all collectives", items("collectives", "groups"), MAX_VIRTUAL_LINKS
+    nics = sum(len(rail.endpoints) for rail in spec.rails)
+    yield "rails", "addresses in all rails", nics, MAX_RAILS * MAX_ENDPOINTS
+    if spec.strategies:
+        compute = sum(len(way.compute) for way in spec.strategies)
+        yield "strategies", "groups", len(of_all("groups")), MAX_IN_STRATEGIES * MAX_GROUPS
+        yield "strategies", "transfers", len(of_all("transfers")), MAX_VIRTUAL_LINKS
+        yield "strategies", "times of computing", compute, MAX_IN_STRATEGIES * MAX_COMPUTE
 
 
 NOT_TRAFFIC = ("lease_s", "max_subflows", "dealing")

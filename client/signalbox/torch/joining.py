@@ -25,7 +25,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from signalbox import joining
 from signalbox.errors import InvalidInput
-from signalbox.jobs.spec import JobSpec
+from signalbox.jobs.spec import SENDS, JobSpec
 from signalbox.joining import OnRoutes
 from signalbox.launchers import HOW_TO_NAME_THE_JOB, job_id_of_environment
 from signalbox.membership import Ended
@@ -41,7 +41,7 @@ from signalbox.traces.flight_recorder import job_spec_of
 if TYPE_CHECKING:
     from signalbox.credentials import Credentials
 
-TRAFFIC = ("groups", "collectives", "transfers", "library")
+TRAFFIC = (*SENDS, "library")
 SAMPLE_S = 0.1
 """How often DistributedDataParallel is asked for its times at most: that takes 0.1 ms."""
 
@@ -82,8 +82,8 @@ def join(
     An iteration is what is between two steps of the program's first optimizer; or a ``Job.step``, if the program has
     these. ``job``: its id; else that of the environment, as for ``signalbox.join``. ``endpoint``: this rank's IPv4
     address; else that of the interface that GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names, else the one that the
-    kernel sends from towards MASTER_ADDR or the other ranks. ``fields``: others of the job spec; with ``collectives``
-    or ``transfers`` nothing is recorded. The rest is as for ``signalbox.join``."""
+    kernel sends from towards MASTER_ADDR or the other ranks. ``fields``: others of the job spec; with ``collectives``,
+    ``transfers`` or ``strategies`` nothing is recorded. The rest is as for ``signalbox.join``."""
     job_id = job or job_id_of_environment(os.environ)
     joined = Job(str(job_id or ""))
     try:
@@ -94,6 +94,8 @@ def join(
             raise InvalidInput.of("job", f"its id is missing: {HOW_TO_NAME_THE_JOB}")
         groups = groups_of(told)
         known = {"groups": [group._asdict() for group in groups], **gradients_of(told, groups)}
+        if fields.get("strategies"):
+            known = {name: value for name, value in known.items() if name not in SENDS}
         spec = JobSpec.parse({"job_id": job_id, "endpoints": endpoints, **known, **fields})
         joined._join(spec, rank, address, credentials, on_routes, None, take_over, strict and rank == 0, {})
     except Exception as error:
@@ -229,7 +231,7 @@ class Job(joining.Job):
         if self._timed_by_calls(models):
             CALLS.wrap()
             self._timed = True
-        if not {"collectives", "transfers"} & fields.keys():
+        if not {"collectives", "transfers", "strategies"} & fields.keys():
             store = _store()
             understand = partial(self._understand, spec)
             CALLS.recording = True

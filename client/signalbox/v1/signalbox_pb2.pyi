@@ -428,7 +428,7 @@ RULE_PURPOSE_FOUND: RulePurpose
 RULE_PURPOSE_DROP: RulePurpose
 
 class JobSpec(_message.Message):
-    __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "dealing", "rails", "reports_connections")
+    __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "dealing", "rails", "reports_connections", "strategies")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -441,6 +441,7 @@ class JobSpec(_message.Message):
     DEALING_FIELD_NUMBER: _ClassVar[int]
     RAILS_FIELD_NUMBER: _ClassVar[int]
     REPORTS_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    STRATEGIES_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     endpoints: _containers.RepeatedScalarFieldContainer[str]
     groups: _containers.RepeatedCompositeFieldContainer[ParallelGroup]
@@ -453,7 +454,30 @@ class JobSpec(_message.Message):
     dealing: Dealing
     rails: _containers.RepeatedCompositeFieldContainer[Rail]
     reports_connections: bool
-    def __init__(self, job_id: _Optional[str] = ..., endpoints: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_subflows: _Optional[int] = ..., transport: _Optional[_Union[Transport, str]] = ..., transfers: _Optional[_Iterable[_Union[Transfer, _Mapping]]] = ..., library: _Optional[_Union[Library, str]] = ..., dealing: _Optional[_Union[Dealing, str]] = ..., rails: _Optional[_Iterable[_Union[Rail, _Mapping]]] = ..., reports_connections: _Optional[bool] = ...) -> None: ...
+    strategies: _containers.RepeatedCompositeFieldContainer[ParallelStrategy]
+    def __init__(self, job_id: _Optional[str] = ..., endpoints: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_subflows: _Optional[int] = ..., transport: _Optional[_Union[Transport, str]] = ..., transfers: _Optional[_Iterable[_Union[Transfer, _Mapping]]] = ..., library: _Optional[_Union[Library, str]] = ..., dealing: _Optional[_Union[Dealing, str]] = ..., rails: _Optional[_Iterable[_Union[Rail, _Mapping]]] = ..., reports_connections: _Optional[bool] = ..., strategies: _Optional[_Iterable[_Union[ParallelStrategy, _Mapping]]] = ...) -> None: ...
+
+class ParallelStrategy(_message.Message):
+    __slots__ = ("name", "groups", "collectives", "transfers", "compute")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    COLLECTIVES_FIELD_NUMBER: _ClassVar[int]
+    TRANSFERS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    groups: _containers.RepeatedCompositeFieldContainer[ParallelGroup]
+    collectives: _containers.RepeatedCompositeFieldContainer[Collective]
+    transfers: _containers.RepeatedCompositeFieldContainer[Transfer]
+    compute: _containers.RepeatedCompositeFieldContainer[Compute]
+    def __init__(self, name: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., transfers: _Optional[_Iterable[_Union[Transfer, _Mapping]]] = ..., compute: _Optional[_Iterable[_Union[Compute, _Mapping]]] = ...) -> None: ...
+
+class Compute(_message.Message):
+    __slots__ = ("seconds", "phase")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    seconds: float
+    phase: int
+    def __init__(self, seconds: _Optional[float] = ..., phase: _Optional[int] = ...) -> None: ...
 
 class Rail(_message.Message):
     __slots__ = ("endpoints",)

@@ -69,7 +69,16 @@ transfers = st.builds(
     step=st.integers(0, 1000),
 )
 rails = st.sampled_from([[f"10.{rail}.{n}.1" for n in range(4)] for rail in (1, 2, 3)])
-specs = st.builds(
+compute = st.builds(pb.Compute, seconds=st.floats(0, 1e6), phase=st.none() | st.integers(0, 1000))
+strategies = st.builds(
+    pb.ParallelStrategy,
+    name=st.text("ab ", min_size=1, max_size=3),
+    groups=groups.map(lambda group: [group]),
+    collectives=st.lists(collectives, max_size=3),
+    transfers=st.lists(transfers, min_size=1, max_size=3),
+    compute=st.lists(compute, max_size=3),
+)
+plain_specs = st.builds(
     pb.JobSpec,
     job_id=st.just("job"),
     endpoints=st.just([f"10.0.{n}.1" for n in range(4)]),
@@ -84,6 +93,20 @@ specs = st.builds(
     max_subflows=st.integers(1, 16),
     transport=st.sampled_from([pb.TRANSPORT_TCP, pb.TRANSPORT_ROCE_V2]),
 )
+
+
+def offering(spec: pb.JobSpec, ways: list[pb.ParallelStrategy]) -> pb.JobSpec:
+    found = pb.JobSpec(strategies=ways)
+    found.MergeFrom(spec)
+    for name in ("groups", "collectives", "transfers"):
+        found.ClearField(name)
+    return found
+
+
+offers = st.builds(
+    offering, plain_specs, st.lists(strategies, min_size=1, max_size=4, unique_by=lambda strategy: strategy.name)
+)
+specs = plain_specs | offers
 
 
 def job_status(**changes: Any) -> JobStatus:
@@ -401,7 +424,7 @@ def test_the_status_adds_up_and_knows_no_age_before_the_first_counters() -> None
 MASKS = st.lists(st.sampled_from([name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]))
 
 
-@given(specs, specs, MASKS)
+@given(plain_specs, plain_specs, MASKS)
 def test_an_update_has_the_named_fields_of_the_new_spec_and_the_others_of_the_current_one(
     old: pb.JobSpec, new: pb.JobSpec, mask: list[str]
 ) -> None:
@@ -421,6 +444,24 @@ def test_a_mask_names_fields_of_a_spec_but_its_id() -> None:
     assert paths_of(error) == ["update_mask.paths[1]", "update_mask.paths[2]"]
     assert "job_id cannot change" in str(error.value)
     assert "reports_connections" in str(error.value)
+
+
+@given(offers, offers)
+def test_an_update_may_give_other_strategies(old: pb.JobSpec, new: pb.JobSpec) -> None:
+    request = pb.UpdateJobRequest(spec=new, update_mask=FieldMask(paths=["strategies"]))
+    spec, _ = convert.updated_spec(request, job_spec(old))
+    message = spec_message(spec)
+    assert (message.strategies, message.lease) == (new.strategies, old.lease)
+
+
+def test_a_job_whose_traffic_stays_gets_no_strategies() -> None:
+    way = pb.ParallelStrategy(name="a", transfers=[pb.Transfer(src=0, dst=1, bytes_per_iteration=1)])
+    request = pb.UpdateJobRequest(spec=pb.JobSpec(strategies=[way]), update_mask=FieldMask(paths=["strategies"]))
+    with pytest.raises(InvalidInput) as error:
+        convert.updated_spec(request, job_status().spec)
+    assert paths_of(error) == ["groups", "collectives"]
+    request.update_mask.paths.extend(["groups", "collectives", "transfers"])
+    assert convert.updated_spec(request, job_status().spec)[0].strategies[0].name == "a"
 
 
 def test_a_star_is_all_fields() -> None:

@@ -20,6 +20,17 @@ model: gpt3-175b
 parallelism: {tensor: 8, pipeline: 8, data: 4, sequence_parallel: true}
 library: nccl
 """
+OFFER = """\
+job_id: offer
+hosts: 10.0.0.1-4
+strategies:
+  - name: replicas
+    groups: [{name: all, ranks: [0, 1, 2, 3]}]
+    collectives: [{algorithm: all_reduce, groups: [all], bytes_per_iteration: 2 MB, phase: 3}]
+    compute: [{seconds: 0.25}, {seconds: 0.5, phase: 3}]
+  - name: by hand
+    transfers: [{src: 0, dst: 1, bytes_per_iteration: 1000}]
+"""
 RING = f"""\
 job_id: ring
 endpoints: [{H1}, {H2}]
@@ -132,3 +143,41 @@ def test_of_several_jobs_those_that_are_done_are_named(signalbox: Signalbox, fil
     result = signalbox("jobs", "register", file)
     assert (result.status, result.out) == (8, "")
     assert result.err.startswith("done: ring; not the others\nerror: job 'taken' is registered with another spec")
+
+
+def test_each_strategy_of_a_job_is_checked_and_told(signalbox: Signalbox, file: Path) -> None:
+    file.write_text(OFFER)
+    result = signalbox("jobs", "check", file)
+    assert (result.status, result.err) == (0, "")
+    assert "announced 2 strategies (library: generic)" in result.text
+    assert ["replicas", "3", "all", "reduce", "2,000,000", "1", "4"] in result.rows
+    assert ["by", "hand", "0", "transfer", "1,000", "1", "2"] in result.rows
+    (replicas,) = (line for line in result.out.splitlines() if line.startswith("replicas") and "pairs" in line)
+    assert "4, between 4 pairs of addresses, in 1 phase" in " ".join(replicas.split())
+    assert "12,000,000" in replicas
+    assert replicas.split()[-1] == "0.75"
+    (by_hand,) = (line for line in result.out.splitlines() if line.startswith("by hand") and "pair " in line)
+    assert by_hand.split()[-1] == "-"
+
+
+def test_strategies_can_be_kept_in_each_form(signalbox: Signalbox, file: Path) -> None:
+    file.write_text(OFFER)
+    for form, name in (("yaml", "long.yaml"), ("json", "long.json")):
+        long = file.with_name(name)
+        long.write_text(signalbox("jobs", "check", file, "-o", form).out)
+        assert signalbox("jobs", "check", long, "-o", form).out == long.read_text()
+    toml = file.with_name("offer.toml")
+    toml.write_text(
+        'job_id = "offer"\nhosts = ["10.0.0.1-4"]\n[[strategies]]\nname = "by hand"\n'
+        "[[strategies.transfers]]\nsrc = 0\ndst = 1\nbytes_per_iteration = 1000\n"
+    )
+    (way,) = signalbox("jobs", "check", toml, "--json").json["strategies"]
+    assert way == {"name": "by hand", "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 1000}]}
+
+
+def test_what_is_wrong_with_a_strategy_has_its_place_in_the_file(signalbox: Signalbox, file: Path) -> None:
+    file.write_text(OFFER.replace("groups: [all]", "groups: [none]").replace("dst: 1", "dst: 0"))
+    assert signalbox("jobs", "check", file).err.splitlines() == [
+        f"error: {file}:6:52: strategies[0].collectives[0].groups[0]: no group is called 'none'; there are: all",
+        f"error: {file}:9:26: strategies[1].transfers[0].dst: rank 0 sends to itself",
+    ]

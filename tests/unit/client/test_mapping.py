@@ -21,7 +21,7 @@ from controller.status import JobState
 from signalbox import mapping
 from signalbox.commands.output import fields
 from signalbox.errors import InvalidInput
-from signalbox.jobs.spec import Algorithm, Collective, Dealing, JobSpec, Library, Transport
+from signalbox.jobs.spec import Algorithm, Collective, Compute, Dealing, JobSpec, Library, ParallelStrategy, Transport
 from signalbox.spec_messages import job_spec
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import AlarmKind, FailureKind, Strategy
@@ -87,6 +87,8 @@ def test_times_are_of_unix() -> None:
         ("collectives[3].algorithm", "collectives[3].algorithm", "Algorithm"),
         ("groups[0].ranks[2]", "groups[0].ranks[2]", None),
         ("groups[0].color.of", "groups[0].color.of", None),
+        ("strategies[2].collectives[3].algorithm", "strategies[2].collectives[3].algorithm", "Algorithm"),
+        ("strategies[2].compute[0].seconds", "strategies[2].compute[0].seconds", None),
         ("dealing", "dealing", "Dealing"),
         ("", "", None),
     ],
@@ -96,10 +98,25 @@ def test_paths_are_told_as_in_the_proto_file(path: str, in_proto: str, enum: str
     assert (found, kind.name if kind else None) == (in_proto, enum)
 
 
-@pytest.mark.parametrize(("message", "model"), [(pb.JobSpec, JobSpec), (pb.Collective, Collective)])
+@pytest.mark.parametrize(
+    ("message", "model"),
+    [
+        (pb.JobSpec, JobSpec),
+        (pb.Collective, Collective),
+        (pb.ParallelStrategy, ParallelStrategy),
+        (pb.Compute, Compute),
+    ],
+)
 def test_the_file_and_the_wire_have_the_same_fields(message: Any, model: Any) -> None:
     in_file = [mapping.path_in_proto(message, name)[0] for name in model.model_fields]
     assert sorted(in_file) == sorted(message.DESCRIPTOR.fields_by_name)
+
+
+def test_a_number_that_may_be_absent_is_there_only_if_it_was_set() -> None:
+    assert mapping.data_of(pb.Compute(seconds=1.5)) == {"seconds": 1.5}
+    assert mapping.data_of(pb.Compute(seconds=1.5, phase=0)) == {"seconds": 1.5, "phase": 0}
+    for compute in (Compute(seconds=2), Compute(seconds=2, phase=0)):
+        assert Compute.model_validate(mapping.data_of(mapping.message_of(pb.Compute, compute))) == compute
 
 
 def test_json_has_words_seconds_and_times_and_null_where_something_is_absent() -> None:

@@ -35,7 +35,7 @@ def specs_with(wrong: bool) -> st.SearchStrategy[dict[str, Any]]:
     rails = [[f"10.{rail}.{n}.1" for n in range(6)] for rail in (0, 1, 1, 2)]
     sizes, numbers = some([1, 1000, 1 << 50], 0, -1, (1 << 50) + 1), some([0, 1, 2, 1000], 1001, -1)
     ranks, names = st.integers(0, 6), some(["dp", "tp"], "", "x" * 64)
-    optional = {
+    sends = {
         "groups": st.lists(
             st.fixed_dictionaries({"name": names, "ranks": st.lists(ranks, min_size=at_least, max_size=4)}), max_size=3
         ),
@@ -55,6 +55,14 @@ def specs_with(wrong: bool) -> st.SearchStrategy[dict[str, Any]]:
                 {"src": ranks, "dst": ranks, "bytes_per_iteration": sizes}, optional={"phase": numbers, "step": numbers}
             ),
             max_size=3,
+        ),
+    }
+    compute = st.fixed_dictionaries({"seconds": some([0, 0.25, 1e6], -1.0, 1e7)}, optional={"phase": numbers})
+    optional = {
+        **sends,
+        "strategies": st.lists(
+            st.fixed_dictionaries({"name": names, **sends}, optional={"compute": st.lists(compute, max_size=2)}),
+            max_size=2,
         ),
         "rails": st.lists(
             st.fixed_dictionaries({"endpoints": st.one_of(st.sampled_from(rails), endpoints)}), max_size=4
@@ -105,14 +113,21 @@ def proto_json(spec: dict[str, Any]) -> dict[str, Any]:
     for name in ("library", "transport", "dealing"):
         if name in message:
             message[name] = enum_value(name, message[name])
-    if "collectives" in message:
-        message["collectives"] = [
-            {**each, "algorithm": enum_value("algorithm", each["algorithm"])} if "algorithm" in each else each
-            for each in message["collectives"]
-        ]
+    message |= with_enums(message)
+    if "strategies" in message:
+        message["strategies"] = [{**way, **with_enums(way)} for way in message["strategies"]]
     if "lease_s" in message:
         message["lease"] = f"{message.pop('lease_s')}s"
     return message
+
+
+def with_enums(sends: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "collectives": [
+            {**each, "algorithm": enum_value("algorithm", each["algorithm"])} if "algorithm" in each else each
+            for each in sends.get("collectives", ())
+        ]
+    }
 
 
 def enum_value(field: str, word: str) -> str | int:
@@ -130,12 +145,25 @@ def collective(**changes: Any) -> dict[str, Any]:
     return {"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 1000, **changes}
 
 
+BY_HAND: dict[str, Any] = {"name": "by hand", "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 1}]}
+
+
+def offer(*ways: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Of strategies that are called 0, 1 and so on."""
+    strategies = [{**BY_HAND, "name": str(number), **way} for number, way in enumerate(ways)]
+    return {"job_id": "job", "endpoints": HOSTS, "strategies": strategies, **more}
+
+
 @given(specs)
 @example({**GOOD, "collectives": [collective()], "lease_s": 59.5, "library": "nccl"})
 @example({**GOOD, "collectives": [collective(algorithm="reduce_scatter")], "library": "openmpi"})
 @example({**GOOD, "collectives": [collective(groups=["dp", "dp"])]})
 @example({**GOOD, "collectives": [{"groups": ["dp"], "bytes_per_iteration": 1000}]})
 @example({**GOOD, "rails": [{"endpoints": [f"10.1.{n}.1" for n in range(6)]}]})
+@example(offer({"compute": [{"seconds": 0.25}, {"seconds": 0.5, "phase": 0}]}, {}, library="gloo"))
+@example(offer({"groups": GOOD["groups"], "collectives": [collective(groups=["dp", "tp"], algorithm="nonsense")]}))
+@example(offer({"groups": GOOD["groups"], "collectives": [collective(algorithm="reduce_scatter")]}, library="openmpi"))
+@example(offer({}, groups=GOOD["groups"]))
 def test_a_file_and_a_call_come_to_the_same(spec: dict[str, Any]) -> None:
     assert in_file(spec) == in_call(spec)
 
@@ -150,8 +178,17 @@ def test_a_file_and_a_call_come_to_the_same(spec: dict[str, Any]) -> None:
         {**GOOD, "collectives": [collective(groups=["dp"] * 4000)] * 17},
         {**GOOD, "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 1}] * 65_537},
         {**GOOD, "rails": [{"endpoints": [f"10.{rail}.{n}.1" for n in range(6)]} for rail in range(1, 9)]},
+        offer(*[{}] * 33),
+        offer({"collectives": [collective()] * 257}),
+        offer({"compute": [{"seconds": 1}] * 1001}),
+        offer(*[{"groups": [{"name": f"g{n}", "ranks": [0, 1]} for n in range(4000)]}] * 5),
+        offer(*[{"transfers": BY_HAND["transfers"] * 40_000}] * 2),
+        offer(*[{"compute": [{"seconds": 1}] * 1000}] * 5),
     ],
-    ids=["endpoints", "groups", "ranks", "collectives", "groups of collectives", "transfers", "rails"],
+    ids=[
+        *("endpoints", "groups", "ranks", "collectives", "groups of collectives", "transfers", "rails"),
+        *("strategies", "collectives of one", "compute of one", "all groups", "all transfers", "all compute"),
+    ],
 )
 def test_what_is_too_long_in_a_call_is_too_long_in_a_file(spec: dict[str, Any]) -> None:
     """A call tells it before its items are looked at."""

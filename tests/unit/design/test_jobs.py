@@ -220,6 +220,10 @@ def test_of_placements_with_one_time_the_better_second_worst_step_decides() -> N
             "job_id: a\nhosts: 10.0.1-4.1-32\ntransfers: [{src: 0, dst: 1, bytes_per_iteration: 1}]",
             "job.yaml:2:1: hosts: are 128 ranks; the network has 64 NPUs",
         ),
+        (
+            "job_id: a\nstrategies: [{name: b, transfers: [{src: 0, dst: 1, bytes_per_iteration: 1}]}]",
+            "job.yaml:2:1: strategies: are for signalbox design wiring: give the fields of one of them here",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, shape: Shape, text: str, expected: str) -> None:

@@ -25,6 +25,7 @@ from controller.simulator.training import Stage, simulate
 from mininet_topos.graph import Graph
 from signalbox.cli import main
 from signalbox.errors import InvalidInput
+from signalbox.file_forms import job_in
 from signalbox.jobs.spec import JobSpec
 from tests.support.command_line import Result
 
@@ -184,6 +185,30 @@ def test_wrong_jobs_are_refused_by_field(tmp_path: Path, text: str, problem: str
     with pytest.raises(InvalidInput) as error:
         offers_in([tmp_path / "job.yaml"], 12)
     assert problem in str(error.value)
+
+
+def test_a_strategy_may_have_a_model(tmp_path: Path) -> None:
+    """On as many ranks as the fabric has servers, four of which hold a model."""
+    model = "{layers: 4, hidden: 64, heads: 4, vocabulary: 100, sequence: 8, global_batch: 12}"
+    strategy = f"  - {{name: tensors, model: {model}, parallelism: {{tensor: 4}}, compute: [{{seconds: 3}}]}}\n"
+    (tmp_path / "job.yaml").write_text(JOB + strategy)
+    *_, way = offers_in([tmp_path / "job.yaml"], 12)[0].ways
+    assert (way.name, way.compute[0].seconds, len(way.spec.endpoints)) == ("tensors", 3, 12)
+    assert {len(group.ranks) for group in way.spec.groups} == {3, 4}
+    (tmp_path / "job.yaml").write_text(JOB + strategy.replace("tensor: 4", "tensor: 5"))
+    with pytest.raises(InvalidInput, match=r"job.yaml:14:\d+: strategies\[2\].parallelism"):
+        offers_in([tmp_path / "job.yaml"], 12)
+
+
+def test_limits_of_all_strategies_together_are_those_of_a_controller_alone(tmp_path: Path) -> None:
+    compute = [{"seconds": 0.001}] * 1000
+    transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1}]
+    ways = [{"name": str(n), "transfers": transfers, "compute": compute} for n in range(5)]
+    data = {"job_id": "a", "hosts": "10.0.0.1-12", "strategies": ways}
+    (tmp_path / "job.json").write_text(json.dumps(data))
+    assert [len(way.compute) for way in offers_in([tmp_path / "job.json"], 12)[0].ways] == [1000] * 5
+    with pytest.raises(InvalidInput, match="at most 4000 times of computing"):
+        job_in(data)
 
 
 # ---- the command

@@ -74,6 +74,14 @@ def test_the_first_spec_of_the_reference_is_a_spec_file() -> None:
     assert check(JobSpec.parse(json.loads(shown_first("docs/reference/job-spec.md", "json")))) == []
 
 
+def test_the_strategies_of_the_reference_are_those_of_a_job_file(tmp_path: Path) -> None:
+    page = next(p for p in PAGES if p.name == "docs/reference/job-spec.md")
+    (text,) = (block.text for block in page.blocks if block.language == "yaml" and "strategies" in block.text)
+    (tmp_path / "job.yaml").write_text(text)
+    (job,) = jobs_in(tmp_path / "job.yaml")
+    assert [way.name for way in job.spec.strategies] == ["replicas", "spread tables"]
+
+
 GUIDE = next(p for p in PAGES if p.name == "docs/how-to/announce-a-job.md")
 IN_GUIDE = [block.text for block in GUIDE.blocks if block.language == "yaml"]
 

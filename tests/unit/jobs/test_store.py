@@ -106,7 +106,12 @@ def full() -> SavedState:
     )
     links = VirtualLink("10.0.0.1", "10.0.0.2", 0, 7), VirtualLink("10.0.0.2", "10.0.0.1", 1, 9)
     return SavedState(
-        registered(job("b"), job("a", tenant="red", request_id="once"), Registration(transfers, "c-1", "", 1e9)),
+        registered(
+            job("b"),
+            job("a", tenant="red", request_id="once"),
+            Registration(transfers, "c-1", "", 1e9),
+            Registration(offer(), "offer-1", "", 1e9),
+        ),
         Strategy.SHADOW,
         {("10.0.0.1", "10.0.0.2"): (0.1, 0.2, 0.7), ("10.0.0.2", "10.0.0.1"): (1 / 3, 2 / 3)},
         {JobId("a"): VirtualLinks(links)},
@@ -119,6 +124,18 @@ def full() -> SavedState:
         },
         {part.key: part for part in parts()},
     )
+
+
+def offer() -> JobSpec:
+    """Of two strategies, one of which computes in a phase and before it."""
+    first, second = (name_free(spec(name)) for name in ("b", "c"))
+    compute = [{"seconds": 0.1}, {"seconds": 0.2, "phase": 2}]
+    ways = [{"name": "one", **first, "compute": compute}, {"name": "two", **second}]
+    return JobSpec.parse({"job_id": "offer", "endpoints": ["10.2.0.1", "10.2.0.2"], "strategies": ways})
+
+
+def name_free(one: JobSpec) -> dict[str, object]:
+    return {"groups": one.groups, "collectives": one.collectives}
 
 
 def parts() -> list[Part]:
@@ -136,6 +153,13 @@ def parts() -> list[Part]:
 def test_saved_state_comes_back_equal(tmp_path: Path) -> None:
     written(tmp_path / "new" / "state", full())
     assert read(tmp_path / "new" / "state") == full()
+
+
+def test_a_job_without_strategies_is_saved_as_versions_without_them_read_it() -> None:
+    keys = [Key(Kind.JOB, name) for name in ("b", "offer")]
+    plain, several = (json.loads(encode(key, full().jobs[JobId(key.key)])) for key in keys)
+    assert "strategies" not in plain["spec"]
+    assert [way["name"] for way in several["spec"]["strategies"]] == ["one", "two"]
 
 
 def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path) -> None:
@@ -612,7 +636,8 @@ def test_a_job_is_dropped_in_one_commit_with_all_that_is_saved_of_it(tmp_path: P
     store = StateStore(tmp_path)
     assert store.drop(["c", "a"]) == 3
     store.close()
-    assert read(tmp_path) == replace(before, jobs=registered(job("b")), measured={}, connections={})
+    left = registered(job("b"), Registration(offer(), "offer-1", "", 1e9))
+    assert read(tmp_path) == replace(before, jobs=left, measured={}, connections={})
 
 
 def test_what_cannot_be_read_is_dropped_and_the_rest_stays_as_it_was(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from signalbox.errors import InvalidInput
 from signalbox.jobs import collectives
-from signalbox.jobs.collectives import VirtualLink, check, virtual_links
+from signalbox.jobs.collectives import VirtualLink, check, formulas_of, link_count, virtual_links
 from signalbox.jobs.library_profiles import formula
 from signalbox.jobs.spec import MAX_VIRTUAL_LINKS, Algorithm, JobSpec, Library
 
@@ -327,3 +327,68 @@ def test_the_virtual_links_are_counted_before_they_are_made(
     assert check(job) == []
     monkeypatch.setattr(collectives, "MAX_VIRTUAL_LINKS", links - 1)
     assert [problem.path for problem in check(job)] == ["collectives"]
+
+
+# ---- strategies
+
+
+def offer(*ways: dict[str, Any], **fields: Any) -> JobSpec:
+    return job(**fields, strategies=[{"name": f"way {number}", **way} for number, way in enumerate(ways)])
+
+
+RING: dict[str, Any] = {
+    "groups": [{"name": "all", "ranks": range(4)}],
+    "collectives": [collective("all_reduce", 1000, "all")],
+}
+BY_HAND: dict[str, Any] = {"transfers": [transfer(0, 1, 5)]}
+
+
+def test_the_first_strategy_says_what_is_sent() -> None:
+    ring, by_hand = job(**RING), job(**BY_HAND)
+    for spec, plain in ((offer(RING, BY_HAND), ring), (offer(BY_HAND, RING), by_hand)):
+        assert virtual_links(spec) == virtual_links(plain) != ()
+        assert link_count(spec) == link_count(plain)
+        assert formulas_of(spec) == formulas_of(plain)
+    assert virtual_links(offer(BY_HAND, RING).of_strategy("way 1")) == virtual_links(ring)
+
+
+def test_every_strategy_is_checked_not_only_the_one_that_counts() -> None:
+    twice = {**RING, "collectives": [collective("all_reduce", 1000, "all", "all")]}
+    large = {"groups": [{"name": "all", "ranks": range(300)}], "collectives": [collective("all_to_all", 1, "all")]}
+    assert [p.path for p in check(offer(BY_HAND, twice))] == ["strategies[1].collectives[0].groups"]
+    found = check(offer(BY_HAND, large, large, ranks=300, hosts=100))
+    assert [p.path for p in found] == ["strategies[1].collectives", "strategies[2].collectives"]
+    with pytest.raises(InvalidInput, match=r"strategies\[1\].collectives: the collectives make 89700 virtual links"):
+        virtual_links(offer(BY_HAND, large, ranks=300, hosts=100))
+
+
+@given(
+    algorithm=st.sampled_from(Algorithm),
+    library=st.sampled_from(Library),
+    n=st.integers(2, 17),
+    size=st.integers(1, 1 << 50),
+    rails=st.integers(0, 2),
+    limit=st.integers(1, 1 << 56),
+)
+def test_a_strategy_that_is_accepted_can_be_made_into_virtual_links(
+    algorithm: Algorithm, library: Library, n: int, size: int, rails: int, limit: int
+) -> None:
+    """Whatever may be sent at most."""
+    nics = [{"endpoints": [f"10.{1 + r}.0.{1 + rank}" for rank in range(n)]} for r in range(rails)]
+    sends = {
+        "groups": [{"name": "all", "ranks": range(n)}],
+        "collectives": [collective(algorithm, size, "all")],
+        "transfers": [transfer(0, 1, size), transfer(1, 0, 1)],
+    }
+    spec = offer(sends, ranks=n, rails=nics, library=library)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collectives, "MAX_JOB_BYTES", limit)
+        if not check(spec):
+            assert sum(link.bytes for link in virtual_links(spec.plain)) <= limit
+
+
+def test_a_strategy_sends_no_more_than_the_api_can_tell() -> None:
+    sent = [transfer(0, 1, 1 << 50, phase) for phase in range(1000)] * 8
+    assert check(offer(BY_HAND, {"transfers": sent})) == []
+    found = check(offer(BY_HAND, {"transfers": [*sent, *sent[:192]]}))
+    assert [p.path for p in found] == ["strategies[1].transfers"]
