@@ -222,10 +222,12 @@ class OpticalSwitch(_Section):
 
 class CircuitsConfig(_Section):
     """Optical switches, and which interfaces of servers their ports have fibres to. ``dark_s``: while one connects a
-    port elsewhere, that port is dark so long. ``drain_s``: how long packets that are queued for a circuit may take to
-    leave before it goes dark."""
+    port elsewhere, that port is dark so long. ``fixed``: the circuits of a job stay as they are until it leaves, as
+    with patch panels; what is lost of them is routed around. ``drain_s``: how long packets that are queued for a
+    circuit may take to leave before it goes dark."""
 
     dark_s: Seconds = 0.01
+    fixed: bool = False
     drain_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
     switch: tuple[OpticalSwitch, ...] = ()
 

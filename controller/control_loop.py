@@ -131,7 +131,11 @@ class ControlLoop:
             circuits.begin(self.fabric.links, now)
         if circuits.take_news():
             self._pending |= self._intake.light(now)
-        return [] if self.state.phases.adopting else list(self.state.wirings.ask(self.derived.unwired().next))
+        if self.state.phases.adopting:
+            return []
+        jobs, hosts = self.state.jobs.jobs, self.fabric.hosts
+        question, damaged = self.derived.unwired().next, self.derived.damaged()
+        return list(self.state.wirings.ask(question, damaged, jobs, hosts, circuits.cabling))
 
     def _answer_losses(self, now: float) -> list[Command]:
         """Next hops over lost links are removed first. Everything else waits until that is confirmed, never long."""

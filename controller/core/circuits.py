@@ -22,6 +22,9 @@ from controller.tables.cross_connects import changes, connected_by, cross_connec
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchRules
 from controller.tables.rules import RuleMod, RuleSet, Stage, applied
 
+MISSING_S = 5.0
+"""A probe is sent at once when a circuit is made, and every second."""
+
 REREAD_AFTER_S = 2.0
 """An optical switch that has not answered a change, or refused it, is asked what it connects."""
 
@@ -53,9 +56,9 @@ class Change:
 @dataclass
 class CircuitState:
     """``dark_s``: while an optical switch moves its mirrors. ``drain_s``: how long packets that were queued for a
-    circuit take to leave. ``change``: the one that is under way. ``dark``: interfaces whose optical switch has the
-    port down. ``changed_s``: seconds of the last one, from the
-    message to the answer of all optical switches."""
+    circuit take to leave. ``change``: the one that is under way. ``dark``: interfaces whose optical switch has the port
+    down. ``missing``: circuits of jobs that are lit, and by which no probes have come for ``MISSING_S``. ``changed_s``:
+    seconds of the last one, from the message to the answer of all optical switches."""
 
     cabling: Cabling
     dark_s: float
@@ -71,6 +74,8 @@ class CircuitState:
     _is_news: bool = True
     _looked: bool = False
     dark: frozenset[PortRef] = frozenset()
+    missing: frozenset[tuple[PortRef, PortRef]] = frozenset()
+    _since: dict[tuple[PortRef, PortRef], float] = field(default_factory=dict)
 
     # ---- optical switches
 
@@ -237,6 +242,15 @@ class CircuitState:
         if not left:
             self.changed_s = now - change.sent_at
         return [ProbeCircuits(frozenset(moved))] if moved else []
+
+    def follow_links(self, links: Container[LinkId], now: float) -> None:
+        """Which of the circuits of jobs are not there. To be called ten times a second."""
+        lit = self.lit if self._owned else {}
+        absent = {(src, dst) for src, dst in self._owned.items() if lit.get(src) == dst and LinkId(*src) not in links}
+        self._since = {each: self._since.get(each, now) for each in absent}
+        missing = frozenset(each for each, since in self._since.items() if now >= since + MISSING_S)
+        if missing != self.missing:
+            self.missing = missing
 
     def tick(self, now: float) -> list[ReadRules]:
         """Read-backs that are due."""

@@ -37,7 +37,7 @@ from controller.core.state import State
 from controller.core.status_and_alarms import AlarmTimes, JobStatuses, status
 from controller.core.told import Unsaved, told, told_missing
 from controller.core.unserved import WithoutPath, not_awaited, unless_awaited
-from controller.core.wired_jobs import unwired, working_interfaces
+from controller.core.wired_jobs import damaged, unwired, working_interfaces
 from controller.fabric.background import background
 from controller.fabric.cabling import Cabling, Circuits
 from controller.fabric.drains import (
@@ -57,6 +57,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef
 from controller.jobs.demand import DemandSource, JobDemand, MeasuredJobs
 from controller.jobs.job import Job
 from controller.jobs.messages import Registration
+from controller.jobs.wiring import JobWiring
 from controller.memo import Changed, Memo, per_key
 from controller.planning.problem import (
     FlowId,
@@ -200,8 +201,10 @@ class Derived:
         limits = PlanLimits(time_limit_s=config.planning.time_limit_s, ecmp_draws=0)
         self.unwired = Row(         unwired,             lambda: (s.jobs.jobs, s.fabric.hosts, self.interfaces(),
                                                                   cabling, s.wirings.refused, limits))
-        self.job_circuits = Row(    per_key(_circuits),  lambda: (s.jobs.jobs,))
-        self.owned_circuits = Row(  _together,           lambda: (self.job_circuits(),))
+        self.job_wirings = Row(     per_key(_wiring),    lambda: (s.jobs.jobs,))
+        self.owned_circuits = Row(  _together,           lambda: (self.job_wirings(),))
+        self.damaged = Row(         damaged,             lambda: (self.job_wirings(), self.interfaces(),
+                                                                  s.circuits.missing, config.circuits.fixed))
         self.registrations = Row(   per_key(_registration), lambda: (s.jobs.jobs,))
         self.measured = Row(        per_key(_measured),  lambda: (s.demand.demands,))
         self.unsaved = Row(         Unsaved(s.jobs.ends), lambda: (s.commits.on_disk.jobs, self.registrations()))
@@ -338,12 +341,12 @@ def _if_any_host(_: JobId, job: Job, missing: tuple[str, ...] | None, unplanned:
     return None if unplanned or (missing and len(missing) == len(job.addresses)) else job
 
 
-def _circuits(_: JobId, job: Job) -> tuple[tuple[PortRef, PortRef], ...] | None:
-    return job.registration.wiring.circuits if job.registration.wiring else None
+def _wiring(_: JobId, job: Job) -> JobWiring | None:
+    return job.registration.wiring
 
 
-def _together(of_jobs: Mapping[JobId, tuple[tuple[PortRef, PortRef], ...]]) -> Circuits:
-    return dict(chain.from_iterable(of_jobs.values()))
+def _together(of_jobs: Mapping[JobId, JobWiring]) -> Circuits:
+    return dict(chain.from_iterable(wiring.circuits for wiring in of_jobs.values()))
 
 
 def _registration(_: JobId, job: Job) -> Registration:

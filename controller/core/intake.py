@@ -239,16 +239,15 @@ class Intake:
 
     def _wiring_found(self, message: WiringFound, now: float) -> Effects:
         s = self._state
-        wiring = s.wirings.take(message, s.jobs.jobs, s.circuits.cabling)
+        wiring = s.wirings.take(message, s.jobs.jobs, s.circuits.cabling, now)
         if wiring is None:
             return NOTHING
+        job = s.jobs.jobs[message.asked.job_id]
         try:
-            s.jobs.wire(s.jobs.jobs[message.asked.job_id], wiring)
+            return self._requests.wire(job, wiring, now)
         except SignalboxError as error:
-            s.wirings.refuse(s.jobs.jobs[message.asked.job_id], str(error))
+            s.wirings.refuse(job, str(error))
             return NOTHING
-        self._requests.release_routes(now)
-        return self._jobs_changed(now) | at_once(Work.SAVE)
 
     # ---- time
 
@@ -259,6 +258,10 @@ class Intake:
         if s.sync.retrying:
             effects |= at_once(Work.STAGE)
         s.topology.advance(now)
+        if s.circuits.cabling.optical:
+            s.circuits.follow_links(s.fabric.links, now)
+            for job, wiring in s.wirings.others_due(s.jobs.jobs, now):
+                effects |= self._requests.wire(job, wiring, now)
         if now - self._ticked_at >= ASLEEP_S:
             s.jobs.begin_leases(now)
         self._ticked_at = now

@@ -17,7 +17,7 @@ from controller.planning.analysis.requests import Analyse
 from controller.planning.messages import Compared, Planned, Request, SolvePlan, WorkOutLevels
 from controller.planning.verdict import Levels
 from controller.tables.messages import FromSwitches, ToSwitches
-from controller.wiring.messages import FindWiring, WiringFound
+from controller.wiring.messages import FindWiring, MendWiring, WiringFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +49,4 @@ class Reply:
 Message = (
     FromSwitches | Request | Planned | Compared | Levels | WiringFound | StateSaved | StateNotSaved | Tick | NewSettings
 )
-Command = ToSwitches | SolvePlan | WorkOutLevels | FindWiring | Analyse | SaveState | Reply
+Command = ToSwitches | SolvePlan | WorkOutLevels | FindWiring | MendWiring | Analyse | SaveState | Reply

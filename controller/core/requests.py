@@ -19,6 +19,7 @@ from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import Dpid
 from controller.jobs.ends import JobEnd
+from controller.jobs.job import Job
 from controller.jobs.messages import (
     DeregisterJob,
     RegisterJob,
@@ -28,6 +29,7 @@ from controller.jobs.messages import (
     UpdateJob,
 )
 from controller.jobs.registry import Known
+from controller.jobs.wiring import JobWiring
 from controller.planning.analysis.requests import (
     Analyse,
     Explain,
@@ -71,7 +73,10 @@ class Requests:
             case ReportIterations():
                 new = s.jobs.report(message.job_id, message.owner, message.iterations)
                 s.demand.reported(message.job_id, new, now)
-                return commands(Reply(message.reply, len(new), after_status=False))
+                effects = commands(Reply(message.reply, len(new), after_status=False))
+                for job, wiring in s.wirings.others_due(s.jobs.jobs, now, message.job_id if new else None):
+                    effects |= self.wire(job, wiring, now)
+                return effects
             case ReportConnections():
                 return self._connections(message, now)
             case Replan() | Explain() | WhatIf() | GetPlanProof() if message.reply.cancelled():
@@ -148,6 +153,12 @@ class Requests:
             replies += s.sending.refuse_strategy(s.commits.error)
         self.release_routes(now)
         return self._changed(now) | commands(*replies)
+
+    def wire(self, job: Job, wiring: JobWiring, now: float) -> Effects:
+        """The job gets these circuits. Raises as ``JobRegistry.wire``."""
+        self._state.jobs.wire(job, wiring)
+        self.release_routes(now)
+        return self._changed(now) | at_once(Work.SAVE)
 
     def release_routes(self, now: float) -> None:
         """Jobs are gone, or some of their pairs, and their routes with them."""

@@ -1,13 +1,15 @@
 """Which job gets which circuits, on a fabric whose servers are connected to optical switches.
 
-In: jobs, where their hosts are, which interfaces work, wirings that were found. Out: why jobs wait, questions for
-wirings, one at a time, and the wiring of a job, which becomes a part of its registration. A server is of one job at a
-time: a job waits until all of its servers are free. Jobs are served in the order in which they came. Pure.
+In: jobs, where their hosts are, which interfaces and circuits work, wirings that were found. Out: why jobs wait,
+questions for wirings, one at a time, and the wiring of a job, which becomes a part of its registration. A server is of
+one job at a time: a job waits until all of its servers are free. Jobs are served in the order in which they came. A job
+that has lost circuits gets others in place of them between two of its iterations. Pure; ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from controller.fabric.cabling import Cabling
@@ -15,12 +17,16 @@ from controller.fabric.topology import Dpid, Host, Port, PortRef, Switch
 from controller.jobs.job import Job
 from controller.jobs.wiring import JobWiring
 from controller.planning.problem import PlanLimits
-from controller.wiring.messages import FindWiring, FoundWiring, WiringFound
+from controller.wiring.circuits import Circuit, Peers
+from controller.wiring.circuits import Port as Place
+from controller.wiring.messages import FindWiring, FoundWiring, MendWiring, WiringFound
 from signalbox.jobs.spec import JobId, JobSpec
 
 FINDING = "circuits are being worked out"
 MOST_NAMED = 4
 """Jobs in a reason."""
+BOUNDARY_S = 60.0
+"""How long other circuits wait for the end of an iteration of a job that has reported some."""
 
 
 class Refused(NamedTuple):
@@ -39,38 +45,93 @@ class Unwired(NamedTuple):
     next: FindWiring | None
 
 
+class Damage(NamedTuple):
+    """What of a job's wiring does not work. ``circuits``: though both of their interfaces do."""
+
+    wiring: JobWiring
+    interfaces: frozenset[PortRef]
+    circuits: frozenset[tuple[PortRef, PortRef]]
+
+
+class _Other(NamedTuple):
+    """A wiring in place of another one, at the latest at that time."""
+
+    before: JobWiring
+    wiring: JobWiring
+    at: float
+
+
 class Wirings:
     """``refused``: jobs that should not be on this fabric. ``asked``: what is being worked out."""
 
     def __init__(self) -> None:
         self.refused: Mapping[JobId, Refused] = {}
-        self.asked: FindWiring | None = None
+        self.asked: FindWiring | MendWiring | None = None
+        self._mended: dict[JobId, Damage] = {}
+        self._others: dict[JobId, _Other] = {}
 
-    def ask(self, question: FindWiring | None) -> list[FindWiring]:
-        """The question, unless one is open."""
-        if question is None or self.asked is not None:
+    def ask(
+        self,
+        question: FindWiring | None,
+        damaged: Mapping[JobId, Damage],
+        jobs: Mapping[JobId, Job],
+        hosts: Mapping[str, Host],
+        cabling: Cabling,
+    ) -> list[FindWiring | MendWiring]:
+        """The next question, unless one is open: a job that has none comes before those that have lost some."""
+        if self.asked is not None:
             return []
         self.asked = question
-        return [question]
+        self._mended = {job_id: of for job_id, of in self._mended.items() if job_id in damaged}
+        for job_id, damage in damaged.items() if question is None else ():
+            servers = _servers(jobs[job_id], hosts, cabling)
+            if self._mended.get(job_id) != damage and servers:
+                self._mended[job_id] = damage
+                self.asked = _question(jobs[job_id], damage, servers, cabling)
+                break
+        return [self.asked] if self.asked else []
 
-    def take(self, message: WiringFound, jobs: Mapping[JobId, Job], cabling: Cabling) -> JobWiring | None:
-        """The wiring that the job gets; None when it gets none, or is not there any more, or is another one."""
+    def take(self, message: WiringFound, jobs: Mapping[JobId, Job], cabling: Cabling, now: float) -> JobWiring | None:
+        """The wiring that the job gets now; None when it gets none, or is not there any more, or is another one."""
         asked, found = message.asked, message.found
         self.asked = None
         job = jobs.get(asked.job_id)
-        known = {job_id: one for job_id, one in self.refused.items() if _is_of(one, jobs.get(job_id))}
-        if job is None or (job.uid, job.spec) != (asked.uid, asked.spec) or job.registration.wiring:
-            self.refused = known
+        self.refused = {job_id: one for job_id, one in self.refused.items() if _is_of(one, jobs.get(job_id))}
+        if job is None or job.uid != asked.uid:
             return None
-        why = found if isinstance(found, str) else found.refused
-        self.refused = known
-        if why or isinstance(found, str):
-            self.refuse(job, why)
+        if isinstance(asked, MendWiring):
+            if isinstance(found, tuple) and job.registration.wiring == asked.wiring:
+                circuits = _circuits(asked, found, cabling)
+                waits_s = BOUNDARY_S if job.vitals.reported.iterations else 0.0
+                self._others[job.id] = _Other(asked.wiring, replace(asked.wiring, circuits=circuits), now + waits_s)
             return None
-        return _wiring(asked, found, cabling)
+        if job.spec != asked.spec or job.registration.wiring:
+            return None
+        if not isinstance(found, FoundWiring):
+            self.refuse(job, str(found))
+        elif found.refused:
+            self.refuse(job, found.refused)
+        else:
+            times_s = found.planned_s, found.bound_s, found.other_s
+            return JobWiring(found.strategy, found.runs, _circuits(asked, found.peers, cabling), *times_s)
+        return None
 
     def refuse(self, job: Job, why: str) -> None:
         self.refused = {**self.refused, job.id: Refused(job.uid, job.spec, why)}
+
+    def others_due(
+        self, jobs: Mapping[JobId, Job], now: float, between: JobId | None = None
+    ) -> list[tuple[Job, JobWiring]]:
+        """Jobs that get other circuits now. ``between``: a job of which an iteration has just ended."""
+        found = []
+        for job_id, other in list(self._others.items()):
+            job = jobs.get(job_id)
+            if job is None or job.registration.wiring != other.before:
+                del self._others[job_id]
+            elif job_id == between or now >= other.at:
+                del self._others[job_id]
+                found.append((job, other.wiring))
+        return found
 
 
 def unwired(
@@ -109,6 +170,22 @@ def unwired(
                 rate_bps = min(interface_bps[at] for at in _interfaces(servers, optical, cabling))
                 question = FindWiring(job.id, job.uid, job.spec, servers, optical, rate_bps, limits)
     return Unwired(why, question)
+
+
+def damaged(
+    wirings: Mapping[JobId, JobWiring],
+    interface_bps: Mapping[PortRef, float],
+    missing: Collection[tuple[PortRef, PortRef]],
+    fixed: bool,
+) -> Mapping[JobId, Damage]:
+    """``missing``: circuits by which no probes come. ``fixed``: what a job has stays as it is."""
+    found = {}
+    for job_id, wiring in wirings.items() if not fixed else ():
+        dead = frozenset(at for circuit in wiring.circuits for at in circuit if at not in interface_bps)
+        lost = frozenset(each for each in wiring.circuits if each in missing and dead.isdisjoint(each))
+        if dead or lost:
+            found[job_id] = Damage(wiring, dead, lost)
+    return found
 
 
 def working_interfaces(
@@ -160,13 +237,38 @@ def _interfaces(servers: Collection[Dpid], optical: Collection[Dpid], cabling: C
                 yield at
 
 
-def _wiring(asked: FindWiring, found: FoundWiring, cabling: Cabling) -> JobWiring:
+def _circuits(
+    asked: FindWiring | MendWiring, peers: tuple[Peers, ...], cabling: Cabling
+) -> tuple[tuple[PortRef, PortRef], ...]:
     circuits = []
-    for optical, peers in zip(asked.optical, found.peers, strict=True):
+    for optical, of_optical in zip(asked.optical, peers, strict=True):
         at = [cabling.interface(server, optical) for server in asked.servers]
-        for src, peer in zip(at, peers, strict=True):
+        for src, peer in zip(at, of_optical, strict=True):
             dst = at[peer] if peer is not None else None
             if src and dst:
                 circuits.append((src, dst))
-    times_s = found.planned_s, found.bound_s, found.other_s
-    return JobWiring(found.strategy, found.runs, tuple(circuits), *times_s)
+    return tuple(circuits)
+
+
+def _question(job: Job, damage: Damage, servers: tuple[Dpid, ...], cabling: Cabling) -> MendWiring:
+    """``servers``: of the job. All optical switches at which it has circuits."""
+    circuits, fibre_of = damage.wiring.circuits, cabling.fibre_of
+    optical = tuple(sorted({fibre_of[src].dpid for src, _ in circuits}))
+    number = {dpid: n for n, dpid in enumerate(servers)}
+
+    def place(at: PortRef) -> Place:
+        return Place(number[at.dpid], optical.index(fibre_of[at].dpid))
+
+    peers: list[list[int | None]] = [[None] * len(servers) for _ in optical]
+    for src, dst in circuits:
+        peers[place(src).interface][place(src).server] = number[dst.dpid]
+    return MendWiring(
+        job.id,
+        job.uid,
+        damage.wiring,
+        servers,
+        optical,
+        tuple(map(tuple, peers)),
+        frozenset(Circuit(place(src), place(dst)) for src, dst in damage.circuits),
+        frozenset(map(place, damage.interfaces)),
+    )

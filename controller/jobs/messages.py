@@ -59,7 +59,7 @@ class Registration:
     @property
     def runs(self) -> JobSpec:
         """What the job sends."""
-        return self.wiring.runs if self.wiring else self.spec
+        return self.wiring.runs if self.wiring else self.spec.plain
 
     def repeats(self, held: Registration) -> bool:
         """It is from the same request of a caller."""

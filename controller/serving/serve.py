@@ -50,7 +50,8 @@ from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import Status, StatusBoard
 from controller.tables.messages import FromSwitches, ToSwitches
 from controller.tls import TlsContext
-from controller.wiring.messages import FindWiring, FoundWiring, WiringFound
+from controller.wiring.circuits import Peers
+from controller.wiring.messages import FindWiring, FoundWiring, MendWiring, WiringFound
 from signalbox.errors import InvalidInput
 from signalbox.words import EventKind, Strategy
 
@@ -162,11 +163,11 @@ def _run(config: Config, make_planner: MakePlanner, store: StateStore, board: St
             )
 
 
-def _find_wiring(asked: FindWiring) -> FoundWiring:
+def _find_wiring(asked: FindWiring | MendWiring) -> FoundWiring | tuple[Peers, ...]:
     """In the process that does it: nothing else needs what is imported."""
-    from controller.design.live import find_wiring
+    from controller.design.live import find_wiring, mend_wiring
 
-    return find_wiring(asked)
+    return find_wiring(asked) if isinstance(asked, FindWiring) else mend_wiring(asked)
 
 
 def _ready(config: Config, addresses: Sequence[str], metrics_port: int, strategy: Strategy) -> None:
@@ -296,8 +297,8 @@ class _Driver:
                     self.planner.submit(command)
                 case Analyse(request, reply):
                     self.analysis.submit(request, reply)
-                case FindWiring():
-                    found: Future[FoundWiring] = Future()
+                case FindWiring() | MendWiring():
+                    found: Future[FoundWiring | tuple[Peers, ...]] = Future()
                     found.add_done_callback(partial(self._found, command))
                     self.wirings.submit(command, found)
                 case SaveState(_, changes):
@@ -308,7 +309,7 @@ class _Driver:
                     southbound.append(command)
         self.outbox.send(southbound)
 
-    def _found(self, asked: FindWiring, found: Future[FoundWiring]) -> None:
+    def _found(self, asked: FindWiring | MendWiring, found: Future[FoundWiring | tuple[Peers, ...]]) -> None:
         """In the thread of ``wirings``."""
         why = found.exception()
         self.inbox.put(WiringFound(asked, str(why) if why else found.result()))

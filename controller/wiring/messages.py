@@ -1,13 +1,18 @@
 """What the control loop asks about wirings, and what it is told. The answer is made elsewhere (``design``): it takes
-many plans."""
+many plans.
+
+Servers and optical switches are named by their places in the question's ``servers`` and ``optical``, interfaces by
+those of their optical switches.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from controller.fabric.topology import Dpid
+from controller.jobs.wiring import JobWiring
 from controller.planning.problem import PlanLimits
-from controller.wiring.circuits import Peers
+from controller.wiring.circuits import Circuit, Peers, Port
 from signalbox.jobs.spec import JobId, JobSpec
 
 
@@ -41,8 +46,23 @@ class FoundWiring:
 
 
 @dataclass(frozen=True, slots=True)
-class WiringFound:
-    """The answer to ``FindWiring``. ``found``: in words why not, where there is none."""
+class MendWiring:
+    """What a job that has lost circuits should have in place of them. ``peers``: its wiring. ``lost``: of that what
+    does not work although both interfaces do; ``dead``: interfaces that do not."""
 
-    asked: FindWiring
-    found: FoundWiring | str
+    job_id: JobId
+    uid: str
+    wiring: JobWiring
+    servers: tuple[Dpid, ...]
+    optical: tuple[Dpid, ...]
+    peers: tuple[Peers, ...]
+    lost: frozenset[Circuit]
+    dead: frozenset[Port]
+
+
+@dataclass(frozen=True, slots=True)
+class WiringFound:
+    """The answer to ``FindWiring``, or to ``MendWiring`` the other peers. In words why not, where there is none."""
+
+    asked: FindWiring | MendWiring
+    found: FoundWiring | tuple[Peers, ...] | str

@@ -9,11 +9,11 @@ from typing import Any
 
 from controller.config import CircuitsConfig, Config, DiscoveryConfig, FabricConfig, OpticalSwitch
 from controller.core.messages import Command, Message
-from controller.design.live import find_wiring
+from controller.design.live import find_wiring, mend_wiring
 from controller.fabric.messages import LinkSeen, ProbeCircuits, SwitchConnected
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.scenarios.topologies import Cable, Host, Switch, Topology
-from controller.wiring.messages import FindWiring, WiringFound
+from controller.wiring.messages import FindWiring, MendWiring, WiringFound
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobSpec
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric
@@ -56,7 +56,7 @@ class OpticalFabric(FakeFabric):
     def __init__(self, servers: int, interfaces: int) -> None:
         super().__init__(topology=optical(servers, interfaces))
         self.sizes = servers, interfaces
-        self.asked: list[FindWiring] = []
+        self.asked: list[FindWiring | MendWiring] = []
         self.wirings_wait = False
 
     def start(self, settings: Config | None = None, late: Any = ()) -> None:
@@ -98,7 +98,7 @@ class OpticalFabric(FakeFabric):
         match command:
             case ProbeCircuits(ports):
                 return [seen for at in sorted(ports) for seen in self._seen_from(at)]
-            case FindWiring():
+            case FindWiring() | MendWiring():
                 self.asked.append(command)
                 return [] if self.wirings_wait else [answered(command)]
         return super()._carry_out(command)
@@ -108,9 +108,9 @@ class OpticalFabric(FakeFabric):
         self.send(SwitchConnected(switch.dpid, switch.name, switch.ports()))
 
 
-def answered(asked: FindWiring) -> WiringFound:
+def answered(asked: FindWiring | MendWiring) -> WiringFound:
     try:
-        return WiringFound(asked, find_wiring(asked))
+        return WiringFound(asked, find_wiring(asked) if isinstance(asked, FindWiring) else mend_wiring(asked))
     except SignalboxError as error:
         return WiringFound(asked, str(error))
 

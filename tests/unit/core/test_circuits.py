@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from controller.fabric.topology import Dpid
-from controller.jobs.messages import DeregisterJob, RegisterJob
+from controller.fabric.messages import LinkLost
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations
+from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
-from tests.support.optical_fabric import OpticalFabric, all_reduce
+from tests.support.optical_fabric import OpticalFabric, all_reduce, config
 
 
 def started(servers: int, interfaces: int) -> OpticalFabric:
@@ -24,14 +26,16 @@ def reach(fabric: OpticalFabric, servers: list[int]) -> bool:
 
 def test_a_job_gets_circuits_and_is_pinned_on_them() -> None:
     fabric = started(6, 2)
-    assert not fabric.circuits and not fabric.status.alarms
+    assert not fabric.circuits
+    assert not fabric.status.alarms
     fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6])))
     fabric.run(2)
     assert len(fabric.circuits) == 12
     assert reach(fabric, [1, 2, 3, 4, 5, 6])
     job = fabric.status.jobs[JobId("one")]
     assert (job.state, job.unwired, job.level) == ("pinned", "", 1.0)
-    assert job.registration.wiring and len(job.registration.wiring.runs.groups) == 3
+    assert job.registration.wiring
+    assert len(job.registration.wiring.runs.groups) == 3
     assert not fabric.status.alarms
 
 
@@ -48,7 +52,8 @@ def test_another_job_is_wired_beside_it_without_a_packet_lost() -> None:
     fabric.after_each_mod = check
     fabric.send(RegisterJob(all_reduce("two", [5, 6, 7, 8, 9])))
     fabric.run(2)
-    assert checks and all(checks)
+    assert checks
+    assert all(checks)
     assert before.items() < fabric.circuits.items()
     assert reach(fabric, [5, 6, 7, 8, 9])
     assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
@@ -92,15 +97,76 @@ def test_a_job_that_forwards_too_much_is_refused_with_the_alternative() -> None:
     assert len(fabric.asked) == 1
 
 
-def test_a_lost_fibre_is_routed_around_at_once() -> None:
+def neighbours_in_rings(fabric: OpticalFabric) -> set[tuple[int, int]]:
+    """Of job one: servers of which the second receives from the first in a ring."""
+    job = fabric.status.jobs[JobId("one")]
+    assert job.registration.wiring
+    rings = [group.ranks for group in job.registration.wiring.runs.groups if group.name.startswith("ring")]
+    assert rings
+    return {(src + 1, dst + 1) for ring in rings for src, dst in zip(ring, [*ring[1:], ring[0]], strict=True)}
+
+
+def direct(fabric: OpticalFabric) -> set[tuple[int, int]]:
+    return {(src, dst) for (src, _), (dst, _) in fabric.circuits.items()}
+
+
+def test_a_lost_fibre_is_routed_around_at_once_and_replaced_between_two_iterations() -> None:
     fabric = started(6, 3)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6], all_to_all=10_000)))
+    fabric.run(2)
+    assert neighbours_in_rings(fabric) <= direct(fabric)
+    fabric.send(ReportIterations(JobId("one"), (IterationTime(0, 1.0, 1.0),)))
+    fabric.set_carrier(2, 3, up=False)
+    assert reach(fabric, [1, 2, 3, 4, 5, 6])
+    before = fabric.circuits
+    fabric.run(3)
+    assert fabric.circuits == before
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    lost = []
+    fabric.after_each_mod = lambda: lost.append(not reach(fabric, [1, 2, 3, 4, 5, 6]))
+    fabric.send(ReportIterations(JobId("one"), (IterationTime(1, 1.0, 1.0),)))
+    fabric.run(2)
+    assert lost
+    assert not any(lost)
+    assert fabric.circuits != before
+    assert len(neighbours_in_rings(fabric) - direct(fabric)) <= 1
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    fabric.after_each_mod = lambda: None
+    fabric.set_carrier(2, 3, up=True)
+    fabric.run(8)
+    assert len(fabric.asked) == 2
+
+
+def test_a_patch_panel_keeps_the_circuits_of_a_job() -> None:
+    fabric = OpticalFabric(6, 3)
+    settings = config(6, 3)
+    circuits = settings.circuits.model_copy(update={"fixed": True})
+    fabric.start(settings.model_copy(update={"circuits": circuits}))
+    fabric.run(3)
     fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6])))
     fabric.run(2)
     fabric.set_carrier(2, 3, up=False)
+    before = fabric.circuits
+    fabric.run(5)
+    assert fabric.circuits == before
     assert reach(fabric, [1, 2, 3, 4, 5, 6])
+
+
+def test_a_circuit_without_light_one_way_is_replaced() -> None:
+    fabric = started(4, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
     fabric.run(2)
-    assert fabric.status.jobs[JobId("one")].state == "pinned"
-    fabric.set_carrier(2, 3, up=True)
+    (src, dst), *_ = sorted(fabric.circuits.items())
+    fabric.send(LinkLost(ref(*src), ref(*dst)))
+    fabric.run(8)
+    wiring = fabric.status.jobs[JobId("one")].registration.wiring
+    assert wiring
+    assert (ref(*src), ref(*dst)) not in wiring.circuits
+    assert reach(fabric, [1, 2, 3, 4])
+
+
+def ref(dpid: int, port: int) -> PortRef:
+    return PortRef(Dpid(dpid), PortNo(port))
 
 
 def test_a_controller_that_is_killed_in_a_change_is_followed_by_one_that_completes_it() -> None:
@@ -119,7 +185,8 @@ def test_a_controller_that_is_killed_in_a_change_is_followed_by_one_that_complet
         assert reach(fabric, [1, 2, 3])
         fabric.start()
         fabric.run(20)
-        assert reach(fabric, [1, 2, 3]) and reach(fabric, [4, 5, 6])
+        assert reach(fabric, [1, 2, 3])
+        assert reach(fabric, [4, 5, 6])
         assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
         wirings = [job.registration.wiring for job in fabric.status.jobs.values()]
         owned = {
