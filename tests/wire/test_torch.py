@@ -117,6 +117,17 @@ def test_groups_have_the_names_of_the_mesh_and_sends_are_transfers(tmp_path: Pat
     assert pairs == [(0, 1, 4000, 0), (1, 0, 4000, 0), (2, 3, 4000, 0), (3, 2, 4000, 0)]
 
 
+def test_strategies_that_a_program_gives_are_announced_in_place_of_its_gradients(tmp_path: Path) -> None:
+    with running_api() as api, ranks(tmp_path, 2, [str(PROGRAM), str(tmp_path), "offering"], api.addresses[0]) as run:
+        run.wait_until(lambda: bool(known(api, "offering").strategies))
+        run.wait_until(lambda: api.control.registry.jobs[JobId("offering")].vitals.reported.iterations == 5)
+        spec = known(api, "offering")
+        (tmp_path / "offering").touch()
+        run.wait()
+    assert [way.name for way in spec.strategies] == ["by hand"]
+    assert (spec.groups, spec.collectives, spec.library) == ((), (), "gloo")
+
+
 def test_ranks_train_on_where_one_joins_wrongly_and_where_there_is_no_controller(tmp_path: Path) -> None:
     for kind in ("broken", "misplaced", "alone"):
         (tmp_path / kind).touch()

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import chain
-from operator import attrgetter
 from socket import AF_INET, inet_pton
 from typing import Annotated, Any, NewType, Self
 
@@ -364,8 +363,9 @@ def _misfits(sends: JobSpec | ParallelStrategy, where: str, ranks: int) -> Itera
 
 
 def oversized(spec: Any) -> Iterator[FieldProblem]:
-    """Lists that are too long, alone or taken together. ``spec``: anything with the fields of a ``JobSpec``, so that it
-    can be asked before anything is spent on the items."""
+    """Lists that are too long, alone or taken together; what several strategies have too much of together is told of
+    ``strategies``. ``spec``: anything with the fields of a ``JobSpec``, so that it can be asked before anything is
+    spent on the items."""
     ways = [("", spec)]
     if len(spec.strategies) <= MAX_STRATEGIES:
         ways += [(f"strategies[{number}].", way) for number, way in enumerate(spec.strategies)]
@@ -374,37 +374,39 @@ def oversized(spec: Any) -> Iterator[FieldProblem]:
         lists += [(f"{where}{name}", getattr(way, name), limit) for name, limit in LIMITS]
     lists += [(f"{where}compute", way.compute, MAX_COMPUTE) for where, way in ways[1:]]
     lists += [("rails", spec.rails, MAX_RAILS), ("strategies", spec.strategies, MAX_STRATEGIES)]
-    alone = [(path, path.rpartition(".")[2], len(items), limit) for path, items, limit in lists]
+    sending = [way for _, way in ways]
+    counts = [(path, path.rpartition(".")[2], len(items), limit) for path, items, limit in lists]
+    counts += _in_strategies(sending[1:])
     # Of a list that is too long the items are not counted: there may be a million.
-    few = all(count <= limit for *_, count, limit in alone)
-    for path, what, count, limit in (*alone, *(_together(spec) if few else ())):
+    if all(count <= limit for *_, count, limit in counts):
+        counts += _in_items(sending, spec.rails)
+    for path, what, count, limit in counts:
         if count > limit:
             yield FieldProblem(path, f"at most {limit} {what} are allowed (given: {count})")
 
 
-def _together(spec: Any) -> Iterator[tuple[str, str, int, int]]:
-    """Of lists taken together: the path, what it is, how many there are and may be. Those of several strategies are
-    told of all strategies."""
-    sending = (spec, *spec.strategies)
+_Count = tuple[str, str, int, int]
+"""The path of a list, what is in it, how many there are, and how many there may be."""
 
-    def of_all(name: str) -> list[Any]:
-        return list(chain.from_iterable(getattr(way, name) for way in sending))
 
-    def items(name: str, of: str) -> int:
-        return sum(map(len, map(attrgetter(of), of_all(name))))
+def _in_strategies(strategies: Sequence[Any]) -> Iterator[_Count]:
+    for name, what, limit in (
+        ("groups", "groups", MAX_IN_STRATEGIES * MAX_GROUPS),
+        ("transfers", "transfers", MAX_VIRTUAL_LINKS),
+        ("compute", "times of computing", MAX_IN_STRATEGIES * MAX_COMPUTE),
+    ):
+        yield "strategies", what, sum(len(getattr(way, name)) for way in strategies), limit
 
-    def path(name: str) -> str:
-        return "strategies" if spec.strategies else name
 
-    yield path("groups"), "ranks in all groups", items("groups", "ranks"), MAX_RANKS
-    yield path("collectives"), "groups in all collectives", items("collectives", "groups"), MAX_VIRTUAL_LINKS
-    nics = sum(len(rail.endpoints) for rail in spec.rails)
-    yield "rails", "addresses in all rails", nics, MAX_RAILS * MAX_ENDPOINTS
-    if spec.strategies:
-        compute = sum(len(way.compute) for way in spec.strategies)
-        yield "strategies", "groups", len(of_all("groups")), MAX_IN_STRATEGIES * MAX_GROUPS
-        yield "strategies", "transfers", len(of_all("transfers")), MAX_VIRTUAL_LINKS
-        yield "strategies", "times of computing", compute, MAX_IN_STRATEGIES * MAX_COMPUTE
+def _in_items(sending: Sequence[Any], rails: Sequence[Any]) -> Iterator[_Count]:
+    """``sending``: a spec and its strategies."""
+    for name, of, what, limit in (
+        ("groups", "ranks", "ranks in all groups", MAX_RANKS),
+        ("collectives", "groups", "groups in all collectives", MAX_VIRTUAL_LINKS),
+    ):
+        count = sum(len(getattr(item, of)) for way in sending for item in getattr(way, name))
+        yield "strategies" if sending[1:] else name, what, count, limit
+    yield "rails", "addresses in all rails", sum(len(rail.endpoints) for rail in rails), MAX_RAILS * MAX_ENDPOINTS
 
 
 NOT_TRAFFIC = ("lease_s", "max_subflows", "dealing")

@@ -174,6 +174,16 @@ def alone() -> tuple[Any, Iteration]:
     return ddp()
 
 
+def offering() -> tuple[Any, Iteration]:
+    """It says itself what it sends."""
+    return ddp()
+
+
+def fields_of(kind: str) -> dict[str, Any]:
+    transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 7}]
+    return {"strategies": [{"name": "by hand", "transfers": transfers}]} if kind == "offering" else {}
+
+
 def endpoint_of(kind: str, rank: int) -> Any:
     if kind == "misplaced":
         return None if rank else 7
@@ -189,7 +199,8 @@ def main(folder: Path, kinds: list[str]) -> None:
         given, iteration = {made.__name__: made for made in KINDS}[kind]()
         job: Any = nullcontext()
         if kind != "alone" or rank == 0:
-            job = signalbox.torch.join(given, job=kind, endpoint=endpoint_of(kind, rank), lease_s=30.0)
+            fields = fields_of(kind)
+            job = signalbox.torch.join(given, job=kind, endpoint=endpoint_of(kind, rank), lease_s=30.0, **fields)
         with job:
             for _ in range(ITERATIONS):
                 iteration(job)
@@ -206,7 +217,7 @@ def main(folder: Path, kinds: list[str]) -> None:
 
 
 KINDS: tuple[Callable[[], tuple[Any, Iteration]], ...] = (ddp, closures, tensor, hooked, fsdp1, fsdp2, plain, roots)
-KINDS += (overlapping, pipeline, broken, misplaced, alone)
+KINDS += (overlapping, pipeline, broken, misplaced, alone, offering)
 
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
