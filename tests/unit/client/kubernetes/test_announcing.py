@@ -65,6 +65,15 @@ def test_how_many_processes_a_node_has_may_be_left_to_torchrun_and_said_in_the_s
     assert len(spec_of(job, pods).endpoints) == 24
 
 
+def test_strategies_may_be_said_in_the_spec() -> None:
+    job, pods = recorded("JobSet")
+    annotate(job, spec="strategies: [{name: a, transfers: [{src: 0, dst: 3, bytes_per_iteration: 1 kB}]}]")
+    spec = spec_of(job, pods)
+    assert (spec.observed, spec.plain.transfers[0].bytes_per_iteration) == (False, 1000)
+    annotate(job, spec="strategies: [{name: a, transfers: [{src: 0, dst: 4, bytes_per_iteration: 1 kB}]}]")
+    assert refused(job, pods).startswith("signalbox/spec:1:45: strategies[0].transfers[0].dst: rank 4 has no endpoint")
+
+
 def test_an_mpijob_has_its_workers_at_the_addresses_of_their_nodes_and_not_the_launcher() -> None:
     assert spec_of(*recorded("MPIJob")).endpoints == ("192.168.7.22", "192.168.7.22", "192.168.7.23", "192.168.7.23")
 
