@@ -37,6 +37,7 @@ class AlarmKind(StrEnum):
     LINK_DOWN = "link_down"
     HOST_DOWN = "host_down"
     FABRIC_INCOMPLETE = "fabric_incomplete"
+    INTERFACE_DARK = "interface_dark"
     TABLE_NEARLY_FULL = "table_nearly_full"
 
 

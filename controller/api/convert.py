@@ -190,6 +190,24 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
         last_iteration_index=job.last_index if job.last_index >= 0 else None,
         last_communication=_known(job.last_communication_s),
         demand=_demand(demand, with_pairs) if demand else None,
+        wiring=_wiring(job),
+    )
+
+
+def _wiring(job: JobStatus) -> pb.Wiring | None:
+    wiring = job.registration.wiring
+    if wiring is None:
+        return pb.Wiring(unwired=job.unwired) if job.unwired else None
+    return pb.Wiring(
+        strategy=wiring.strategy,
+        runs=spec_message(wiring.runs),
+        circuits=[
+            pb.Circuit(src=message_of(pb.PortRef, src), dst=message_of(pb.PortRef, dst))
+            for src, dst in sorted(wiring.circuits)
+        ],
+        iteration=duration(wiring.planned_s),
+        iteration_bound=duration(wiring.bound_s),
+        iteration_alternative=duration(wiring.other_s),
     )
 
 

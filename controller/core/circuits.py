@@ -180,10 +180,9 @@ class CircuitState:
             found |= self.cabling.circuits(_at(dpid, {s: d for s, d in wanted.items() if known.get(s) != d}))
         return found
 
-    @property
-    def absent(self) -> frozenset[Dpid]:
-        """Optical switches that are not connected to the controller."""
-        return self.cabling.optical - self._optical.keys()
+    def name(self, dpid: Dpid) -> str:
+        """Of an optical switch; its dpid in hexadecimal while it is not connected."""
+        return self._optical[dpid].name if dpid in self._optical else f"{dpid:#x}"
 
     # ---- changes
 

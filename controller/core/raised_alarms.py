@@ -52,6 +52,7 @@ def raised_alarms(s: State, fabric: Fabric, without_path: Mapping[JobId, int], n
     yield from _stale_counters(s, fabric, now)
     yield from _full_tables(s, fabric)
     yield from _port_alarms(s, fabric, now)
+    yield from _dark_interfaces(s, fabric)
 
 
 def _switch_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
@@ -93,6 +94,20 @@ def _stale_counters(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
     for dpid, read in s.counters.read.items():
         if min(read) < oldest and dpid in fabric.switches:
             yield Alarm(AlarmKind.COUNTERS_STALE, fabric.name(dpid), {"what": read.oldest})
+
+
+def _dark_interfaces(s: State, fabric: Fabric) -> Iterator[Alarm]:
+    """Of servers that are connected: those whose port is down at either end, and those that send into a circuit which
+    no probe comes out of."""
+    for at, optical in sorted(s.circuits.cabling.fibre_of.items()):
+        switch = fabric.switches.get(at.dpid)
+        port = switch.ports.get(at.port) if switch else None
+        if switch and not (port and port.up and at not in s.circuits.dark):
+            where = f"port {optical.port} of {s.circuits.name(optical.dpid)}"
+            yield Alarm(AlarmKind.INTERFACE_DARK, f"{switch.name}:{at.port}", {"why": f"has no light to {where}"})
+    for src, dst in sorted(s.circuits.missing):
+        why = f"sends into a circuit to {fabric.name(dst.dpid)}:{dst.port}, where no probes arrive"
+        yield Alarm(AlarmKind.INTERFACE_DARK, f"{fabric.name(src.dpid)}:{src.port}", {"why": why})
 
 
 def _port_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:

@@ -16,10 +16,9 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from controller.design.jobs import Compute
 from mininet_topos.trainer.collective import COLLECTIVES
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
-from signalbox.jobs.spec import Algorithm, Collective, Frozen, JobSpec, Library, Transfer
+from signalbox.jobs.spec import Algorithm, Collective, Compute, Frozen, JobSpec, Library, Transfer
 
 FLOAT_BYTES = 4
 
@@ -57,9 +56,11 @@ class PhaseOfJob(NamedTuple):
 
 
 class WholeJob(NamedTuple):
-    """``alone_s``: of computing, before the first phase."""
+    """``compute``: as in the file. ``alone_s``: of computing, before the first phase. Of a job with strategies phases
+    are those of the first."""
 
     spec: JobSpec
+    compute: tuple[Compute, ...]
     alone_s: float
     phases: tuple[PhaseOfJob, ...]
 
@@ -81,14 +82,23 @@ def read_job(path: Path) -> WholeJob:
         times = _Times(compute=data.pop("compute", ()))
     except ValidationError as error:
         raise InvalidInput(field_problems(error, _Times)) from None
-    return whole_job(JobSpec.parse(data), times.compute)
+    spec = JobSpec.parse(data)
+    return whole_job(spec, spec.strategies[0].compute if spec.strategies else times.compute)
+
+
+def as_wired(job: WholeJob, strategy: str, runs: JobSpec) -> WholeJob:
+    """The job as a controller has wired it: in one of its strategies, with other rings. Raises ``InvalidInput`` for
+    what is not emulated."""
+    compute = next((each.compute for each in job.spec.strategies if each.name == strategy), job.compute)
+    return whole_job(runs, compute)
 
 
 def whole_job(spec: JobSpec, compute: Sequence[Compute] = ()) -> WholeJob:
     """Raises ``InvalidInput`` for what is not emulated."""
-    InvalidInput.refuse(_not_emulated(spec))
+    sends = spec.plain
+    InvalidInput.refuse(_not_emulated(sends))
     alone_s = math.fsum(each.seconds for each in compute if each.phase is None)
-    sequences = _sequences(spec)
+    sequences = _sequences(sends)
     floors = {each.phase for each in compute if each.phase is not None}
     phases = (
         PhaseOfJob(
@@ -98,7 +108,7 @@ def whole_job(spec: JobSpec, compute: Sequence[Compute] = ()) -> WholeJob:
         )
         for number in sorted({*sequences, *floors})
     )
-    return WholeJob(spec, alone_s, tuple(phases))
+    return WholeJob(spec, tuple(compute), alone_s, tuple(phases))
 
 
 def _not_emulated(spec: JobSpec) -> Iterator[FieldProblem]:

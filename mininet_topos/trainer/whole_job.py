@@ -4,12 +4,15 @@
 
 The file is that of ``parts``, the same for all ranks; there is one process per rank, inside its host's namespace, which
 has connections of its own for each collective of each group, and a thread. Rank 0 registers the job with the controller
-and reports its iterations. SIGTERM to rank 0 ends all ranks after an iteration; a second one kills. Out: the file of
-``log``. Ranks meet before and after each iteration; in between each goes on to the next phase when it is done itself.
+and reports its iterations. On a fabric with optical switches it waits until the job is wired, and all ranks run the
+strategy and the rings that the controller has chosen. SIGTERM to rank 0 ends all ranks after an iteration; a second one
+kills. Out: the file of ``log``. Ranks meet before and after each iteration; in between each goes on to the next phase
+when it is done itself.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -24,12 +27,15 @@ from mininet_topos.trainer.collective import COLLECTIVES, ProtocolError, Vector,
 from mininet_topos.trainer.log import Iteration, TrainingLog
 from mininet_topos.trainer.meeting import Meeting
 from mininet_topos.trainer.mesh import Mesh, PeerLostError, connect
-from mininet_topos.trainer.parts import Part, WholeJob, read_job
+from mininet_topos.trainer.parts import Part, WholeJob, as_wired, read_job
 from mininet_topos.trainer.sockets import find_opened, publish_opened
 from mininet_topos.trainer.training import StopRequest
-from signalbox.errors import InvalidInput
+from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.jobs.spec import JobSpec
 
+WIRED, WIRED_S = "wired.json", 120.0
+"""What rank 0 tells the others of how the job runs, and how long it may take."""
+POLL_S = 0.1
 LIMIT = 251
 """Of the data: with at most 350 ranks all sums are exact in float32."""
 
@@ -148,6 +154,49 @@ def _run_all(pool: ThreadPoolExecutor, sequences: Sequence[Sequence[RankPart]], 
             raise error
 
 
+def _wired(job: WholeJob, rank: int, api: str | None, directory: Path) -> WholeJob:
+    """The job as it is to run. Rank 0 asks the controller and tells the others. Raises ``InvalidInput`` when the job is
+    refused, and ``TimeoutError``."""
+    if api is None:
+        return job
+    told = directory / WIRED
+    deadline = time.monotonic() + WIRED_S
+    if rank == 0:
+        strategy, runs = _asked(job, api, deadline)
+        text = json.dumps({"strategy": strategy, "runs": runs.model_dump(mode="json")})
+        told.with_suffix(".new").write_text(text)
+        told.with_suffix(".new").rename(told)
+    while not told.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError("rank 0 has not said how the job runs")
+        time.sleep(POLL_S)
+    data = json.loads(told.read_text())
+    return as_wired(job, data["strategy"], JobSpec.parse(data["runs"]))
+
+
+def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
+    """Its strategy and what it sends, once all its hosts are found and it is wired, if it can be."""
+    from signalbox.client import Client
+    from signalbox.spec_messages import job_spec
+    from signalbox.v1 import signalbox_pb2 as pb
+
+    with Client(api) as client:
+        while time.monotonic() < deadline:
+            try:
+                found = client.get_job(job.spec.job_id)
+            except SignalboxError:  # it is about to be registered
+                time.sleep(POLL_S)
+                continue
+            if found.wiring.HasField("runs"):
+                return found.wiring.strategy, job_spec(found.wiring.runs)
+            if found.state != pb.JOB_STATE_PENDING:
+                return "", job.spec.plain
+            if "is better" in found.wiring.unwired:
+                raise InvalidInput.of("job", f"is refused: {found.wiring.unwired}")
+            time.sleep(POLL_S)
+    raise TimeoutError(f"job {job.spec.job_id} was not wired within {WIRED_S:g} s")
+
+
 @contextmanager
 def _announced(spec: JobSpec, rank: int, api: str | None, directory: Path) -> Iterator[Callable[[Iteration], None]]:
     """Yields the function to report iterations with. Rank 0 keeps the job registered meanwhile, if there is a
@@ -182,11 +231,12 @@ def run(
         if rank >= size:
             raise typer.BadParameter(f"rank {rank} has no endpoint; ranks go from 0 to {size - 1}")
         raw = TrainingLog(out)
-        with (
-            _announced(job.spec, rank, api, rendezvous) as report,
-            Meeting(rendezvous, rank, size) as meeting,
-            connections(job, rank, rendezvous, stall_timeout_s) as meshes,
-        ):
+        rendezvous.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            report = stack.enter_context(_announced(job.spec, rank, api, rendezvous))
+            job = _wired(job, rank, api, rendezvous)
+            meeting = stack.enter_context(Meeting(rendezvous, rank, size))
+            meshes = stack.enter_context(connections(job, rank, rendezvous, stall_timeout_s))
             publish_opened(rendezvous, rank, (ends for mesh in meshes.values() for ends in mesh.opened))
             raw.begin(name, rank, job.spec.endpoints, "all of the spec", 0)
             for done in iterations(job, meshes, meeting, stop, count):

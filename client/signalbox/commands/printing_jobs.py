@@ -72,6 +72,7 @@ def job(found: Fields) -> RenderableType:
         "job": spec["job_id"],
         "state": word(found["state"]),
         "hosts not found": _hosts(found["missing_hosts"]) or "none",
+        **({"circuits": _circuits(found["wiring"])} if found["wiring"] else {}),
         "lease left": f"{seconds(found['lease_left_s'])} of {seconds(spec['lease_s'])}",
         "announced": _announced(spec),
         "flows": f"{found['virtual_links']}, {found['pinned']} pinned, in {found['subflows']} subflows"
@@ -187,6 +188,19 @@ def _split(spec: Fields) -> str:
     return f"into {spec['max_subflows']} subflows over {word(spec['transport'])}, dealt {word(spec['dealing'])}"
 
 
+def _circuits(wiring: Fields) -> str:
+    """How the job is wired, or why it is not."""
+    if wiring["unwired"]:
+        return f"none: {wiring['unwired']}"
+    strategy = f" for strategy {wiring['strategy']}" if wiring["strategy"] else ""
+    times = (f"{wiring[name]:.4g} s" for name in ("iteration_s", "iteration_bound_s", "iteration_alternative_s"))
+    iteration, bound, other = times
+    return (
+        f"{len(wiring['circuits'])}{strategy}; an iteration takes {iteration} by the model (at least {bound}; "
+        f"{other} on one switch of the same cost)"
+    )
+
+
 def _hosts(addresses: Sequence[str]) -> str:
     return _some(sorted(addresses, key=inet_aton))
 
@@ -199,7 +213,9 @@ def _some(names: Sequence[str]) -> str:
 
 def registered(found: Fields) -> RenderableType:
     """The job, and what comes next."""
-    if found["state"] == "pending":
+    if found["wiring"] and found["wiring"]["unwired"]:
+        comes = f"It has no circuits yet: {found['wiring']['unwired']}."
+    elif found["state"] == "pending":
         hosts = _hosts(found["missing_hosts"])
         comes = f"Waiting for {hosts}: the controller looks for them, and plans the job when all are found."
     else:

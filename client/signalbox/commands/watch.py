@@ -87,6 +87,7 @@ def job_lines(found: Fields) -> Iterator[str]:
         yield f"job {end['job_id']}: {_words(end['reason'] or 'ended')}"
     for job in found["jobs"]:
         waits = f", waits for {', '.join(job['missing_hosts'])}" if job["missing_hosts"] else ""
+        waits += f", {job['wiring']['unwired']}" if job["wiring"] and job["wiring"]["unwired"] else ""
         yield (
             f"job {job['spec']['job_id']}: {_words(job['state'])}{waits}, {job['pinned']} of {job['virtual_links']} "
             f"flows pinned, level {known(job['level'], '.3f')}, {job['iterations']} iterations"

@@ -57,7 +57,8 @@ def alarm_line(alarm: pb.Alarm) -> str:
 def job_state(job: pb.Job) -> str:
     """What its flows do, and what it waits for."""
     waits = f", waits for {', '.join(job.missing_hosts)}" if job.missing_hosts else ""
-    return f"{word(word_in(job, 'state'))}{waits}"
+    unwired = f", {job.wiring.unwired}" if job.wiring.unwired else ""
+    return f"{word(word_in(job, 'state'))}{waits}{unwired}"
 
 
 def printable(text: str) -> str:

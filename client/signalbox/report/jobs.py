@@ -46,6 +46,8 @@ def why(job: pb.Job, gathered: Gathered, crossed: Crossing) -> list[str]:
     found = list(answer.answer) if answer else []
     if job.missing_hosts:
         found.append(f"It waits for hosts that are not found: {_some(job.missing_hosts)}.")
+    if job.wiring.unwired:
+        found.append(f"It has no circuits: {job.wiring.unwired}.")
     if job.flows_without_path:
         found.append(f"{counted(job.flows_without_path, 'flow')} without a path.")
     if not answer and job.HasField("level") and job.level > 1:

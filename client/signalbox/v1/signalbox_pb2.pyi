@@ -166,6 +166,7 @@ class AlarmKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ALARM_KIND_LINK_DOWN: _ClassVar[AlarmKind]
     ALARM_KIND_HOST_DOWN: _ClassVar[AlarmKind]
     ALARM_KIND_FABRIC_INCOMPLETE: _ClassVar[AlarmKind]
+    ALARM_KIND_INTERFACE_DARK: _ClassVar[AlarmKind]
     ALARM_KIND_TABLE_NEARLY_FULL: _ClassVar[AlarmKind]
 
 class Severity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -366,6 +367,7 @@ ALARM_KIND_SWITCH_DOWN: AlarmKind
 ALARM_KIND_LINK_DOWN: AlarmKind
 ALARM_KIND_HOST_DOWN: AlarmKind
 ALARM_KIND_FABRIC_INCOMPLETE: AlarmKind
+ALARM_KIND_INTERFACE_DARK: AlarmKind
 ALARM_KIND_TABLE_NEARLY_FULL: AlarmKind
 SEVERITY_UNSPECIFIED: Severity
 SEVERITY_WARNING: Severity
@@ -552,7 +554,7 @@ class PairDemand(_message.Message):
     def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ..., declared_bytes: _Optional[int] = ..., measured_bps: _Optional[float] = ..., measured_bytes: _Optional[float] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("spec", "uid", "tenant", "register_time", "lease_left", "state", "missing_hosts", "virtual_links", "pinned", "subflows", "level", "efficiency_predicted", "prediction_withheld", "efficiency_measured", "ideal_communication", "iterations", "last_iteration_index", "last_communication", "demand", "flows_without_path")
+    __slots__ = ("spec", "uid", "tenant", "register_time", "lease_left", "state", "missing_hosts", "virtual_links", "pinned", "subflows", "level", "efficiency_predicted", "prediction_withheld", "efficiency_measured", "ideal_communication", "iterations", "last_iteration_index", "last_communication", "demand", "flows_without_path", "wiring")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -573,6 +575,7 @@ class Job(_message.Message):
     LAST_COMMUNICATION_FIELD_NUMBER: _ClassVar[int]
     DEMAND_FIELD_NUMBER: _ClassVar[int]
     FLOWS_WITHOUT_PATH_FIELD_NUMBER: _ClassVar[int]
+    WIRING_FIELD_NUMBER: _ClassVar[int]
     spec: JobSpec
     uid: str
     tenant: str
@@ -593,7 +596,34 @@ class Job(_message.Message):
     last_communication: _duration_pb2.Duration
     demand: Demand
     flows_without_path: int
-    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., register_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., subflows: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., prediction_withheld: _Optional[str] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iterations: _Optional[int] = ..., last_iteration_index: _Optional[int] = ..., last_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., flows_without_path: _Optional[int] = ...) -> None: ...
+    wiring: Wiring
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., register_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., subflows: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., prediction_withheld: _Optional[str] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iterations: _Optional[int] = ..., last_iteration_index: _Optional[int] = ..., last_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., flows_without_path: _Optional[int] = ..., wiring: _Optional[_Union[Wiring, _Mapping]] = ...) -> None: ...
+
+class Wiring(_message.Message):
+    __slots__ = ("unwired", "strategy", "runs", "circuits", "iteration", "iteration_bound", "iteration_alternative")
+    UNWIRED_FIELD_NUMBER: _ClassVar[int]
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    CIRCUITS_FIELD_NUMBER: _ClassVar[int]
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
+    ITERATION_BOUND_FIELD_NUMBER: _ClassVar[int]
+    ITERATION_ALTERNATIVE_FIELD_NUMBER: _ClassVar[int]
+    unwired: str
+    strategy: str
+    runs: JobSpec
+    circuits: _containers.RepeatedCompositeFieldContainer[Circuit]
+    iteration: _duration_pb2.Duration
+    iteration_bound: _duration_pb2.Duration
+    iteration_alternative: _duration_pb2.Duration
+    def __init__(self, unwired: _Optional[str] = ..., strategy: _Optional[str] = ..., runs: _Optional[_Union[JobSpec, _Mapping]] = ..., circuits: _Optional[_Iterable[_Union[Circuit, _Mapping]]] = ..., iteration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iteration_bound: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iteration_alternative: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Circuit(_message.Message):
+    __slots__ = ("src", "dst")
+    SRC_FIELD_NUMBER: _ClassVar[int]
+    DST_FIELD_NUMBER: _ClassVar[int]
+    src: PortRef
+    dst: PortRef
+    def __init__(self, src: _Optional[_Union[PortRef, _Mapping]] = ..., dst: _Optional[_Union[PortRef, _Mapping]] = ...) -> None: ...
 
 class JobEnd(_message.Message):
     __slots__ = ("job_id", "uid", "tenant", "reason", "end_time")
@@ -884,20 +914,22 @@ class OtherTable(_message.Message):
     def __init__(self, table: _Optional[_Union[OtherTableKind, str]] = ..., entries: _Optional[int] = ..., max_entries: _Optional[int] = ...) -> None: ...
 
 class Link(_message.Message):
-    __slots__ = ("src", "dst", "name", "capacity_bps", "rate_bps", "background_bps")
+    __slots__ = ("src", "dst", "name", "capacity_bps", "rate_bps", "background_bps", "one_way")
     SRC_FIELD_NUMBER: _ClassVar[int]
     DST_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_BPS_FIELD_NUMBER: _ClassVar[int]
     RATE_BPS_FIELD_NUMBER: _ClassVar[int]
     BACKGROUND_BPS_FIELD_NUMBER: _ClassVar[int]
+    ONE_WAY_FIELD_NUMBER: _ClassVar[int]
     src: PortRef
     dst: PortRef
     name: str
     capacity_bps: float
     rate_bps: float
     background_bps: float
-    def __init__(self, src: _Optional[_Union[PortRef, _Mapping]] = ..., dst: _Optional[_Union[PortRef, _Mapping]] = ..., name: _Optional[str] = ..., capacity_bps: _Optional[float] = ..., rate_bps: _Optional[float] = ..., background_bps: _Optional[float] = ...) -> None: ...
+    one_way: bool
+    def __init__(self, src: _Optional[_Union[PortRef, _Mapping]] = ..., dst: _Optional[_Union[PortRef, _Mapping]] = ..., name: _Optional[str] = ..., capacity_bps: _Optional[float] = ..., rate_bps: _Optional[float] = ..., background_bps: _Optional[float] = ..., one_way: _Optional[bool] = ...) -> None: ...
 
 class Host(_message.Message):
     __slots__ = ("ip", "mac", "at", "switch_name")
