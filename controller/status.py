@@ -172,24 +172,25 @@ class Status:
     """``job_ends``: the latest registrations that are over, oldest first. ``jobs_ended``: how many since the start.
     ``demands``: what jobs really send. ``plan_reason``: what became of the newest plan, and why.
     ``plan_demand_source``: which bytes of each job it was made for. ``target``: that the plans lead to, None when the
-    plan is the best. ``baseline_levels``: of other strategies on the
-    plan's problem. ``repair``: after the latest loss of links that routes used, None until then, and when no flow
-    could get a new path. ``repair_s``: from the moment that the controller knew of the loss until the
-    switches had confirmed the repaired routes, None until then. ``counters_read``: when the counters
-    of each connected switch were read; ``counters_late_after_s``: an age of some that are not up to date.
-    ``refused_connections``: since the start, by reason; a reason without one is missing. ``refused_packets`` and
-    ``refused_claims`` (of addresses that live at another port): since the start, by port. ``punt_drops``: packets
-    that a port wanted to hand to the controller beyond its limit, as its switch counts them; ports without are
-    missing. ``dropped_packets``: what each switch has dropped because it is not carried, since its rules were made;
-    switches are missing before the first reading. ``links``: their figures are made when they are asked for.
-    ``rules``: what each switch that was read holds. ``drains``: by name. ``drained``: their links that are there, their
-    switches, and their cables that are down. ``parts``: every part of the fabric that is remembered; ``down_parts``:
-    those that are down; ``absent_parts``: how many are not there, also before they had the time to come.
-    ``named_hosts``: those that jobs or the inventory file name.
-    ``alarms_before``: of before the start, which are not raised again and may still be, with since when they were.
-    ``plan_at``: monotonic seconds when the latest plan came. Seconds, since the start: ``plan_times``, to make each
-    plan; ``repair_times``, see ``repair_s``; ``install_times``, from the moment that a stage was sent until all of its
-    switches had confirmed it; ``communication_times``, of each iteration that jobs reported."""
+    plan is the best. ``baseline_levels``: of other strategies on the plan's problem. ``repair``: after the latest loss
+    of links that routes used, None until then, and when no flow could get a new path. ``repair_s``: from the moment
+    that the controller knew of the loss until the switches had confirmed the repaired routes, None until then.
+    ``counters_read``: when the counters of each connected switch were read; ``counters_late_after_s``: an age of some
+    that are not up to date. ``refused_connections``: since the start, by reason; a reason without one is missing.
+    ``refused_packets`` and ``refused_claims`` (of addresses that live at another port): since the start, by port.
+    ``punt_drops``: packets that a port wanted to hand to the controller beyond its limit, as its switch counts them;
+    ports without are missing. ``dropped_packets``: what each switch has dropped because it is not carried, since its
+    rules were made; switches are missing before the first reading. ``links``: their figures are made when they are
+    asked for. ``rules``: what each switch that was read holds. ``drains``: by name. ``drained``: their links that are
+    there, their switches, and their cables that are down. ``parts``: every part of the fabric that is remembered;
+    ``down_parts``: those that are down; ``absent_parts``: how many are not there, also before they had the time to
+    come. ``named_hosts``: those that jobs or the inventory file name. ``alarms_before``: of before the start, which are
+    not raised again and may still be, with since when they were. ``plan_at``: monotonic seconds when the latest plan
+    came. Seconds, since the start: ``plan_times``, to make each plan; ``repair_times``, see ``repair_s``;
+    ``circuit_times``, from telling optical switches until all have confirmed, ``circuit_change``: number of the latest
+    of these changes, circuits that were made or taken away, and its seconds; ``install_times``, from the moment that a
+    stage was sent until all of its switches had confirmed it; ``communication_times``, of each iteration that jobs
+    reported."""
 
     fabric: Fabric = field(default_factory=Fabric)
     strategy: Strategy = Strategy.PLANNED
@@ -223,6 +224,8 @@ class Status:
     plan_times: Histogram = field(default_factory=Histogram)
     repair_times: Histogram = field(default_factory=Histogram)
     install_times: Histogram = field(default_factory=Histogram)
+    circuit_times: Histogram = field(default_factory=Histogram)
+    circuit_change: tuple[int, int, float] | None = None
     communication_times: Histogram = field(default_factory=Histogram)
     dropped_packets: Mapping[Dpid, Mapping[Dropped, int]] = field(default_factory=dict)
     state_revision: int = 0

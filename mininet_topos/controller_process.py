@@ -58,12 +58,14 @@ def start(module: str, *argv: str, **options: Any) -> subprocess.Popen[bytes]:
 
 @dataclass
 class ControllerProcess:
-    """``program``: the module to run and its first arguments; it has the option ``--config`` of ``signalbox serve``."""
+    """``program``: the module to run and its first arguments; it has the option ``--config`` of ``signalbox serve``.
+    ``tables``: more of the configuration, in TOML."""
 
     folder: Path
     openflow_port: int = field(default_factory=free_port)
     settings: Settings = field(default_factory=dict)
     program: tuple[str, ...] = ("controller", "serve")
+    tables: str = ""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -101,7 +103,7 @@ class ControllerProcess:
         for section in {**base, **self.settings}:
             values = {**base.get(section, {}), **self.settings.get(section, {})}
             lines += [f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]
-        return "\n".join(lines) + "\n"
+        return "\n".join([*lines, self.tables]) + "\n"
 
     @contextmanager
     def running(self, *options: str) -> Iterator[Client]:

@@ -12,15 +12,16 @@ what it did. Pure; ``now`` is monotonic seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from controller.fabric.cabling import Cabling, Circuits
 from controller.fabric.messages import ProbeCircuits
 from controller.fabric.topology import Dpid, LinkId, Port, PortNo, PortRef
+from controller.histogram import Histogram
 from controller.tables.cross_connects import changes, connected_by, cross_connects
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchRules
-from controller.tables.rules import RuleMod, RuleSet, Stage, applied
+from controller.tables.rules import FlowKey, FlowRule, RuleMod, RuleSet, Stage, applied
 
 MISSING_S = 5.0
 """A probe is sent at once when a circuit is made, and every second."""
@@ -43,11 +44,13 @@ class _Optical:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``dark``: what was connected before and is not any more. ``drained_at``: when packets that were queued there have
+    """``ports``: of optical switches that are connected otherwise. ``dark``: circuits that are not made any more.
+    ``drained_at``: when packets that were queued there have
     left."""
 
     number: int
     stage: Stage
+    ports: int
     dark: Circuits
     drained_at: float
     sent_at: float | None = None
@@ -57,15 +60,17 @@ class Change:
 class CircuitState:
     """``dark_s``: while an optical switch moves its mirrors. ``drain_s``: how long packets that were queued for a
     circuit take to leave. ``change``: the one that is under way. ``dark``: interfaces whose optical switch has the port
-    down. ``missing``: circuits of jobs that are lit, and by which no probes have come for ``MISSING_S``. ``changed_s``:
-    seconds of the last one, from the message to the answer of all optical switches."""
+    down. ``missing``: circuits of jobs that are lit, and by which no probes have come for ``MISSING_S``.
+    ``change_times``: seconds from the message to the answers of all optical switches; ``latest_change``: its number,
+    its circuits, its seconds."""
 
     cabling: Cabling
     dark_s: float
     drain_s: float
     audit_interval_s: float = math.inf
     change: Change | None = None
-    changed_s: float | None = None
+    change_times: Histogram = field(default_factory=Histogram)
+    latest_change: tuple[int, int, float] | None = None
     _of_jobs: Circuits = field(default_factory=dict)
     _owned: Circuits = field(default_factory=dict)
     _optical: dict[Dpid, _Optical] = field(default_factory=dict)
@@ -205,7 +210,9 @@ class CircuitState:
         if mods:
             self._numbers -= 1
             was_used = any(LinkId(*src) in used for src in dark)
-            self.change = Change(self._numbers, Stage("circuits", mods), dark, now + self.drain_s * was_used)
+            ports = sum(len(_ports(of)) for of in mods.values())
+            drained_at = now + self.drain_s * was_used
+            self.change = Change(self._numbers, Stage("circuits", mods), ports, dark, drained_at)
             self._is_news = True
 
     def send(self, is_quiet: bool, now: float) -> list[InstallStage]:
@@ -239,7 +246,9 @@ class CircuitState:
         self.change = _with(change, left)
         self._changed()
         if not left:
-            self.changed_s = now - change.sent_at
+            took_s = now - change.sent_at
+            self.change_times = self.change_times.observed(took_s)
+            self.latest_change = -change.number, change.ports, took_s
         return [ProbeCircuits(frozenset(moved))] if moved else []
 
     def follow_links(self, links: Container[LinkId], now: float) -> None:
@@ -265,6 +274,11 @@ def _with(change: Change, mods: Mapping[Dpid, tuple[RuleMod, ...]]) -> Change | 
     if not mods:
         return None
     return replace(change, stage=Stage(change.stage.name, mods))
+
+
+def _ports(mods: Iterable[RuleMod]) -> set[FlowKey]:
+    """One rule for each port that light comes in by."""
+    return {mod.rule.key for mod in mods if isinstance(mod.rule, FlowRule)}
 
 
 def _at(dpid: Dpid, connected: Mapping[PortNo, PortNo]) -> Mapping[PortRef, PortRef]:

@@ -85,6 +85,8 @@ def status(
         plan_times=s.cycle.plan_times,
         repair_times=s.losses.repair_times,
         install_times=s.sending.install_times,
+        circuit_times=s.circuits.change_times,
+        circuit_change=s.circuits.latest_change,
         communication_times=s.jobs.communication_times,
         state_revision=s.commits.revision,
         state_failures=s.commits.failures,

@@ -28,9 +28,10 @@ from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.words import Strategy
 
-FORMAT = 6
+FORMAT = 7
 """Of what ``encode`` gives. 1 was a JSON file with the records of 2; since 3 a job has an owner; since 4 there are
-ends, since 5 with the ids of requests; since 6 there are parts of the fabric, drains and silences."""
+ends, since 5 with the ids of requests; since 6 there are parts of the fabric, drains and silences; since 7 jobs may
+have strategies and wirings."""
 
 ROUNDING = 1e-9
 
@@ -215,6 +216,7 @@ _NEXT: Mapping[int, Callable[[Key, Any], Any]] = {
     3: _as_it_is,
     4: _with_request,
     5: _with_request,
+    6: _as_it_is,
 }
 """By format: a record of it as one of the format after it."""
 

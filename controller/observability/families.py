@@ -331,6 +331,16 @@ FAMILIES: tuple[Family, ...] = (
         "Time from sending a stage of rule changes until its switches had confirmed it.",
         lambda s: s.install_times,
     ),
+    one(
+        "signalbox_circuits",
+        "Circuits of optical switches that are in use.",
+        lambda s: sum(link.one_way for link in s.fabric.links.values()),
+    ),
+    histogram(
+        "signalbox_circuit_change_seconds",
+        "Time from telling optical switches of a change of circuits until all have confirmed it.",
+        lambda s: s.circuit_times,
+    ),
     of_plan(
         "signalbox_ecmp_level_mean",
         "Worst job level under ECMP on the same snapshot, mean over hash draws.",

@@ -13,7 +13,7 @@ from controller.fabric.parts import Part, PartKind
 from controller.jobs.ends import ends_since
 from controller.planning.plan import Plan
 from controller.shared_map import differing
-from controller.status import Status
+from controller.status import JobStatus, Status
 from signalbox.words import AlarmKind, EventKind
 
 Event = tuple[str, dict[str, Any]]
@@ -125,6 +125,9 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
             told[f"{part.kind} {what}"].append(part.name)
     for what, names in sorted(told.items()):
         yield what, {"count": len(names), "names": ", ".join(sorted(names)[:MAX_NAMED])}
+    if after.circuit_change and after.circuit_change != before.circuit_change:
+        _, circuits, took_s = after.circuit_change
+        yield "circuits changed", {"count": circuits, "ms": round(1000 * took_s, 1)}
     old, new = before.fabric, after.fabric
     found, moved = list[str](), list[str]()
     for ip, old_host, host in differing(old.hosts, new.hosts):
@@ -168,6 +171,17 @@ def _job_events(before: Status, after: Status) -> Iterator[Event]:
         if known is None or not same or known.state != job.state:
             details = {"job": job_id, "state": job.state, "pinned": f"{job.pinned} of {len(job.routes)}"}
             yield ("job", details) if same else ("job registered", details | {"uid": job.uid})
+        yield from _wiring_events(known if same else None, job)
+
+
+def _wiring_events(known: JobStatus | None, job: JobStatus) -> Iterator[Event]:
+    """It has got circuits, or others, or waits for some for another reason."""
+    wiring = job.registration.wiring
+    if wiring and wiring != (known.registration.wiring if known else None):
+        strategy = {"strategy": wiring.strategy} if wiring.strategy else {}
+        yield "job wired", {"job": job.spec.job_id, "circuits": len(wiring.circuits)} | strategy
+    elif job.unwired and job.unwired != (known.unwired if known else ""):
+        yield "job has no circuits", {"job": job.spec.job_id, "why": job.unwired}
 
 
 _OF_KIND: Mapping[EventKind, Callable[[Status, Status], Iterator[Event]]] = {

@@ -152,6 +152,7 @@ def _rules() -> list[Panel]:
             "short",
             ("signalbox_pins", "pins"),
             ("sum(signalbox_switch_rules)", "rules"),
+            ("signalbox_circuits", "circuits"),
         ),
         graph(
             "Rules of others",
@@ -162,9 +163,14 @@ def _rules() -> list[Panel]:
         ),
         graph(
             "Installing",
-            "99th percentile of the time until switches have confirmed a stage of rule changes.",
+            "99th percentile of the time until switches have confirmed a stage of rule changes, and optical switches a "
+            "change of circuits.",
             "s",
             ("signalbox:install_seconds:p99_rate15m", "99th percentile"),
+            (
+                "histogram_quantile(0.99, sum by (le) (rate(signalbox_circuit_change_seconds_bucket[15m])))",
+                "circuits",
+            ),
         ),
         graph(
             "Repairs",

@@ -36,6 +36,7 @@ from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Registration, SavedState
 from controller.jobs.records import Key, Kind, changes, encode
 from controller.jobs.store import StateStore
+from controller.jobs.wiring import JobWiring
 from controller.silence import Silence
 from signalbox.errors import InvalidInput, NotFound
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
@@ -110,7 +111,7 @@ def full() -> SavedState:
             job("b"),
             job("a", tenant="red", request_id="once"),
             Registration(transfers, "c-1", "", 1e9),
-            Registration(offer(), "offer-1", "", 1e9),
+            Registration(offer(), "offer-1", "", 1e9, wiring=wiring()),
         ),
         Strategy.SHADOW,
         {("10.0.0.1", "10.0.0.2"): (0.1, 0.2, 0.7), ("10.0.0.2", "10.0.0.1"): (1 / 3, 2 / 3)},
@@ -132,6 +133,11 @@ def offer() -> JobSpec:
     compute = [{"seconds": 0.1}, {"seconds": 0.2, "phase": 2}]
     ways = [{"name": "one", **first, "compute": compute}, {"name": "two", **second}]
     return JobSpec.parse({"job_id": "offer", "endpoints": ["10.2.0.1", "10.2.0.2"], "strategies": ways})
+
+
+def wiring() -> JobWiring:
+    a, b = PortRef(Dpid(1), PortNo(2)), PortRef(Dpid(2**63), PortNo(3))
+    return JobWiring("two", offer().of_strategy("two"), ((a, b), (b, a)), 0.25, 0.2, 0.5)
 
 
 def name_free(one: JobSpec) -> dict[str, object]:
@@ -399,9 +405,9 @@ def test_a_file_that_is_no_state_is_refused_and_left_as_it_is(tmp_path: Path, na
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     written(tmp_path, full())
     with closing(sqlite3.connect(tmp_path / "state.db")) as database:
-        database.execute("PRAGMA user_version = 7")
+        database.execute("PRAGMA user_version = 8")
     with pytest.raises(
-        InvalidInput, match=r"it has format 7, this version reads 2 to 6\. .* Start the version that wrote it"
+        InvalidInput, match=r"it has format 8, this version reads 2 to 7\. .* Start the version that wrote it"
     ) as error:
         read(tmp_path)
     assert "without jobs" not in str(error.value)
