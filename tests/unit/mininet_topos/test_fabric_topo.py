@@ -55,6 +55,11 @@ def test_a_host_of_a_direct_connect_lab_has_the_rate_of_all_interfaces_unless_gi
     assert bandwidths == [40, 7]
 
 
+def test_the_window_of_a_host_fits_what_one_flow_of_it_can_have() -> None:
+    assert DirectConnect(3, 4, 20).nodeInfo("h1_1")["window_mbps"] == 20
+    assert LeafSpine(2, 2, 2, 5, 20).nodeInfo("h1_1")["window_mbps"] == 5
+
+
 @pytest.mark.parametrize(
     ("sizes", "problem"),
     [
