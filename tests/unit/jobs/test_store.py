@@ -642,7 +642,7 @@ def test_a_job_is_dropped_in_one_commit_with_all_that_is_saved_of_it(tmp_path: P
     store = StateStore(tmp_path)
     assert store.drop(["c", "a"]) == 3
     store.close()
-    left = registered(job("b"), Registration(offer(), "offer-1", "", 1e9))
+    left = registered(job("b"), Registration(offer(), "offer-1", "", 1e9, wiring=wiring()))
     assert read(tmp_path) == replace(before, jobs=left, measured={}, connections={})
 
 

@@ -1,0 +1,164 @@
+"""Jobs that train on emulated optical switches, which the controller drives: wired, beside each other, mended,
+restarted."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from itertools import permutations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from controller.scenarios.circuits_config import circuits_config
+from controller.scenarios.topologies import optical
+from mininet_topos.controller_process import ControllerProcess
+from mininet_topos.direct_connect import DirectConnect
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import run, wait_for
+from mininet_topos.lab.whole_training import WholeTraining
+from mininet_topos.probe.probing import Probing
+from mininet_topos.probe.queues import large_socket_buffers
+from signalbox.client import Client
+from signalbox.v1 import signalbox_pb2 as pb
+
+pytestmark = pytest.mark.lab
+
+SERVERS, INTERFACES, MBPS = 8, 3, 3.0
+BEGIN_S = 40.0
+PROBE_S = 0.02
+
+
+class Running(NamedTuple):
+    lab: Lab
+    controller: ControllerProcess
+    client: Client
+
+
+@pytest.fixture
+def running(lab_prefix: str, tmp_path: Path) -> Iterator[Running]:
+    topology = optical(SERVERS, INTERFACES, MBPS * 1e6)
+    settings = {
+        "fabric": {"link_bps": MBPS * 1e6, "host_link_bps": INTERFACES * MBPS * 1e6},
+        "discovery": {"edge_after_s": 1.0},
+    }
+    controller = ControllerProcess(tmp_path, settings=settings, tables=circuits_config(topology))
+    topo = DirectConnect(SERVERS, INTERFACES, MBPS, prefix=lab_prefix)
+    with large_socket_buffers(), Lab(topo, controller=controller.target) as lab, controller.running() as client:
+        lab.wait_connected()
+        yield Running(lab, controller, client)
+
+
+def job(job_id: str, servers: range) -> dict[str, Any]:
+    """The first has only rings, each with circuits of its own, so that no queue ever drops a packet. The second may be
+    trained by data, or with an all-to-all and a smaller all-reduce, which is better here."""
+    group = [{"name": "all", "ranks": list(range(len(servers)))}]
+
+    def sends(algorithm: str, size: int, phase: int) -> dict[str, Any]:
+        return {"algorithm": algorithm, "groups": ["all"], "bytes_per_iteration": size, "phase": phase}
+
+    common = {"job_id": job_id, "endpoints": [f"10.0.{n}.1" for n in servers]}
+    if job_id == "first":
+        return {**common, "groups": group, "collectives": [sends("all_reduce", 600_000, 0)]}
+    hybrid = [sends("all_to_all", 60_000, 0), sends("all_reduce", 150_000, 1)]
+    strategies = [
+        {"name": "data", "groups": group, "collectives": [sends("all_reduce", 900_000, 0)]},
+        {"name": "hybrid", "groups": group, "collectives": hybrid, "compute": [{"seconds": 0.1}]},
+    ]
+    return {**common, "strategies": strategies}
+
+
+def train(running: Running, folder: Path, job_id: str, servers: range) -> WholeTraining:
+    file = folder / f"{job_id}.json"
+    file.write_text(json.dumps(job(job_id, servers)))
+    training = WholeTraining(running.lab, file, folder / job_id, api=running.controller.address)
+    wait_for(lambda: iterations(folder, job_id) >= 1, f"{job_id} to train", BEGIN_S)
+    return training
+
+
+def iterations(folder: Path, job_id: str) -> int:
+    """That rank 0 has done; none of them may be wrong."""
+    log = folder / job_id / "rank0.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    assert all(line["ok"] for line in lines if "ok" in line)
+    return sum("ok" in line for line in lines)
+
+
+def goes_on(folder: Path, job_id: str, more: int = 2) -> Callable[[], bool]:
+    done = iterations(folder, job_id)
+    return lambda: iterations(folder, job_id) >= done + more
+
+
+def circuits(client: Client, job_id: str) -> set[tuple[tuple[int, int], tuple[int, int]]]:
+    found = client.get_job(job_id).wiring.circuits
+    return {((each.src.dpid, each.src.port), (each.dst.dpid, each.dst.port)) for each in found}
+
+
+def made(client: Client) -> set[tuple[tuple[int, int], tuple[int, int]]]:
+    links = [link for link in client.get_fabric().links if link.one_way]
+    return {((link.src.dpid, link.src.port), (link.dst.dpid, link.dst.port)) for link in links}
+
+
+def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running: Running, tmp_path: Path) -> None:
+    lab, controller, client = running
+    first = train(running, tmp_path, "first", range(1, 5))
+    found = client.get_job("first")
+    assert (found.state, found.wiring.unwired) == (pb.JOB_STATE_PINNED, "")
+    assert len(found.wiring.runs.groups) == 3  # all, and its rings with the steps 1 and 3
+
+    # Another job is wired while the first one trains: none of its packets is lost.
+    hosts = lab.hosts[:4]
+    with Probing(lab, hosts, tmp_path / "probes") as probes:
+        for pair in permutations([host.ip for host in hosts], 2):
+            probes.send(pair, PROBE_S)
+        time.sleep(1)
+        second = train(running, tmp_path, "second", range(5, 9))
+        streams, _ = probes.finish()
+    assert sum(len(stream.sent) for stream in streams.values()) > 1000
+    assert [pair for pair, each in streams.items() if {n for n, _ in each.arrivals} < set(range(len(each.sent)))] == []
+    assert client.get_job("second").wiring.strategy == "hybrid"
+    assert circuits(client, "first") | circuits(client, "second") == made(client)
+    assert not client.get_status().alarms
+
+    # A fibre pair is cut: iterations go on, and other circuits are made.
+    before = circuits(client, "first")
+    lab.cut("server2", "optical2")
+    wait_for(lambda: circuits(client, "first") != before, "other circuits", 20)
+    wait_for(goes_on(tmp_path, "first"), "iterations after the cut", 20)
+    wait_for(lambda: circuits(client, "first") <= made(client), "the other circuits to be made", 10)
+    assert not any((2, 3) in each for each in circuits(client, "first"))
+    assert [(alarm.kind, alarm.subject) for alarm in client.get_status().alarms] == [
+        (pb.ALARM_KIND_INTERFACE_DARK, f"{lab.bridge('server2')}:3")
+    ]
+    lab.plug("server2", "optical2")
+    wait_for(lambda: not client.get_status().alarms, "the alarm to end", 10)
+
+    # The controller is killed: forwarding goes on, and the next one finds all as it was.
+    process = controller.process
+    assert process
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_for(goes_on(tmp_path, "first"), "iterations without a controller", 20)
+    held = held_by(lab)
+    controller.start()
+    wait_for(lambda: controller.ready(client), "the controller", 30)
+    wait_for(lambda: {each.state for each in client.list_jobs()} == {pb.JOB_STATE_PINNED}, "pins", 30)
+    assert held_by(lab) == held
+    wait_for(goes_on(tmp_path, "second"), "iterations of both", 20)
+    for training in (first, second):
+        training.stop()
+        training.wait()
+    wait_for(lambda: not client.list_jobs(), "both jobs to be released", 10)
+
+
+def held_by(lab: Lab) -> dict[str, set[str]]:
+    """What the optical switches hold, as Open vSwitch has it."""
+    found = {}
+    for switch in lab.switches:
+        if switch.name.startswith("optical"):
+            lines = run("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", lab.bridge(switch.name)).splitlines()
+            found[switch.name] = {line.split("priority=")[1] for line in lines if "priority=" in line}
+    return found
