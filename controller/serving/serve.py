@@ -18,6 +18,7 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy.ma  # noqa: F401 - numpy imports it at its first use, which would be in the control loop
 import structlog
@@ -72,13 +73,15 @@ def serve(
     stand_by: bool = False,
     make_planner: MakePlanner | None = None,
     config_file: Path | None = None,
+    find_wiring: Callable[[Any], object] | None = None,
 ) -> int:
     """Run the controller until SIGTERM or SIGINT. ``stand_by``: wait first, as long as another controller uses the
-    state directory. ``make_planner``: of what plans; a benchmark passes its own. ``config_file``: read again on SIGHUP.
+    state directory. ``make_planner``: of what plans, ``find_wiring``: in a process of its own, what answers
+    ``FindWiring`` and ``MendWiring``; a benchmark passes its own. ``config_file``: read again on SIGHUP.
     Returns the exit status; raises ``InvalidInput`` for what files are wrong, and ``OSError`` when an address cannot be
     listened on."""
     with hangups() as received:
-        return _serve(config, stand_by, make_planner, config_file, received)
+        return _serve(config, stand_by, make_planner, config_file, find_wiring or _find_wiring, received)
 
 
 def _serve(
@@ -86,6 +89,7 @@ def _serve(
     stand_by: bool,
     make_planner: MakePlanner | None,
     config_file: Path | None,
+    find_wiring: Callable[[Any], object],
     received: Hangups,
 ) -> int:
     InvalidInput.refuse(exposure.problems(config.api))
@@ -107,11 +111,18 @@ def _serve(
                 if not standby.wait_for_turn(store):
                     return 0
                 reload.once(partly=True)  # what is wrong by now is as it was read before
-        _run(config, make_planner or loaded.planning_process, store, board, loaded)
+        _run(config, make_planner or loaded.planning_process, find_wiring, store, board, loaded)
     return 0
 
 
-def _run(config: Config, make_planner: MakePlanner, store: StateStore, board: StatusBoard, loaded: Loaded) -> None:
+def _run(
+    config: Config,
+    make_planner: MakePlanner,
+    find_wiring: Callable[[Any], object],
+    store: StateStore,
+    board: StatusBoard,
+    loaded: Loaded,
+) -> None:
     """With the state directory, if there is one, until SIGTERM or SIGINT."""
     with ExitStack() as ends:
         ends.callback(store.close)
@@ -126,7 +137,7 @@ def _run(config: Config, make_planner: MakePlanner, store: StateStore, board: St
         analysis = AnalysisWorker(analyse)
         ends.callback(analysis.stop)
         # control loop -> wirings -> inbox
-        wirings = AnalysisWorker(_find_wiring)
+        wirings = AnalysisWorker(find_wiring)
         ends.callback(wirings.stop)
 
         events_kept = EventFile(config.state_dir)
