@@ -26,6 +26,9 @@ from controller.tables.rules import FlowKey, FlowRule, RuleMod, RuleSet, Stage, 
 MISSING_S = 5.0
 """A probe is sent at once when a circuit is made, and every second."""
 
+ABSENT_S = 1.0
+"""An optical switch is asked what it connects when a circuit of it has been missing for so long."""
+
 REREAD_AFTER_S = 2.0
 """An optical switch that has not answered a change, or refused it, is asked what it connects."""
 
@@ -81,6 +84,7 @@ class CircuitState:
     dark: frozenset[PortRef] = frozenset()
     missing: frozenset[tuple[PortRef, PortRef]] = frozenset()
     _since: dict[tuple[PortRef, PortRef], float] = field(default_factory=dict)
+    _looked_for: set[PortRef] = field(default_factory=set)
 
     # ---- optical switches
 
@@ -256,6 +260,11 @@ class CircuitState:
         lit = self.lit if self._owned else {}
         absent = {(src, dst) for src, dst in self._owned.items() if lit.get(src) == dst and LinkId(*src) not in links}
         self._since = {each: self._since.get(each, now) for each in absent}
+        late = {src for (src, _), since in self._since.items() if now >= since + ABSENT_S}
+        for src in late - self._looked_for:  # others may have changed what is connected
+            if optical := self._optical.get(self.cabling.fibre_of[src].dpid):
+                optical.read_at = min(optical.read_at, now)
+        self._looked_for = late
         missing = frozenset(each for each, since in self._since.items() if now >= since + MISSING_S)
         if missing != self.missing:
             self.missing = missing

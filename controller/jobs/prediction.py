@@ -40,7 +40,7 @@ def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False)
     """Why the level is no prediction of the job's efficiency; empty when it is one. ``split``: some of its flows travel
     in several subflows. ``outweighed``: others have more connections per flow on a full link (``planning.efficiency``).
     """
-    found = formulas_of(job.spec) if job.phases_known else frozenset()
+    found = formulas_of(job.registration.runs) if job.phases_known else frozenset()
     if found & {*STEPS_WAIT}:
         return "the steps of its halving collectives wait for each other, and the network does not say for how long"
     if found & {*TREES} and len(job.pairs) > 1:

@@ -145,8 +145,9 @@ class JobRegistry:
         quota: Quota = NO_QUOTA,
         links: VirtualLinks | None = None,
     ) -> Job:
-        """Give a job another spec. Its lease goes on, and connections that it has reported between addresses that stay
-        are kept; measured times are not: they are of the spec before. ``merged_with``: the spec that it must have now.
+        """Give a job another spec. It keeps its circuits if it sends the same. Its lease goes on, and connections that
+        it has reported between addresses that stay are kept; measured times are not: they are of the spec before.
+        ``merged_with``: the spec that it must have now.
 
         Raises ``InvalidInput`` (see ``collectives.check``), ``NotFound``, ``WrongLeaseToken``, ``Conflict`` as
         ``register``, and ``ConcurrentUpdate`` when the job has another spec than ``merged_with`` by now.
@@ -159,7 +160,10 @@ class JobRegistry:
             return job
         kept = spec.reports_connections and spec.transport is job.transport
         reports = among(spec.addresses, self._connections.of(job.id)) if kept else {}
-        self._replace(job, replace(job.registration, spec=spec, wiring=None), job.vitals, quota, links, reports)
+        wiring = job.registration.wiring
+        if wiring:
+            wiring, links = wiring.with_spec(job.spec, spec), None
+        self._replace(job, replace(job.registration, spec=spec, wiring=wiring), job.vitals, quota, links, reports)
         if not same_traffic(spec, job.spec):
             self.reset_measured(job.id)
         return self.jobs[job.id]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.fabric.topology import PortRef
-from signalbox.jobs.spec import JobSpec
+from signalbox.jobs.spec import NOT_TRAFFIC, JobSpec, same_traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +21,10 @@ class JobWiring:
     planned_s: float
     bound_s: float
     other_s: float
+
+    def with_spec(self, before: JobSpec, after: JobSpec) -> JobWiring | None:
+        """The wiring of the job when its spec is another one; None when it sends something else."""
+        if not same_traffic(before, after):
+            return None
+        changed = {name: getattr(after, name) for name in NOT_TRAFFIC}
+        return replace(self, runs=self.runs.model_copy(update=changed))

@@ -6,7 +6,7 @@ from itertools import permutations
 
 from controller.fabric.messages import LinkLost
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations
+from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
 from tests.support.optical_fabric import OpticalFabric, all_reduce, config
@@ -163,6 +163,56 @@ def test_a_circuit_without_light_one_way_is_replaced() -> None:
     assert wiring
     assert (ref(*src), ref(*dst)) not in wiring.circuits
     assert reach(fabric, [1, 2, 3, 4])
+
+
+def test_what_others_take_away_is_made_again() -> None:
+    fabric = started(4, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    before = fabric.circuits
+    (src, dst), *_ = sorted(before.items())
+    fibre = fabric.switches[Dpid(src[0])].peers[PortNo(src[1])]
+    assert fibre
+    mirrors = fabric.switches[fibre.dpid]
+    mirrors.flows = {key: rule for key, rule in mirrors.flows.items() if key.match.in_port != fibre.port}
+    assert fabric.circuits != before
+    fabric.send(LinkLost(ref(*src), ref(*dst)))
+    fabric.run(2)
+    assert fabric.circuits == before
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    assert len(fabric.asked) == 1
+
+
+def test_an_update_that_changes_no_traffic_keeps_the_circuits_and_another_does_not() -> None:
+    fabric = started(4, 2)
+    spec = all_reduce("one", [1, 2, 3, 4])
+    fabric.send(RegisterJob(spec))
+    fabric.run(2)
+    before = fabric.circuits
+    fabric.send(UpdateJob(spec.model_copy(update={"lease_s": 90.0})))
+    fabric.run(2)
+    job = fabric.status.jobs[JobId("one")]
+    assert job.registration.wiring
+    assert (job.state, job.registration.wiring.runs.lease_s) == ("pinned", 90.0)
+    assert (fabric.circuits, len(fabric.asked)) == (before, 1)
+    fabric.send(UpdateJob(all_reduce("one", [1, 2, 3, 4], all_to_all=500_000)))
+    fabric.run(2)
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    assert len(fabric.asked) == 2
+
+
+def test_an_optical_switch_that_has_lost_its_rules_gets_them_again() -> None:
+    fabric = started(4, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    before = fabric.circuits
+    fabric.lose(Dpid(0x101))
+    assert fabric.circuits == before
+    fabric.switches[Dpid(0x101)].forget_rules()
+    fabric.reconnect(0x101)
+    fabric.run(2)
+    assert fabric.circuits == before
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
 
 
 def ref(dpid: int, port: int) -> PortRef:
