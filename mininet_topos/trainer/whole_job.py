@@ -188,6 +188,7 @@ def run(
             connections(job, rank, rendezvous, stall_timeout_s) as meshes,
         ):
             publish_opened(rendezvous, rank, (ends for mesh in meshes.values() for ends in mesh.opened))
+            meeting.meet()  # the log begins when all ranks are connected
             raw.begin(name, rank, job.spec.endpoints, "all of the spec", 0)
             for done in iterations(job, meshes, meeting, stop, count):
                 raw.iteration(done)
