@@ -238,6 +238,7 @@ def run(
             meeting = stack.enter_context(Meeting(rendezvous, rank, size))
             meshes = stack.enter_context(connections(job, rank, rendezvous, stall_timeout_s))
             publish_opened(rendezvous, rank, (ends for mesh in meshes.values() for ends in mesh.opened))
+            meeting.meet()  # the log begins when all ranks are connected
             raw.begin(name, rank, job.spec.endpoints, "all of the spec", 0)
             for done in iterations(job, meshes, meeting, stop, count):
                 raw.iteration(done)
