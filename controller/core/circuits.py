@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from controller.fabric.cabling import Cabling, Circuits
 from controller.fabric.messages import ProbeCircuits
-from controller.fabric.topology import Dpid, LinkId, Port, PortNo, PortRef
+from controller.fabric.topology import Dpid, Link, LinkId, Port, PortNo, PortRef
 from controller.histogram import Histogram
 from controller.tables.cross_connects import changes, connected_by, cross_connects
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchRules
@@ -81,6 +81,8 @@ class CircuitState:
     _numbers: int = 0
     _is_news: bool = True
     _looked: bool = False
+    _lit: Circuits | None = None
+    _followed: tuple[object, object] = (None, None)
     dark: frozenset[PortRef] = frozenset()
     missing: frozenset[tuple[PortRef, PortRef]] = frozenset()
     _since: dict[tuple[PortRef, PortRef], float] = field(default_factory=dict)
@@ -150,7 +152,7 @@ class CircuitState:
             self._changed()
 
     def _changed(self) -> None:
-        self._is_news, self._looked = True, False
+        self._is_news, self._looked, self._lit = True, False, None
 
     def take_news(self) -> bool:
         """Whether ``lit`` may be another than when this was asked last."""
@@ -170,7 +172,13 @@ class CircuitState:
 
     @property
     def lit(self) -> Circuits:
-        """What is wanted and, as far as that is known, connected. Without what a change makes dark."""
+        """What is wanted and, as far as that is known, connected. Without what a change makes dark. The same object
+        while nothing changes."""
+        if self._lit is None:
+            self._lit = self._found_lit()
+        return self._lit
+
+    def _found_lit(self) -> Circuits:
         found: dict[PortRef, PortRef] = {}
         for dpid, wanted in self.wanted.items():
             known = self._known.get(dpid)
@@ -178,15 +186,6 @@ class CircuitState:
             found |= self.cabling.circuits(_at(dpid, as_known))
         if self.change:
             found = {src: dst for src, dst in found.items() if self.change.dark.get(src) != dst}
-        return found
-
-    @property
-    def pending(self) -> Circuits:
-        """What is wanted and not connected, by optical switches that were read."""
-        found: dict[PortRef, PortRef] = {}
-        for dpid, wanted in self.wanted.items():
-            known = self._known.get(dpid, wanted)
-            found |= self.cabling.circuits(_at(dpid, {s: d for s, d in wanted.items() if known.get(s) != d}))
         return found
 
     def name(self, dpid: Dpid) -> str:
@@ -217,7 +216,7 @@ class CircuitState:
             ports = sum(len(_ports(of)) for of in mods.values())
             drained_at = now + self.drain_s * was_used
             self.change = Change(self._numbers, Stage("circuits", mods), ports, dark, drained_at)
-            self._is_news = True
+            self._is_news, self._lit = True, None
 
     def send(self, is_quiet: bool, now: float) -> list[InstallStage]:
         """The change, when no rule leads to what becomes dark and nothing is queued there. ``is_quiet``: switches hold
@@ -255,9 +254,12 @@ class CircuitState:
             self.latest_change = -change.number, change.ports, took_s
         return [ProbeCircuits(frozenset(moved))] if moved else []
 
-    def follow_links(self, links: Container[LinkId], now: float) -> None:
+    def follow_links(self, links: Mapping[LinkId, Link], now: float) -> None:
         """Which of the circuits of jobs are not there. To be called ten times a second."""
         lit = self.lit if self._owned else {}
+        before, self._followed = self._followed, (lit, links)
+        if not self._since and all(old is new for old, new in zip(before, self._followed, strict=True)):
+            return
         absent = {(src, dst) for src, dst in self._owned.items() if lit.get(src) == dst and LinkId(*src) not in links}
         self._since = {each: self._since.get(each, now) for each in absent}
         late = {src for (src, _), since in self._since.items() if now >= since + ABSENT_S}

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,9 @@ from mininet_topos.lab.record import run, wait_for
 from mininet_topos.lab.whole_training import WholeTraining
 from mininet_topos.probe.probing import Probing
 from mininet_topos.probe.queues import large_socket_buffers
+from mininet_topos.probe.report import Pair, Stream
 from signalbox.client import Client
+from signalbox.jobs.spec import JobSpec
 from signalbox.v1 import signalbox_pb2 as pb
 
 pytestmark = pytest.mark.lab
@@ -38,18 +41,24 @@ class Running(NamedTuple):
     client: Client
 
 
-@pytest.fixture
-def running(lab_prefix: str, tmp_path: Path) -> Iterator[Running]:
+@contextmanager
+def fabric(prefix: str, folder: Path, dark_s: float = 0.01) -> Iterator[Running]:
     topology = optical(SERVERS, INTERFACES, MBPS * 1e6)
     settings = {
         "fabric": {"link_bps": MBPS * 1e6, "host_link_bps": INTERFACES * MBPS * 1e6},
         "discovery": {"edge_after_s": 1.0},
     }
-    controller = ControllerProcess(tmp_path, settings=settings, tables=circuits_config(topology))
-    topo = DirectConnect(SERVERS, INTERFACES, MBPS, prefix=lab_prefix)
+    controller = ControllerProcess(folder, settings=settings, tables=circuits_config(topology, dark_s))
+    topo = DirectConnect(SERVERS, INTERFACES, MBPS, prefix=prefix)
     with large_socket_buffers(), Lab(topo, controller=controller.target) as lab, controller.running() as client:
         lab.wait_connected()
         yield Running(lab, controller, client)
+
+
+@pytest.fixture
+def running(lab_prefix: str, tmp_path: Path) -> Iterator[Running]:
+    with fabric(lab_prefix, tmp_path) as found:
+        yield found
 
 
 def job(job_id: str, servers: range) -> dict[str, Any]:
@@ -118,7 +127,7 @@ def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running
         second = train(running, tmp_path, "second", range(5, 9))
         streams, _ = probes.finish()
     assert sum(len(stream.sent) for stream in streams.values()) > 1000
-    assert [pair for pair, each in streams.items() if {n for n, _ in each.arrivals} < set(range(len(each.sent)))] == []
+    assert lost(streams) == []
     assert client.get_job("second").wiring.strategy == "hybrid"
     assert circuits(client, "first") | circuits(client, "second") == made(client)
     assert not client.get_status().alarms
@@ -162,3 +171,36 @@ def held_by(lab: Lab) -> dict[str, set[str]]:
             lines = run("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", lab.bridge(switch.name)).splitlines()
             found[switch.name] = {line.split("priority=")[1] for line in lines if "priority=" in line}
     return found
+
+
+@pytest.mark.long
+def test_a_controller_killed_at_any_instant_of_a_change_is_followed_by_one_that_completes_it(
+    lab_prefix: str, tmp_path: Path
+) -> None:
+    """Darkness lasts long here, so that instants fall into it."""
+    with fabric(lab_prefix, tmp_path, dark_s=0.4) as (lab, controller, client):
+        train(Running(lab, controller, client), tmp_path, "first", range(1, 5))
+        hosts = lab.hosts[:4]
+        with Probing(lab, hosts, tmp_path / "probes") as probes:
+            for pair in permutations([host.ip for host in hosts], 2):
+                probes.send(pair, PROBE_S)
+            for number in range(20):
+                client.register_job(JobSpec.parse(job("second", range(5, 9))))
+                time.sleep(0.3 + 0.12 * number)
+                process = controller.process
+                assert process
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                controller.start()
+                wait_for(lambda: controller.ready(client), "the controller", 30)
+                wait_for(lambda: client.get_job("second").state == pb.JOB_STATE_PINNED, "its pins", 60)
+                both = circuits(client, "first") | circuits(client, "second")
+                wait_for(lambda both=both: both <= made(client), "all circuits", 10)  # type: ignore[misc]
+                client.deregister_job("second", force=True)
+            streams, _ = probes.finish()
+        assert lost(streams) == []
+
+
+def lost(streams: Mapping[Pair, Stream]) -> list[Pair]:
+    """The pairs of which not all packets have arrived."""
+    return [pair for pair, each in streams.items() if {n for n, _ in each.arrivals} < set(range(len(each.sent)))]

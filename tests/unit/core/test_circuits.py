@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from itertools import permutations
 
+from controller.alarms import text
 from controller.fabric.messages import LinkLost
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
+from signalbox.words import AlarmKind
 from tests.support.optical_fabric import OpticalFabric, all_reduce, config
 
 
@@ -163,6 +165,18 @@ def test_a_circuit_without_light_one_way_is_replaced() -> None:
     assert wiring
     assert (ref(*src), ref(*dst)) not in wiring.circuits
     assert reach(fabric, [1, 2, 3, 4])
+
+
+def test_fibres_that_are_not_as_configured_are_told() -> None:
+    fabric = started(4, 2)
+    one, two = (fabric.switches[Dpid(n)].peers for n in (1, 2))
+    one[PortNo(2)], two[PortNo(2)] = two[PortNo(2)], one[PortNo(2)]
+    for number, server in ((1, 2), (2, 1)):  # ports 1 and 2 of optical1 are exchanged
+        fabric.switches[Dpid(0x101)].peers[PortNo(number)] = ref(server, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(6)
+    told = [alarm for alarm in fabric.status.alarms.values() if alarm.kind is AlarmKind.INTERFACE_DARK]
+    assert any("their fibres are not as configured" in text(alarm) for alarm in told)
 
 
 def test_what_others_take_away_is_made_again() -> None:
