@@ -37,7 +37,7 @@ from controller.core.state import State
 from controller.core.status_and_alarms import AlarmTimes, JobStatuses, status
 from controller.core.told import Unsaved, told, told_missing
 from controller.core.unserved import WithoutPath, not_awaited, unless_awaited
-from controller.core.wired_jobs import damaged, unwired, working_interfaces
+from controller.core.wired_jobs import damaged, told_unwired, unwired, working_interfaces
 from controller.fabric.background import background
 from controller.fabric.cabling import Cabling, Circuits
 from controller.fabric.drains import (
@@ -216,12 +216,14 @@ class Derived:
         self.islands = Row(         islands_beside_the_largest, lambda: (s.fabric.switches, self.usable(),
                                                                   s.fabric.hosts))
         self.parted = Row(          WithoutPath(),       lambda: (self.told_jobs(), s.fabric.hosts, self.islands()))
-        self.without_path = Row(    _without,            lambda: (self.parted(), frozenset(self.unwired().why)))
+        self.told_unwired = Row(    told_unwired,        lambda: (self.unwired().why, self.told_jobs(),
+                                                                  self.job_wirings()))
+        self.without_path = Row(    _without,            lambda: (self.parted(), frozenset(self.told_unwired())))
         self.job_statuses = Row(    JobStatuses(),       lambda: (self.told_jobs(), self.told_missing(),
                                                                   self.without_path(), s.fabric.hosts,
                                                                   s.sending.routes, s.sending.generation,
                                                                   self.levels(), self.phase_levels(),
-                                                                  s.cycle.outweighed, self.unwired().why))
+                                                                  s.cycle.outweighed, self.told_unwired()))
         self.demand_alarms = Row(   per_key(demand_alarm), lambda: (self.told_demands(),))
         self.missed = Row(          not_awaited,         lambda: (self.told_missing(), s.parts.awaited))
         self.host_alarms = Row(     per_key(host_alarm), lambda: (self.missed(),))

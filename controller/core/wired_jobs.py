@@ -172,6 +172,14 @@ def unwired(
     return Unwired(why, question)
 
 
+def told_unwired(
+    why: Mapping[JobId, str], told_jobs: Mapping[JobId, Job], wirings: Mapping[JobId, JobWiring]
+) -> Mapping[JobId, str]:
+    """Of jobs as they are told: a wiring that is not on disk is none yet."""
+    unsaved = [job_id for job_id in wirings if job_id in told_jobs and not told_jobs[job_id].registration.wiring]
+    return {**why, **dict.fromkeys(unsaved, FINDING)} if unsaved else why
+
+
 def damaged(
     wirings: Mapping[JobId, JobWiring],
     interface_bps: Mapping[PortRef, float],

@@ -264,8 +264,9 @@ class TopologyState:
         before, self._lit = self._lit, circuits
         changed = [src for src in before.keys() | circuits.keys() if before.get(src) != circuits.get(src)]
         for src in changed:
-            if src in self._heard:
+            if src in before and src in self._heard:
                 self._unhear(src, now)
+        self._recheck(changed)  # probes may have come before it was known that they should
         return bool(changed)
 
     @property

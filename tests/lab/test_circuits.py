@@ -4,9 +4,10 @@ restarted."""
 from __future__ import annotations
 
 import json
+import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import permutations
 from pathlib import Path
@@ -22,7 +23,7 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run, wait_for
 from mininet_topos.lab.whole_training import WholeTraining
 from mininet_topos.probe.probing import Probing
-from mininet_topos.probe.queues import large_socket_buffers
+from mininet_topos.probe.queues import PROBE_TOS, large_socket_buffers, prioritise_probes
 from mininet_topos.probe.report import Pair, Stream
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
@@ -52,6 +53,7 @@ def fabric(prefix: str, folder: Path, dark_s: float = 0.01) -> Iterator[Running]
     topo = DirectConnect(SERVERS, INTERFACES, MBPS, prefix=prefix)
     with large_socket_buffers(), Lab(topo, controller=controller.target) as lab, controller.running() as client:
         lab.wait_connected()
+        prioritise_probes(lab)
         yield Running(lab, controller, client)
 
 
@@ -61,9 +63,9 @@ def running(lab_prefix: str, tmp_path: Path) -> Iterator[Running]:
         yield found
 
 
-def job(job_id: str, servers: range) -> dict[str, Any]:
-    """The first has only rings, each with circuits of its own, so that no queue ever drops a packet. The second may be
-    trained by data, or with an all-to-all and a smaller all-reduce, which is better here."""
+def job(job_id: str, servers: Sequence[int]) -> dict[str, Any]:
+    """The first has only rings. The second may be trained by data, or with an all-to-all and a smaller all-reduce,
+    which is better here."""
     group = [{"name": "all", "ranks": list(range(len(servers)))}]
 
     def sends(algorithm: str, size: int, phase: int) -> dict[str, Any]:
@@ -120,7 +122,7 @@ def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running
 
     # Another job is wired while the first one trains: none of its packets is lost.
     hosts = lab.hosts[:4]
-    with Probing(lab, hosts, tmp_path / "probes") as probes:
+    with Probing(lab, hosts, tmp_path / "probes", PROBE_TOS) as probes:
         for pair in permutations([host.ip for host in hosts], 2):
             probes.send(pair, PROBE_S)
         time.sleep(1)
@@ -181,11 +183,13 @@ def test_a_controller_killed_at_any_instant_of_a_change_is_followed_by_one_that_
     with fabric(lab_prefix, tmp_path, dark_s=0.4) as (lab, controller, client):
         train(Running(lab, controller, client), tmp_path, "first", range(1, 5))
         hosts = lab.hosts[:4]
-        with Probing(lab, hosts, tmp_path / "probes") as probes:
+        with Probing(lab, hosts, tmp_path / "probes", PROBE_TOS) as probes:
             for pair in permutations([host.ip for host in hosts], 2):
                 probes.send(pair, PROBE_S)
             for number in range(20):
-                client.register_job(JobSpec.parse(job("second", range(5, 9))))
+                servers = [*range(5, 9)]
+                random.Random(number).shuffle(servers)
+                client.register_job(JobSpec.parse(job("second", servers)))
                 time.sleep(0.3 + 0.12 * number)
                 process = controller.process
                 assert process

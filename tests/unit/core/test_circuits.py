@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import permutations
 
 from controller.alarms import text
-from controller.fabric.messages import LinkLost
+from controller.fabric.messages import LinkLost, LinkSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind
-from tests.support.optical_fabric import OpticalFabric, all_reduce, config
+from tests.support.optical_fabric import OpticalFabric, all_reduce, answered, config
 
 
 def started(servers: int, interfaces: int) -> OpticalFabric:
@@ -226,6 +226,41 @@ def test_an_optical_switch_that_has_lost_its_rules_gets_them_again() -> None:
     fabric.reconnect(0x101)
     fabric.run(2)
     assert fabric.circuits == before
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+
+
+def test_probes_that_came_before_an_optical_switch_was_read_count() -> None:
+    fabric = started(4, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    fabric.send(DeregisterJob(JobId("one")))
+    fabric.run(1)
+    mirrors = [Dpid(0x101), Dpid(0x102)]
+    fabric.start(late=mirrors)
+    for switch in fabric.switches.values():
+        for at in (PortRef(switch.dpid, port) for port in switch.peers if switch.dpid not in mirrors):
+            if dst := fabric.arrives(at):
+                fabric.send(LinkSeen(at, dst))
+    fabric.run(1)
+    assert not fabric.status.fabric.links
+    for dpid in mirrors:
+        fabric.reconnect(dpid)
+    fabric.run(1)
+    assert len(fabric.status.fabric.links) == 8
+
+
+def test_a_job_is_not_told_to_be_without_paths_before_its_wiring_is_saved() -> None:
+    fabric = started(4, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.wirings_wait = True
+    fabric.run(1)
+    fabric.disk_error = "full"
+    fabric.send(answered(fabric.asked[-1]))
+    fabric.run(1)
+    job = fabric.status.jobs[JobId("one")]
+    assert (job.state, job.flows_without_path) == ("pending", 0)
+    fabric.disk_error = ""
+    fabric.run(10)
     assert fabric.status.jobs[JobId("one")].state == "pinned"
 
 
