@@ -17,6 +17,7 @@ from controller.core.messages import Message, NewSettings, Tick
 from controller.core.phases import Input
 from controller.core.requests import Requests
 from controller.core.state import State
+from controller.core.wired_jobs import RETRY_S
 from controller.fabric.messages import (
     ArpSeen,
     ConnectionRefused,
@@ -246,7 +247,7 @@ class Intake:
         try:
             return self._requests.wire(job, wiring, now)
         except SignalboxError as error:
-            s.wirings.refuse(job, str(error))
+            s.wirings.refuse(job, str(error), now + RETRY_S)
             return NOTHING
 
     # ---- time
@@ -260,6 +261,7 @@ class Intake:
         s.topology.advance(now)
         if s.circuits.cabling.optical:
             s.circuits.follow_links(s.fabric.links, now)
+            s.wirings.pass_time(now)
             for job, wiring in s.wirings.others_due(s.jobs.jobs, now):
                 effects |= self._requests.wire(job, wiring, now)
         if now - self._ticked_at >= ASLEEP_S:

@@ -8,6 +8,7 @@ that has lost circuits gets others in place of them between two of its iteration
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -25,16 +26,19 @@ from signalbox.jobs.spec import JobId, JobSpec
 FINDING = "circuits are being worked out"
 MOST_NAMED = 4
 """Jobs in a reason."""
+RETRY_S = 30.0
+"""When what went wrong is tried again."""
 BOUNDARY_S = 60.0
 """How long other circuits wait for the end of an iteration of a job that has reported some."""
 
 
 class Refused(NamedTuple):
-    """``why``: the figure and the alternative."""
+    """``why``: the figure and the alternative, or what went wrong, which is tried again at ``again_at``."""
 
     uid: str
     spec: JobSpec
     why: str
+    again_at: float = math.inf
 
 
 class Unwired(NamedTuple):
@@ -108,7 +112,7 @@ class Wirings:
         if job.spec != asked.spec or job.registration.wiring:
             return None
         if not isinstance(found, FoundWiring):
-            self.refuse(job, str(found))
+            self.refuse(job, str(found), now + RETRY_S)
         elif found.refused:
             self.refuse(job, found.refused)
         else:
@@ -116,8 +120,13 @@ class Wirings:
             return JobWiring(found.strategy, found.runs, _circuits(asked, found.peers, cabling), *times_s)
         return None
 
-    def refuse(self, job: Job, why: str) -> None:
-        self.refused = {**self.refused, job.id: Refused(job.uid, job.spec, why)}
+    def refuse(self, job: Job, why: str, again_at: float = math.inf) -> None:
+        self.refused = {**self.refused, job.id: Refused(job.uid, job.spec, why, again_at)}
+
+    def pass_time(self, now: float) -> None:
+        """What went wrong is tried again."""
+        if any(one.again_at <= now for one in self.refused.values()):
+            self.refused = {job_id: one for job_id, one in self.refused.items() if one.again_at > now}
 
     def others_due(
         self, jobs: Mapping[JobId, Job], now: float, between: JobId | None = None

@@ -8,6 +8,7 @@ from controller.alarms import text
 from controller.fabric.messages import LinkLost, LinkSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
+from controller.wiring.messages import WiringFound
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind
@@ -261,6 +262,20 @@ def test_a_job_is_not_told_to_be_without_paths_before_its_wiring_is_saved() -> N
     assert (job.state, job.flows_without_path) == ("pending", 0)
     fabric.disk_error = ""
     fabric.run(10)
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+
+
+def test_what_went_wrong_is_tried_again() -> None:
+    fabric = started(4, 2)
+    fabric.wirings_wait = True
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(1)
+    (asked,) = fabric.asked
+    fabric.send(WiringFound(asked, "the process has ended"))
+    fabric.run(10)
+    assert fabric.status.jobs[JobId("one")].unwired == "the process has ended"
+    fabric.wirings_wait = False
+    fabric.run(25)
     assert fabric.status.jobs[JobId("one")].state == "pinned"
 
 
