@@ -80,11 +80,11 @@ def job(job_id: str, servers: Sequence[int]) -> dict[str, Any]:
 
     common = {"job_id": job_id, "endpoints": [f"10.0.{n}.1" for n in servers]}
     if job_id == "first":
-        return {**common, "groups": group, "collectives": [sends("all_reduce", 600_000, 0)]}
-    hybrid = [sends("all_to_all", 60_000, 0), sends("all_reduce", 150_000, 1)]
+        return {**common, "groups": group, "collectives": [sends("all_reduce", 240_000, 0)]}
+    hybrid = [sends("all_to_all", 24_000, 0), sends("all_reduce", 60_000, 1)]
     strategies = [
-        {"name": "data", "groups": group, "collectives": [sends("all_reduce", 900_000, 0)]},
-        {"name": "hybrid", "groups": group, "collectives": hybrid, "compute": [{"seconds": 0.1}]},
+        {"name": "data", "groups": group, "collectives": [sends("all_reduce", 360_000, 0)]},
+        {"name": "hybrid", "groups": group, "collectives": hybrid, "compute": [{"seconds": 0.04}]},
     ]
     return {**common, "strategies": strategies}
 
