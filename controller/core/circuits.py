@@ -36,20 +36,20 @@ REREAD_AFTER_S = 2.0
 @dataclass(slots=True)
 class _Optical:
     """``ports``: those that are up. ``held``: None before it was read. ``asked``: its rules are being read.
-    ``read_at``: when they are to be read next."""
+    ``read_at``: when they are to be read next. ``rests_until``: it did not do what it was told."""
 
     name: str
     ports: frozenset[PortNo] = frozenset()
     held: RuleSet | None = None
     asked: bool = False
     read_at: float = math.inf
+    rests_until: float = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """``ports``: of optical switches that are connected otherwise. ``dark``: circuits that are not made any more.
-    ``drained_at``: when packets that were queued there have
-    left."""
+    ``drained_at``: when packets that were queued there have left."""
 
     number: int
     stage: Stage
@@ -204,7 +204,7 @@ class CircuitState:
         dark: dict[PortRef, PortRef] = {}
         for dpid, wanted in self.wanted.items():
             optical = self._optical.get(dpid)
-            if optical is None or optical.held is None or optical.read_at <= now:
+            if optical is None or optical.held is None or optical.read_at <= now or now < optical.rests_until:
                 continue
             if needed := changes(cross_connects(wanted), optical.held):
                 mods[dpid] = needed
@@ -242,7 +242,7 @@ class CircuitState:
             before = self.cabling.circuits(_at(dpid, self._known[dpid]))
             self._hold(dpid, applied(optical.held, [mod for mod in change.stage.mods[dpid] if mod not in refused]))
             if result.timed_out or refused:
-                optical.read_at = now + REREAD_AFTER_S
+                optical.read_at = optical.rests_until = now + REREAD_AFTER_S
             after = self.cabling.circuits(_at(dpid, self._known[dpid]))
             moved |= {src for src in before.keys() | after.keys() if before.get(src) != after.get(src)}
         left = {dpid: mods for dpid, mods in change.stage.mods.items() if dpid not in answered}

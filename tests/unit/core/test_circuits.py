@@ -8,6 +8,8 @@ from controller.alarms import text
 from controller.fabric.messages import LinkLost, LinkSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
+from controller.tables.cross_connects import PRIORITY
+from controller.tables.rules import FlowKey, FlowRule, Match, Table
 from controller.wiring.messages import WiringFound
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
@@ -276,6 +278,22 @@ def test_what_went_wrong_is_tried_again() -> None:
     assert fabric.status.jobs[JobId("one")].unwired == "the process has ended"
     fabric.wirings_wait = False
     fabric.run(25)
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+
+
+def test_an_optical_switch_that_refuses_is_told_again_after_a_while() -> None:
+    fabric = started(4, 2)
+    mirrors = fabric.switches[Dpid(0x102)]
+    refused = FlowKey(Table.CONTROL, PRIORITY, Match(in_port=PortNo(2)))
+    mirrors.refuses.add(refused)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(4)
+    assert len(fabric.circuits) == 7
+    assert reach(fabric, [1, 2, 3, 4])
+    assert sum(mod.rule.key == refused for mod in mirrors.mods if isinstance(mod.rule, FlowRule)) <= 3
+    mirrors.refuses.clear()
+    fabric.run(4)
+    assert len(fabric.circuits) == 8
     assert fabric.status.jobs[JobId("one")].state == "pinned"
 
 
