@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+from selenium.webdriver.common.by import By
 
+from benchmarks.web.browser import Browser, browser, missing
+from benchmarks.web.process import web_page
 from controller.jobs.messages import RegisterJob
 from signalbox.client import Client
 from signalbox.errors import NotKnownYet
 from tests.support.command_line import Signalbox, signalbox
+from tests.support.lab.needs import needs
 from tests.support.optical_fabric import all_reduce
 from tests.support.wire.served_circuits import ServedCircuits
 
@@ -97,3 +103,27 @@ def test_circuits_are_no_tree_for_slurm(running: Running, signalbox: Signalbox) 
     said = signalbox("get", "topology", "--address", running.address)
     assert said.status == 1
     assert "the fabric has 12 circuits of optical switches" in said.err
+
+
+def says(chromium: Browser, text: str) -> bool:
+    return text in chromium.text(".wiring")
+
+
+def test_the_page_shows_servers_on_a_circle_and_the_circuits_of_the_chosen_job(
+    running: Running, tmp_path: Path
+) -> None:
+    needs(missing())
+    with web_page(running.address) as page, browser(tmp_path) as chromium:
+        chromium.opened(page.url)
+
+        def drawn() -> dict[str, Any]:
+            found: dict[str, Any] = chromium.series("fabric", "fabric")
+            return {link["part"]: link for link in found["links"]}
+
+        chromium.until(lambda: len(drawn()) == 12)
+        assert {link["symbol"][1] for link in drawn().values()} == {"arrow"}
+        for job, said in (("first", "12 circuits; an iteration takes"), ("second", "no circuits: waits for servers")):
+            chromium.driver.find_element(By.XPATH, f"//td[text()='{job}']").click()
+            chromium.until(partial(says, chromium, f"{job}: {said}"))
+        chromium.driver.find_element(By.TAG_NAME, "body").send_keys("e")
+        chromium.until(lambda: "job 'second' has no circuits: waits for servers of first" in chromium.text(".said"))

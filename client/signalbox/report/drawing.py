@@ -48,12 +48,13 @@ def described(cable: Cable, picture: Picture) -> str:
 
 class _Places(NamedTuple):
     """``at``: of each switch. ``room``: for each. ``outward``: where there is nothing, in degrees clockwise from the
-    right."""
+    right. ``hosts_below``: there is room for how many hosts a switch has."""
 
     height: float
     at: Mapping[int, tuple[float, float]]
     room: Mapping[int, float]
     outward: Mapping[int, float]
+    hosts_below: bool
 
 
 def _in_tiers(picture: Picture, edge: int) -> _Places:
@@ -69,6 +70,7 @@ def _in_tiers(picture: Picture, edge: int) -> _Places:
         },
         {dpid: width / len(tiers[row]) for dpid, row in row_of.items()},
         {dpid: -90.0 if row else 90.0 for dpid, row in row_of.items()},
+        hosts_below=True,
     )
 
 
@@ -80,6 +82,7 @@ def _on_circle(picture: Picture, edge: int) -> _Places:
         {dpid: (left + x * ACROSS, edge + 13 + y * ACROSS) for dpid, (x, y) in points.items()},
         dict.fromkeys(points, min(WIDTH / 6, 3 * ACROSS / len(points))),
         {dpid: degrees(atan2(y - 0.5, x - 0.5)) for dpid, (x, y) in points.items()},
+        hosts_below=False,
     )
 
 
@@ -155,7 +158,7 @@ def _node(node: Node, places: _Places, crowded: bool) -> Element:
     if not crowded:
         name = short(node.name, max(3, int(width / 6.5)))
         parts.append(tag("text", name, x=f"{x:.1f}", y=f"{y + 4:.1f}", text_anchor="middle"))
-        if node.hosts:
+        if node.hosts and places.hosts_below:
             under = hosts if room > 50 else str(len(node.hosts))
             parts.append(tag("text", under, x=f"{x:.1f}", y=f"{y + 25:.1f}", text_anchor="middle", class_="small"))
     elif room > 9:
