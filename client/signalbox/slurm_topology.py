@@ -2,7 +2,7 @@
 
 In: switches, cables and nodes. Out: a tree, and topology.conf (topology.conf(5)). Switches that connect the same ones
 are merged, since only a tree can be described: all spines of a leaf-spine fabric are one, and so are the upper switches
-of each pod of a fat-tree. Pure.
+of each pod of a fat-tree. A fabric of circuits is refused. Pure.
 """
 
 from __future__ import annotations
@@ -11,6 +11,22 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+from signalbox.errors import SignalboxError
+
+
+class NoTree(SignalboxError):
+    """What cannot be described."""
+
+
+def refuse_circuits(circuits: Sequence[str]) -> None:
+    """``circuits``: names of links that lead one way. Raises ``NoTree`` when there are any: they are connected anew
+    for each job, so that no node is near another one for long."""
+    if circuits:
+        raise NoTree(
+            f"the fabric has {len(circuits)} circuits of optical switches (such as {circuits[0]}): it is no tree, and "
+            "changes with its jobs. Let Slurm choose nodes without a topology.conf"
+        )
 
 
 class TreeSwitch(NamedTuple):

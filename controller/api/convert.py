@@ -55,6 +55,7 @@ CLOCK_ERROR = 1e-6
 """Relative: two times of one iteration may be rounded differently."""
 
 LINKS_OF_CABLE = 2
+"""Of one that is not there. Circuits are not remembered."""
 
 MAX_REQUEST_ID_CHARS = 128
 MAX_ADDRESS_CHARS = 15

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from controller.fabric.drains import MAX_NAMES
+from controller.fabric.topology import Fabric
+from controller.planning.analysis.circuits import circuits_named
 from controller.planning.analysis.requests import WhatIf
 from controller.planning.analysis.results import Case, FailureAnalysis, JobAnalysis, LeafCut, Outcome, Verdict
 from controller.planning.efficiency import LEVEL_TOLERANCE
@@ -22,6 +25,7 @@ MOST_S = 120.0
 """Less than clients wait."""
 MAX_KINDS = 16
 """In one request; a kind that is named twice counts once."""
+REPLACED = "This is until the controller has made other circuits in place of those that are lost."
 MEASURED_TOLERANCE = 0.1
 """A measured efficiency that differs by less (relative) counts as predicted."""
 _KINDS = {
@@ -32,8 +36,8 @@ _KINDS = {
 }
 
 
-def what_if_request(request: pb.WhatIfRequest) -> WhatIf:
-    """Raises ``InvalidInput``."""
+def what_if_request(request: pb.WhatIfRequest, fabric: Fabric) -> WhatIf:
+    """``fabric``: whose circuits may be named. Raises ``InvalidInput``."""
     enum = pb.FailureKind.DESCRIPTOR
     if len(request.kinds) > MAX_KINDS:
         raise InvalidInput.of("kinds", f"at most {MAX_KINDS} are allowed (given: {len(request.kinds)})")
@@ -52,19 +56,27 @@ def what_if_request(request: pb.WhatIfRequest) -> WhatIf:
         problems.append(FieldProblem("within", f"must be more than 0 and at most {MOST_S:g} s (given: {within_s:g} s)"))
     InvalidInput.refuse(problems)
     kinds = frozenset(map(FailureKind, filter(None, words))) or frozenset(FailureKind)
-    return WhatIf(kinds, request.top or None, within_s, tuple(dict.fromkeys(request.names)))
+    given = dict.fromkeys(request.names)
+    circuits = circuits_named(given.keys(), fabric) if len(given) <= MAX_NAMES else ()
+    mean_circuits = {each.name for each in circuits}
+    others = tuple(name for name in given if name not in mean_circuits)
+    return WhatIf(kinds, request.top or None, within_s, others, circuits)
 
 
 def explain_message(found: JobAnalysis) -> pb.ExplainResponse:
-    answer = filter(None, (_whether(found), _where(found), _gain(found), _splitting(found), _measured(found)))
+    sentences = (_whether(found), _where(found), _gain(found), _splitting(found), _measured(found))
+    answer = filter(None, (*sentences, *_wired(found)))
     return message_of(pb.ExplainResponse, found, answer=answer)
 
 
-def what_if_message(found: FailureAnalysis) -> pb.WhatIfResponse:
+def what_if_message(found: FailureAnalysis, circuits: bool = False) -> pb.WhatIfResponse:
+    """``circuits``: some of what fails are such."""
     present = found.present
     planned = "" if found.pinned else "No flow is pinned now: these results are for the routes that would be planned."
     return pb.WhatIfResponse(
-        answer=filter(None, (planned, _present(found), *_what_follows(found))),
+        answer=filter(
+            None, (planned, _present(found), *_what_follows(found), REPLACED if circuits and found.felt else "")
+        ),
         now=message_of(
             pb.NetworkLevels, present, bound=present.fluid_bound, ecmp_level=message_of(pb.EcmpLevels, present.ecmp)
         ),
@@ -228,6 +240,27 @@ def _measured(found: JobAnalysis) -> str:
             "when it does."
         )
     return f"{text}, about as predicted."
+
+
+def _wired(found: JobAnalysis) -> tuple[str, ...]:
+    """On which circuits, and whether it should be elsewhere."""
+    wired = found.wired
+    if wired is None:
+        return ()
+    circuits = _count(wired.circuits, "circuit", "circuits")
+    strategy = f"strategy {wired.strategy} on {circuits}" if wired.strategy else f"on {circuits}"
+    forwarded = (
+        f"other servers forward {wired.flows_forwarded:,} of its {_count(wired.flows, 'pinned flow', 'pinned flows')}, "
+        f"over at most {wired.most_hops} circuits"
+        if wired.flows_forwarded
+        else "no server forwards any of its pinned flows"
+    )
+    return (
+        f"It runs {strategy}: {forwarded}.",
+        f"By the model, when it was wired, an iteration takes {wired.iteration_s:.4g} s, no less than "
+        f"{wired.bound_s:.4g} s with any routes on these circuits, and {wired.alternative_s:.4g} s on one switch of "
+        "the same cost.",
+    )
 
 
 # ---- sentences about single failures

@@ -53,7 +53,10 @@ class FabricWork(pb_grpc.ControllerServiceServicer):
         await self._watches.alarms.watch(request.resume_token, None, context.write, self._wait)
 
     async def WhatIf(self, request: pb.WhatIfRequest, _: Context) -> pb.WhatIfResponse:  # noqa: N802
-        return convert_analysis.what_if_message(await self._ask(convert_analysis.what_if_request(request)))
+        fabric = self._board.status.fabric
+        message = convert_analysis.what_if_request(request, fabric)
+        circuits = any(link.one_way for link in fabric.links.values()) and not message.names
+        return convert_analysis.what_if_message(await self._ask(message), circuits)
 
     async def SilenceAlarms(  # noqa: N802
         self, request: pb.SilenceAlarmsRequest, _: Context

@@ -349,6 +349,10 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return convert.strategy_message(done)
 
     async def Explain(self, request: pb.ExplainRequest, _: Context) -> pb.ExplainResponse:  # noqa: N802
+        job = self._status.jobs.get(JobId(request.job_id))
+        if job and job.unwired:
+            text = f"job '{request.job_id}' has no circuits: {job.unwired}"
+            raise NotKnownYet(text, {"jobId": request.job_id})
         try:
             return convert_analysis.explain_message(await self._ask(Explain(JobId(request.job_id))))
         except NotFound as error:

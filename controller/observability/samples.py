@@ -170,7 +170,7 @@ def switch_up(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def link_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """Of cables between switches, both ways."""
+    """Of cables between switches, both ways, and of circuits while they are made."""
     for labels, _ in snapshot.links.values():
         if labels.kind == "fabric":
             yield labels, 1

@@ -44,7 +44,7 @@ def job(
     found = {"job": of_job, "routes": routes, "alarms": alarms}
     show(
         found,
-        lambda: Group(printing_jobs.job(of_job), *printing.alarms(alarms), _routes(routes, of_job["missing_hosts"])),
+        lambda: Group(printing_jobs.job(of_job), *printing.alarms(alarms), routes_table(routes, of_job)),
         as_json,
     )
 
@@ -158,18 +158,14 @@ def _part(job: Fields, ip: str, routes: Sequence[Fields]) -> dict[str, Any]:
 # ---- tables
 
 
-def _job(found: Fields) -> RenderableType:
-    job = found["job"]
-    return Group(
-        printing_jobs.job(job), *printing.alarms(found["alarms"]), _routes(found["routes"], job["missing_hosts"])
-    )
-
-
-def _routes(routes: Sequence[Fields], missing: Sequence[str]) -> RenderableType:
-    """Where the newest plan has another route, that too. ``missing``: addresses of hosts that are not found."""
+def routes_table(routes: Sequence[Fields], job: Fields) -> RenderableType:
+    """Where the newest plan has another route, that too. ``job``: whose they are."""
+    wired = not (job["wiring"] and job["wiring"]["unwired"])
 
     def held(route: Fields) -> str:
-        return paths(route["held"], "ecmp" if {route["src"], route["dst"]}.isdisjoint(missing) else "host not found")
+        if not {route["src"], route["dst"]}.isdisjoint(job["missing_hosts"]):
+            return paths(route["held"], "host not found")
+        return paths(route["held"], "ecmp" if wired else "no circuits")
 
     planned = any(route["planned"] for route in routes)
     columns = (
@@ -205,6 +201,7 @@ def _link(found: Fields, fabric: Fields) -> RenderableType:
         "link": link["name"],
         "from": ends[0],
         "to": ends[1],
+        **({"one way": "yes, it is a circuit of an optical switch"} if link["one_way"] else {}),
         "capacity": printing.rate(link["capacity_bps"]),
         "rate": f"{printing.rate(rate)}, {link['use']:.0%} of the capacity"
         if rate is not None
@@ -236,7 +233,7 @@ def _switch(found: Fields) -> RenderableType:
         "hosts": len(found["hosts"]),
     }
     jobs = _jobs(found["jobs"], found["flows_hashed"], "jobs with flows that begin, end or pass here")
-    return Group(facts(about), *printing.alarms(found["alarms"]), _ports(found), *jobs)
+    return Group(facts(about), *printing.alarms(found["alarms"]), ports_table(found), *jobs)
 
 
 def _table(table: Fields) -> str:
@@ -245,16 +242,18 @@ def _table(table: Fields) -> str:
     return f"{str(table['table']).replace('_', ' ')} has {printing.known(table['entries'], 'd')}{room}"
 
 
-def _ports(found: Fields) -> RenderableType:
+def ports_table(found: Fields) -> RenderableType:
     dpid = found["switch"]["dpid"]
     out = {link["src"]["port"]: link for link in found["links"] if link["src"]["dpid"] == dpid}
     into = {link["dst"]["port"]: link for link in found["links"] if link["dst"]["dpid"] == dpid}
     hosts = {host["at"]["port"]: host["ip"] for host in found["hosts"]}
+    circuits = any(link["one_way"] for link in found["links"])
     columns = (
         Column("port", number=True),
         Column("name", 2),
         Column("up"),
         Column("leads to"),
+        *([Column("comes from")] if circuits else ()),
         Column("capacity", 3, number=True),
         *(Column(name, number=True) for name in ("out", "use", "in", "use")),
     )
@@ -269,7 +268,9 @@ def _ports(found: Fields) -> RenderableType:
         to = link["name"].partition(">")[2] if link else hosts.get(number, "-")
         capacity = printing.rate(link["capacity_bps"]) if link else "-"
         up = "yes" if port["up"] else "no"
-        return (number, port["name"], up, to, capacity, *rates(link), *rates(into.get(number)))
+        back = [into[number]["name"].partition(">")[0] if number in into else hosts.get(number, "-")]
+        ends = (to, *(back if circuits else ()))
+        return (number, port["name"], up, *ends, capacity, *rates(link), *rates(into.get(number)))
 
     table = Fitted(columns, map(row, found["switch"]["ports"]), title="ports")
     return Group(table, *printing.unmeasured(found["links"]))

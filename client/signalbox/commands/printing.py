@@ -27,7 +27,7 @@ def fabric(found: Fields) -> RenderableType:
     down = {kind: sum(part["kind"] == kind for part in found["parts_down"]) for kind in ("switch", "link", "host")}
     titles = (
         f"{_of_known(there[0], there[0] + down['switch'])} switches",
-        f"{_of_known(there[1], there[1] + 2 * down['link'])} directed links",
+        f"{_of_known(there[1], there[1] + 2 * down['link'])} directed links{_circuits(found['links'])}",
         f"{there[2]} hosts{_some_down(down['host'])}",
     )
     tables = (
@@ -57,6 +57,12 @@ def down_since(part: Fields) -> str:
 def _of_known(there: int, known: int) -> str:
     """``6 of 7``, or ``7``. A controller of an older version does not say how many are known."""
     return f"{there} of {known}" if known > there else str(there)
+
+
+def _circuits(links: Iterable[Fields]) -> str:
+    """How many there are of them: no cable that is down is one."""
+    count = sum(link["one_way"] for link in links)
+    return f", {counted(count, 'circuit')} among them" if count else ""
 
 
 def _some_down(count: int) -> str:
@@ -208,7 +214,7 @@ def drains(found: Sequence[Fields]) -> RenderableType:
 def _unserved(found: Fields) -> str:
     """Why the efficiency is 0."""
     whys = {
-        "waiting for hosts": found["jobs_pending"],
+        "pending": found["jobs_pending"],
         "with flows without a path": found["jobs_without_path"],
         "not planned yet": found["jobs_unplanned"],
     }

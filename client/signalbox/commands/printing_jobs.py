@@ -22,6 +22,7 @@ from signalbox.commands.printing import (
 from signalbox.commands.tables import Column, Fitted, facts
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import JobSpec
+from signalbox.live.shown import wired
 
 MOST_PAIRS = 20
 """Of a job, in a table."""
@@ -192,13 +193,8 @@ def _circuits(wiring: Fields) -> str:
     """How the job is wired, or why it is not."""
     if wiring["unwired"]:
         return f"none: {wiring['unwired']}"
-    strategy = f" for strategy {wiring['strategy']}" if wiring["strategy"] else ""
-    times = (f"{wiring[name]:.4g} s" for name in ("iteration_s", "iteration_bound_s", "iteration_alternative_s"))
-    iteration, bound, other = times
-    return (
-        f"{len(wiring['circuits'])}{strategy}; an iteration takes {iteration} by the model (at least {bound}; "
-        f"{other} on one switch of the same cost)"
-    )
+    times_s = (wiring[name] for name in ("iteration_s", "iteration_bound_s", "iteration_alternative_s"))
+    return wired(len(wiring["circuits"]), wiring["strategy"], *times_s)
 
 
 def _hosts(addresses: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from signalbox.commands.connecting import ControllerCommand, connect
 from signalbox.commands.get import commands
 from signalbox.commands.output import Address, AsJson, document, fields, file_to_read, printable
 from signalbox.host_addresses import Nics, address_map
-from signalbox.slurm_topology import topology_conf, tree
+from signalbox.slurm_topology import refuse_circuits, topology_conf, tree
 
 Fields = Mapping[str, Any]
 
@@ -38,6 +38,7 @@ def topology(
     names = address_map(addresses) if addresses else None
     with connect(address) as client:
         fabric = fields(client.get_fabric())
+    refuse_circuits([link["name"] for link in fabric["links"] if link["one_way"]])
     nodes = _nodes(fabric, names)
     cables = [(link["src"]["dpid"], link["dst"]["dpid"]) for link in fabric["links"]]
     called = _called(fabric)

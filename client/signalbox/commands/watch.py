@@ -113,7 +113,8 @@ class FabricLines:
             yield f"switch {switch['name']}: {synced}, {switch['rules']} rules{foreign}"
         for link in found["links"]:
             at = link["src"]["dpid"], link["src"]["port"]
-            line = f"link {link['name']}: {rate(link['capacity_bps'])}"
+            kind = "circuit" if link["one_way"] else "link"
+            line = f"{kind} {link['name']}: {rate(link['capacity_bps'])}"
             if self._links.get(at) != line:
                 self._links[at] = line
                 yield line

@@ -1,5 +1,5 @@
-"""A fabric as a picture: switches in tiers, cables between them with both directions' loads. Pure; linear in the
-fabric.
+"""A fabric as a picture: switches in tiers, cables between them with both directions' loads, and circuits of optical
+switches, which lead one way. Pure; linear in the fabric.
 
 Small fabrics are drawn as a graph, large ones (more than ``MOST_CABLES`` cables) as a matrix of tier × next tier.
 """
@@ -11,7 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
+from math import cos, pi, sin
 
+from signalbox.live.shown import counted
 from signalbox.live.state import LinkAt, State, load
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -54,7 +57,9 @@ class Cable:
     """``part``: as ``drain`` takes it: its name, or its first port with the dpid (``0x1:3``) where several switches
     have the name of that one. ``ends``: dpids, of the lower tier first. ``up`` and ``down``: where its links towards
     the higher and the lower tier begin; None of a direction that is not there. Loads: measured rate over capacity,
-    None while unknown."""
+    None while unknown.
+
+    ``one_way``: it is a circuit, from the first of its ``ends`` to the second; ``up`` is its only link."""
 
     name: str
     part: str
@@ -64,6 +69,7 @@ class Cable:
     down: LinkAt | None
     up_load: float | None
     down_load: float | None
+    one_way: bool = False
 
     @property
     def load(self) -> float | None:
@@ -78,12 +84,22 @@ class Cable:
         return _title(self.name, self.part)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Picture:
     """``nodes``: by dpid. ``cables``: ordered by their ends and names."""
 
     nodes: Mapping[int, Node]
     cables: Sequence[Cable]
+
+    @cached_property
+    def without_tiers(self) -> bool:
+        """Circuits connect the switches, and no cables do."""
+        return bool(self.cables) and all(cable.one_way for cable in self.cables)
+
+    def on_circle(self, node: Node) -> tuple[float, float]:
+        """Where to draw it in a picture without tiers: from left to right and from top to bottom, 0 to 1."""
+        turn = 2 * pi * node.x
+        return 0.5 + 0.5 * sin(turn), 0.5 - 0.5 * cos(turn)
 
     @property
     def tiers(self) -> list[list[Node]]:
@@ -105,6 +121,13 @@ class Picture:
     def at(self, dpid: int) -> list[Cable]:
         """The cables of a switch."""
         return [cable for cable in self.cables if dpid in cable.ends]
+
+
+def counted_cables(cables: Collection[Cable]) -> str:
+    """``6 cables``, ``12 circuits``, or both."""
+    circuits = sum(cable.one_way for cable in cables)
+    found = [counted(len(cables) - circuits, "cable")] if circuits < len(cables) or not circuits else []
+    return ", ".join([*found, *([counted(circuits, "circuit")] if circuits else [])])
 
 
 def _title(name: str, part: str) -> str:
@@ -171,12 +194,14 @@ def _nodes(state: State) -> dict[int, Node]:
 
 
 def _tiers(state: State, names: Mapping[int, str], hosts: Mapping[int, Sequence[str]]) -> dict[int, int]:
-    """The distance from switches with hosts. Hosts are found when jobs name them, so switches that are named like those
-    with hosts (``leaf3`` like ``leaf1``) count too, unless that would make neighbours of them; before any host is
-    found, those with an up port that no link uses. A switch that cannot be reached has the tier of those that are named
-    like it."""
+    """The distance from switches with hosts, over cables. Hosts are found when jobs name them, so switches that are
+    named like those with hosts (``leaf3`` like ``leaf1``) count too, unless that would make neighbours of them; before
+    any host is found, those with an up port that no link uses. A switch that cannot be reached has the tier of those
+    that are named like it."""
     neighbours: dict[int, set[int]] = {dpid: set() for dpid in names}
     for link in state.links.values():
+        if link.one_way:
+            continue
         neighbours.setdefault(link.src.dpid, set()).add(link.dst.dpid)
         neighbours.setdefault(link.dst.dpid, set()).add(link.src.dpid)
     first = {dpid for dpid in names if hosts.get(dpid)} or {
@@ -218,9 +243,11 @@ def _cables(state: State, nodes: Mapping[int, Node]) -> list[Cable]:
     found = []
     for at, link in state.links.items():
         back = (link.dst.dpid, link.dst.port)
-        if back in state.links and back < at:
-            continue  # the other direction's turn
-        if at[0] in nodes and back[0] in nodes:
+        if at[0] not in nodes or back[0] not in nodes:
+            continue
+        if link.one_way:
+            found.append(_circuit(link, nodes, drained))
+        elif back not in state.links or at < back:  # else it is the other direction's turn
             found.append(_cable(state, nodes, at, back, drained))
     dpids = {node.name: node.dpid for node in nodes.values()}
     for part in state.parts_down.values():
@@ -259,6 +286,25 @@ def _cable(state: State, nodes: Mapping[int, Node], at: LinkAt, back: LinkAt, dr
         down if down in state.links else None,
         loads[up],
         loads[down],
+    )
+
+
+def _circuit(link: pb.Link, nodes: Mapping[int, Node], drained: Collection[str]) -> Cable:
+    """Nothing has the name of another one: it has that of the port where it begins."""
+    at, dst = (link.src.dpid, link.src.port), nodes[link.dst.dpid]
+    src = nodes[at[0]]
+    unique = src.part == src.name and dst.part == dst.name
+    servers = {name for node in (src, dst) for name in (node.name, f"{node.dpid:#x}")}
+    return Cable(
+        link.name,
+        link.name if unique else f"{src.part}:{at[1]}>{dst.part}",
+        (src.dpid, dst.dpid),
+        Condition.UP if servers.isdisjoint(drained) else Condition.DRAINED,
+        at,
+        None,
+        load(link),
+        None,
+        one_way=True,
     )
 
 

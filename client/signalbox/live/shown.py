@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from math import isfinite
 
-from signalbox.mapping import word_in
+from signalbox.mapping import seconds, word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 
@@ -59,6 +59,26 @@ def job_state(job: pb.Job) -> str:
     waits = f", waits for {', '.join(job.missing_hosts)}" if job.missing_hosts else ""
     unwired = f", {job.wiring.unwired}" if job.wiring.unwired else ""
     return f"{word(word_in(job, 'state'))}{waits}{unwired}"
+
+
+def wiring_line(job: pb.Job) -> str:
+    """How a job is wired, or why it is not; empty where there are no optical switches."""
+    if not job.HasField("wiring"):
+        return ""
+    wiring = job.wiring
+    if wiring.unwired:
+        return f"no circuits: {wiring.unwired}"
+    times_s = (wiring.iteration, wiring.iteration_bound, wiring.iteration_alternative)
+    return wired(len(wiring.circuits), wiring.strategy, *map(seconds, times_s))
+
+
+def wired(circuits: int, strategy: str, iteration_s: float, bound_s: float, alternative_s: float) -> str:
+    """Seconds are by the model. ``strategy``: empty for a job without."""
+    chosen = f" for strategy {strategy}" if strategy else ""
+    return (
+        f"{counted(circuits, 'circuit')}{chosen}; an iteration takes {iteration_s:.4g} s by the model "
+        f"(at least {bound_s:.4g} s; {alternative_s:.4g} s on one switch of the same cost)"
+    )
 
 
 def printable(text: str) -> str:

@@ -209,10 +209,11 @@ def _take(known: dict[Any, Any], changed: Mapping[Any, Any], gone: Iterable[obje
 
 
 def _differs_in_rates_only(before: pb.Link | None, now: pb.Link) -> bool:
-    return before is not None and (before.dst, before.name, before.capacity_bps) == (
+    return before is not None and (before.dst, before.name, before.capacity_bps, before.one_way) == (
         now.dst,
         now.name,
         now.capacity_bps,
+        now.one_way,
     )
 
 
@@ -230,6 +231,11 @@ def out_of_use(state: State) -> list[str]:
 
 def _time(event: pb.Event) -> tuple[int, int]:
     return event.event_time.seconds, event.event_time.nanos
+
+
+def circuits_of(job: Job | None) -> frozenset[LinkAt]:
+    """Where the circuits begin that a job has."""
+    return frozenset((each.src.dpid, each.src.port) for each in job.wiring.circuits) if job else frozenset()
 
 
 def flows_over(routes: Iterable[ListedRoute], links: Collection[LinkAt | None]) -> list[ListedRoute]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from math import hypot, isfinite
+from collections.abc import Iterable, Mapping, Sequence
+from math import atan2, cos, degrees, hypot, isfinite, radians, sin
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
-from signalbox.live.picture import Cable, Condition, Node, Picture
+from signalbox.live.picture import Cable, Condition, Node, Picture, counted_cables
 from signalbox.live.shown import clock, counted, level, percent
 from signalbox.report.elements import Child, tag
 from signalbox.report.style import step
@@ -17,6 +17,10 @@ WIDTH = 1080
 MARGIN = 30
 ROW = 150
 """Between tiers."""
+ACROSS = 620
+"""The circle of a picture without tiers."""
+BESIDE = 4
+"""How far a circuit is to the side of one that leads back."""
 MOST_CELLS = 8192
 """Cables that are drawn in matrices."""
 CLASSES = {Condition.UP: "up", Condition.UNSYNCED: "unsynced", Condition.DRAINED: "drained", Condition.DOWN: "down"}
@@ -34,41 +38,98 @@ def short(name: str, most: int) -> str:
 def described(cable: Cable, picture: Picture) -> str:
     """For people who point at it."""
     low, high = (picture.nodes[end].title for end in cable.ends)
-    loads = f"{low} to {high} {percent(cable.up_load)}, back {percent(cable.down_load)}"
+    back = ", one way" if cable.one_way else f", back {percent(cable.down_load)}"
+    loads = f"{low} to {high} {percent(cable.up_load)}{back}"
     return f"{cable.title}: {loads}" if cable.condition is Condition.UP else f"{cable.title}: {cable.condition}"
 
 
 # ---- a graph
 
 
-def graph(picture: Picture) -> Element:
+class _Places(NamedTuple):
+    """``at``: of each switch. ``room``: for each. ``outward``: where there is nothing, in degrees clockwise from the
+    right. ``hosts_below``: there is room for how many hosts a switch has."""
+
+    height: float
+    at: Mapping[int, tuple[float, float]]
+    room: Mapping[int, float]
+    outward: Mapping[int, float]
+    hosts_below: bool
+
+
+def _in_tiers(picture: Picture, edge: int) -> _Places:
     tiers = picture.tiers
-    crowded = max(map(len, tiers), default=0) > MOST_UPRIGHT
-    edge = 90 if crowded else 30
     height = 2 * edge + ROW * (len(tiers) - 1) + 26
-    places = {
-        node.dpid: (MARGIN + node.x * (WIDTH - 2 * MARGIN), float(height - edge - 13 - ROW * row))
-        for row, tier in enumerate(tiers)
-        for node in tier
-    }
+    row_of = {node.dpid: row for row, tier in enumerate(tiers) for node in tier}
+    width = WIDTH - 2 * MARGIN
+    return _Places(
+        height,
+        {
+            n.dpid: (MARGIN + n.x * width, float(height - edge - 13 - ROW * row_of[n.dpid]))
+            for n in picture.nodes.values()
+        },
+        {dpid: width / len(tiers[row]) for dpid, row in row_of.items()},
+        {dpid: -90.0 if row else 90.0 for dpid, row in row_of.items()},
+        hosts_below=True,
+    )
+
+
+def _on_circle(picture: Picture, edge: int) -> _Places:
+    points = {node.dpid: picture.on_circle(node) for node in picture.nodes.values()}
+    left = (WIDTH - ACROSS) / 2
+    return _Places(
+        ACROSS + 2 * edge + 26,
+        {dpid: (left + x * ACROSS, edge + 13 + y * ACROSS) for dpid, (x, y) in points.items()},
+        dict.fromkeys(points, min(WIDTH / 6, 3 * ACROSS / len(points))),
+        {dpid: degrees(atan2(y - 0.5, x - 0.5)) for dpid, (x, y) in points.items()},
+        hosts_below=False,
+    )
+
+
+def graph(picture: Picture) -> Element:
+    """In tiers, or on a circle."""
+    crowded = max(map(len, picture.tiers), default=0) > MOST_UPRIGHT
+    places = (_on_circle if picture.without_tiers else _in_tiers)(picture, 90 if crowded else 30)
     together: defaultdict[tuple[int, int], list[Cable]] = defaultdict(list)
     for cable in picture.cables:
         together[cable.ends].append(cable)
     cables = [
-        _cable(cable, picture, places, number - (len(group) - 1) / 2)
+        (_circuit if cable.one_way else _cable)(cable, picture, places.at, number - (len(group) - 1) / 2)
         for group in together.values()
         for number, cable in enumerate(group)
     ]
-    nodes = [_node(node, places[node.dpid], len(tier), row == 0) for row, tier in enumerate(tiers) for node in tier]
-    label = f"{counted(len(picture.nodes), 'switch', 'switches')}, {counted(len(picture.cables), 'cable')}"
-    return svg(WIDTH, height, label, cables, nodes, id="graph")
+    nodes = [_node(node, places, crowded=len(tier) > MOST_UPRIGHT) for tier in picture.tiers for node in tier]
+    label = f"{counted(len(picture.nodes), 'switch', 'switches')}, {counted_cables(picture.cables)}"
+    return svg(WIDTH, places.height, label, cables, nodes, id="graph")
 
 
 MOST_UPRIGHT = 16
 """Switches in a tier whose names have room beside each other."""
 
 
-def _cable(cable: Cable, picture: Picture, places: dict[int, tuple[float, float]], place: float) -> Element:
+def _circuit(cable: Cable, picture: Picture, at: Mapping[int, tuple[float, float]], place: float) -> Element:
+    """A line with a head in the middle, on its right hand side: that of one that leads back is on the other."""
+    (x1, y1), (x2, y2) = (at[end] for end in cable.ends)
+    far = hypot(x2 - x1, y2 - y1) or 1.0
+    along, down = (x2 - x1) / far, (y2 - y1) / far
+    side = BESIDE + 7 * place
+    x1, y1, x2, y2 = x1 - side * down, y1 + side * along, x2 - side * down, y2 + side * along
+    x, y = (x1 + x2) / 2, (y1 + y2) / 2
+    head = " ".join(
+        f"{x + 7 * (forward * along - across * down):.1f},{y + 7 * (forward * down + across * along):.1f}"
+        for forward, across in ((1, 0), (-1, 0.7), (-1, -0.7))
+    )
+    ink = step(cable.load)
+    return tag(
+        "g",
+        tag("title", described(cable, picture)),
+        tag("path", d=f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", class_=f"link {ink}"),
+        tag("polygon", points=head, class_=f"head {ink}"),
+        class_=f"cable {CLASSES[cable.condition]}",
+    )
+
+
+def _cable(cable: Cable, picture: Picture, places: Mapping[int, tuple[float, float]], place: float) -> Element:
     """Two lines, one for each direction, coloured by its load. ``place``: among cables of the same switches."""
     (x1, y1), (x2, y2) = (places[end] for end in cable.ends)
     far = hypot(x2 - x1, y2 - y1) or 1.0
@@ -86,24 +147,27 @@ def _cable(cable: Cable, picture: Picture, places: dict[int, tuple[float, float]
     return tag("g", tag("title", described(cable, picture)), ways, class_=f"cable {CLASSES[cable.condition]}")
 
 
-def _node(node: Node, at: tuple[float, float], in_tier: int, lowest: bool) -> Element:
-    x, y = at
-    room = (WIDTH - 2 * MARGIN) / in_tier
+def _node(node: Node, places: _Places, crowded: bool) -> Element:
+    x, y = places.at[node.dpid]
+    room = places.room[node.dpid]
     width = min(92.0, 0.8 * room)
     hosts = counted(len(node.hosts), "host")
     words = [node.name, node.condition, *([f"{hosts}: {', '.join(node.hosts[:50])}"] if node.hosts else [])]
     parts: list[Child] = [tag("title", ", ".join(words))]
     parts.append(tag("rect", x=f"{x - width / 2:.1f}", y=f"{y - 13:.1f}", width=f"{width:.1f}", height=26, rx=4))
-    if in_tier <= MOST_UPRIGHT:
+    if not crowded:
         name = short(node.name, max(3, int(width / 6.5)))
         parts.append(tag("text", name, x=f"{x:.1f}", y=f"{y + 4:.1f}", text_anchor="middle"))
-        if node.hosts:
+        if node.hosts and places.hosts_below:
             under = hosts if room > 50 else str(len(node.hosts))
             parts.append(tag("text", under, x=f"{x:.1f}", y=f"{y + 25:.1f}", text_anchor="middle", class_="small"))
     elif room > 9:
-        end, begin = (y + 17, "end") if lowest else (y - 17, "start")
-        turned = f"translate({x + 4:.1f} {end:.1f}) rotate(-90)"
-        parts.append(tag("text", short(node.name, 12), transform=turned, text_anchor=begin))
+        away = radians(outward := places.outward[node.dpid])
+        flipped = not -90 <= outward < 90
+        turn = outward - 180 if flipped else outward
+        turned = f"translate({x + 17 * cos(away):.1f} {y + 17 * sin(away):.1f}) rotate({turn:.0f})"
+        anchor = "end" if flipped else "start"
+        parts.append(tag("text", short(node.name, 12), transform=turned, dy=4, text_anchor=anchor))
     return tag("g", parts, class_=f"node {CLASSES[node.condition]}")
 
 
@@ -111,7 +175,8 @@ def _node(node: Node, at: tuple[float, float], in_tier: int, lowest: bool) -> El
 
 
 def matrices(picture: Picture) -> list[tuple[str, Element]]:
-    """One of each two tiers that have cables between them, with its title. Empty when there are too many cables."""
+    """One of each two tiers that have cables between them, with its title. Empty when there are too many cables. Of
+    circuits within a tier rows send and columns receive."""
     if len(picture.cables) > MOST_CELLS:
         return []
     found: defaultdict[tuple[int, int], list[Cable]] = defaultdict(list)
@@ -120,13 +185,19 @@ def matrices(picture: Picture) -> list[tuple[str, Element]]:
         found[low, high].append(cable)
     tiers = {tier[0].tier: tier for tier in picture.tiers}
     return [
-        (f"Tier {low} (rows) and tier {high} (columns)", _matrix(tiers[low], tiers[high], cables, picture))
+        (_title(low, high, picture), _matrix(tiers[low], tiers[high], cables, picture))
         for (low, high), cables in sorted(found.items())
     ]
 
 
+def _title(low: int, high: int, picture: Picture) -> str:
+    if picture.without_tiers:
+        return "Circuits from switches (rows) to switches (columns)"
+    return f"Tier {low} (rows) and tier {high} (columns)"
+
+
 def _matrix(rows: Sequence[Node], columns: Sequence[Node], cables: Iterable[Cable], picture: Picture) -> Element:
-    """A cell per pair of switches: left the direction to the column, right that to the row."""
+    """A cell per pair of switches: left the direction to the column, right that to the row, which circuits lack."""
     left, top = 80.0, 80.0
     width = min(28.0, max(5.0, (WIDTH - left) / len(columns)))
     high = min(width, 14.0)
@@ -154,14 +225,16 @@ def _matrix(rows: Sequence[Node], columns: Sequence[Node], cables: Iterable[Cabl
 def _cell(group: Sequence[Cable], picture: Picture, x: float, y: float, width: float, height: float) -> Element:
     """Of several cables the fullest; a mark where one is down or drained."""
     worst = max(group, key=lambda cable: (cable.condition is Condition.DOWN, cable.condition is Condition.DRAINED))
-    half, inner = (width - 1) / 2, height - 1
+    ways = 1 if all(cable.one_way for cable in group) else 2
+    part, inner = (width - 1) / ways, height - 1
 
     def fullest(loads: Iterable[float | None]) -> float | None:
         return max((load for load in loads if load is not None and isfinite(load)), default=None)
 
     parts: list[Child] = [tag("title", "; ".join(described(cable, picture) for cable in group))]
-    for place, load in enumerate((fullest(c.up_load for c in group), fullest(c.down_load for c in group))):
-        at = {"x": f"{x + place * half:.1f}", "y": f"{y:.1f}", "width": f"{half:.1f}", "height": f"{inner:.1f}"}
+    loads = (fullest(c.up_load for c in group), fullest(c.down_load for c in group))[:ways]
+    for place, load in enumerate(loads):
+        at = {"x": f"{x + place * part:.1f}", "y": f"{y:.1f}", "width": f"{part:.1f}", "height": f"{inner:.1f}"}
         parts.append(tag("rect", class_=f"half {step(load)}", **at))
     if worst.condition is not Condition.UP:
         corner = f"M{x:.1f} {y:.1f}l{width - 1:.1f} {inner:.1f}"

@@ -62,7 +62,7 @@ def of_controller(client: Client, unix_s: float) -> Gathered:
     fabric = ask("fabric", client.get_fabric, pb.GetFabricResponse())
     jobs: Sequence[pb.Job] = ask("jobs", client.list_jobs, tuple[pb.Job, ...]())
     state = state_of(status, fabric, ask("plan", client.get_plan, None), jobs, unix_s)
-    asked = [job.spec.job_id for job in slow_jobs(jobs) if not job.missing_hosts][:MOST_EXPLAINED]
+    asked = [job.spec.job_id for job in slow_jobs(jobs) if not _waits(job)][:MOST_EXPLAINED]
     answers = {name: ask(f"why {name} is slow", partial(client.explain, name), None) for name in asked}
     return Gathered(
         "a running controller",
@@ -110,4 +110,9 @@ def slow_jobs(jobs: Iterable[pb.Job]) -> list[pb.Job]:
 
 
 def _stuck(job: pb.Job) -> bool:
-    return bool(job.missing_hosts or job.flows_without_path)
+    return _waits(job) or bool(job.flows_without_path)
+
+
+def _waits(job: pb.Job) -> bool:
+    """For hosts or for circuits, or it is refused these: the controller has nothing to explain."""
+    return bool(job.missing_hosts or job.wiring.unwired)

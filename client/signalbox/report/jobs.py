@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
-from signalbox.live.shown import counted, efficiencies, job_state, level, percent, rate, word
+from signalbox.live.shown import counted, efficiencies, job_state, level, percent, rate, wiring_line, word
 from signalbox.live.state import LinkAt, load
 from signalbox.mapping import seconds, word_in
 from signalbox.report.elements import Child, facts, table, tag
@@ -162,7 +162,14 @@ def _of_job(job: pb.Job, routes: Sequence[pb.ListedRoute]) -> Element:
     if job.HasField("demand") and job.demand.HasField("window"):
         difference = f"; {job.demand.difference}" if job.demand.difference else ""
         sent = f"{rate(job.demand.measured_bps)} of payload{difference}"
-    about = facts((("communication", f"{ideal} ideal, {last} in the last iteration"), ("traffic", sent)))
+    wiring = wiring_line(job)
+    about = facts(
+        (
+            *([("circuits", wiring)] if wiring else []),
+            ("communication", f"{ideal} ideal, {last} in the last iteration"),
+            ("traffic", sent),
+        )
+    )
     planned = any(route.planned for route in routes)
     columns = ("from", "to", "path", *(("in the newest plan",) if planned else ()))
     hashed = "-" if job.state == pb.JOB_STATE_PENDING else "ECMP"

@@ -119,8 +119,11 @@ def _problems(gathered: Gathered) -> Iterator[str]:
         behind = status.switches - status.switches_in_sync
         yield f"{behind} of {counted(status.switches, 'switch', 'switches')} not in sync"
     yield from out_of_use(state)
-    if status.jobs_pending:
-        yield f"{counted(status.jobs_pending, 'job')} waiting for hosts"
+    unwired = sum(bool(job.wiring.unwired) for job in state.jobs.values())
+    if status.jobs_pending > unwired:
+        yield f"{counted(status.jobs_pending - unwired, 'job')} waiting for hosts"
+    if unwired:
+        yield f"{counted(unwired, 'job')} without circuits"
     if found := gathered.slow:
         yield f"{len(found)} of {counted(len(state.jobs), 'job')} slow or waiting"
     if gathered.missing:
@@ -159,7 +162,7 @@ def _fabric(gathered: Gathered, drawn: Picture, crossed: Crossing) -> list[Child
     else:
         shown.append(tag("figure", drawing.graph(drawn)))
     return [
-        _legend(),
+        _legend(any(cable.one_way for cable in drawn.cables)),
         *shown,
         tag("h3", "Busiest links"),
         jobs.busiest(gathered, crossed),
@@ -167,7 +170,7 @@ def _fabric(gathered: Gathered, drawn: Picture, crossed: Crossing) -> list[Child
     ]
 
 
-def _legend() -> Element:
+def _legend(circuits: bool) -> Element:
     swatches = [tag("span", class_=f"swatch l{each}") for each in range(0, STEPS + 1, 2)]
     return tag(
         "p",
@@ -177,6 +180,7 @@ def _legend() -> Element:
         tag("b", " ", tag("span", class_="swatch lu"), " not measured"),
         tag("b", " · drained: dotted, or \\", class_="key-drained"),
         tag("b", " · down: dashed, or X", class_="key-down"),
+        tag("b", " · circuits of optical switches: arrows") if circuits else None,
         class_="legend",
     )
 

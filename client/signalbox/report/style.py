@@ -57,7 +57,8 @@ svg .small{font-size:9px;fill:var(--faint)}
 .node rect{fill:var(--bg);stroke:var(--text);stroke-width:1.2}
 .node.drained rect{stroke:var(--drained);stroke-dasharray:2 3}.node.down rect{stroke:var(--down);stroke-dasharray:5 3}
 .node.unsynced rect{stroke-width:3}
-.half,.bar{fill:var(--c)}.mark{fill:none;stroke-width:1.6}.down .mark{stroke:var(--down)}
+.half,.bar,.head{fill:var(--c)}.drained .head{fill:var(--drained)}
+.mark{fill:none;stroke-width:1.6}.down .mark{stroke:var(--down)}
 .drained .mark{stroke:var(--drained)}
 .swatch{display:inline-block;width:14px;height:12px;background:var(--c)}
 .legend{margin:4px 0 10px}.legend span+b{font-weight:400;margin-left:8px}

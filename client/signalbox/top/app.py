@@ -277,16 +277,12 @@ class Top(App[None]):
 
     def _of_job(self, name: str) -> str:
         job = self._following.state.jobs.get(name)
-        hashed = "-" if job and job.missing_hosts else "ecmp"
-        paths = [
-            f"{route.src} > {route.dst}: " + (" | ".join(" > ".join(path.switches) for path in route.held) or hashed)
-            for route in self._client.list_routes([name])
-        ]
+        routes = self._client.list_routes([name])
         try:
             why = "\n".join(self._client.explain(name).answer)
         except SignalboxError as error:
             why = str(error)
-        return "\n".join((why, "", *paths))
+        return rows.of_job(job, why, routes)
 
     def _of_link(self, name: str) -> str:
         links = list(self._following.state.links.items())  # which another thread changes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from signalbox.live.happened import event_clock, event_line
 from signalbox.live.shown import (
     alarm_line,
@@ -12,9 +14,10 @@ from signalbox.live.shown import (
     level,
     percent,
     rate,
+    wiring_line,
     word,
 )
-from signalbox.live.state import Link, State, load
+from signalbox.live.state import Job, Link, ListedRoute, State, load
 from signalbox.mapping import seconds_since_1970, word_in
 
 MOST_JOBS, MOST_LINKS, MOST_ALARMS, MOST_EVENTS = 200, 30, 50, 50
@@ -85,6 +88,17 @@ def jobs(state: State, find: str) -> Rows:
             )
         )
     return found
+
+
+def of_job(job: Job | None, why: str, routes: Iterable[ListedRoute]) -> str:
+    """All of one, which may have ended since. ``why``: the controller's answer, whether the network slows it."""
+    hashed = "-" if job and (job.missing_hosts or job.wiring.unwired) else "ecmp"
+    paths = [
+        f"{route.src} > {route.dst}: " + (" | ".join(" > ".join(path.switches) for path in route.held) or hashed)
+        for route in routes
+    ]
+    circuits = wiring_line(job) if job else ""
+    return "\n".join((why, *filter(None, [circuits]), "", *paths))
 
 
 def links(state: State) -> Rows:

@@ -16,12 +16,19 @@ MOST_PAIRS = 20
 
 
 def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
-    """Loads of a switch's cables, both directions."""
+    """Loads of a switch's cables, both directions; of its circuits those that leave and those that arrive."""
     shown = picture.at(dpid)
     node = picture.nodes[dpid]
+    circuits = picture.without_tiers
+    names = ("to others", "from others") if circuits else ("towards the higher tier", "towards the lower tier")
 
-    def bars(loads: Iterable[float | None]) -> list[Any]:
-        return ["-" if load is None else round(load * 100) for load in loads]
+    def bars(found: Iterable[float | None]) -> list[Any]:
+        return ["-" if load is None else round(load * 100) for load in found]
+
+    def loads(cable: Cable) -> tuple[float | None, float | None]:
+        if cable.one_way and dpid == cable.ends[1]:
+            return None, cable.up_load
+        return cable.up_load, cable.down_load
 
     def other(cable: Cable) -> str:
         end = picture.nodes[cable.ends[0] if cable.ends[1] == dpid else cable.ends[1]].title
@@ -31,7 +38,7 @@ def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
         **common(paper),
         "title": {
             "left": 0,
-            "text": f"Cables of {node.title}, load in %",
+            "text": f"{'Circuits' if circuits else 'Cables'} of {node.title}, load in %",
             "textStyle": {"color": paper.text, "fontSize": 13},
         },
         "legend": {"top": 0, "right": 0, "textStyle": {"color": paper.text}},
@@ -45,16 +52,16 @@ def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
         "series": [
             {
                 "id": "up",
-                "name": "towards the higher tier",
+                "name": names[0],
                 "type": "bar",
-                "data": bars(cable.up_load for cable in shown),
+                "data": bars(loads(cable)[0] for cable in shown),
                 "itemStyle": {"color": paper.scale[3]},
             },
             {
                 "id": "down",
-                "name": "towards the lower tier",
+                "name": names[1],
                 "type": "bar",
-                "data": bars(cable.down_load for cable in shown),
+                "data": bars(loads(cable)[1] for cable in shown),
                 "itemStyle": {"color": paper.scale[1], "borderColor": paper.text, "borderType": "dashed"},
             },
         ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from signalbox.live.colours import Paper
-from signalbox.live.picture import Picture
+from signalbox.live.picture import Picture, counted_cables
 from signalbox.live.shown import percent
 from signalbox.live.state import LinkAt, State, out_of_use
 from signalbox.web import graph, matrix
@@ -31,7 +31,9 @@ def summary(state: State, picture: Picture) -> str:
     """The picture in words, for those who do not see it."""
     full = [cable for cable in picture.cables if cable.load is not None]
     busiest = max(full, key=lambda cable: cable.load or 0.0, default=None)
-    parts = [f"{len(picture.nodes)} switches, {len(picture.cables)} cables, {len(state.hosts)} hosts"]
+    parts = [f"{len(picture.nodes)} switches, {counted_cables(picture.cables)}, {len(state.hosts)} hosts"]
     parts += out_of_use(state)
-    parts += [f"fullest cable {busiest.name} at {percent(busiest.load)}"] if busiest else []
+    if busiest:
+        kind = "circuit" if busiest.one_way else "cable"
+        parts.append(f"fullest {kind} {busiest.name} at {percent(busiest.load)}")
     return "; ".join(parts)

@@ -1,4 +1,5 @@
-"""A fabric as a graph: switches in tiers, a cable each, hosts below their switch. Pure."""
+"""A fabric as a graph: switches in tiers, a line per cable, hosts below their switch; where only circuits connect
+switches, these on a circle, an arrow per circuit. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +23,11 @@ PAPER = 1000, 640
 """Width and height of a graph, of which hosts have ``HOST_HEIGHT`` at the bottom."""
 HOST_HEIGHT = 90
 CURVE = 0.12
-"""Of the second of several cables between two switches."""
+"""Of the second of several cables between two switches, and of a circuit beside one that leads back."""
+SIDEWAYS = 0.2
+"""How far from the middle of a circle names are beside their switches: above and below these they would overlap."""
+ARROW = 9
+"""Size of the head of a circuit."""
 
 _SYMBOLS = {
     Condition.UP: "circle",
@@ -77,29 +82,30 @@ def rates(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str
 
 
 def _parts(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str) -> Options:
-    switches = (_node(node, len(picture.tiers), paper, chosen) for node in picture.nodes.values())
+    switches = (_node(node, picture, paper, chosen) for node in picture.nodes.values())
     return {
         "data": [*switches, *_hosts(picture, paper)],
         "links": [*edges(picture, paper, route, chosen), *_host_edges(picture, paper)],
     }
 
 
-def _node(node: Node, tiers: int, paper: Paper, chosen: str) -> Options:
+def _node(node: Node, picture: Picture, paper: Paper, chosen: str) -> Options:
     colours = {Condition.UP: paper.text, Condition.DRAINED: paper.drained, Condition.DOWN: paper.down}
     filled = colours.get(node.condition, paper.text)
     marked = chosen == f"{node.dpid:#x}"
     said = "" if node.condition is Condition.UP else f" ({node.condition.value})"
+    x, y, side = _place(node, picture)
     return {
         "id": f"{node.dpid:#x}",
         "name": node.title,
-        "x": node.x * PAPER[0],
-        "y": (PAPER[1] - HOST_HEIGHT) * (1 - node.tier / max(tiers - 1, 1)),
+        "x": x,
+        "y": y,
         "symbol": _SYMBOLS[node.condition],
         "symbolSize": CHOSEN_SWITCH if marked else SWITCH,
         "itemStyle": {"color": filled, "borderColor": filled},
         "label": {
             "show": True,
-            "position": "top" if node.tier else "bottom",
+            "position": side,
             "distance": 8,
             "formatter": shown(node.title + said),
             "fontWeight": "bold" if marked else "normal",
@@ -111,14 +117,27 @@ def _node(node: Node, tiers: int, paper: Paper, chosen: str) -> Options:
     }
 
 
+def _place(node: Node, picture: Picture) -> tuple[float, float, str]:
+    """And the side of it where its name is."""
+    if not picture.without_tiers:
+        highest = max(len(picture.tiers) - 1, 1)
+        y = (PAPER[1] - HOST_HEIGHT) * (1 - node.tier / highest)
+        return node.x * PAPER[0], y, "top" if node.tier else "bottom"
+    across, down = picture.on_circle(node)
+    left = (PAPER[0] - PAPER[1]) / 2
+    side = ("left" if across < 0.5 else "right") if abs(across - 0.5) > SIDEWAYS else "top" if down < 0.5 else "bottom"
+    return left + across * PAPER[1], down * PAPER[1], side
+
+
 def _hosts_of(node: Node) -> str:
     more = f" and {len(node.hosts) - 8} more" if len(node.hosts) > 8 else ""
     return f"hosts {', '.join(node.hosts[:8])}{more}" if node.hosts else "no hosts found"
 
 
 def edges(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str) -> list[Options]:
-    """A cable each, in the order of ``picture.cables``."""
-    seen: dict[tuple[int, int], int] = {}
+    """A cable or circuit each, in the order of ``picture.cables``."""
+    circuits = {cable.ends for cable in picture.cables if cable.one_way}
+    seen = {ends: 0 for ends in circuits if ends[::-1] in circuits}
     found = []
     for cable in picture.cables:
         number = seen[cable.ends] = seen.get(cable.ends, -1) + 1
@@ -140,7 +159,9 @@ def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt], c
         "shadowColor": paper.faint,  # an empty link is nearly as bright as the paper
         "shadowBlur": 3,
     }
+    head = {"symbol": ["none", "arrow"], "symbolSize": ARROW} if cable.one_way else {}
     return {
+        **head,
         "source": f"{cable.ends[0]:#x}",
         "target": f"{cable.ends[1]:#x}",
         "value": None if cable.load is None else round(cable.load, 2),
@@ -161,6 +182,8 @@ def said_of(cable: Cable) -> str:
     if cable.condition is Condition.DOWN:
         return f"{cable.title}: down"
     drained = ", drained" if cable.condition is Condition.DRAINED else ""
+    if cable.one_way:
+        return f"{cable.title}: {percent(cable.load)}, one way{drained}"
     towards = f"{percent(cable.up_load)} towards the higher tier, {percent(cable.down_load)} towards the lower"
     return f"{cable.title}: {towards}{drained}"
 
@@ -196,5 +219,6 @@ def _host_edges(picture: Picture, paper: Paper) -> list[Options]:
 
 
 def _drawn_hosts(picture: Picture) -> list[Node]:
-    leaves = [node for node in picture.nodes.values() if node.hosts and not node.tier]
+    """None on a circle: each is at a server of its own there, whose tooltip names it."""
+    leaves = [node for node in picture.nodes.values() if node.hosts and not node.tier and not picture.without_tiers]
     return leaves if sum(len(node.hosts) for node in leaves) <= MOST_HOSTS else []

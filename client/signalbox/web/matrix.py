@@ -1,4 +1,5 @@
-"""The cables between two tiers as a matrix: a row per lower switch, a column per higher one. Pure."""
+"""The cables between two tiers as a matrix: a row per lower switch, a column per higher one. Circuits within a tier: a
+row per switch that sends, a column per one that receives. Pure."""
 
 from __future__ import annotations
 
@@ -51,14 +52,23 @@ def matrix(picture: Picture, lower_tier: int, paper: Paper, route: Collection[Li
             {
                 "id": "fabric",
                 "type": "heatmap",
-                "dimensions": ["upper", "lower", "load %", "up %", "down %"],
-                "encode": {"x": 0, "y": 1, "value": 2, "tooltip": [1, 0, 2, 3, 4]},
+                **_dimensions(picture),
                 "data": found,
                 "emphasis": {"itemStyle": {"borderColor": paper.text, "borderWidth": 1}},
             },
             *_overlays(picture, shown, found, paper, route, chosen),
         ],
     }
+
+
+def _dimensions(picture: Picture) -> Options:
+    """What a tooltip calls the figures of a cell, and which of them it says."""
+    encode = {"x": 0, "y": 1, "value": 2}
+    if picture.without_tiers:
+        names = ["to", "from", "load %", "up %", "down %"]
+        return {"dimensions": names, "encode": {**encode, "tooltip": [1, 0, 2]}}
+    names = ["upper", "lower", "load %", "up %", "down %"]
+    return {"dimensions": names, "encode": {**encode, "tooltip": [1, 0, 2, 3, 4]}}
 
 
 def _overlays(

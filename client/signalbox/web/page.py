@@ -13,9 +13,9 @@ from nicegui import ui
 
 from signalbox.client import Client
 from signalbox.live.colours import DARK, LIGHT, Paper
-from signalbox.live.picture import Condition
-from signalbox.live.shown import counted
-from signalbox.live.state import Kind, LinkAt
+from signalbox.live.picture import Condition, counted_cables
+from signalbox.live.shown import wiring_line
+from signalbox.live.state import Kind, LinkAt, circuits_of
 from signalbox.web import beside, charts, matrix, said, tables
 from signalbox.web.asking import Asking
 from signalbox.web.board import Board
@@ -69,6 +69,7 @@ class Page:
                 self._levels = ui.echart(beside.levels(self._board.state.levels, self._paper))
                 self._levels.classes("w-full h-60 chart-levels")
             with ui.column():
+                self._wiring = ui.label().classes("text-body2 wiring")
                 self._demand = ui.echart({}).classes("w-full h-60 chart-demand")
                 self._demand.set_visibility(False)
         ui.label("Events, the newest first (UTC)").classes("text-subtitle2")
@@ -93,6 +94,7 @@ class Page:
         self._summary = ui.label().classes("text-caption")
         ui.label(
             "Cables: colour and width: load of the fuller direction, grey: not measured; dashed: down, dotted: drained."
+            " Arrows: circuits of optical switches, one way; in their matrix rows send and columns receive."
             " Switches: triangle: down, diamond: drained, ring: not in sync. In a matrix: ✕ down, D drained."
         ).classes("text-caption")
         self._cables = ui.echart({}).classes("w-full h-60 chart-cables")
@@ -203,6 +205,13 @@ class Page:
         rows, left = tables.job_rows(self._board.state, (self._find.value or "").lower(), self._job)
         tables.fill(self._jobs, rows)
         self._jobs_left.set_text(f"and {left:,} more; find them by name" if left else "")
+        self._show_wiring()
+
+    def _show_wiring(self) -> None:
+        """Of the chosen job, where there are optical switches."""
+        job = self._board.state.jobs.get(self._job)
+        line = wiring_line(job) if job else ""
+        self._wiring.set_text(f"{self._job}: {line}" if line else "")
 
     # ---- charts
 
@@ -284,7 +293,7 @@ class Page:
                 self._switch.set_value(dpid)
             self._offer_cables()
             condition = "" if node.condition is Condition.UP else f" ({node.condition.value})"
-            self._asking.say(f"{node.title}{condition}, {counted(len(self._at()), 'cable')}")
+            self._asking.say(f"{node.title}{condition}, {counted_cables(self._at())}")
             self._draw_cables()
             self._draw_rates()
 
@@ -331,7 +340,8 @@ class Page:
     async def _find_routes(self, job_id: str) -> None:
         if job_id and job_id not in self._routes:
             routes = await self._asking.known(lambda: self._client.list_routes([job_id]))
-            self._routes[job_id] = frozenset(
+            circuits = circuits_of(self._board.state.jobs.get(job_id))
+            self._routes[job_id] = circuits.union(
                 (link.dpid, link.port) for each in routes or () for path in each.held for link in path.links
             )
         self._draw_rates()

@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
+from controller.planning.analysis.circuits import interfaces
 from controller.planning.analysis.requests import AnalyseFailures, Network
 from controller.planning.analysis.results import Case, Failure, FailureAnalysis, Outcome, Present
 from controller.planning.bounds import level_bounds
@@ -163,16 +164,20 @@ def _pinned_to(problem: Problem) -> Mapping[LinkId, set[FlowId]]:
 
 
 def single_failures(fabric: Fabric, kinds: Collection[FailureKind], intact: Fabric) -> tuple[Failure, ...]:
-    """What is up in ``fabric`` and can fail. ``intact``: the fabric in which parallel cables are numbered."""
+    """What is up in ``fabric`` and can fail: switches without hosts, cables, and as cables too the fibre pairs between
+    servers and optical switches. ``intact``: the fabric in which parallel cables are numbered."""
     with_hosts = {host.at.dpid for host in intact.hosts.values()}
-    out_of: defaultdict[Dpid, set[LinkId]] = defaultdict(set)
+    at: defaultdict[Dpid, set[LinkId]] = defaultdict(set)
     for link in fabric.links.values():
-        out_of[link.src.dpid] |= _both_ways(link.src, link.dst)
+        at[link.src.dpid].add(link.id)
+        at[link.dst.dpid].add(link.id)
     found = [
-        Failure(FailureKind.SPINE, fabric.name(dpid), frozenset(out_of[dpid].intersection(fabric.links)))
-        for dpid in sorted(out_of)
+        Failure(FailureKind.SPINE, fabric.name(dpid), frozenset(at[dpid]))
+        for dpid in sorted(at)
         if FailureKind.SPINE in kinds and dpid not in with_hosts
     ]
+    if FailureKind.CABLE in kinds:
+        found += [Failure(FailureKind.CABLE, name, links) for name, links in interfaces(fabric)]
     everywhere = _cables(intact, with_hosts)
     for (a, b), cables in _cables(fabric, with_hosts).items():
         ends = f"{fabric.name(a)}:{fabric.name(b)}"
@@ -211,9 +216,9 @@ def interchangeable(problem: Problem, fabric: Fabric) -> Mapping[Dpid, Dpid]:
     around: defaultdict[Dpid, list[tuple[Dpid, float, float]]] = defaultdict(list)
     for link_id in problem.paths.far_end:
         link = fabric.links[link_id]
-        back = problem.capacity_bps.get(LinkId(*link.dst), 0.0)
+        back = 0.0 if link.one_way else problem.capacity_bps.get(LinkId(*link.dst), 0.0)
         around[link.src.dpid].append((link.dst.dpid, problem.capacity_bps[link_id], back))
-        if LinkId(*link.dst) not in problem.paths.far_end:
+        if link.one_way or LinkId(*link.dst) not in problem.paths.far_end:
             around[link.dst.dpid].append((link.src.dpid, 0.0, problem.capacity_bps[link_id]))
     first: dict[object, Dpid] = {}
     return {
@@ -229,9 +234,10 @@ def failed(problem: Problem, failure: Failure) -> Problem:
 
 
 def _cables(fabric: Fabric, with_hosts: Collection[Dpid]) -> dict[tuple[Dpid, Dpid], list[tuple[PortRef, PortRef]]]:
-    """Per pair of switches the ends of the cables between them, by port; a switch with hosts comes first."""
+    """Per pair of switches the ends of the cables between them, by port; a switch with hosts comes first. A circuit is
+    none."""
     between: defaultdict[tuple[Dpid, Dpid], set[tuple[PortRef, PortRef]]] = defaultdict(set)
-    for link in fabric.links.values():
+    for link in (link for link in fabric.links.values() if not link.one_way):
         a, b = sorted((link.src, link.dst), key=lambda end: (end.dpid not in with_hosts, end))
         between[a.dpid, b.dpid].add((a, b))
     return {pair: sorted(cables) for pair, cables in sorted(between.items())}

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 
 from controller.fabric.topology import LinkId
+from controller.planning.analysis.circuits import wired
 from controller.planning.analysis.requests import AnalyseJob, Network
 from controller.planning.analysis.results import (
     BusyLink,
@@ -36,7 +37,7 @@ WORST_LINKS = 10
 def analyse_job(request: AnalyseJob) -> JobAnalysis:
     """Flows without a route that stands are hashed. Raises ``NotFound`` for a job without flows, ``SignalboxError``
     when the planner has no answer."""
-    job_id, network = request.job_id, request.network
+    job_id, network, wiring = request.job_id, request.network, request.wiring
     problem, limits = network.problem, network.limits
     own = [flow for flow in problem.flows if flow.job_id == job_id]
     if not own:
@@ -70,6 +71,7 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
         cut=_tightest_cut(network, bounds.cuts, job_id),
         best=best,
         split=_found_routes(_splittable(problem), job_id, limits) if slowed and whole else None,
+        wired=None if wiring is None else wired(wiring, (running[flow.id] for flow in own if flow.id in running)),
     )
 
 

@@ -14,11 +14,20 @@ from typing import Any, NamedTuple
 
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.job import Job
+from controller.jobs.wiring import JobWiring
 from controller.planning.demands import OVERHEAD, ideal_communication_s
 from controller.planning.problem import Flow, PlanLimits, Problem, Snapshot, missing_hosts
 from signalbox.errors import NotFound, NotKnownYet
 from signalbox.jobs.spec import JobId
 from signalbox.words import FailureKind
+
+
+class Parts(NamedTuple):
+    """``name``: of all of them. ``links``: that they have."""
+
+    name: str
+    links: frozenset[LinkId]
+
 
 # ---- api -> loop
 
@@ -34,12 +43,13 @@ class Explain:
 @dataclass(frozen=True, slots=True)
 class WhatIf:
     """Replies with a ``FailureAnalysis``. ``top``: outcomes wanted, None for all. ``within_s``: seconds for all.
-    ``names``: parts that fail all at once, in place of ``kinds``."""
+    ``names``: parts that fail all at once, in place of ``kinds``; ``circuits``: that fail with them."""
 
     kinds: frozenset[FailureKind]
     top: int | None
     within_s: float
     names: tuple[str, ...] = ()
+    circuits: tuple[Parts, ...] = ()
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
@@ -112,19 +122,14 @@ class Network:
 @dataclass(frozen=True, slots=True)
 class AnalyseJob:
     """``efficiency_measured``: None without measured times. ``without_path``: flows of the job between hosts that the
-    fabric does not connect, the ports of hosts included, of which the problem knows nothing."""
+    fabric does not connect, the ports of hosts included, of which the problem knows nothing. ``wiring``: None of a job
+    without circuits."""
 
     network: Network
     job_id: JobId
     efficiency_measured: float | None
     without_path: int = 0
-
-
-class Parts(NamedTuple):
-    """``name``: of all of them. ``links``: that they have."""
-
-    name: str
-    links: frozenset[LinkId]
+    wiring: JobWiring | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +171,9 @@ def analysis_request(
     """``without_path``: as in ``AnalyseJob``, of jobs that have any. ``links``: of the parts that are named. Raises
     ``NotFound`` for an unknown job, ``NotKnownYet`` for a job with hosts that are not known yet."""
     if isinstance(message, WhatIf):
-        parts = Parts(", ".join(message.names), links) if message.names else None
+        named = (*message.names, *(circuits.name for circuits in message.circuits))
+        links = links.union(*(circuits.links for circuits in message.circuits))
+        parts = Parts(", ".join(named), links) if named else None
         return AnalyseFailures(network, message.kinds, message.top, message.within_s, parts)
     if isinstance(message, GetPlanProof):
         return ProveRoutes(network)
@@ -181,7 +188,8 @@ def analysis_request(
         raise NotKnownYet(text, {"jobId": job.id, "missingHosts": ",".join(named)})
     if not job.pairs:
         raise NotKnownYet(f"job '{job.id}' is being learnt: what it sends is not known yet", {"jobId": job.id})
-    return AnalyseJob(network, job.id, _efficiency_measured(network.fabric, job), without_path.get(job.id, 0))
+    measured, wiring = _efficiency_measured(network.fabric, job), job.registration.wiring
+    return AnalyseJob(network, job.id, measured, without_path.get(job.id, 0), wiring)
 
 
 def _efficiency_measured(fabric: Fabric, job: Job) -> float | None:

@@ -104,12 +104,29 @@ class FoundRoutes:
 
 
 @dataclass(frozen=True, slots=True)
+class Wired:
+    """How a job runs on its ``circuits``. ``strategy``: empty for a job without. ``flows``: that are pinned, of which
+    other servers forward ``flows_forwarded``, over at most ``most_hops`` circuits. Seconds of an iteration by the
+    model, when it was wired: ``iteration_s`` on the routes that were found, ``bound_s`` that no routes on these
+    circuits are below, ``alternative_s`` on one switch of the same cost."""
+
+    strategy: str
+    circuits: int
+    flows: int
+    flows_forwarded: int
+    most_hops: int
+    iteration_s: float
+    bound_s: float
+    alternative_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobAnalysis:
     """``level``: now, its mean over draws where flows are hashed. ``least_level``: no routing of any jobs gives the job
     a smaller one. ``nic_level``: with a fabric of unlimited capacity. ``flows_hashed``: those without a route.
     ``equally_full_links``: how many are as full as the first. ``cut``: the leaf that bounds the job most, None when no
     flow leaves its leaf. ``best``, ``split``: None when there is nothing to gain. ``efficiency_measured``: None without
-    measured times."""
+    measured times. ``wired``: None of a job without circuits."""
 
     job_id: JobId
     verdict: Verdict
@@ -126,6 +143,7 @@ class JobAnalysis:
     cut: LeafCut | None
     best: FoundRoutes | None
     split: FoundRoutes | None
+    wired: Wired | None = None
 
     @property
     def efficiency_predicted(self) -> float:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from controller.api import convert, errors
 from controller.api.convert_analysis import what_if_request
+from controller.fabric.topology import Fabric
 from signalbox.errors import (
     MAX_PROBLEMS,
     AlreadyExists,
@@ -138,7 +139,7 @@ OUTSIZED = {
     "connections of long addresses": lambda: convert.connections(
         pb.ReportConnectionsRequest(address="10.0.0.1", connections=[pb.Connection(src="a" * 10_000)] * 100)
     ),
-    "kinds of failures": lambda: what_if_request(pb.WhatIfRequest(kinds=[cast(Any, 99)] * 1_000_000)),
+    "kinds of failures": lambda: what_if_request(pb.WhatIfRequest(kinds=[cast(Any, 99)] * 1_000_000), Fabric()),
     "paths of a mask": lambda: convert.check_mask(pb.UpdateJobRequest(update_mask={"paths": [""] * 1_000_000})),
     "a long path of a mask": lambda: convert.check_mask(
         pb.UpdateJobRequest(update_mask={"paths": ["a" * 1_000_000] * 4})

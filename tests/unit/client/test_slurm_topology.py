@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from signalbox.slurm_topology import TreeSwitch, topology_conf, tree
+import pytest
+
+from signalbox.slurm_topology import NoTree, TreeSwitch, refuse_circuits, topology_conf, tree
 
 
 def leaf_spine(leaves: int, spines: int) -> list[tuple[str, str]]:
@@ -71,3 +73,9 @@ def test_names_that_would_be_one_for_slurm_stay_unlike() -> None:
     assert topology_conf(tree([("leaf 1", "spine"), ("leaf/1", "spine")], {"leaf 1": ["n1"], "leaf/1": ["n2"]})) == (
         "SwitchName=leaf_1 Nodes=n1\nSwitchName=leaf_1- Nodes=n2\nSwitchName=tier1-1 Switches=leaf_1,leaf_1-\n"
     )
+
+
+def test_circuits_are_no_tree() -> None:
+    refuse_circuits([])
+    with pytest.raises(NoTree, match="2 circuits of optical switches"):
+        refuse_circuits(["server1:2>server2", "server2:2>server1"])

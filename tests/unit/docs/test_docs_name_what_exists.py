@@ -98,7 +98,7 @@ FOREIGN_PROGRAMS = {
     *("kubectl", "sbatch", "scancel", "squeue"),
 }
 
-NODE = re.compile(r"(leaf|spine|gpu)\d+(-eth\d+)?|table\d|tier\d-\d")
+NODE = re.compile(r"(leaf|spine|gpu|server)\d+(-eth\d+)?|table\d|tier\d-\d")
 """Switches, hosts, ports and flow tables of examples."""
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

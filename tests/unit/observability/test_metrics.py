@@ -13,6 +13,7 @@ from controller.fabric.messages import DrainParts
 from controller.fabric.parts import UNKNOWN_DPID, End, Part, PartKey, PartKind, host_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from controller.histogram import FEW_SECONDS, Histogram
+from controller.jobs.messages import RegisterJob
 from controller.observability.exposition import Exposition
 from controller.observability.families import FAMILIES
 from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus
@@ -23,6 +24,7 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind, Strategy
 from tests.support import status_example as example
 from tests.support.fake_fabric import FakeFabric
+from tests.support.optical_fabric import OpticalFabric, all_reduce
 
 
 def exposition(status: Status, now: float = 104.0) -> str:
@@ -323,3 +325,23 @@ def test_a_name_with_quotes_and_newlines_cannot_break_the_format() -> None:
     fabric = example.fabric(second_leaf_name='a"b\\c\nd')
     scrape = Scrape(exposition(example.status(fabric)))
     assert scrape.value("signalbox_switch_in_sync", switch='a"b\\c\nd') == 0
+
+
+def test_a_circuit_has_one_series_which_ends_with_it() -> None:
+    fabric = OpticalFabric(6, 2)
+    fabric.start()
+    fabric.run(3)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6])))
+    fabric.run(2)
+    fabric.wirings_wait = True
+    found = Scrape(exposition(fabric.status))
+    links = {labels["link"] for labels in found.series("signalbox_link_up")}
+    assert {name.partition(">")[0] for name in links} == {f"server{n}:{port}" for n in range(1, 7) for port in (2, 3)}
+    fabric.set_carrier(2, 3, up=False)
+    fabric.run(3)
+    left = Scrape(exposition(fabric.status))
+    gone = links - {labels["link"] for labels in left.series("signalbox_link_up")}
+    assert len(gone) == 2
+    assert any(name.startswith("server2:3>") for name in gone)
+    assert any(name.endswith(":3>server2") for name in gone)
+    assert left.value("signalbox_circuits") == 10

@@ -9,12 +9,13 @@ from rich.console import Console, Group, RenderableType
 
 from controller.alarms import Alarm
 from controller.api import convert, convert_fabric
-from signalbox.commands import naming, printing, printing_jobs
+from signalbox.commands import describe, naming, printing, printing_jobs
 from signalbox.commands.output import escape, fields
 from signalbox.mapping import timestamp
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import AlarmKind
 from tests.support import status_example
+from tests.support.circuit_messages import WIRED, rings, unwired_job, wired_job
 
 
 def shown(table: RenderableType) -> list[list[str]]:
@@ -23,6 +24,10 @@ def shown(table: RenderableType) -> list[list[str]]:
     with console.capture() as capture:
         console.print(table)
     return [line.replace("│", " ").split() for line in capture.get().splitlines()]
+
+
+def said(table: RenderableType) -> list[str]:
+    return [" ".join(words) for words in shown(table)]
 
 
 def route(src: str, *subflows: tuple[float, str, int, int]) -> dict[str, Any]:
@@ -144,7 +149,7 @@ def test_many_alarms_of_a_kind_are_a_line_with_their_number_and_the_first_subjec
 
 def test_an_efficiency_of_0_says_which_jobs_are_not_served_and_an_unknown_one_is_a_dash() -> None:
     found = fields(pb.GetStatusResponse(network_efficiency=0.0, jobs=5, jobs_pending=1, jobs_without_path=2))
-    assert "network efficiency 0.0%; jobs not served: 1 waiting for hosts, 2 with flows without a path" in text(
+    assert "network efficiency 0.0%; jobs not served: 1 pending, 2 with flows without a path" in text(
         printing.status(found)
     )
     assert "network efficiency -" in text(printing.status(status()))
@@ -218,3 +223,28 @@ def test_a_fabric_shows_what_was_dropped_if_anything_was() -> None:
         ["leaf1", "dhcp", "3"],
     ]
     assert "dropped" not in " ".join(text(printing.fabric({**found, "dropped": []})))
+
+
+def test_circuits_are_counted_as_links_that_lead_one_way() -> None:
+    fabric = rings(5, (1, 2))
+    fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="leaf1:1>spine1", id="x")
+    assert "10 of 12 directed links, 10 circuits among them" in said(printing.fabric(fields(fabric)))
+
+
+def test_a_job_says_its_circuits_or_why_it_has_none() -> None:
+    fabric = rings(5, (1, 2))
+    assert ["circuits", *f"10 circuits {WIRED}".split()] in shown(printing_jobs.job(fields(wired_job(fabric))))
+    unwired = fields(unwired_job("waits for servers of ring"))
+    assert ["circuits", "none:", "waits", "for", "servers", "of", "ring"] in shown(printing_jobs.job(unwired))
+    route = {"src": "10.0.1.1", "dst": "10.0.2.1", "held": [], "planned": []}
+    assert ["10.0.1.1", "10.0.2.1", "no", "circuits"] in shown(describe.routes_table([route], unwired))
+    assert ["10.0.1.1", "10.0.2.1", "ecmp"] in shown(describe.routes_table([route], fields(wired_job(fabric))))
+
+
+def test_the_ports_of_a_server_say_where_each_circuit_leads_and_where_the_other_comes_from() -> None:
+    fabric = fields(rings(5, (1, 2)))
+    fabric["switches"][0]["ports"] = [{"number": n, "name": f"eth{n}", "up": True} for n in (1, 2, 3)]
+    links = [{**each, "use": printing.use(each)} for each in fabric["links"]]
+    lines = said(describe.ports_table({"switch": fabric["switches"][0], "links": links, "hosts": fabric["hosts"][:1]}))
+    assert "port name up leads to comes from capacity out use in use" in lines
+    assert "3 eth3 yes server3 server4:3 1 Gbit/s 250 Mbit/s 25% 250 Mbit/s 25%" in lines

@@ -83,3 +83,12 @@ def test_a_plan_has_one_line() -> None:
     assert line.startswith(f"plan {status.plan.generation}: worst level ")
     assert line.endswith(", installed")
     assert list(plan_lines(fields(pb.WatchPlanResponse()))) == ["no plan yet"]
+
+
+def test_a_circuit_is_called_so_when_it_comes_and_when_it_goes() -> None:
+    lines = FabricLines()
+    at = pb.PortRef(dpid=1, port=2)
+    circuit = pb.Link(src=at, name="server1:2>server7", capacity_bps=25e9, one_way=True)
+    told = list(lines(fields(pb.WatchFabricResponse(links=[circuit]))))
+    assert told == ["circuit server1:2>server7: 25 Gbit/s"]
+    assert list(lines(fields(pb.WatchFabricResponse(links_gone=[at])))) == ["circuit server1:2>server7: gone"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from signalbox.live.picture import Condition, Picture, picture, reloaded
+from signalbox.live.picture import Condition, Picture, counted_cables, picture, reloaded
 from signalbox.live.state import State
 from signalbox.v1 import signalbox_pb2 as pb
+from tests.support.circuit_messages import rings
 from tests.support.fabric_messages import cable, leaf_spine, link, state_of
 
 
@@ -130,3 +131,64 @@ def test_more_cables_than_a_graph_shows_are_a_matrix(leaves: int, as_matrix: boo
 
 def test_nothing_is_a_picture() -> None:
     assert (picture(State()).tiers, list(picture(State()).cables)) == ([], [])
+
+
+def test_a_circuit_is_an_edge_of_its_own_whatever_its_server_sends_by_the_port_where_it_ends() -> None:
+    drawn = picture(state_of(rings(5, (1, 2))))
+    assert [(each.name, each.ends) for each in drawn.at(1)] == [
+        ("server1:2>server2", (1, 2)),
+        ("server1:3>server3", (1, 3)),
+        ("server4:3>server1", (4, 1)),
+        ("server5:2>server1", (5, 1)),
+    ]
+    assert len(drawn.cables) == 10
+    assert {(each.one_way, each.up_load, each.down, each.condition) for each in drawn.cables} == {
+        (True, 0.25, None, Condition.UP)
+    }
+    assert counted_cables(drawn.cables) == "10 circuits"
+    assert counted_cables([*drawn.cables, *picture(state_of(leaf_spine(1, 1))).cables]) == "1 cable, 10 circuits"
+
+
+def test_servers_that_circuits_connect_are_on_a_circle_though_only_some_hosts_are_found() -> None:
+    fabric = rings(6, (1,))
+    del fabric.hosts[2:]
+    drawn = picture(state_of(fabric))
+    assert drawn.without_tiers
+    assert [node.name for node in drawn.tiers[0]] == [f"server{n}" for n in range(1, 7)]
+    places = [drawn.on_circle(node) for node in drawn.tiers[0]]
+    assert len({(round(x, 6), round(y, 6)) for x, y in places}) == 6
+    assert {round((x - 0.5) ** 2 + (y - 0.5) ** 2, 6) for x, y in places} == {0.25}
+    assert not picture(state_of(leaf_spine(2, 2))).without_tiers
+
+
+def test_circuits_beside_cables_leave_tiers_as_they_are() -> None:
+    fabric = leaf_spine(2, 2)
+    fabric.links.append(link((1, 9), (2, 9), "leaf1:9>leaf2"))
+    fabric.links[-1].one_way = True
+    drawn = picture(state_of(fabric))
+    assert [[node.name for node in tier] for tier in drawn.tiers] == [["leaf1", "leaf2"], ["spine1", "spine2"]]
+    assert not drawn.without_tiers
+
+
+def test_circuits_between_servers_of_one_name_are_told_apart() -> None:
+    fabric = rings(3, (1,))
+    fabric.switches[1].name = "server1"
+    parts = [each.part for each in picture(state_of(fabric)).cables]
+    assert parts == ["0x1:2>0x2", "0x2:2>server3", "server3:2>0x1"]
+
+
+def test_circuits_of_a_drained_server_are_drained() -> None:
+    fabric = rings(4, (1,))
+    fabric.drains.add(name="server2")
+    drained = {each.name for each in picture(state_of(fabric)).cables if each.condition is Condition.DRAINED}
+    assert drained == {"server1:2>server2", "server2:2>server3"}
+
+
+def test_rates_alone_give_the_picture_of_circuits_that_is_made_anew() -> None:
+    fabric = rings(4, (1, 3))
+    state = state_of(fabric)
+    before = picture(state)
+    fabric.links[0].rate_bps = 1e9
+    state.take_fabric(pb.WatchFabricResponse(links=[fabric.links[0]]))
+    assert reloaded(before, state) == picture(state)
+    assert before != picture(state)

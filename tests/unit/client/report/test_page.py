@@ -7,6 +7,7 @@ import re
 from signalbox.report.gathered import Gathered, state_of
 from signalbox.report.page import page
 from signalbox.v1 import signalbox_pb2 as pb
+from tests.support.circuit_messages import WIRED, rings, unwired_job, wired_job
 
 
 def test_of_a_job_that_waits_for_hosts_nothing_is_predicted_and_no_flow_is_forwarded() -> None:
@@ -19,3 +20,29 @@ def test_of_a_job_that_waits_for_hosts_nothing_is_predicted_and_no_flow_is_forwa
     jobs = text[text.index('id="jobs"') : text.index('id="plan"')]
     assert re.findall(r"<td[^>]*>([^<]*)</td>", jobs[jobs.index(">waits<") :])[5:9] == ["-", "-", "-", "0"]
     assert "ECMP" not in jobs
+
+
+def reported(fabric: pb.GetFabricResponse, *jobs: pb.Job) -> str:
+    status = pb.GetStatusResponse(jobs=len(jobs), jobs_pending=sum(job.state == pb.JOB_STATE_PENDING for job in jobs))
+    state = state_of(status, fabric, None, jobs, 1.0)
+    routes = [pb.ListedRoute(job_id=job.spec.job_id, src="10.0.1.1", dst="10.0.2.1") for job in jobs]
+    return page(Gathered("a running controller", 1.0, state, status, routes))
+
+
+def test_circuits_are_arrows_each_and_a_job_says_how_it_is_wired_or_why_it_is_not() -> None:
+    fabric = rings(5, (1, 2))
+    text = reported(fabric, wired_job(fabric), unwired_job("waits for servers of ring"))
+    assert 'aria-label="5 switches, 10 circuits"' in text
+    assert text.count('class="head l5"') == 10
+    assert "server1:2&gt;server2: server1 to server2 25%, one way" in text
+    assert f"10 circuits {WIRED}" in text
+    assert "It has no circuits: waits for servers of ring." in text
+    assert "1 job without circuits" in text
+    assert "waiting for hosts" not in text
+
+
+def test_many_circuits_are_a_matrix_without_a_second_direction() -> None:
+    text = reported(rings(90, (1, 2, 7)))
+    assert "Circuits from switches (rows) to switches (columns)" in text
+    assert text.count('class="half l5"') == 270
+    assert 'class="half lu"' not in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from signalbox.live.state import State
 from signalbox.top import rows
 from signalbox.v1 import signalbox_pb2 as pb
+from tests.support.circuit_messages import WIRED, rings, unwired_job, wired_job
 from tests.support.fabric_messages import link
 
 
@@ -26,3 +27,17 @@ def test_the_levels_are_those_of_a_plan_that_there_is() -> None:
     assert rows.plan(state) == "plan: worst level 2.000, bound 1.500, under ECMP -"
     state.take_plan(None, 11.0)
     assert rows.plan(state) == "no plan yet"
+
+
+def test_a_job_says_its_circuits_and_without_any_that_nothing_is_hashed() -> None:
+    fabric = rings(4, (1, 3))
+    routes = [pb.ListedRoute(src="10.0.1.1", dst="10.0.2.1")]
+    assert rows.of_job(wired_job(fabric), "Nothing slows it.", routes).splitlines() == [
+        "Nothing slows it.",
+        f"8 circuits {WIRED}",
+        "",
+        "10.0.1.1 > 10.0.2.1: ecmp",
+    ]
+    waits = rows.of_job(unwired_job("circuits are being worked out"), "It waits.", routes).splitlines()
+    assert waits[1:] == ["no circuits: circuits are being worked out", "", "10.0.1.1 > 10.0.2.1: -"]
+    assert rows.of_job(None, "It has ended.", ()).splitlines() == ["It has ended."]

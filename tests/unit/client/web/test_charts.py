@@ -14,6 +14,7 @@ from signalbox.live.state import Levels, State
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.web import beside, charts, matrix, said
 from signalbox.web.options import Options
+from tests.support.circuit_messages import rings
 from tests.support.fabric_messages import leaf_spine, link, state_of
 
 ODD = ":<img src=x onerror=alert(1)> {b} \x1b[31m"
@@ -237,3 +238,48 @@ def test_the_picture_in_words(leaves: int) -> None:
     )
     state.take_fabric(pb.WatchFabricResponse(drains=[pb.DrainedPart(name="spine2")]))
     assert "; 1 part down; 1 part drained; " in charts.summary(state, picture(state)), "not its cables"
+
+
+def test_circuits_are_arrows_between_servers_on_a_circle() -> None:
+    state = state_of(rings(4, (1, 3)))
+    options = charts.fabric(picture(state), 0, LIGHT, {(1, 2), (3, 3)}, "server1:2>server2")
+    drawn = series(options, "fabric")
+    assert len(drawn["data"]) == 4  # and no hosts beside them
+    assert len({(round(each["x"]), round(each["y"])) for each in drawn["data"]}) == 4
+    assert len(drawn["links"]) == 8
+    assert {each["symbol"][1] for each in drawn["links"]} == {"arrow"}
+    assert {each["lineStyle"]["color"] for each in drawn["links"]} == {colour(0.25, LIGHT)}
+    ends = {each["part"]: (each["source"], each["target"]) for each in drawn["links"]}
+    assert ends["server1:3>server4"] == ("0x1", "0x4")
+    assert ends["server4:2>server1"] == ("0x4", "0x1")
+    bright = {each["part"] for each in drawn["links"] if each["lineStyle"]["opacity"] == 1}
+    assert bright == {"server1:2>server2", "server3:3>server2"}
+    assert charts.summary(state, picture(state)).startswith("4 switches, 8 circuits, 4 hosts; fullest circuit server")
+
+
+def test_circuits_there_and_back_are_bent_apart() -> None:
+    fabric = rings(3, (1,))
+    fabric.links.append(link((2, 3), (1, 3), "server2:3>server1"))
+    fabric.links[-1].one_way = True
+    drawn = series(charts.fabric(picture(state_of(fabric)), 0, LIGHT, ()), "fabric")
+    bent = {each["part"] for each in drawn["links"] if each["lineStyle"]["curveness"]}
+    assert bent == {"server1:2>server2", "server2:3>server1"}
+
+
+def test_circuits_of_a_server_are_those_that_leave_it_and_those_that_arrive() -> None:
+    drawn = beside.cables_of(picture(state_of(rings(5, (1, 2)))), 1, LIGHT)
+    assert drawn["title"]["text"] == "Circuits of server1, load in %"
+    assert drawn["xAxis"]["data"] == ["server2", "server3", "server4", "server5"]
+    assert [(each["name"], each["data"]) for each in drawn["series"]] == [
+        ("to others", [25, 25, "-", "-"]),
+        ("from others", ["-", "-", 25, 25]),
+    ]
+
+
+def test_many_circuits_are_a_matrix_of_all_servers() -> None:
+    drawn = picture(state_of(rings(90, (1, 2, 7))))
+    options = charts.fabric(drawn, 0, LIGHT, {(1, 4)})
+    assert len(options["xAxis"]["data"]) == len(options["yAxis"]["data"]) == 90
+    assert len(series(options, "fabric")["data"]) == 270
+    assert series(options, "fabric")["encode"]["tooltip"] == [1, 0, 2]
+    assert series(options, "route")["data"] == [(7, 0)]

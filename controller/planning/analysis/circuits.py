@@ -1,0 +1,73 @@
+"""Circuits of optical switches, as the analyses see them: which of them a name means or an interface has, and how a job
+uses those that it has.
+
+In: the fabric, a job's wiring and routes. Out: links that fail together, and figures for people. A circuit is a link
+one way: what its far end sends from the same port is another circuit. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+
+from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
+from controller.jobs.wiring import JobWiring
+from controller.planning.analysis.requests import Parts
+from controller.planning.analysis.results import Wired
+from controller.planning.problem import Route
+
+
+def circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]:
+    """Of the names those that mean circuits. ``server2:3``: both that the fibre pair of this interface carries, out of
+    it and into it, and ``server2:server2-eth3`` and ``0x2:3`` the same; ``server1:2>server7``: this one alone;
+    ``server1:server7``: all from the one to the other."""
+    found: defaultdict[str, set[LinkId]] = defaultdict(set)
+    for link in fabric.links.values() if names else ():
+        if link.one_way:
+            for name in _names_of(link, fabric).intersection(names):
+                found[name].add(link.id)
+    return tuple(Parts(name, frozenset(found[name])) for name in names if name in found)
+
+
+def _names_of(link: Link, fabric: Fabric) -> set[str]:
+    src, dst = (_names_at(end, fabric) for end in (link.src, link.dst))
+    to = _names_of_switch(link.dst.dpid, fabric)
+    between = {f"{switch}:{far}" for switch in _names_of_switch(link.src.dpid, fabric) for far in to}
+    return {*src, *dst, *between, *(f"{port}>{far}" for port in src for far in to)}
+
+
+def _names_at(at: PortRef, fabric: Fabric) -> set[str]:
+    switch = fabric.switches.get(at.dpid)
+    known = switch.ports.get(at.port) if switch else None
+    ports = {str(at.port), known.name if known else str(at.port)}
+    return {f"{name}:{port}" for name in _names_of_switch(at.dpid, fabric) for port in ports}
+
+
+def _names_of_switch(dpid: Dpid, fabric: Fabric) -> set[str]:
+    return {fabric.name(dpid), f"{dpid:#x}"}
+
+
+def interfaces(fabric: Fabric) -> Iterator[tuple[str, frozenset[LinkId]]]:
+    """Of each that has circuits, by switch and port: its name, and the circuits out of it and into it."""
+    at: defaultdict[PortRef, set[LinkId]] = defaultdict(set)
+    for link in fabric.links.values():
+        if link.one_way:
+            at[link.src].add(link.id)
+            at[link.dst].add(link.id)
+    for end, links in sorted(at.items()):
+        yield f"{fabric.name(end.dpid)}:{end.port}", frozenset(links)
+
+
+def wired(wiring: JobWiring, routes: Iterable[Route]) -> Wired:
+    """``routes``: of the job's flows that are pinned."""
+    hops = [max(len(piece.path) for piece in route) for route in routes]
+    return Wired(
+        strategy=wiring.strategy,
+        circuits=len(wiring.circuits),
+        flows=len(hops),
+        flows_forwarded=sum(each > 1 for each in hops),
+        most_hops=max(hops, default=0),
+        iteration_s=wiring.planned_s,
+        bound_s=wiring.bound_s,
+        alternative_s=wiring.other_s,
+    )
