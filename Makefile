@@ -11,7 +11,7 @@ LOCK := .venv/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-a
 	--no-emit-package signalbox-client -p 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup libraries dist deb demo bench test test-quick test-lab test-os-ken test-real lint proto-check dashboard proto proto-baseline lock clean
+.PHONY: help setup libraries dist deb demo demo-rewiring bench test test-quick test-lab test-os-ken test-real lint proto-check dashboard proto proto-baseline lock clean
 
 help:  ## This list
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ dist: setup  ## Build the wheels of all distributions, Ryu's among them, into di
 
 deb: setup  ## Build the Debian package of the controller, with its own Python environment, into dist (Debian 12)
 	@scripts/deb.sh dist
+
+demo-rewiring: setup  ## Optical switches wired for a training job, beside other wirings and one switch, under 5 minutes (root); results in out/demo-rewiring
+	@$(WITH_OVS) $(PY) -m mininet_topos.rewiring --out out/demo-rewiring
 
 demo: setup  ## The whole loop on an emulated fabric, under 4 minutes (root); results in out/demo
 	@$(WITH_OVS) $(PY) -m mininet_topos.demo --out out/demo

@@ -48,6 +48,7 @@ MODULES = {
     "design": "benchmarks.design.command",
     "design-lab": "benchmarks.design.lab",
     "wiring": "benchmarks.wiring.command",
+    "rewiring": "benchmarks.rewiring.command",
 }
 """The function ``main`` of each is the command. Only the module of the command that runs is imported."""
 

@@ -125,7 +125,7 @@ def evaluated(way: Way, interfaces: int, rates: Rates, limits: PlanLimits) -> Ev
     found = find(traffic_of(way.spec), interfaces, rates.interface_gbps * GIGABIT)
     fabric = fabric_of(topology(found.wiring, rates.interface_gbps))
     wired = in_rings(way.spec, zip(found.traffic.rings, found.orders, strict=True))
-    spec = wired.model_copy(update={"endpoints": _on(fabric, wired.endpoints)})
+    spec = wired.model_copy(update={"endpoints": hosts_for(fabric, wired.endpoints)})
     problem = problem_of(fabric, [announced(spec, fabric)])
     made = routed(problem, found.wiring, fabric, limits)
     alone_s = math.fsum(each.seconds for each in way.compute if each.phase is None)
@@ -166,8 +166,8 @@ def routed(problem: Problem, wiring: Wiring, fabric: Fabric, limits: PlanLimits)
     return answered(plan(problem, limits) if len(problem.flows) <= MOST_SEARCHED else repair(problem))
 
 
-def _on(fabric: Fabric, endpoints: Sequence[str]) -> tuple[str, ...]:
-    """The hosts of the fabric in place of the job's addresses."""
+def hosts_for(fabric: Fabric, endpoints: Sequence[str]) -> tuple[str, ...]:
+    """The hosts of the fabric in place of the job's addresses, in their order."""
     host_of = dict(zip(dict.fromkeys(endpoints), fabric.hosts, strict=True))
     return tuple(host_of[address] for address in endpoints)
 
@@ -183,7 +183,7 @@ def _phase_times(
     times = []
     for phase in sorted({*found.traffic.phases, *(each.phase for each in way.compute if each.phase is not None)}):
         compute_s = math.fsum(each.seconds for each in way.compute if each.phase == phase)
-        mine = [next(steps) for _ in range(_steps_of(spec, phase))]
+        mine = [next(steps) for _ in range(steps_of(spec, phase))]
         alone_s = math.fsum(ideal_s[step] for step in mine)
         bound_s = math.fsum(ideal_s[step] * level_bounds(_alone(problem, step)).worst for step in mine)
         planned_s = math.fsum(ideal_s[step] * level.get(step, 1.0) for step in mine)
@@ -193,8 +193,8 @@ def _phase_times(
     return tuple(times)
 
 
-def _steps_of(spec: JobSpec, phase: int) -> int:
-    """How many phases of the planner's it is."""
+def steps_of(spec: JobSpec, phase: int) -> int:
+    """How many phases of the planner's a phase of the spec is."""
     alone = {
         "collectives": tuple(each for each in spec.collectives if each.phase == phase),
         "transfers": tuple(each for each in spec.transfers if each.phase == phase),

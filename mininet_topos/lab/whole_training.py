@@ -49,6 +49,11 @@ class WholeTraining:
     def process(self, rank: int) -> subprocess.Popen[Any]:
         return self._ranks[rank]
 
+    @property
+    def size(self) -> int:
+        """How many ranks."""
+        return len(self._ranks)
+
     def stop(self) -> None:
         """Let all ranks end after an iteration; returns at once."""
         self._ranks[0].send_signal(signal.SIGTERM)
@@ -63,6 +68,13 @@ class WholeTraining:
             if status:
                 said = self._logs[rank].with_suffix(".log").read_text().strip()
                 raise LabError(f"rank {rank} ended with status {status}: {said}")
+
+    def kill(self) -> None:
+        """End all ranks at once."""
+        for process in self._ranks:
+            process.kill()
+        for process in self._ranks:
+            process.wait()
 
     def logs(self) -> list[RankLog]:
         """By rank, as far as they are written. Only when each has begun."""

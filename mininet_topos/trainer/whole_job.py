@@ -13,6 +13,7 @@ when it is done itself.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -35,6 +36,8 @@ from signalbox.jobs.spec import JobSpec
 
 WIRED, WIRED_S = "wired.json", 120.0
 """What rank 0 tells the others of how the job runs, and how long it may take."""
+PINNED_S = 20.0
+"""How long a job that is wired waits for its pins. Without them its first iteration would be on any circuits."""
 POLL_S = 0.1
 LIMIT = 251
 """Of the data: with at most 350 ranks all sums are exact in float32."""
@@ -175,11 +178,12 @@ def _wired(job: WholeJob, rank: int, api: str | None, directory: Path) -> WholeJ
 
 
 def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
-    """Its strategy and what it sends, once all its hosts are found and it is wired, if it can be."""
+    """Its strategy and what it sends, once all its hosts are found and it is wired, if it can be, and pinned."""
     from signalbox.client import Client
+    from signalbox.mapping import word_in
     from signalbox.spec_messages import job_spec
-    from signalbox.v1 import signalbox_pb2 as pb
 
+    unpinned_until = math.inf
     with Client(api) as client:
         while time.monotonic() < deadline:
             try:
@@ -187,9 +191,12 @@ def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
             except SignalboxError:  # it is about to be registered
                 time.sleep(POLL_S)
                 continue
+            state = word_in(found, "state")
             if found.wiring.HasField("runs"):
-                return found.wiring.strategy, job_spec(found.wiring.runs)
-            if found.state != pb.JOB_STATE_PENDING:
+                unpinned_until = min(unpinned_until, time.monotonic() + PINNED_S)
+                if state == "pinned" or time.monotonic() > unpinned_until:
+                    return found.wiring.strategy, job_spec(found.wiring.runs)
+            elif state != "pending":
                 return "", job.spec.plain
             if "is better" in found.wiring.unwired:
                 raise InvalidInput.of("job", f"is refused: {found.wiring.unwired}")

@@ -1,0 +1,68 @@
+"""Circuits of one job are changed, again and again, while another job trains beside it.
+
+In: a fabric with optical switches. Out: how long changes took, and whether packets of the other job were lost.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import permutations
+
+from benchmarks.rewiring.results import Changed
+from controller.scenarios.topologies import Host
+from controller.wiring.circuits import circulant
+from mininet_topos.lab.record import wait_for
+from mininet_topos.probe.probing import Probing
+from mininet_topos.probe.queues import PROBE_TOS, prioritise_probes
+from mininet_topos.rewiring.answers import give
+from mininet_topos.rewiring.fabrics import WIRINGS, Circuits, running
+from mininet_topos.rewiring.jobs import Job, sends
+from signalbox.jobs.spec import JobSpec
+
+EACH = 6
+"""Servers of either job."""
+STEPS = ((1, 2, 3, 4), (2, 3, 1, 4))
+"""Of the wirings that follow each other: three interfaces of each server change."""
+CIRCUITS = 18
+PROBE_S = 0.02
+SETTLED_S, JOINED_S, LEFT_S = 1.0, 60.0, 30.0
+STEADY_BYTES = 60_000
+"""Of the other job's all-reduce, for interfaces of 1 Mbit/s."""
+
+
+def changes(fabric: Circuits, times: int) -> Changed:
+    """Raises ``LabError`` when a job does not join, and ``SignalboxError`` when the controller does not answer."""
+    steady, swapped = fabric.lab.hosts[:EACH], fabric.lab.hosts[EACH : 2 * EACH]
+    job: Job = {
+        "groups": [{"name": "all", "ranks": list(range(EACH))}],
+        "collectives": [sends("all_reduce", ["all"], round(STEADY_BYTES * fabric.size.mbps))],
+    }
+    prioritise_probes(fabric.lab)
+    with running(fabric.lab, job, "steady", fabric.folder, fabric.controller.address, steady) as trains:
+        wait_for(lambda: fabric.is_pinned("steady") and len(trains.done()) > 1, "the other job to train", JOINED_S, 0.1)
+        _join(fabric, job, swapped, -1)  # from whatever is connected there
+        began, done = time.time(), len(trains.done())
+        with Probing(fabric.lab, steady, fabric.folder / "probes", tos=PROBE_TOS) as probes:
+            for pair in permutations([host.ip for host in steady], 2):
+                probes.send(pair, PROBE_S)
+            for number in range(times):
+                trains.check()
+                _join(fabric, job, swapped, number)
+                time.sleep(SETTLED_S)
+            streams, _ = probes.finish()
+        done = len(trains.done()) - done
+    found = [change.ms for change in fabric.changes(began) if change.circuits == CIRCUITS]
+    sent = sum(len(stream.sent) for stream in streams.values())
+    lost = sum(len(set(range(len(each.sent))) - {n for n, _ in each.arrivals}) for each in streams.values())
+    return Changed(CIRCUITS, tuple(found), sent, lost, done)
+
+
+def _join(fabric: Circuits, job: Job, hosts: tuple[Host, ...] | list[Host], number: int) -> None:
+    """A job joins, gets its circuits, and leaves. They stay."""
+    job_id = f"swap{number}"
+    spec = JobSpec.parse({**job, "job_id": job_id, "endpoints": tuple(host.ip for host in hosts)})
+    give(fabric.folder / WIRINGS, job_id, circulant(EACH, STEPS[number % 2]), "", spec, 1.0)
+    fabric.client.register_job(spec)
+    wait_for(lambda: fabric.is_pinned(job_id), f"{job_id} to be wired and pinned", JOINED_S, 0.05)
+    fabric.client.deregister_job(job_id)
+    wait_for(lambda: job_id not in fabric.job_ids(), f"{job_id} to leave", LEFT_S, 0.05)

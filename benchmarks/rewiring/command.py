@@ -1,0 +1,158 @@
+"""``python -m benchmarks rewiring``: jobs on emulated optical switches, on chosen and on random wirings, on one switch
+of the same cost, and on leaves and spines.
+
+    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks rewiring
+
+Out: measured and modelled times of an iteration. The exit status is 1 when a target is missed.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from benchmarks.measures import report
+from benchmarks.rewiring.changes import changes
+from benchmarks.rewiring.jobs import JOBS, SERVERS
+from benchmarks.rewiring.results import ECMP, PLANNED, Changed, OfJob, change_times, missed, summary, targets
+from controller.design.strategies import Way
+from controller.design.wiring import Answer
+from mininet_topos.rewiring.fabrics import Circuits, Trained, circuits, leaves, one_switch, one_way, train_alone
+from mininet_topos.rewiring.jobs import Job, scaled
+from mininet_topos.rewiring.model import Size, evaluated, on_leaf_spine, on_wiring, planned_s, ways_of
+from mininet_topos.rewiring.random_wirings import random_wiring
+from mininet_topos.rewiring.report import CHOSEN, SWITCH, Row
+from signalbox.commands.output import AsJson
+from signalbox.errors import InvalidInput
+from signalbox.words import Strategy
+
+RESULTS = Path("out/bench/rewiring.json")
+INTERFACES, MBPS, DIVISOR = 4, 2.5, 100.0
+LEAVES, SPINES = 3, 2
+
+say = Console(stderr=True, highlight=False).print
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """A job: scaled, what the design says of it, and its ways by name."""
+
+    name: str
+    job: Job
+    size: Size
+    ways: dict[str, Way]
+    answer: Answer
+    iterations: int
+
+    def chosen(self, fabric: Circuits) -> Row:
+        found = fabric.train(self.job, f"{self.name}-chosen", self.iterations)
+        assert found.runs
+        assert found.wiring
+        modelled_s = planned_s(self.ways[found.strategy], found.runs, found.wiring, self.size)
+        orders = self.answer.best.found.orders
+        return self._row(CHOSEN, found.strategy, max(map(len, orders), default=0), modelled_s, found)
+
+    def random(self, fabric: Circuits, number: int) -> Row:
+        """``number``: from 1, the seed."""
+        best = self.answer.best
+        wiring = random_wiring(SERVERS, self.size.interfaces, number)
+        runs = on_wiring(self.ways[best.name], best.found.orders, wiring, self.size)
+        found = fabric.train(self.job, f"{self.name}-random-{number}", self.iterations, (wiring, runs))
+        return self._row(f"random wiring {number}", runs.strategy, runs.rings, runs.planned_s, found)
+
+    @property
+    def elsewhere(self) -> Job:
+        """In the strategy that is best on the switch."""
+        return one_way(self.job, self.answer.other.name)
+
+    def other(self, fabric: str, modelled_s: float, found: Trained) -> Row:
+        return self._row(fabric, self.answer.other.name, 1, modelled_s, found)
+
+    def _row(self, fabric: str, strategy: str, rings: int, modelled_s: float, found: Trained) -> Row:
+        row = Row(fabric, strategy, rings, modelled_s, found.mean_s, found.iterations_s)
+        say(f"  {self.name}, {fabric}: measured {row.measured_s:.2f} s, modelled {modelled_s:.2f} s")
+        return row
+
+
+def measuring(name: str, size: Size, divisor: float, iterations: int) -> Measuring:
+    """Raises ``InvalidInput`` for a name that no job has."""
+    if name not in JOBS:
+        raise InvalidInput.of("--job", f"there are {', '.join(JOBS)} (given: {name})")
+    job = scaled(JOBS[name](), divisor)
+    ways = ways_of(job, [f"10.0.{number}.1" for number in range(1, SERVERS + 1)])
+    return Measuring(name, job, size, {way.name: way for way in ways}, evaluated(ways, size), iterations)
+
+
+def main(
+    wirings: Annotated[int, typer.Option(min=0, help="Random wirings of each job.")] = 20,
+    change: Annotated[int, typer.Option(min=0, help="Changes of 18 circuits beside a job; 0 for none.")] = 10,
+    iterations: Annotated[int, typer.Option(min=3, help="That count; one before them does not.")] = 3,
+    mbps: Annotated[float, typer.Option(min=0.5, max=100, help="Mbit/s of an interface.")] = MBPS,
+    divisor: Annotated[float, typer.Option(min=1, help="Of the jobs' bytes.")] = DIVISOR,
+    only: Annotated[list[str] | None, typer.Option("--job", help="Of these jobs only.", show_default="all")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Emulate optical switches that are wired for jobs, and compare with other wirings and with packet switches."""
+    size = Size(SERVERS, INTERFACES, mbps)
+    load, began = os.getloadavg()[0], time.time()
+    asked = [measuring(name, size, divisor, iterations) for name in only or JOBS]
+    with tempfile.TemporaryDirectory(prefix="signalbox-rewiring-") as scratch:
+        of_jobs, ms, changed = _run(asked, wirings, change, size, Path(scratch))
+    judged = targets(of_jobs, changed)
+    times = change_times(ms)
+    found: dict[str, Any] = {
+        "servers": SERVERS,
+        "interfaces": INTERFACES,
+        "mbps": mbps,
+        "divisor": divisor,
+        "load_before": load,
+        "seconds": time.time() - began,
+        "jobs": [job.data() for job in of_jobs],
+        "circuit_changes": times,
+        "change": asdict(changed) if changed else None,
+        "targets": [target._asdict() for target in judged],
+    }
+    report(found, RESULTS, lambda: summary(of_jobs, times, changed, judged), as_json)
+    if missed(judged):
+        raise typer.Exit(1)
+
+
+def _run(
+    asked: Sequence[Measuring], wirings: int, change: int, size: Size, scratch: Path
+) -> tuple[list[OfJob], list[float], Changed | None]:
+    """The jobs' rows, ms of the changes for them, and the changes beside a job."""
+    began = time.time()
+    chosen: dict[str, Row] = {}
+    random: dict[str, list[Row]] = {}
+    others: dict[str, list[Row]] = {each.name: [] for each in asked}
+    with circuits(size, scratch) as fabric:
+        say(f"{SERVERS} servers at {INTERFACES} optical switches, {size.mbps:g} Mbit/s")
+        for each in asked:
+            chosen[each.name] = each.chosen(fabric)
+            random[each.name] = [each.random(fabric, number) for number in range(1, wirings + 1)]
+        ms = [each.ms for each in fabric.changes(began)]
+        changed = changes(fabric, change) if change else None
+    with one_switch(size) as lab:
+        for each in asked:
+            found = train_alone(lab, each.elsewhere, f"{each.name}-switch", scratch, each.iterations)
+            others[each.name].append(each.other(SWITCH, each.answer.other.other_s, found))
+    with leaves(size, LEAVES, SPINES, scratch / "leaves") as fabric_of_leaves:
+        for each in asked:
+            modelled_s = on_leaf_spine(each.ways[each.answer.other.name], LEAVES, SPINES, size)
+            kinds = ((ECMP, Strategy.ECMP), (PLANNED, Strategy.PLANNED))
+            for (name, strategy), time_s in zip(kinds, modelled_s, strict=True):
+                trained = fabric_of_leaves.train(each.elsewhere, f"{each.name}-{strategy}", each.iterations, strategy)
+                others[each.name].append(each.other(name, time_s, trained))
+    rows = [
+        OfJob(each.name, each.answer.refused, chosen[each.name], tuple(random[each.name]), tuple(others[each.name]))
+        for each in asked
+    ]
+    return rows, ms, changed

@@ -1,0 +1,73 @@
+"""The three jobs of ``rewiring``, in bytes as a real one sends them (docs/benchmarks.md, "Rewiring"). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from mininet_topos.rewiring.jobs import Job, sends
+from signalbox.models import Model, Parallelism, traffic
+
+SERVERS = 12
+FLOAT_BYTES = 4
+
+RESNET_50 = 25_600_000
+"""Parameters."""
+
+DENSE_LAYERS, DENSE_WIDTH = 8, 2048
+TABLES, ROWS, EMBEDDING, BATCH_PER_SERVER = 64, 20_000, 128, 1024
+"""Of the recommender; a sample looks up one row of each table."""
+
+GPT2_SMALL = {
+    "layers": 12,
+    "hidden": 768,
+    "heads": 12,
+    "vocabulary": 50_257,
+    "sequence": 1024,
+    "global_batch": 6,
+}
+DIVIDED = Parallelism(tensor=2, pipeline=2, data=3)
+
+
+def recommender() -> Job:
+    """Tables spread over the servers: what was looked up goes to those whose samples need it, and gradients go back,
+    by all-to-alls; dense layers are all-reduced. Or all of it on each server, and its gradients all-reduced."""
+    everyone = [{"name": "all", "ranks": list(range(SERVERS))}]
+    dense = DENSE_LAYERS * DENSE_WIDTH**2 * FLOAT_BYTES
+    tables = TABLES * ROWS * EMBEDDING * FLOAT_BYTES
+    looked_up = BATCH_PER_SERVER * TABLES * EMBEDDING * FLOAT_BYTES
+    return {
+        "strategies": [
+            {
+                "name": "data",
+                "groups": everyone,
+                "collectives": [sends("all_reduce", ["all"], dense + tables)],
+            },
+            {
+                "name": "hybrid",
+                "groups": everyone,
+                "collectives": [sends("all_to_all", ["all"], 2 * looked_up), sends("all_reduce", ["all"], dense, 1)],
+            },
+        ]
+    }
+
+
+def cnn() -> Job:
+    """ResNet-50, its gradients all-reduced."""
+    everyone = [{"name": "all", "ranks": list(range(SERVERS))}]
+    return {"groups": everyone, "collectives": [sends("all_reduce", ["all"], RESNET_50 * FLOAT_BYTES)]}
+
+
+def transformer() -> Job:
+    """GPT-2 small in groups for tensors, pipelines and data (docs/reference/model-traffic.md)."""
+    found = traffic(Model.model_validate(GPT2_SMALL), DIVIDED, [f"10.0.0.{1 + rank}" for rank in range(SERVERS)])
+    return {
+        "groups": [group.model_dump(mode="json") for group in found.groups],
+        "collectives": [each.model_dump(mode="json") for each in found.collectives],
+        "transfers": [each.model_dump(mode="json") for each in found.transfers],
+    }
+
+
+JOBS: Mapping[str, Callable[[], Job]] = MappingProxyType(
+    {"recommender": recommender, "cnn": cnn, "transformer": transformer}
+)

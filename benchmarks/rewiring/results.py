@@ -1,0 +1,123 @@
+"""What ``rewiring`` compares: rows per job, targets, tables. Pure.
+
+In: measured rows. Out: targets, JSON, tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+
+from mininet_topos.demo.report import Target
+from mininet_topos.rewiring.report import CHOSEN, SWITCH, Row, as_modelled, table
+
+MEDIAN, WORST = "random wiring, median", "random wiring, worst"
+ECMP, PLANNED = "3 leaves x 2 spines, ECMP", "3 leaves x 2 spines, planned"
+FACTOR = 2.0
+"""By which a chosen wiring should be better than the switch, on one job at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfJob:
+    """``refused``: the controller would have said so. ``random``: of every random wiring; ``others``: of the switch,
+    and of leaves and spines."""
+
+    name: str
+    refused: bool
+    chosen: Row
+    random: tuple[Row, ...]
+    others: tuple[Row, ...]
+
+    @property
+    def rows(self) -> list[Row]:
+        return [self.chosen, *middle_and_worst(self.random), *self.others]
+
+    @property
+    def switch(self) -> Row:
+        return next(row for row in self.others if row.fabric == SWITCH)
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "job": self.name,
+            "refused": self.refused,
+            "rows": [row.data() for row in self.rows],
+            "random": [row.data() for row in self.random],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Changes of circuits of one job while another one trains. ``ms``: of each. ``probes``: packets between servers of
+    the job that trains, ``lost`` of them; ``iterations``: that it did meanwhile."""
+
+    circuits: int
+    ms: tuple[float, ...]
+    probes: int
+    lost: int
+    iterations: int
+
+    @property
+    def median_ms(self) -> float:
+        return median(self.ms)
+
+
+def middle_and_worst(rows: Sequence[Row]) -> list[Row]:
+    """By what was measured; of an even number the better one of the middle. None without any."""
+    if not rows:
+        return []
+    ordered = sorted(rows, key=lambda row: row.measured_s)
+    return [_named(ordered[(len(ordered) - 1) // 2], MEDIAN), _named(ordered[-1], WORST)]
+
+
+def targets(jobs: Sequence[OfJob], changed: Changed | None) -> list[Target]:
+    found = [as_modelled(row, f"{job.name}, ") for job in jobs for row in job.rows if row.modelled_s is not None]
+    found = [target for target in found if ECMP not in target.name]
+    factors = {job.name: job.switch.measured_s / job.chosen.measured_s for job in jobs}
+    best = max(factors.values())
+    found.append(Target(f"{SWITCH} / {CHOSEN}, best job", f"{best:.2f}", f">= {FACTOR:g}", best >= FACTOR))
+    for job in jobs:
+        met = None if job.refused else factors[job.name] >= 1
+        figure = f"{factors[job.name]:.2f}" + (" (refused)" if job.refused else "")
+        found.append(Target(f"{job.name}, {SWITCH} / {CHOSEN}", figure, ">= 1", met))
+    if changed:
+        found.append(
+            Target("packets of the other job lost", f"{changed.lost} of {changed.probes}", "0", not changed.lost)
+        )
+    return found
+
+
+def missed(judged: Sequence[Target]) -> list[str]:
+    return [f"missed: {each.name} is {each.figure}, not {each.target}" for each in judged if each.met is False]
+
+
+def summary(
+    jobs: Sequence[OfJob], changes: Mapping[str, Any], changed: Changed | None, judged: Sequence[Target]
+) -> Group:
+    parts: list[Table | str] = [
+        table(f"{job.name}{' (refused by the controller)' if job.refused else ''}", job.rows) for job in jobs
+    ]
+    parts.append(
+        f"circuits changed {changes['count']} times: median {changes['median_ms']:.1f} ms, at most "
+        f"{changes['max_ms']:.1f} ms"
+    )
+    if changed:
+        parts.append(
+            f"{changed.circuits} circuits at once, {len(changed.ms)} times, while another job trains: median "
+            f"{changed.median_ms:.1f} ms, at most {max(changed.ms):.1f} ms; {changed.lost} of {changed.probes} "
+            f"packets of the other job lost, {changed.iterations} iterations"
+        )
+    return Group(*parts, *(missed(judged) or ["all targets are met"]))
+
+
+def change_times(ms: Sequence[float]) -> dict[str, Any]:
+    """Of all changes for jobs that joined; at least one."""
+    return {"count": len(ms), "median_ms": median(ms), "max_ms": max(ms)}
+
+
+def _named(row: Row, name: str) -> Row:
+    return Row(**{**asdict(row), "fabric": name})

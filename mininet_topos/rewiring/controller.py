@@ -1,0 +1,30 @@
+"""A controller that takes wirings from files where there are any.
+
+    python -m mininet_topos.rewiring.controller --wirings DIR --config FILE
+
+Everything else is what ``signalbox serve`` runs.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.config import load
+from controller.serving.serve import serve
+from mininet_topos.rewiring.answers import answer
+
+
+def main(
+    wirings: Annotated[Path, typer.Option(help="folder that ``answers.give`` writes to")],
+    config: Annotated[Path, typer.Option(help="as for signalbox serve")],
+) -> None:
+    """Run the controller until SIGTERM."""
+    raise typer.Exit(serve(load(config), find_wiring=partial(answer, wirings)))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,293 @@
+"""Emulated fabrics that jobs are compared on: servers at optical switches, one switch, leaves and spines.
+
+In: sizes, a job, how it runs. Out: what its ranks measured. Owns the labs, the controllers and the training processes;
+each ends with its ``with`` block.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from controller.scenarios.circuits_config import circuits_config
+from controller.scenarios.topologies import Host, optical
+from controller.wiring.circuits import Wiring
+from mininet_topos.controller_process import ControllerProcess, Settings
+from mininet_topos.direct_connect import DirectConnect
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import LabError, wait_for
+from mininet_topos.lab.static_routes import install_static_routes
+from mininet_topos.lab.whole_training import WholeTraining
+from mininet_topos.leaf_spine import LeafSpine
+from mininet_topos.probe.queues import large_socket_buffers
+from mininet_topos.rewiring.answers import accept, give
+from mininet_topos.rewiring.jobs import Job
+from mininet_topos.rewiring.model import Runs, Size
+from mininet_topos.trainer.log import RankLog
+from signalbox.client import Client
+from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import JobSpec
+from signalbox.mapping import word_in
+from signalbox.spec_messages import job_spec
+from signalbox.words import Strategy
+
+PREFIX = "w"
+"""Of the labs' names."""
+
+CONTROLLER: Settings = {
+    "discovery": {"edge_after_s": 1.0},
+    "planning": {"time_limit_s": 12.0, "interval_s": 3600.0},
+    "counters": {"interval_s": 3600.0, "window_s": 3600.0},
+}
+"""A plan is made when a job joins, and not again while it trains: jobs send what they announce, and counters that are
+read while processes start would be taken for less."""
+FIRST_LEFT_OUT = 1
+"""Iterations: connections are slow at first."""
+READY_S, ITERATION_S, POLL_S = 60.0, 90.0, 0.1
+ENDED_S = 30.0
+
+
+class Trained(NamedTuple):
+    """``iterations_s``: those that count, each the mean over the ranks. ``strategy``, ``runs``, ``wiring``: as the
+    controller has it, on optical switches."""
+
+    iterations_s: tuple[float, ...]
+    strategy: str = ""
+    runs: JobSpec | None = None
+    wiring: Wiring | None = None
+
+    @property
+    def mean_s(self) -> float:
+        return fmean(self.iterations_s)
+
+
+class Change(NamedTuple):
+    """What the controller has told of a change of circuits."""
+
+    circuits: int
+    ms: float
+
+
+@dataclass
+class Circuits:
+    """A lab with optical switches, and its controller."""
+
+    size: Size
+    lab: Lab
+    controller: ControllerProcess
+    client: Client
+    folder: Path
+
+    def train(self, job: Job, job_id: str, iterations: int, given: tuple[Wiring, Runs] | None = None) -> Trained:
+        """``given``: circuits and how the job runs on them; what the controller finds when None, also where it would
+        refuse the job. Raises ``LabError``, and ``SignalboxError`` when the controller does."""
+        wirings = self.folder / WIRINGS
+        addresses = [host.ip for host in self.lab.hosts]
+        if given is None:
+            accept(wirings, job_id)
+        else:
+            wiring, runs = given
+            of_lab = runs.spec.model_copy(update={"job_id": job_id, "endpoints": tuple(addresses)})
+            give(wirings, job_id, wiring, runs.strategy, of_lab, runs.planned_s)
+        with running(self.lab, job, job_id, self.folder, self.controller.address) as training:
+            wait_for(lambda: self.is_pinned(job_id), f"{job_id} to be wired and pinned", READY_S, POLL_S)
+            found = self.client.get_job(job_id).wiring
+            times_s = measured(training, time.monotonic(), iterations)
+        wait_for(lambda: job_id not in self.job_ids(), f"{job_id} to leave", ENDED_S, POLL_S)
+        return Trained(times_s, found.strategy, job_spec(found.runs), self.wiring_of(found.circuits))
+
+    def changes(self, after_s: float) -> list[Change]:
+        """Since then, in seconds since 1970."""
+        found = []
+        for event in self.client.list_events(after_s):
+            if event.what == "circuits changed":
+                told = {each.name: each.value for each in event.details}
+                found.append(Change(int(told["count"]), float(told["ms"])))
+        return found
+
+    def job_ids(self) -> set[str]:
+        return {each.spec.job_id for each in self.client.list_jobs()}
+
+    def wiring_of(self, circuits: Sequence[Any]) -> Wiring:
+        """Of a job on all servers. ``circuits``: as the API has them."""
+        peers: list[list[int | None]] = [[None] * self.size.servers for _ in range(self.size.interfaces)]
+        for each in circuits:
+            peers[each.src.port - 2][each.src.dpid - 1] = each.dst.dpid - 1
+        return Wiring(self.size.servers, tuple(map(tuple, peers)))
+
+    def is_pinned(self, job_id: str) -> bool:
+        self.controller.check()
+        try:
+            found = self.client.get_job(job_id)
+        except SignalboxError:  # it is about to be registered
+            return False
+        return bool(found.wiring.circuits) and word_in(found, "state") == "pinned"
+
+
+WIRINGS = "wirings"
+"""Folder of what the controller is given."""
+
+
+@contextmanager
+def circuits(size: Size, folder: Path) -> Iterator[Circuits]:
+    """Raises ``LabError``, and ``SignalboxError`` when the controller does not start."""
+    (folder / WIRINGS).mkdir(parents=True, exist_ok=True)
+    bps = size.mbps * 1e6
+    controller = ControllerProcess(
+        folder,
+        settings={"fabric": {"link_bps": bps, "host_link_bps": size.interfaces * bps}, **CONTROLLER},
+        program=("mininet_topos.rewiring.controller", "--wirings", str(folder / WIRINGS)),
+        tables=circuits_config(optical(size.servers, size.interfaces, bps)),
+    )
+    topo = DirectConnect(size.servers, size.interfaces, size.mbps, prefix=PREFIX)
+    with large_socket_buffers(), Lab(topo, controller=controller.target) as lab, controller.running() as client:
+        lab.wait_connected()
+        yield Circuits(size, lab, controller, client, folder)
+
+
+@contextmanager
+def one_switch(size: Size) -> Iterator[Lab]:
+    """The alternative that costs as much; without a controller, since there is one way only."""
+    topo = LeafSpine(1, 1, size.servers, size.other_mbps, size.other_mbps, prefix=PREFIX)
+    with large_socket_buffers(), Lab(topo, controller=None) as lab:
+        install_static_routes(lab)
+        yield lab
+
+
+def train_alone(lab: Lab, job: Job, job_id: str, folder: Path, iterations: int) -> Trained:
+    """Without a controller. ``job``: without strategies."""
+    with running(lab, job, job_id, folder) as training:
+        return Trained(measured(training, time.monotonic(), iterations))
+
+
+@dataclass
+class Leaves:
+    """A leaf-spine lab with full bisection, and its controller."""
+
+    lab: Lab
+    controller: ControllerProcess
+    client: Client
+    folder: Path
+
+    def train(self, job: Job, job_id: str, iterations: int, strategy: Strategy) -> Trained:
+        """``job``: without strategies."""
+        self.client.set_strategy(strategy)
+        with running(self.lab, job, job_id, self.folder, self.controller.address) as training:
+            states = {Strategy.ECMP: {"ecmp"}}.get(strategy, {"pinned"})
+            wait_for(lambda: self._state(job_id) in states, f"{job_id} to be {strategy}", READY_S, POLL_S)
+            times_s = measured(training, time.monotonic(), iterations)
+        wait_for(lambda: not self.client.list_jobs(), f"{job_id} to leave", ENDED_S, POLL_S)
+        return Trained(times_s)
+
+    def _state(self, job_id: str) -> str:
+        self.controller.check()
+        with suppress(SignalboxError):  # it is about to be registered
+            return word_in(self.client.get_job(job_id), "state")
+        return ""
+
+
+@contextmanager
+def leaves(size: Size, leaf_count: int, spines: int, folder: Path) -> Iterator[Leaves]:
+    """Raises ``LabError``, and ``SignalboxError`` when the controller does not start."""
+    folder.mkdir(parents=True, exist_ok=True)
+    each = size.servers // leaf_count
+    rates = size.other_mbps, size.other_mbps * each / spines
+    settings: Settings = {
+        **CONTROLLER,
+        "fabric": {"link_bps": rates[1] * 1e6, "host_link_bps": rates[0] * 1e6},
+        "planning": {**CONTROLLER["planning"], "strategy": "ecmp"},
+    }
+    controller = ControllerProcess(folder, settings=settings)
+    topo = LeafSpine(leaf_count, spines, each, *rates, prefix=PREFIX)
+    with large_socket_buffers(), Lab(topo, controller=controller.target) as lab, controller.running() as client:
+        lab.wait_connected()
+        expected = 2 * leaf_count * spines
+        wait_for(lambda: client.get_status().links >= expected, "all links", READY_S, POLL_S)
+        yield Leaves(lab, controller, client, folder)
+
+
+# ---- training
+
+
+@dataclass
+class Running:
+    """A job that trains. ``log``: of rank 0."""
+
+    job_id: str
+    training: WholeTraining
+    folder: Path
+
+    def done(self) -> Sequence[float]:
+        """When rank 0 began each iteration that it has ended."""
+        log = self.folder / "rank0.jsonl"
+        lines = log.read_text().rpartition("\n")[0].splitlines() if log.exists() else []
+        return [line["start"] for line in map(json.loads, lines) if "i" in line]
+
+    def check(self) -> None:
+        """Raises ``LabError`` when a rank has ended."""
+        if any(self.training.process(rank).poll() is not None for rank in range(self.training.size)):
+            self.training.wait()
+            raise LabError(f"{self.job_id}: its ranks ended too soon")
+
+
+@contextmanager
+def running(
+    lab: Lab, job: Job, job_id: str, folder: Path, api: str | None = None, hosts: Sequence[Host] = ()
+) -> Iterator[Running]:
+    """The job on hosts of a lab, all unless given, until the block ends. Raises ``LabError`` when a rank fails."""
+    file = folder / f"{job_id}.job.json"
+    addresses = [host.ip for host in hosts or lab.hosts]
+    file.write_text(json.dumps({**job, "job_id": job_id, "endpoints": addresses}))
+    training = WholeTraining(lab, file, folder / job_id, api=api)
+    try:
+        yield Running(job_id, training, folder / job_id)
+        training.stop()
+        training.wait(ITERATION_S)
+    except BaseException:
+        training.kill()
+        raise
+
+
+def measured(of: Running, since: float, count: int) -> tuple[float, ...]:
+    """The next ``count`` iterations that begin after ``since`` (monotonic seconds), without the first. Returns their
+    times, each the mean over the ranks. Raises ``LabError`` when a result is wrong or an iteration takes too long."""
+    needed = FIRST_LEFT_OUT + count
+
+    def counted() -> int:
+        of.check()
+        return sum(start >= since for start in of.done())
+
+    for number in range(1, needed + 1):
+        wait_for(at_least(counted, number), f"iteration {number} of {of.job_id}", READY_S + ITERATION_S, POLL_S)
+    return means(of.training.logs(), since)[FIRST_LEFT_OUT:needed]
+
+
+def at_least(counted: Callable[[], int], number: int) -> Callable[[], bool]:
+    return lambda: counted() >= number
+
+
+def means(logs: Sequence[RankLog], since: float) -> tuple[float, ...]:
+    """Of the iterations that all ranks have ended and that rank 0 began after ``since``: the mean over the ranks.
+    Raises ``LabError`` when a result is wrong."""
+    ended = min(len(log.iterations) for log in logs)
+    rows: list[float] = []
+    for done in zip(*(log.iterations[:ended] for log in logs), strict=True):
+        if not all(each.ok for each in done):
+            raise LabError(f"{logs[0].job_id}: a result of iteration {done[0].index} is wrong")
+        if done[0].start >= since:
+            rows.append(fmean(each.duration_s for each in done))
+    return tuple(rows)
+
+
+def one_way(job: Job, strategy: str) -> Mapping[str, Any]:
+    """A job with strategies as one without, which has that one alone. A job without strategies as it is."""
+    for way in job.get("strategies", ()):
+        if way["name"] == strategy:
+            return {name: value for name, value in way.items() if name != "name"}
+    return job

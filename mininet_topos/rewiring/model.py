@@ -1,0 +1,149 @@
+"""What the model says of a job on a fabric: the time of an iteration, and on which rings it runs best there.
+
+In: a job, a wiring or a leaf-spine fabric, rates of the emulated links. Out: seconds. The model is that of
+``signalbox design wiring`` (docs/wiring.md), with the payload that an emulated link carries in place of its rate. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from controller.design.strategies import Offer, Way
+from controller.design.wiring import Answer, Rates, announced, answers, hosts_for, routed, steps_of, topology
+from controller.fabric.topology import Fabric
+from controller.planning.demands import ideal_time_s
+from controller.planning.ecmp import NextHops, hashed_links
+from controller.planning.efficiency import phase_levels
+from controller.planning.plan import answered
+from controller.planning.planner import plan
+from controller.planning.problem import PlanLimits, Problem, Routes
+from controller.scenarios.fabrics import fabric_of, leaf_spine
+from controller.scenarios.scenario import GIGABIT, problem_of
+from controller.wiring.break_even import COST_RATIO
+from controller.wiring.circuits import Wiring
+from controller.wiring.finder import Orders
+from controller.wiring.traffic import in_rings, traffic_of
+from mininet_topos.demo.report import ideal_goodput_bps
+from signalbox.jobs.collectives import virtual_links
+from signalbox.jobs.spec import JobId, JobSpec
+
+LIMITS = PlanLimits(time_limit_s=5.0, ecmp_draws=0)
+DRAWS = 100
+"""Of ECMP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of a fabric of servers at optical switches. ``mbps``: of each of the ``interfaces`` of a server."""
+
+    servers: int
+    interfaces: int
+    mbps: float
+
+    @property
+    def other_mbps(self) -> float:
+        """Of a server on an alternative that costs as much."""
+        return self.interfaces * self.mbps / COST_RATIO
+
+    @property
+    def rates(self) -> Rates:
+        """Of payload."""
+        return Rates(_payload_gbps(self.mbps), _payload_gbps(self.other_mbps))
+
+
+class Runs(NamedTuple):
+    """How a job runs on a wiring, and the seconds of an iteration by the model. ``rings``: in which an all-reduce over
+    all servers runs."""
+
+    strategy: str
+    spec: JobSpec
+    rings: int
+    planned_s: float
+
+
+def spec_of(job: Mapping[str, Any], job_id: str, addresses: Sequence[str]) -> JobSpec:
+    """The spec of a job as it is announced. ``job``: its fields without id and addresses, with ``compute`` if it has
+    no strategies. Raises ``InvalidInput``."""
+    sends = {name: value for name, value in job.items() if name != "compute"}
+    return JobSpec.parse({**sends, "job_id": job_id, "endpoints": tuple(addresses)})
+
+
+def ways_of(job: Mapping[str, Any], addresses: Sequence[str]) -> tuple[Way, ...]:
+    """One for each strategy; of a job without strategies one, without a name. Raises ``InvalidInput``."""
+    spec = spec_of(job, "job", addresses)
+    if spec.strategies:
+        return tuple(Way(each.name, spec.of_strategy(each.name), each.compute) for each in spec.strategies)
+    # A strategy has times of computing, a spec has none.
+    (alone,) = spec_of({"strategies": [{"name": "alone", **job}]}, "job", addresses).strategies
+    return (Way("", spec, alone.compute),)
+
+
+def evaluated(ways: Sequence[Way], size: Size) -> Answer:
+    """Of all servers: each strategy on the wiring that is found for it, and on one switch of the same cost."""
+    (answer,) = answers([Offer("job", size.servers, tuple(ways))], size.interfaces, size.rates, LIMITS)
+    return answer
+
+
+def on_wiring(way: Way, orders: Sequence[Orders], wiring: Wiring, size: Size) -> Runs:
+    """``orders``: of the rings that are free, as ``Found`` has them; the circuits may be elsewhere. One ring for each
+    group, in the order of its ranks, is taken where the model says that it is better."""
+    rings = traffic_of(way.spec).rings
+    as_chosen = in_rings(way.spec, zip(rings, orders, strict=True))
+    in_rank_order = in_rings(way.spec, ((each, ()) for each in rings))
+    found = [
+        Runs(way.name, spec, count, _on_circuits(way, spec, wiring, size))
+        for spec, count in ((as_chosen, max(map(len, orders), default=0)), (in_rank_order, 1))
+    ]
+    return min(found, key=lambda each: float(f"{each.planned_s:.9g}"))
+
+
+def planned_s(way: Way, runs: JobSpec, wiring: Wiring, size: Size) -> float:
+    """Seconds of an iteration on circuits, planned."""
+    return _on_circuits(way, runs, wiring, size)
+
+
+def on_leaf_spine(way: Way, leaves: int, spines: int, size: Size, limits: PlanLimits = LIMITS) -> tuple[float, float]:
+    """Seconds under ECMP, on average, and planned, of servers at leaves with full bisection, rings in rank order."""
+    nic_bps = size.rates.other_gbps * GIGABIT
+    each = size.servers // leaves
+    fabric = leaf_spine(leaves, spines, each, nic_bps, nic_bps * each / spines)
+    spec = in_rings(way.spec, ((rings, ()) for rings in traffic_of(way.spec).rings))
+    spec = spec.model_copy(update={"endpoints": hosts_for(fabric, spec.endpoints)})
+    problem = problem_of(fabric, [announced(spec, fabric)])
+    drawn = [_iteration_s(way, spec, problem, routes, nic_bps) for routes in _hashed(problem)]
+    made = answered(plan(problem, limits))
+    return math.fsum(drawn) / len(drawn), _iteration_s(way, spec, problem, made.routes, nic_bps)
+
+
+def _hashed(problem: Problem) -> Iterator[Routes]:
+    hops = NextHops(problem)
+    return (hops.routes(hashed_links(problem, hops, seed)) for seed in range(DRAWS))
+
+
+def _on_circuits(way: Way, runs: JobSpec, wiring: Wiring, size: Size) -> float:
+    fabric: Fabric = fabric_of(topology(wiring, size.rates.interface_gbps))
+    spec = runs.model_copy(update={"endpoints": hosts_for(fabric, runs.endpoints)})
+    problem = problem_of(fabric, [announced(spec, fabric)])
+    routes = routed(problem, wiring, fabric, LIMITS).routes
+    return _iteration_s(way, spec, problem, routes, size.interfaces * size.rates.interface_gbps * GIGABIT)
+
+
+def _iteration_s(way: Way, spec: JobSpec, problem: Problem, routes: Routes, nic_bps: float) -> float:
+    """Phase after phase, each as long as what is sent in it, or computed beside."""
+    ideal_s = ideal_time_s(virtual_links(spec), dict.fromkeys(spec.endpoints, nic_bps))
+    level = phase_levels(problem, routes).get(JobId(spec.job_id), {})
+    steps = iter(sorted(ideal_s))
+    total_s = math.fsum(each.seconds for each in way.compute if each.phase is None)
+    sent = {each.phase for each in spec.collectives} | {each.phase for each in spec.transfers}
+    for phase in sorted({*sent, *(each.phase for each in way.compute if each.phase is not None)}):
+        mine = [next(steps) for _ in range(steps_of(spec, phase))]
+        computed_s = math.fsum(each.seconds for each in way.compute if each.phase == phase)
+        total_s += max(computed_s, math.fsum(ideal_s[step] * level.get(step, 1.0) for step in mine))
+    return total_s
+
+
+def _payload_gbps(mbps: float) -> float:
+    return ideal_goodput_bps(mbps * 1e6) / GIGABIT
