@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from controller.design.jobs import Compute
 from mininet_topos.trainer.collective import DONE, HEADER
 from mininet_topos.trainer.log import Iteration
 from mininet_topos.trainer.meeting import Meeting
@@ -22,7 +21,7 @@ from mininet_topos.trainer.parts import WholeJob, whole_job
 from mininet_topos.trainer.training import StopRequest
 from mininet_topos.trainer.whole_job import connections, iterations
 from signalbox.jobs.collectives import virtual_links
-from signalbox.jobs.spec import JobSpec
+from signalbox.jobs.spec import Compute, JobSpec
 
 SIZE = 5
 DEADLINE_S = 60.0

@@ -58,8 +58,8 @@ def spec(job_id: str) -> JobSpec:
     )
 
 
-def job(job_id: str, **more: str) -> Registration:
-    return Registration(spec(job_id), f"{job_id}-1", registered_at=1e9, **more)
+def job(job_id: str, tenant: str = "", request_id: str = "") -> Registration:
+    return Registration(spec(job_id), f"{job_id}-1", tenant, 1e9, request_id)
 
 
 CABLE = frozenset((PortRef(Dpid(1), PortNo(3)), PortRef(Dpid(7), PortNo(1))))
