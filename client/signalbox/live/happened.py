@@ -95,6 +95,19 @@ def _job(what: str, details: Details) -> str:
     return f"job {details['job']}{begins} {word(details['state'])}, {details['pinned']} flows pinned"
 
 
+def _circuits_changed(_: str, details: Details) -> str:
+    return f"{counted(int(details['count']), 'circuit')} made or taken away, in {float(details['ms']):.0f} ms"
+
+
+def _wired(_: str, details: Details) -> str:
+    strategy = f", strategy {details['strategy']}" if "strategy" in details else ""
+    return f"job {details['job']} has {counted(int(details['circuits']), 'circuit')}{strategy}"
+
+
+def _unwired(_: str, details: Details) -> str:
+    return f"job {details['job']} has no circuits: {details['why']}"
+
+
 _PLURALS = {"switch": "switches", "link": "links", "host": "hosts"}
 
 _SENTENCES: Mapping[str, Callable[[str, Details], str]] = {
@@ -117,4 +130,7 @@ _SENTENCES: Mapping[str, Callable[[str, Details], str]] = {
     "job registered": _job,
     "job": _job,
     "job ended": _ended,
+    "circuits changed": _circuits_changed,
+    "job wired": _wired,
+    "job has no circuits": _unwired,
 }

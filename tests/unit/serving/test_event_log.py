@@ -18,6 +18,7 @@ from signalbox.jobs.spec import JobId
 from signalbox.live.happened import sentence
 from signalbox.words import AlarmKind, EventKind, Strategy
 from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.optical_fabric import OpticalFabric, all_reduce
 from tests.support.three_rings import CONFIG, register
 
 
@@ -309,3 +310,16 @@ def test_many_hosts_that_are_found_together_are_one_line(logged: Logged) -> None
         "hosts found",
         {"count": "8", "names": "10.0.1.2, 10.0.1.3, 10.0.2.2, 10.0.2.3"},
     )
+
+
+def test_circuits_and_jobs_that_get_them_or_wait_are_told() -> None:
+    fabric = OpticalFabric(5, 2)
+    fabric.start()
+    fabric.run(3)
+    before = fabric.status
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    assert {"circuits changed", "job wired"} <= {*told(before, wired := fabric.status)}
+    fabric.send(RegisterJob(all_reduce("two", [4, 5])))
+    fabric.run(2)
+    assert ("job has no circuits", {"job": "two", "why": "waits for servers of one"}) in details(wired, fabric.status)
