@@ -129,7 +129,7 @@ class Drains:
         for link in sorted(self.waiting):
             if link not in self.waiting:
                 continue  # the other direction of one before
-            cable = {link, LinkId(*links[link].dst)} if link in links else {link}
+            cable = {link, *_other_ways([links[link]])} if link in links else {link}
             on_it = sum(len(flows.get(one, ())) for one in cable)
             if room < most and on_it > room:
                 return
@@ -226,7 +226,13 @@ def avoided(drained: frozenset[LinkId], waiting: frozenset[LinkId]) -> frozenset
 def emptied(links: Mapping[LinkId, Link], avoided: frozenset[LinkId], flows: Collection[LinkId]) -> frozenset[LinkId]:
     """Those that no route uses. ``flows``: links that some do. Of a cable both directions or none: acknowledgements
     travel on the cables of their flow."""
-    return frozenset(link for link in avoided if link not in flows and LinkId(*links[link].dst) not in flows)
+    used = {*flows, *_other_ways(links[link] for link in flows if link in links)}
+    return frozenset(link for link in avoided if link not in used)
+
+
+def _other_ways(links: Iterable[Link]) -> Iterator[LinkId]:
+    """Of cables; a circuit is one way."""
+    return (LinkId(*link.dst) for link in links if not link.one_way)
 
 
 def with_links(fabric: Fabric, links: Mapping[LinkId, Link]) -> Fabric:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.fabric.drains import Drain, links_named, links_of_parts
+from controller.fabric.drains import Drain, emptied, links_named, links_of_parts
 from controller.fabric.parts import End, Part, cable_key
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortNo, PortRef
 from signalbox.errors import InvalidInput
@@ -63,3 +63,10 @@ def test_links_are_looked_at_as_often_for_many_switches_as_for_one() -> None:
     of_parts = links_of_parts(drains, links)
     assert of_parts == {str(n): {LinkId(Dpid(1), PortNo(n)), LinkId(Dpid(n), PortNo(1))} for n in range(2, 8)}
     assert links.times == 1
+
+
+@pytest.mark.parametrize("one_way", [True, False])
+def test_a_circuit_is_empty_whatever_leaves_by_the_port_that_it_arrives_at(one_way: bool) -> None:
+    a, b, c = (PortRef(Dpid(n), PortNo(2)) for n in (1, 2, 3))
+    links = {LinkId(*a): Link(a, b, 1.0, one_way), LinkId(*b): Link(b, c if one_way else a, 1.0, one_way)}
+    assert emptied(links, frozenset([LinkId(*a)]), [LinkId(*b)]) == ({LinkId(*a)} if one_way else frozenset())
