@@ -39,7 +39,7 @@ from signalbox.errors import SignalboxError
 
 SERVERS, INTERFACES = 12, 4
 MBPS = 2.5
-DIVISOR = 900.0
+DIVISOR = 500.0
 """Of the job's bytes, for interfaces of 1 Mbit/s."""
 SEED = 1
 TITLE = "A recommender on optical switches"
@@ -139,7 +139,7 @@ def _panel(title: str, wiring: Wiring, row: Row) -> Panel:
 def run(
     out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/demo-rewiring"),
     mbps: Annotated[float, typer.Option(min=0.5, max=100, help="Mbit/s of an interface")] = MBPS,
-    iterations: Annotated[int, typer.Option(min=2, help="that count, on each fabric")] = 4,
+    iterations: Annotated[int, typer.Option(min=2, help="that count, on each fabric")] = 3,
 ) -> None:
     """Show how much faster a job is on circuits that are chosen for it."""
     console = Console()

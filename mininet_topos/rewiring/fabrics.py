@@ -30,6 +30,7 @@ from mininet_topos.rewiring.answers import accept, give
 from mininet_topos.rewiring.jobs import Job
 from mininet_topos.rewiring.model import Runs, Size
 from mininet_topos.trainer.log import RankLog
+from mininet_topos.trainer.whole_job import WIRED
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobSpec
@@ -99,6 +100,8 @@ class Circuits:
             wait_for(lambda: self.is_pinned(job_id), f"{job_id} to be wired and pinned", READY_S, POLL_S)
             found = self.client.get_job(job_id).wiring
             times_s = measured(training, time.monotonic(), iterations)
+            if training.runs != job_spec(found.runs):
+                raise LabError(f"{job_id} does not run as the controller has chosen")
         wait_for(lambda: job_id not in self.job_ids(), f"{job_id} to leave", ENDED_S, POLL_S)
         return Trained(times_s, found.strategy, job_spec(found.runs), self.wiring_of(found.circuits))
 
@@ -228,6 +231,11 @@ class Running:
         log = self.folder / "rank0.jsonl"
         lines = log.read_text().rpartition("\n")[0].splitlines() if log.exists() else []
         return [line["start"] for line in map(json.loads, lines) if "i" in line]
+
+    @property
+    def runs(self) -> JobSpec:
+        """What all ranks were told to send by a controller."""
+        return JobSpec.parse(json.loads((self.folder / "rendezvous" / WIRED).read_text())["runs"])
 
     def check(self) -> None:
         """Raises ``LabError`` when a rank has ended."""

@@ -183,7 +183,7 @@ def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
     from signalbox.mapping import word_in
     from signalbox.spec_messages import job_spec
 
-    unpinned_until = math.inf
+    unpinned_until, can_be_wired = math.inf, False
     with Client(api) as client:
         while time.monotonic() < deadline:
             try:
@@ -196,8 +196,10 @@ def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
                 unpinned_until = min(unpinned_until, time.monotonic() + PINNED_S)
                 if state == "pinned" or time.monotonic() > unpinned_until:
                     return found.wiring.strategy, job_spec(found.wiring.runs)
-            elif state != "pending":
+            elif state != "pending" and not can_be_wired:
                 return "", job.spec.plain
+            # Its circuits may be there, and not yet what it should send.
+            can_be_wired |= bool(found.wiring.unwired)
             if "is better" in found.wiring.unwired:
                 raise InvalidInput.of("job", f"is refused: {found.wiring.unwired}")
             time.sleep(POLL_S)

@@ -1,0 +1,80 @@
+"""The jobs of the benchmark of rewiring, and what its results are judged by."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.rewiring.jobs import JOBS
+from benchmarks.rewiring.results import (
+    ECMP,
+    MEDIAN,
+    PLANNED,
+    WORST,
+    Changed,
+    OfJob,
+    middle_and_worst,
+    missed,
+    targets,
+)
+from mininet_topos.rewiring.model import ways_of
+from mininet_topos.rewiring.report import CHOSEN, SWITCH, Row
+
+ADDRESSES = [f"10.0.{number}.1" for number in range(1, 13)]
+
+
+def row(fabric: str, measured_s: float, modelled_s: float | None = None) -> Row:
+    return Row(fabric, "", 4, measured_s if modelled_s is None else modelled_s, measured_s, (measured_s,))
+
+
+def of_job(name: str, chosen_s: float, switch_s: float, refused: bool = False) -> OfJob:
+    random = tuple(row(f"random wiring {number}", 3.0 + number) for number in range(4))
+    others = row(SWITCH, switch_s), row(ECMP, 9.0, 5.0), row(PLANNED, 5.0)
+    return OfJob(name, refused, row(CHOSEN, chosen_s), random, others)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_job_can_be_announced(name: str) -> None:
+    for way in ways_of(JOBS[name](), ADDRESSES):
+        assert len(way.spec.endpoints) == 12
+        assert all(each.bytes_per_iteration > 1_000_000 for each in way.spec.collectives)
+
+
+def test_bytes_are_those_of_the_models() -> None:
+    (cnn,) = ways_of(JOBS["cnn"](), ADDRESSES)
+    assert [each.bytes_per_iteration for each in cnn.spec.collectives] == [102_400_000]
+    data, hybrid = ways_of(JOBS["recommender"](), ADDRESSES)
+    assert data.spec.collectives[0].bytes_per_iteration == 134_217_728 + 655_360_000
+    assert [each.bytes_per_iteration for each in hybrid.spec.collectives] == [67_108_864, 134_217_728]
+    (transformer,) = ways_of(JOBS["transformer"](), ADDRESSES)
+    kinds = {len(group.ranks) for group in transformer.spec.groups}
+    assert kinds == {2, 3}
+    assert {each.phase for each in transformer.spec.collectives} == {0, 1}
+
+
+def test_the_median_and_the_worst_of_random_wirings_are_measured_ones() -> None:
+    rows = [row(f"random wiring {number}", time_s) for number, time_s in enumerate((4.0, 9.0, 5.0, 6.0))]
+    assert [(each.fabric, each.measured_s) for each in middle_and_worst(rows)] == [(MEDIAN, 5.0), (WORST, 9.0)]
+    assert middle_and_worst([]) == []
+
+
+def test_ecmp_is_not_held_to_its_mean_and_all_targets_can_be_met() -> None:
+    changed = Changed(18, (9.0, 12.0), 3000, 0, 5)
+    judged = targets([of_job("a", 2.0, 4.1), of_job("b", 2.0, 2.5)], changed)
+    assert missed(judged) == []
+    assert len(judged) == 2 * 5 + 1 + 2 + 1
+    assert not any("ECMP" in target.name for target in judged)
+
+
+def test_what_is_missed_is_named() -> None:
+    judged = targets([of_job("a", 2.0, 3.0), of_job("b", 2.0, 1.9)], Changed(18, (9.0,), 3000, 2, 5))
+    assert missed(judged) == [
+        "missed: one switch of the same cost / chosen wiring, best job is 1.50, not >= 2",
+        "missed: b, one switch of the same cost / chosen wiring is 0.95, not >= 1",
+        "missed: packets of the other job lost is 2 of 3000, not 0",
+    ]
+
+
+def test_a_job_that_the_controller_refuses_may_be_worse() -> None:
+    judged = targets([of_job("a", 2.0, 4.5), of_job("b", 2.0, 1.9, refused=True)], None)
+    assert missed(judged) == []
+    assert [target.met for target in judged if target.name.startswith("b, one switch of the same cost /")] == [None]

@@ -1,0 +1,99 @@
+"""Times of iterations that are known by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.wiring.circuits import circulant
+from mininet_topos.demo.report import ideal_goodput_bps
+from mininet_topos.rewiring.fabrics import one_way
+from mininet_topos.rewiring.jobs import recommender, scaled, sends
+from mininet_topos.rewiring.model import Size, evaluated, on_leaf_spine, on_wiring, planned_s, ways_of
+from mininet_topos.rewiring.random_wirings import random_wiring
+
+SIZE = Size(12, 4, 2.0)
+ADDRESSES = [f"10.0.{number}.1" for number in range(1, 13)]
+CIRCUIT_BPS = ideal_goodput_bps(2e6)
+M = 1_200_000
+RING_BITS = 2 * 11 / 12 * M * 8
+EVERYONE = {"groups": [{"name": "all", "ranks": list(range(12))}]}
+
+
+def all_reduce(**more: Any) -> dict[str, Any]:
+    return {**EVERYONE, "collectives": [sends("all_reduce", ["all"], M)], **more}
+
+
+def test_an_all_reduce_takes_the_circuits_of_a_server_and_on_the_switch_the_rate_of_the_same_cost() -> None:
+    answer = evaluated(ways_of(all_reduce(), ADDRESSES), SIZE)
+    assert answer.best.planned_s == pytest.approx(RING_BITS / 4 / CIRCUIT_BPS)
+    assert answer.best.other_s == pytest.approx(3.2 * RING_BITS / 4 / CIRCUIT_BPS)
+
+
+def test_on_other_circuits_as_many_rings_run_or_one_in_rank_order_where_that_is_better() -> None:
+    (way,) = ways_of(all_reduce(compute=[{"seconds": 0.5}]), ADDRESSES)
+    best = evaluated([way], SIZE).best
+    chosen = on_wiring(way, best.found.orders, best.found.wiring, SIZE)
+    assert (chosen.rings, chosen.planned_s) == (4, pytest.approx(0.5 + RING_BITS / 4 / CIRCUIT_BPS))
+    assert chosen.planned_s == pytest.approx(planned_s(way, chosen.spec, best.found.wiring, SIZE))
+    # Circuits to the next server alone: all four rings take them, most of them several times, so one is better.
+    chain = circulant(12, [1])
+    one = on_wiring(way, best.found.orders, chain, Size(12, 1, 2.0))
+    assert (one.rings, one.planned_s) == (1, pytest.approx(0.5 + RING_BITS / CIRCUIT_BPS))
+
+
+def test_a_random_wiring_is_not_better_than_all_circuits_full() -> None:
+    (way,) = ways_of(all_reduce(), ADDRESSES)
+    orders = evaluated([way], SIZE).best.found.orders
+    for seed in range(3):
+        assert on_wiring(way, orders, random_wiring(12, 4, seed), SIZE).planned_s > RING_BITS / 4 / CIRCUIT_BPS
+
+
+def test_phases_follow_each_other_and_computing_overlaps_with_its_own() -> None:
+    job = {
+        **EVERYONE,
+        "collectives": [sends("all_to_all", ["all"], M), sends("all_reduce", ["all"], M, 1)],
+        "compute": [{"seconds": 0.25}, {"seconds": 100.0, "phase": 1}],
+    }
+    (way,) = ways_of(job, ADDRESSES)
+    found = evaluated([way], SIZE).best
+    all_to_all_s = 20 / 4 * M / 12 * 8 / CIRCUIT_BPS  # 20 hops of each server's pieces on four interfaces
+    assert found.found.wiring.steps is not None
+    assert planned_s(way, found.spec, found.found.wiring, SIZE) == pytest.approx(100.25 + all_to_all_s)
+
+
+def test_a_ring_in_rank_order_has_no_collisions_on_leaves_and_an_all_to_all_has_some_under_ecmp() -> None:
+    (way,) = ways_of(all_reduce(), ADDRESSES)
+    nic_bps = ideal_goodput_bps(SIZE.other_mbps * 1e6)
+    assert on_leaf_spine(way, 3, 2, SIZE) == pytest.approx((RING_BITS / nic_bps, RING_BITS / nic_bps))
+    (way,) = ways_of({**EVERYONE, "collectives": [sends("all_to_all", ["all"], M)]}, ADDRESSES)
+    ecmp_s, planned = on_leaf_spine(way, 3, 2, SIZE)
+    assert planned == pytest.approx(11 / 12 * M * 8 / nic_bps)
+    assert ecmp_s > planned
+
+
+def test_the_demos_job_is_that_of_the_documentation() -> None:
+    job = scaled(recommender(), 100)
+    answer = evaluated(ways_of(job, ADDRESSES), SIZE)
+    assert [each.name for each in answer.strategies] == ["data", "hybrid", "pipeline"]
+    assert answer.best.name == "hybrid"
+    assert answer.best.found.wiring.steps == (1, 5, 11, 7)
+    assert not answer.refused
+    # docs/wiring.md: 88 ms and 32 ms with 25 Gbit/s, and 100 ms of computing
+    times = 25e9 / CIRCUIT_BPS / 100
+    assert answer.best.planned_s == pytest.approx(0.1 + 0.12 * times)
+
+
+def test_bytes_are_divided_and_nothing_else() -> None:
+    found = scaled({**all_reduce(), "compute": [{"seconds": 0.5}], "transfers": [{"bytes_per_iteration": 1}]}, 8)
+    assert found["collectives"][0]["bytes_per_iteration"] == M / 8
+    assert found["transfers"] == [{"bytes_per_iteration": 1}]
+    assert (found["compute"], found["groups"]) == ([{"seconds": 0.5}], EVERYONE["groups"])
+
+
+def test_one_strategy_alone_is_a_job_without_strategies() -> None:
+    job = one_way(recommender(), "pipeline")
+    (way,) = ways_of(job, ADDRESSES)
+    assert [each.seconds for each in way.compute] == [0.15]
+    assert one_way(all_reduce(), "") == all_reduce()
