@@ -21,6 +21,7 @@ from rich.console import Console
 
 from benchmarks.measures import report
 from benchmarks.rewiring.changes import changes
+from benchmarks.rewiring.failures import Cut, failures
 from benchmarks.rewiring.jobs import JOBS, SERVERS
 from benchmarks.rewiring.results import ECMP, PLANNED, Changed, OfJob, change_times, missed, summary, targets
 from controller.design.strategies import Way
@@ -94,6 +95,7 @@ def measuring(name: str, size: Size, divisor: float, iterations: int) -> Measuri
 def main(
     wirings: Annotated[int, typer.Option(min=0, help="Random wirings of each job.")] = 20,
     change: Annotated[int, typer.Option(min=0, help="Changes of 18 circuits beside a job; 0 for none.")] = 10,
+    cuts: Annotated[int, typer.Option(min=0, help="Fibre pairs of a job that are cut; 0 for none.")] = 6,
     iterations: Annotated[int, typer.Option(min=3, help="That count; one before them does not.")] = 3,
     mbps: Annotated[float, typer.Option(min=0.5, max=100, help="Mbit/s of an interface.")] = MBPS,
     divisor: Annotated[float, typer.Option(min=1, help="Of the jobs' bytes.")] = DIVISOR,
@@ -105,7 +107,7 @@ def main(
     load, began = os.getloadavg()[0], time.time()
     asked = [measuring(name, size, divisor, iterations) for name in only or JOBS]
     with tempfile.TemporaryDirectory(prefix="signalbox-rewiring-") as scratch:
-        of_jobs, ms, changed = _run(asked, wirings, change, size, Path(scratch))
+        of_jobs, ms, changed, cut = _run(asked, wirings, change, cuts, size, Path(scratch))
     judged = targets(of_jobs, changed)
     times = change_times(ms)
     found: dict[str, Any] = {
@@ -118,17 +120,18 @@ def main(
         "jobs": [job.data() for job in of_jobs],
         "circuit_changes": times,
         "change": asdict(changed) if changed else None,
+        "cuts": [each._asdict() for each in cut],
         "targets": [target._asdict() for target in judged],
     }
-    report(found, RESULTS, lambda: summary(of_jobs, times, changed, judged), as_json)
+    report(found, RESULTS, lambda: summary(of_jobs, times, changed, cut, judged), as_json)
     if missed(judged):
         raise typer.Exit(1)
 
 
 def _run(
-    asked: Sequence[Measuring], wirings: int, change: int, size: Size, scratch: Path
-) -> tuple[list[OfJob], list[float], Changed | None]:
-    """The jobs' rows, ms of the changes for them, and the changes beside a job."""
+    asked: Sequence[Measuring], wirings: int, change: int, cuts: int, size: Size, scratch: Path
+) -> tuple[list[OfJob], list[float], Changed | None, list[Cut]]:
+    """The jobs' rows, ms of the changes for them, the changes beside a job, and what was cut."""
     began = time.time()
     chosen: dict[str, Row] = {}
     random: dict[str, list[Row]] = {}
@@ -140,6 +143,7 @@ def _run(
             random[each.name] = [each.random(fabric, number) for number in range(1, wirings + 1)]
         ms = [each.ms for each in fabric.changes(began)]
         changed = changes(fabric, change) if change else None
+        cut = failures(fabric, cuts) if cuts else []
     with one_switch(size) as lab:
         for each in asked:
             found = train_alone(lab, each.elsewhere, f"{each.name}-switch", scratch, each.iterations)
@@ -155,4 +159,4 @@ def _run(
         OfJob(each.name, each.answer.refused, chosen[each.name], tuple(random[each.name]), tuple(others[each.name]))
         for each in asked
     ]
-    return rows, ms, changed
+    return rows, ms, changed, cut

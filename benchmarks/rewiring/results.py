@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
+from benchmarks.rewiring.failures import Cut
 from mininet_topos.demo.report import Target
 from mininet_topos.rewiring.report import CHOSEN, SWITCH, Row, as_modelled, table
 
@@ -96,7 +97,11 @@ def missed(judged: Sequence[Target]) -> list[str]:
 
 
 def summary(
-    jobs: Sequence[OfJob], changes: Mapping[str, Any], changed: Changed | None, judged: Sequence[Target]
+    jobs: Sequence[OfJob],
+    changes: Mapping[str, Any],
+    changed: Changed | None,
+    cuts: Sequence[Cut],
+    judged: Sequence[Target],
 ) -> Group:
     parts: list[Table | str] = [
         table(f"{job.name}{' (refused by the controller)' if job.refused else ''}", job.rows) for job in jobs
@@ -111,6 +116,11 @@ def summary(
             f"{changed.median_ms:.1f} ms, at most {max(changed.ms):.1f} ms; {changed.lost} of {changed.probes} "
             f"packets of the other job lost, {changed.iterations} iterations"
         )
+    parts += [
+        f"cut between {each.server} and {each.optical}: no packets of a pair for {each.stopped_ms:.0f} ms at most, "
+        f"{each.lost} of {each.probes} lost; other circuits after {each.rewired_s:.1f} s, {each.iterations} iterations"
+        for each in cuts
+    ]
     return Group(*parts, *(missed(judged) or ["all targets are met"]))
 
 
