@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
@@ -37,7 +38,8 @@ class Panel(NamedTuple):
 def draw(path: Path, panels: Sequence[Panel]) -> None:
     """Write the picture to ``path``."""
     with mpl.rc_context({"font.size": 10, "font.family": "sans-serif"}):
-        figure = Figure(figsize=(5.4 * len(panels), 6.0), dpi=150, layout="constrained")
+        layout = ConstrainedLayoutEngine(h_pad=0.15)
+        figure = Figure(figsize=(5.4 * len(panels), 6.2), dpi=150, layout=layout)
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             _panel(axes, panel)
         figure.legend(handles=_keys(panels), loc="outside lower center", ncols=8, frameon=False)

@@ -1,0 +1,31 @@
+"""The picture of wirings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from matplotlib import image
+
+from controller.wiring.circuits import Wiring, circulant
+from mininet_topos.rewiring.picture import COLOURS, Panel, draw, places
+
+
+def colours(path: Path) -> set[str]:
+    pixels = (image.imread(path)[..., :3] * 255).round().astype(int).reshape(-1, 3)
+    return {"#{:02x}{:02x}{:02x}".format(*pixel) for pixel in pixels.tolist()}
+
+
+def test_servers_are_on_a_circle_clockwise_from_the_top() -> None:
+    assert [(round(x), round(y)) for x, y in places(4)] == [(0, 1), (1, 0), (0, -1), (-1, 0)]
+
+
+def test_each_optical_switch_has_a_colour_and_dark_interfaces_nothing(tmp_path: Path) -> None:
+    dark = Wiring(3, ((1, None, 0), (None, None, None)))
+    draw(tmp_path / "wirings.png", [Panel("before", "1 s", dark), Panel("after", "2 s", circulant(5, [1, 2]))])
+    found = colours(tmp_path / "wirings.png")
+    assert set(COLOURS[:2]) <= found  # in the keys; arrows let the ground through
+    assert not set(COLOURS[2:]) & found
