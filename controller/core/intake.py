@@ -266,7 +266,7 @@ class Intake:
         if s.circuits.cabling.optical:
             s.circuits.follow_links(s.fabric.links, s.fabric.switches, now)
             s.wirings.pass_time(now)
-            for job, wiring in s.wirings.others_due(s.jobs.jobs, self._derived.damaged(), now):
+            for job, wiring in s.wirings.others_due(s.jobs.jobs, self._derived.damaged, now):
                 effects |= self._requests.wire(job, wiring, now)
         if now - self._ticked_at >= ASLEEP_S:
             s.jobs.begin_leases(now)

@@ -74,7 +74,7 @@ class Requests:
                 new = s.jobs.report(message.job_id, message.owner, message.iterations)
                 s.demand.reported(message.job_id, new, now)
                 effects = commands(Reply(message.reply, len(new), after_status=False))
-                between, damaged = message.job_id if new else None, self._derived.damaged()
+                between, damaged = message.job_id if new else None, self._derived.damaged
                 for job, wiring in s.wirings.others_due(s.jobs.jobs, damaged, now, between):
                     effects |= self.wire(job, wiring, now)
                 return effects

@@ -150,7 +150,7 @@ class Wirings:
     def others_due(
         self,
         jobs: Mapping[JobId, Job],
-        damaged: Mapping[JobId, Damage],
+        damaged: Callable[[], Mapping[JobId, Damage]],
         now: float,
         between: JobId | None = None,
     ) -> list[tuple[Job, JobWiring]]:
@@ -159,7 +159,7 @@ class Wirings:
         found = []
         for job_id, other in list(self._others.items()):
             job = jobs.get(job_id)
-            if job is None or job.registration.wiring != other.before or job_id not in damaged:
+            if job is None or job.registration.wiring != other.before or job_id not in damaged():
                 del self._others[job_id]
             elif job_id == between or now >= other.at:
                 del self._others[job_id]
