@@ -49,13 +49,15 @@ class _Optical:
 @dataclass(frozen=True, slots=True)
 class Change:
     """``ports``: of optical switches that are connected otherwise. ``dark``: circuits that are not made any more.
-    ``drained_at``: when packets that were queued there have left."""
+    ``drain_s``: how long packets that are queued there take to leave; ``drained_at``: when they have, None until no
+    rule leads there."""
 
     number: int
     stage: Stage
     ports: int
     dark: Circuits
-    drained_at: float
+    drain_s: float
+    drained_at: float | None = None
     sent_at: float | None = None
 
 
@@ -82,7 +84,7 @@ class CircuitState:
     _is_news: bool = True
     _looked: bool = False
     _lit: Circuits | None = None
-    _followed: tuple[object, object] = (None, None)
+    _followed: tuple[object, object, object] = (None, None, None)
     dark: frozenset[PortRef] = frozenset()
     missing: frozenset[tuple[PortRef, PortRef]] = frozenset()
     _since: dict[tuple[PortRef, PortRef], float] = field(default_factory=dict)
@@ -101,6 +103,7 @@ class CircuitState:
         """What it connects stays."""
         self._forget_change(dpid)
         self._optical.pop(dpid, None)
+        self._look_for_dark()
 
     def _forget_change(self, dpid: Dpid) -> None:
         """Its answer does not come, or says nothing any more: it is read when it is back."""
@@ -161,13 +164,14 @@ class CircuitState:
 
     @property
     def wanted(self) -> Mapping[Dpid, Mapping[PortNo, PortNo]]:
-        """By optical switch that was ever read, or has circuits of jobs: theirs, and what it connects besides."""
+        """By optical switch the circuits of jobs, and what it connects besides. Of several circuits to one port, as
+        others may have made them, one."""
         owned = self.cabling.connected(self._owned)
         found = {}
         for dpid in self.cabling.optical:
-            mine, known = owned[dpid], self._known.get(dpid, {})
-            ends = set(mine.values())
-            found[dpid] = {**{src: dst for src, dst in known.items() if src not in mine and dst not in ends}, **mine}
+            by_end = {dst: src for src, dst in self._known.get(dpid, {}).items() if src not in owned[dpid]}
+            by_end |= {dst: src for src, dst in owned[dpid].items()}
+            found[dpid] = {src: dst for dst, src in by_end.items()}
         return found
 
     @property
@@ -214,15 +218,18 @@ class CircuitState:
             self._numbers -= 1
             was_used = any(LinkId(*src) in used for src in dark)
             ports = sum(len(_ports(of)) for of in mods.values())
-            drained_at = now + self.drain_s * was_used
-            self.change = Change(self._numbers, Stage("circuits", mods), ports, dark, drained_at)
+            self.change = Change(self._numbers, Stage("circuits", mods), ports, dark, self.drain_s * was_used)
             self._is_news, self._lit = True, None
 
     def send(self, is_quiet: bool, now: float) -> list[InstallStage]:
         """The change, when no rule leads to what becomes dark and nothing is queued there. ``is_quiet``: switches hold
         what they should."""
         change = self.change
-        if not change or change.sent_at is not None or not is_quiet or now < change.drained_at:
+        if not change or change.sent_at is not None or not is_quiet:
+            return []
+        drained_at = now + change.drain_s if change.drained_at is None else change.drained_at
+        if now < drained_at:
+            self.change = replace(change, drained_at=drained_at)
             return []
         self.change = replace(change, sent_at=now)
         return [InstallStage(change.number, change.stage, self.dark_s)]
@@ -254,13 +261,18 @@ class CircuitState:
             self.latest_change = -change.number, change.ports, took_s
         return [ProbeCircuits(frozenset(moved))] if moved else []
 
-    def follow_links(self, links: Mapping[LinkId, Link], now: float) -> None:
-        """Which of the circuits of jobs are not there. To be called ten times a second."""
+    def follow_links(self, links: Mapping[LinkId, Link], servers: Container[Dpid], now: float) -> None:
+        """Which of the circuits of jobs are not there. ``servers``: those that are connected; of others nothing is
+        known. To be called ten times a second."""
         lit = self.lit if self._owned else {}
-        before, self._followed = self._followed, (lit, links)
+        before, self._followed = self._followed, (lit, links, servers)
         if not self._since and all(old is new for old, new in zip(before, self._followed, strict=True)):
             return
-        absent = {(src, dst) for src, dst in self._owned.items() if lit.get(src) == dst and LinkId(*src) not in links}
+        absent = {
+            (src, dst)
+            for src, dst in self._owned.items()
+            if lit.get(src) == dst and LinkId(*src) not in links and src.dpid in servers and dst.dpid in servers
+        }
         self._since = {each: self._since.get(each, now) for each in absent}
         late = {src for (src, _), since in self._since.items() if now >= since + ABSENT_S}
         for src in late - self._looked_for:  # others may have changed what is connected

@@ -38,12 +38,13 @@ class _Held(NamedTuple):
     value: object
     undo: Callable[[float], object]
     then: Callable[[float], object]
+    job: Job | None
 
 
 class Commits:
     """``on_disk``: as the store has it; ``known``: of its jobs, when it was given to the store. ``revision``: of that.
-    ``failures``: of commits so far; ``why``: the last one failed, empty when it did not. ``now`` is monotonic
-    seconds."""
+    ``failures``: of commits so far; ``why``: the last one failed, empty when it did not. ``may_return``: wired jobs as
+    they were before requests that are not on disk yet. ``now`` is monotonic seconds."""
 
     def __init__(self, saved: SavedState) -> None:
         self.on_disk = saved
@@ -51,6 +52,7 @@ class Commits:
         self.revision = saved.revision
         self.failures = 0
         self.why = ""
+        self.may_return: tuple[Job, ...] = ()
         self._given: SavedState | None = None
         self._given_known = self.known
         self._given_at = 0.0
@@ -74,10 +76,16 @@ class Commits:
         value: object,
         undo: Callable[[float], object],
         then: Callable[[float], object] = lambda _: None,
+        job: Job | None = None,
     ) -> None:
         """A request was carried out: ``then`` and reply when it is on disk, else ``undo`` it, given now. Without
-        ``reply`` others reply."""
-        self._next.append(_Held(reply, value, undo, then))
+        ``reply`` others reply. ``job``: as ``undo`` brings it back."""
+        self._next.append(_Held(reply, value, undo, then, job))
+        self._follow_wired()
+
+    def _follow_wired(self) -> None:
+        jobs = (request.job for request in (*self._under_way, *self._next) if request.job)
+        self.may_return = tuple(job for job in jobs if job.registration.wiring)
 
     def begin(self, state: SavedState, known: KnownJobs, now: float) -> list[SaveState | Reply]:
         """Write what differs from what is on disk; after a failure also nothing, which shows whether the disk is back.
@@ -107,6 +115,7 @@ class Commits:
         self.failures += 1
         self._retry_at = now + RETRY_S
         held, self._under_way, self._next = [*self._under_way, *self._next], [], []
+        self._follow_wired()
         for request in reversed(held):
             request.undo(now)
         return [Reply(request.reply, self.error) for request in held if request.reply]
@@ -129,6 +138,7 @@ class Commits:
 
     def _answered(self, now: float) -> list[Reply]:
         held, self._under_way = self._under_way, []
+        self._follow_wired()
         for request in held:
             request.then(now)
         return [Reply(request.reply, request.value) for request in held if request.reply]

@@ -181,10 +181,12 @@ class Derived:
             pins.turn += pins.due
 
         self.next_pins: Callable[[], None] = next_pins
+        self.unlit = Row(           _unlit,              lambda: (cabling, s.circuits.lit))
         self.rules = Row(           pipeline.desired,    lambda: (s.fabric, self.pins(), s.sync.installed,
-                                                                  self.carrying()))
+                                                                  self.carrying(), self.unlit()))
         keep_unknown = KeepUnknown(gateways)
-        self.rules_and_unknown = Row(keep_unknown,       lambda: (s.fabric.hosts, self.rules(), s.sync.installed))
+        self.rules_and_unknown = Row(keep_unknown,       lambda: (s.fabric.hosts, self.rules(), s.sync.installed,
+                                                                  self.unlit()))
         self.adopting_rules = Row(  _adopting_rules,     lambda: (s.fabric, s.sync.installed, rate_pps,
                                                                   cabling))
         self.counted_links = Row(   counted_links,       lambda: (s.fabric.hosts, s.fabric.links, self.pins(),
@@ -200,11 +202,13 @@ class Derived:
                                                                   capacity_bps))
         limits = PlanLimits(time_limit_s=config.planning.time_limit_s, ecmp_draws=0)
         self.unwired = Row(         unwired,             lambda: (s.jobs.jobs, s.fabric.hosts, self.interfaces(),
-                                                                  cabling, s.wirings.refused, limits))
+                                                                  cabling, s.wirings.refused, limits,
+                                                                  s.commits.may_return))
         self.job_wirings = Row(     per_key(_wiring),    lambda: (s.jobs.jobs,))
         self.owned_circuits = Row(  _together,           lambda: (self.job_wirings(),))
-        self.damaged = Row(         damaged,             lambda: (self.job_wirings(), self.interfaces(),
-                                                                  s.circuits.missing, config.circuits.fixed))
+        self.damaged = Row(         damaged,             lambda: (self.job_wirings(), s.fabric.switches,
+                                                                  self.interfaces(), s.circuits.missing,
+                                                                  config.circuits.fixed))
         self.registrations = Row(   per_key(_registration), lambda: (s.jobs.jobs,))
         self.measured = Row(        per_key(_measured),  lambda: (s.demand.demands,))
         self.unsaved = Row(         Unsaved(s.jobs.ends), lambda: (s.commits.on_disk.jobs, self.registrations()))
@@ -349,6 +353,11 @@ def _wiring(_: JobId, job: Job) -> JobWiring | None:
 
 def _together(of_jobs: Mapping[JobId, JobWiring]) -> Circuits:
     return dict(chain.from_iterable(wiring.circuits for wiring in of_jobs.values()))
+
+
+def _unlit(cabling: Cabling, lit: Circuits) -> frozenset[PortRef]:
+    """Interfaces that send into no circuit."""
+    return frozenset(cabling.fibre_of.keys() - lit.keys())
 
 
 def _registration(_: JobId, job: Job) -> Registration:

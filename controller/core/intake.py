@@ -37,7 +37,7 @@ from controller.planning.messages import Compared, Planned, Request
 from controller.planning.verdict import Levels
 from controller.tables.adoption import installed_hosts
 from controller.tables.messages import Counters, StageDone, SwitchRules, TablesRead
-from controller.wiring.messages import WiringFound
+from controller.wiring.messages import FindWiring, WiringFound
 from signalbox.errors import SignalboxError
 from signalbox.words import Strategy
 
@@ -178,7 +178,10 @@ class Intake:
             case SwitchRules(dpid) if dpid in optical:
                 circuits.rules_read(message, now)
             case StageDone(change_id) if change_id < 0:
-                return commands(*circuits.stage_done(message, now))
+                probes = circuits.stage_done(message, now)
+                for each in probes:
+                    self._state.topology.connected_anew(each.ports, now)
+                return commands(*probes)
             case _:
                 return None
         return NOTHING
@@ -240,14 +243,15 @@ class Intake:
 
     def _wiring_found(self, message: WiringFound, now: float) -> Effects:
         s = self._state
-        wiring = s.wirings.take(message, s.jobs.jobs, s.circuits.cabling, now)
+        wiring = s.wirings.take(message, s.jobs.jobs, s.fabric.hosts, s.circuits.cabling, now)
         if wiring is None:
             return NOTHING
-        job = s.jobs.jobs[message.asked.job_id]
+        asked = message.asked
+        assert isinstance(asked, FindWiring)
         try:
-            return self._requests.wire(job, wiring, now)
+            return self._requests.wire(s.jobs.jobs[asked.job_id], wiring, now)
         except SignalboxError as error:
-            s.wirings.refuse(job, str(error), now + RETRY_S)
+            s.wirings.refuse(asked, str(error), now + RETRY_S)
             return NOTHING
 
     # ---- time
@@ -260,9 +264,9 @@ class Intake:
             effects |= at_once(Work.STAGE)
         s.topology.advance(now)
         if s.circuits.cabling.optical:
-            s.circuits.follow_links(s.fabric.links, now)
+            s.circuits.follow_links(s.fabric.links, s.fabric.switches, now)
             s.wirings.pass_time(now)
-            for job, wiring in s.wirings.others_due(s.jobs.jobs, now):
+            for job, wiring in s.wirings.others_due(s.jobs.jobs, self._derived.damaged, now):
                 effects |= self._requests.wire(job, wiring, now)
         if now - self._ticked_at >= ASLEEP_S:
             s.jobs.begin_leases(now)

@@ -74,7 +74,8 @@ class Requests:
                 new = s.jobs.report(message.job_id, message.owner, message.iterations)
                 s.demand.reported(message.job_id, new, now)
                 effects = commands(Reply(message.reply, len(new), after_status=False))
-                for job, wiring in s.wirings.others_due(s.jobs.jobs, now, message.job_id if new else None):
+                between, damaged = message.job_id if new else None, self._derived.damaged
+                for job, wiring in s.wirings.others_due(s.jobs.jobs, damaged, now, between):
                     effects |= self.wire(job, wiring, now)
                 return effects
             case ReportConnections():
@@ -244,7 +245,7 @@ class Requests:
             if begun:
                 s.jobs.begin_lease(job_id, begun, now)
 
-        s.commits.hold(reply, value, partial(s.jobs.restore, job_id, before), then)
+        s.commits.hold(reply, value, partial(s.jobs.restore, job_id, before), then, before.job)
         return at_once(Work.SAVE)
 
     def _drain(self, message: DrainParts | UndrainParts) -> Effects:

@@ -2,8 +2,9 @@
 
 In: jobs, where their hosts are, which interfaces and circuits work, wirings that were found. Out: why jobs wait,
 questions for wirings, one at a time, and the wiring of a job, which becomes a part of its registration. A server is of
-one job at a time: a job waits until all of its servers are free. Jobs are served in the order in which they came. A job
-that has lost circuits gets others in place of them between two of its iterations. Pure; ``now`` is monotonic seconds.
+one job at a time: a job waits until all of its servers are free. Jobs are served in the order in which they came, those
+first that have circuits which do not fit them any more. A job that has lost circuits gets others in place of them
+between two of its iterations. Pure; ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from controller.planning.problem import PlanLimits
 from controller.wiring.circuits import Circuit, Peers
 from controller.wiring.circuits import Port as Place
 from controller.wiring.messages import FindWiring, FoundWiring, MendWiring, WiringFound
-from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.jobs.spec import JobId
 
 FINDING = "circuits are being worked out"
 MOST_NAMED = 4
@@ -35,8 +36,7 @@ BOUNDARY_S = 60.0
 class Refused(NamedTuple):
     """``why``: the figure and the alternative, or what went wrong, which is tried again at ``again_at``."""
 
-    uid: str
-    spec: JobSpec
+    asked: FindWiring
     why: str
     again_at: float = math.inf
 
@@ -57,6 +57,13 @@ class Damage(NamedTuple):
     circuits: frozenset[tuple[PortRef, PortRef]]
 
 
+class _Mended(NamedTuple):
+    """``again_at``: when it is asked again what to do about it; never, unless something went wrong."""
+
+    damage: Damage
+    again_at: float = math.inf
+
+
 class _Other(NamedTuple):
     """A wiring in place of another one, at the latest at that time."""
 
@@ -71,7 +78,7 @@ class Wirings:
     def __init__(self) -> None:
         self.refused: Mapping[JobId, Refused] = {}
         self.asked: FindWiring | MendWiring | None = None
-        self._mended: dict[JobId, Damage] = {}
+        self._mended: dict[JobId, _Mended] = {}
         self._others: dict[JobId, _Other] = {}
 
     def ask(
@@ -83,59 +90,76 @@ class Wirings:
         cabling: Cabling,
     ) -> list[FindWiring | MendWiring]:
         """The next question, unless one is open: a job that has none comes before those that have lost some."""
+        self._mended = {job_id: of for job_id, of in self._mended.items() if job_id in damaged}
         if self.asked is not None:
             return []
         self.asked = question
-        self._mended = {job_id: of for job_id, of in self._mended.items() if job_id in damaged}
         for job_id, damage in damaged.items() if question is None else ():
             servers = _servers(jobs[job_id], hosts, cabling)
-            if self._mended.get(job_id) != damage and servers:
-                self._mended[job_id] = damage
+            is_asked = job_id in self._mended and self._mended[job_id].damage == damage
+            if servers and not is_asked and _fits(damage.wiring, servers, cabling):
+                self._mended[job_id] = _Mended(damage)
                 self.asked = _question(jobs[job_id], damage, servers, cabling)
                 break
         return [self.asked] if self.asked else []
 
-    def take(self, message: WiringFound, jobs: Mapping[JobId, Job], cabling: Cabling, now: float) -> JobWiring | None:
+    def take(
+        self,
+        message: WiringFound,
+        jobs: Mapping[JobId, Job],
+        hosts: Mapping[str, Host],
+        cabling: Cabling,
+        now: float,
+    ) -> JobWiring | None:
         """The wiring that the job gets now; None when it gets none, or is not there any more, or is another one."""
         asked, found = message.asked, message.found
         self.asked = None
         job = jobs.get(asked.job_id)
-        self.refused = {job_id: one for job_id, one in self.refused.items() if _is_of(one, jobs.get(job_id))}
+        self.refused = {job_id: one for job_id, one in self.refused.items() if _is_of(one.asked, jobs.get(job_id))}
         if job is None or job.uid != asked.uid:
             return None
         if isinstance(asked, MendWiring):
-            if isinstance(found, tuple) and job.registration.wiring == asked.wiring:
+            if isinstance(found, str) and job.id in self._mended:
+                self._mended[job.id] = self._mended[job.id]._replace(again_at=now + RETRY_S)
+            elif isinstance(found, tuple) and job.registration.wiring == asked.wiring:
                 circuits = _circuits(asked, found, cabling)
                 waits_s = BOUNDARY_S if job.vitals.reported.iterations else 0.0
                 self._others[job.id] = _Other(asked.wiring, replace(asked.wiring, circuits=circuits), now + waits_s)
             return None
-        if job.spec != asked.spec or job.registration.wiring:
+        if not _is_of(asked, job) or _to_wire(job, hosts, cabling) != asked.servers:
             return None
         if not isinstance(found, FoundWiring):
-            self.refuse(job, str(found), now + RETRY_S)
+            self.refuse(asked, str(found), now + RETRY_S)
         elif found.refused:
-            self.refuse(job, found.refused)
+            self.refuse(asked, found.refused)
         else:
             times_s = found.planned_s, found.bound_s, found.other_s
             return JobWiring(found.strategy, found.runs, _circuits(asked, found.peers, cabling), *times_s)
         return None
 
-    def refuse(self, job: Job, why: str, again_at: float = math.inf) -> None:
-        self.refused = {**self.refused, job.id: Refused(job.uid, job.spec, why, again_at)}
+    def refuse(self, asked: FindWiring, why: str, again_at: float = math.inf) -> None:
+        self.refused = {**self.refused, asked.job_id: Refused(asked, why, again_at)}
 
     def pass_time(self, now: float) -> None:
         """What went wrong is tried again."""
         if any(one.again_at <= now for one in self.refused.values()):
             self.refused = {job_id: one for job_id, one in self.refused.items() if one.again_at > now}
+        if any(one.again_at <= now for one in self._mended.values()):
+            self._mended = {job_id: one for job_id, one in self._mended.items() if one.again_at > now}
 
     def others_due(
-        self, jobs: Mapping[JobId, Job], now: float, between: JobId | None = None
+        self,
+        jobs: Mapping[JobId, Job],
+        damaged: Callable[[], Mapping[JobId, Damage]],
+        now: float,
+        between: JobId | None = None,
     ) -> list[tuple[Job, JobWiring]]:
-        """Jobs that get other circuits now. ``between``: a job of which an iteration has just ended."""
+        """Jobs that get other circuits now; not those whose own work again. ``between``: a job of which an iteration
+        has just ended."""
         found = []
         for job_id, other in list(self._others.items()):
             job = jobs.get(job_id)
-            if job is None or job.registration.wiring != other.before:
+            if job is None or job.registration.wiring != other.before or job_id not in damaged():
                 del self._others[job_id]
             elif job_id == between or now >= other.at:
                 del self._others[job_id]
@@ -150,34 +174,37 @@ def unwired(
     cabling: Cabling,
     refused: Mapping[JobId, Refused],
     limits: PlanLimits,
+    may_return: Collection[Job] = (),
 ) -> Unwired:
-    """``interface_bps``: of the interfaces that work, on both sides of their fibres."""
+    """``interface_bps``: of the interfaces that work, on both sides of their fibres. ``may_return``: wired jobs that
+    come back as they were if what ended or changed them cannot be saved."""
     if not cabling.optical:
         return Unwired({}, None)
     why: dict[JobId, str] = {}
     question: FindWiring | None = None
     taken: dict[Dpid, JobId] = {}
-    for job in jobs.values():
+    for job in (*may_return, *jobs.values()):
         if job.registration.wiring:
             taken |= {at.dpid: job.id for circuit in job.registration.wiring.circuits for at in circuit}
-    for job in sorted(jobs.values(), key=lambda job: (job.registered_at, job.id)):
-        servers = () if job.registration.wiring else _servers(job, hosts, cabling)
+    for job in sorted(jobs.values(), key=lambda job: (not job.registration.wiring, job.registered_at, job.id)):
+        servers = _to_wire(job, hosts, cabling)
         if not servers:
             continue
-        if job.id in refused and _is_of(refused[job.id], job):
+        optical = _common(servers, interface_bps, cabling)
+        rate_bps = min((interface_bps[at] for at in _interfaces(servers, optical, cabling)), default=0.0)
+        asked = FindWiring(job.id, job.uid, job.spec, servers, optical, rate_bps, limits)
+        if job.id in refused and refused[job.id].asked == asked:
             why[job.id] = refused[job.id].why
-        elif others := {taken[dpid]: dpid for dpid in servers if dpid in taken}:
-            why[job.id] = f"waits for servers of {', '.join(list(others)[:MOST_NAMED])}"
-            taken = dict.fromkeys(servers, job.id) | taken
-        elif not (optical := _common(servers, interface_bps, cabling)):
+            continue
+        others = [taken[dpid] for dpid in servers if taken.get(dpid, job.id) != job.id]
+        taken = dict.fromkeys(servers, job.id) | taken
+        if others:
+            why[job.id] = f"waits for servers of {', '.join(list(dict.fromkeys(others))[:MOST_NAMED])}"
+        elif not optical:
             why[job.id] = "no optical switch has a working interface of each of its servers"
-            taken |= dict.fromkeys(servers, job.id)
         else:
             why[job.id] = FINDING
-            taken |= dict.fromkeys(servers, job.id)
-            if question is None:
-                rate_bps = min(interface_bps[at] for at in _interfaces(servers, optical, cabling))
-                question = FindWiring(job.id, job.uid, job.spec, servers, optical, rate_bps, limits)
+            question = question or asked
     return Unwired(why, question)
 
 
@@ -191,14 +218,17 @@ def told_unwired(
 
 def damaged(
     wirings: Mapping[JobId, JobWiring],
+    switches: Mapping[Dpid, Switch],
     interface_bps: Mapping[PortRef, float],
     missing: Collection[tuple[PortRef, PortRef]],
     fixed: bool,
 ) -> Mapping[JobId, Damage]:
-    """``missing``: circuits by which no probes come. ``fixed``: what a job has stays as it is."""
+    """``missing``: circuits by which no probes come. ``fixed``: what a job has stays as it is. Of a server that is not
+    connected nothing is known: it has its circuits when it is back."""
     found = {}
     for job_id, wiring in wirings.items() if not fixed else ():
-        dead = frozenset(at for circuit in wiring.circuits for at in circuit if at not in interface_bps)
+        ends = (at for circuit in wiring.circuits for at in circuit)
+        dead = frozenset(at for at in ends if at.dpid in switches and at not in interface_bps)
         lost = frozenset(each for each in wiring.circuits if each in missing and dead.isdisjoint(each))
         if dead or lost:
             found[job_id] = Damage(wiring, dead, lost)
@@ -222,8 +252,25 @@ def working_interfaces(
     return found
 
 
-def _is_of(refused: Refused, job: Job | None) -> bool:
-    return job is not None and (job.uid, job.spec) == (refused.uid, refused.spec)
+def _is_of(asked: FindWiring, job: Job | None) -> bool:
+    return job is not None and (job.uid, job.spec) == (asked.uid, asked.spec)
+
+
+def _to_wire(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpid, ...]:
+    """The servers of a job that has no circuits, or none at one of them, or some that cannot be; else none."""
+    wiring, servers = job.registration.wiring, _servers(job, hosts, cabling)
+    return () if wiring and _fits(wiring, servers, cabling) else servers
+
+
+def _fits(wiring: JobWiring, servers: Collection[Dpid], cabling: Cabling) -> bool:
+    """All of its circuits can be made, and each of these servers and no other one sends by some and receives."""
+    fibres = cabling.fibre_of
+    if any(
+        src not in fibres or dst not in fibres or fibres[src].dpid != fibres[dst].dpid for src, dst in wiring.circuits
+    ):
+        return False
+    senders, receivers = {src.dpid for src, _ in wiring.circuits}, {dst.dpid for _, dst in wiring.circuits}
+    return senders == receivers == set(servers)
 
 
 def _servers(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpid, ...]:

@@ -258,6 +258,12 @@ class TopologyState:
         if self._heard.get(src) == dst:
             self._unhear(src, now)
 
+    def connected_anew(self, interfaces: Iterable[PortRef], now: float) -> None:
+        """Optical switches connect these elsewhere: what was heard of them before says nothing any more."""
+        for src in interfaces:
+            if src in self._heard:
+                self._unhear(src, now)
+
     def light(self, circuits: Circuits, now: float) -> bool:
         """These circuits and no others may be used from now on, once probes come by them. False when that is no
         news."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from controller.fabric.cabling import NO_CABLING, Cabling
 from controller.fabric.shortest_paths import ShortestPaths, Towards
-from controller.fabric.topology import Dpid, Fabric, Host, PortNo, Switch, ports_by_switch
+from controller.fabric.topology import Dpid, Fabric, Host, PortNo, PortRef, Switch, ports_by_switch
 from controller.fabric.topology_state import hosts_by_leaf
 from controller.memo import Memo, MemoPerKey
 from controller.shared_map import differing, updated
@@ -47,7 +47,9 @@ class Pipeline:
         self._prefixes: Mapping[Prefix, Dpid] = {}
         self._gateways: GatewayPorts = ()
         self._towards = Memo(self._paths.towards)
-        self._ways = MemoPerKey[Dpid, Dpid, Mapping[Dpid, Towards], Mapping[int, GroupRule], Ways](_ways)
+        self._ways = MemoPerKey[Dpid, Dpid, Mapping[Dpid, Towards], Mapping[int, GroupRule], frozenset[PortNo], Ways](
+            _ways
+        )
         self._fabric_ports = Memo(ports_by_switch)
         self._control = MemoPerKey[Dpid, Switch, frozenset[PortNo], tuple[Host, ...], int, bool, RuleSet](
             control_table.control_rules
@@ -59,21 +61,29 @@ class Pipeline:
         self._rules = defaultdict[Dpid, SwitchRules](SwitchRules)
 
     def desired(
-        self, fabric: Fabric, pins: Iterable[Pin], installed: Mapping[Dpid, RuleSet], carrying: Fabric | None = None
+        self,
+        fabric: Fabric,
+        pins: Iterable[Pin],
+        installed: Mapping[Dpid, RuleSet],
+        carrying: Fabric | None = None,
+        unlit: Iterable[PortRef] = (),
     ) -> Mapping[Dpid, RuleSet]:
         """The rules of every switch. ``carrying``: with the links that packets may be sent over, when these are fewer.
         A destination that has lost its last next hop keeps the group it has on the switch: the controller's picture may
-        be wrong, and an empty group is certain loss.
+        be wrong, and an empty group is certain loss. Not over ``unlit`` interfaces: optical switches may connect these
+        to anyone, also to one that sends back.
         """
         self._place(fabric, installed)
         towards = self._towards(carrying or fabric, self._leaves)
         pins_at, ports = self._at.follow(fabric.hosts, pins), self._fabric_ports(fabric.links)
         # What is installed counts only where some leaf is out of reach.
         held = installed if any(len(to.distance) < len(fabric.switches) for to in towards.values()) else {}
-        ways = self._ways({dpid: (dpid, towards, held.get(dpid, NO_RULES).groups) for dpid in fabric.switches})
+        none, dark = frozenset[PortNo](), ports_by_switch(unlit)
+        ways = self._ways(
+            {dpid: (dpid, towards, held.get(dpid, NO_RULES).groups, dark.get(dpid, none)) for dpid in fabric.switches}
+        )
         hosts = {dpid: tuple(self._leaves.get(dpid, ())) for dpid in fabric.switches}
         rate_pps, interfaces = self._settings.punt_rate_pps, self._settings.cabling.interfaces
-        none = frozenset[PortNo]()
         control = self._control(
             {
                 dpid: (
@@ -106,12 +116,15 @@ class Pipeline:
         self._prefixes = default_table.destination_prefixes(fabric, length, present)
 
 
-def _ways(dpid: Dpid, towards: Mapping[Dpid, Towards], installed: Mapping[int, GroupRule]) -> Ways:
+def _ways(
+    dpid: Dpid, towards: Mapping[Dpid, Towards], installed: Mapping[int, GroupRule], unlit: frozenset[PortNo]
+) -> Ways:
     leaves = tuple(leaf for leaf in towards if leaf != dpid)
     hops = tuple(towards[leaf].hops.get(dpid, ()) for leaf in leaves)
     distance = tuple(towards[leaf].distance.get(dpid, 1) for leaf in leaves)
     lost = (ecmp_group_id(leaf) for leaf, out in zip(leaves, hops, strict=True) if not out)
-    kept = tuple(installed[group_id] for group_id in lost if group_id in installed)
+    groups = (installed[group_id] for group_id in lost if group_id in installed)
+    kept = tuple(group for group in groups if unlit.isdisjoint(bucket.watch_port for bucket in group.buckets))
     return Ways(dpid, leaves, hops, distance, kept)
 
 

@@ -3,41 +3,52 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import IPv4Network
 
-from controller.fabric.topology import Dpid, Host
+from controller.fabric.topology import Dpid, Host, PortNo, PortRef, ports_by_switch
 from controller.shared_map import differing
 from controller.tables.default_table import Gateway
-from controller.tables.rules import FlowKey, FlowRule, GroupRule, Prefix, RuleSet, ToGroup
+from controller.tables.rules import FlowKey, FlowRule, GroupRule, Output, Prefix, RuleSet, ToGroup
 
 NO_RULES = RuleSet()
+NO_PORTS = frozenset[PortNo]()
 
 
 class KeepUnknown:
     """Derives the desired rules with the installed ones that lead to (or pin) hosts which are not known yet, with their
-    groups: the switch of these hosts may connect later. Looks only at installed rules that are not as they were."""
+    groups: the switch of these hosts may connect later. Not those that lead to one of the ``dark`` interfaces, which
+    optical switches may connect to anyone next. Looks only at installed rules that are not as they were."""
 
     def __init__(self, gateways: Iterable[Gateway] = ()) -> None:
         self._ip_of = {gateway.mac: gateway.ip for gateway in gateways}
         self._hosts: Mapping[str, Host] = {}
+        self._networks: dict[int, frozenset[str]] = {}
         self._installed: dict[Dpid, Mapping[FlowKey, FlowRule]] = {}
         self._unknown: defaultdict[Dpid, dict[FlowKey, FlowRule]] = defaultdict(dict)
 
     def __call__(
-        self, hosts: Mapping[str, Host], desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]
+        self,
+        hosts: Mapping[str, Host],
+        desired: Mapping[Dpid, RuleSet],
+        installed: Mapping[Dpid, RuleSet],
+        dark: Iterable[PortRef] = (),
     ) -> dict[Dpid, RuleSet]:
         self._follow(hosts)
         for gone in self._installed.keys() - desired.keys():
             del self._installed[gone], self._unknown[gone]
-        return {dpid: self._with_unknown(dpid, rules, installed.get(dpid, NO_RULES)) for dpid, rules in desired.items()}
+        dark_ports = ports_by_switch(dark)
+        return {
+            dpid: self._with_unknown(dpid, rules, installed.get(dpid, NO_RULES), dark_ports.get(dpid, NO_PORTS))
+            for dpid, rules in desired.items()
+        }
 
     def _follow(self, hosts: Mapping[str, Host]) -> None:
         """Rules that were unknown may lead to hosts that have come; where hosts have gone, all rules are looked at."""
         before, self._hosts = self._hosts, hosts
         if hosts.keys() == before.keys():
             return
+        self._networks.clear()
         if before.keys() - hosts.keys():
             self._installed.clear()
             self._unknown.clear()
@@ -45,14 +56,17 @@ class KeepUnknown:
             for key in [key for key in unknown if not self._is_unknown(key)]:
                 del unknown[key]
 
-    def _with_unknown(self, dpid: Dpid, desired: RuleSet, installed: RuleSet) -> RuleSet:
+    def _with_unknown(self, dpid: Dpid, desired: RuleSet, installed: RuleSet, dark: frozenset[PortNo]) -> RuleSet:
         unknown = self._unknown[dpid]
         for key, _, rule in differing(self._installed.get(dpid, {}), installed.flows):
             unknown.pop(key, None)
             if rule is not None and self._is_unknown(key):
                 unknown[key] = rule
         self._installed[dpid] = installed.flows
-        return _with(desired, {key: rule for key, rule in unknown.items() if key not in desired.flows}, installed)
+        kept = {key: rule for key, rule in unknown.items() if key not in desired.flows}
+        if dark:
+            kept = {key: rule for key, rule in kept.items() if dark.isdisjoint(_ports(rule, installed))}
+        return _with(desired, kept, installed)
 
     def _is_unknown(self, key: FlowKey) -> bool:
         """Some end of the rule is no known host's address, and no prefix with one in it."""
@@ -60,30 +74,45 @@ class KeepUnknown:
         if gateway is not None and gateway not in self._hosts:
             return True
         ends = (key.match.ipv4_src, key.match.ipv4_dst, key.match.arp_tpa)
-        return any(end is not None and not _holds(self._hosts, end) for end in ends)
+        return any(end is not None and not self._is_known(end) for end in ends)
+
+    def _is_known(self, prefix: Prefix) -> bool:
+        """Some host's address is in it."""
+        length = prefix.length
+        if length == 32:
+            return prefix.address in self._hosts
+        if length not in self._networks:
+            found = (IPv4Network((ip, length), strict=False) for ip in self._hosts)
+            self._networks[length] = frozenset(str(network.network_address) for network in found)
+        return prefix.address in self._networks[length]
 
 
 def _with(desired: RuleSet, kept: Mapping[FlowKey, FlowRule], installed: RuleSet) -> RuleSet:
     """``kept``: of the installed rules; their groups are kept too."""
     if not kept:
         return desired
-    groups: dict[int, GroupRule | None] = {}
-    needed = [a.group_id for rule in kept.values() for a in rule.actions if isinstance(a, ToGroup)]
-    while needed:
-        group = installed.groups.get(needed.pop())
-        if group and group.group_id not in desired.groups and group.group_id not in groups:
-            groups[group.group_id] = group
-            needed += [b.action.group_id for b in group.buckets if isinstance(b.action, ToGroup)]
+    groups: dict[int, GroupRule | None] = {
+        group.group_id: group
+        for rule in kept.values()
+        for group in _groups(rule, installed)
+        if group.group_id not in desired.groups
+    }
     return desired.updated(kept, groups)
 
 
-def _holds(known: Mapping[str, Host], prefix: Prefix) -> bool:
-    if prefix.length == 32:
-        return prefix.address in known
-    network = IPv4Network(prefix)
-    return any(address in network for address in _addresses(tuple(known)))
+def _groups(rule: FlowRule, installed: RuleSet) -> Iterator[GroupRule]:
+    """That its packets may pass."""
+    needed = [action.group_id for action in rule.actions if isinstance(action, ToGroup)]
+    seen = set[int]()
+    while needed:
+        group = installed.groups.get(needed.pop())
+        if group and group.group_id not in seen:
+            seen.add(group.group_id)
+            yield group
+            needed += [b.action.group_id for b in group.buckets if isinstance(b.action, ToGroup)]
 
 
-@lru_cache(maxsize=1)
-def _addresses(ips: tuple[str, ...]) -> frozenset[IPv4Address]:
-    return frozenset(map(IPv4Address, ips))
+def _ports(rule: FlowRule, installed: RuleSet) -> set[PortNo]:
+    """That groups send its packets out of."""
+    buckets = (bucket for group in _groups(rule, installed) for bucket in group.buckets)
+    return {bucket.action.port for bucket in buckets if isinstance(bucket.action, Output)}

@@ -5,10 +5,21 @@ from __future__ import annotations
 from itertools import permutations
 
 from controller.alarms import text
-from controller.fabric.messages import LinkLost, LinkSeen
-from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
-from controller.tables.cross_connects import PRIORITY
+from controller.core.circuits import CircuitState
+from controller.core.messages import Command, Message
+from controller.fabric.cabling import cabling_of
+from controller.fabric.messages import ArpSeen, LinkLost, LinkSeen, PortChanged
+from controller.fabric.topology import Dpid, LinkId, Port, PortNo, PortRef
+from controller.jobs.messages import (
+    DeregisterJob,
+    RegisterJob,
+    ReportIterations,
+    SaveState,
+    StateNotSaved,
+    UpdateJob,
+)
+from controller.tables.cross_connects import PRIORITY, cross_connects
+from controller.tables.messages import SwitchRules
 from controller.tables.rules import FlowKey, FlowRule, Match, Table
 from controller.wiring.messages import WiringFound
 from signalbox.jobs.reports import IterationTime
@@ -295,6 +306,187 @@ def test_an_optical_switch_that_refuses_is_told_again_after_a_while() -> None:
     fabric.run(4)
     assert len(fabric.circuits) == 8
     assert fabric.status.jobs[JobId("one")].state == "pinned"
+
+
+def test_a_question_about_lost_circuits_that_was_not_answered_is_asked_again() -> None:
+    fabric = started(6, 3)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6])))
+    fabric.run(2)
+    fabric.wirings_wait = True
+    fabric.set_carrier(2, 3, up=False)
+    fabric.run(1)
+    fabric.send(WiringFound(fabric.asked[-1], "the process has ended"))
+    fabric.wirings_wait = False
+    fabric.run(31)
+    assert len(fabric.asked) == 3
+    assert not fabric.loop.derived.damaged()
+
+
+def test_circuits_that_work_again_before_the_iteration_ends_are_kept() -> None:
+    fabric = started(6, 3)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6], lease_s=600)))
+    fabric.run(2)
+    before = fabric.status.jobs[JobId("one")].registration.wiring
+    fabric.send(ReportIterations(JobId("one"), (IterationTime(0, 1.0, 1.0),)))
+    fabric.set_carrier(2, 3, up=False)
+    fabric.run(1)
+    fabric.set_carrier(2, 3, up=True)
+    for switch in fabric.switches.values():
+        fabric.probe(switch)
+    fabric.run(70)
+    assert fabric.status.jobs[JobId("one")].registration.wiring == before
+
+
+def test_a_server_that_is_not_connected_for_a_while_keeps_its_circuits() -> None:
+    fabric = started(4, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    before = fabric.circuits
+    fabric.lose(Dpid(3))
+    fabric.run(10)
+    fabric.connect(Dpid(3))
+    fabric.run(5)
+    assert fabric.circuits == before
+    assert len(fabric.asked) == 1
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+
+
+def test_a_job_is_wired_anew_when_a_fibre_of_it_is_not_configured_any_more() -> None:
+    fabric = started(4, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    settings = config(4, 2)
+    first, second = settings.circuits.switch
+    switches = (first.model_copy(update={"fibres": ("", *first.fibres[1:])}), second)
+    circuits = settings.circuits.model_copy(update={"switch": switches})
+    fabric.start(settings.model_copy(update={"circuits": circuits}))
+    fabric.run(30)
+    job = fabric.status.jobs[JobId("one")]
+    assert job.registration.wiring
+    assert ref(1, 2) not in {at for circuit in job.registration.wiring.circuits for at in circuit}
+    assert job.state == "pinned"
+
+
+def test_a_job_is_wired_anew_when_a_host_has_moved() -> None:
+    fabric = started(5, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    hosts = fabric.hosts
+    hosts["10.0.4.1"] = hosts.pop("10.0.5.1")
+    fabric.send(PortChanged(Dpid(4), Port(PortNo(1), "server4-eth1", fabric.mac("10.0.4.1"), False, 10e9)))
+    fabric.send(ArpSeen(hosts["10.0.4.1"], "reply", "10.0.4.1", fabric.mac("10.0.4.1"), "0.0.0.0"))
+    fabric.run(5)
+    assert {dst for _, dst in direct(fabric)} >= {1, 2, 3, 5}
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    assert reach(fabric, [1, 2, 3, 4])
+
+
+def test_servers_are_not_free_before_the_end_of_their_job_is_saved() -> None:
+    fabric = SlowDisk(6, 2)
+    fabric.start()
+    fabric.run(3)
+    for spec in (all_reduce("one", [1, 2, 3, 4]), all_reduce("two", [4, 5, 6])):
+        fabric.send(RegisterJob(spec))
+    fabric.run(2)
+    fabric.disk_waits = True
+    fabric.send(DeregisterJob(JobId("one")))
+    fabric.run(1)
+    assert len(fabric.asked) == 1
+    fabric.disk_waits = False
+    fabric.send(StateNotSaved("full"))
+    fabric.run(2)
+    assert {job_id: job.unwired for job_id, job in fabric.status.jobs.items()} == {
+        "one": "",
+        "two": "waits for servers of one",
+    }
+    assert len(set(fabric.circuits.values())) == len(fabric.circuits) == 8
+
+
+class SlowDisk(OpticalFabric):
+    disk_waits = False
+
+    def _carry_out(self, command: Command) -> list[Message]:
+        return [] if self.disk_waits and isinstance(command, SaveState) else super()._carry_out(command)
+
+
+def test_a_job_is_asked_about_anew_when_other_interfaces_work() -> None:
+    fabric = started(8, 3)
+    for port in (3, 4):
+        fabric.set_carrier(1, port, up=False)
+    fabric.send(RegisterJob(all_reduce("even", [1, 2, 3, 4, 5, 6, 7, 8], all_to_all=10_000_000)))
+    fabric.run(2)
+    assert fabric.status.jobs[JobId("even")].unwired.startswith("one switch with 0.0015625 Gbit/s")
+    for port in (3, 4):
+        fabric.set_carrier(1, port, up=True)
+    fabric.run(2)
+    assert not fabric.status.jobs[JobId("even")].unwired.startswith("one switch with 0.0015625 Gbit/s")
+
+
+def test_packets_that_are_queued_have_time_to_leave_after_the_last_rule_is_confirmed() -> None:
+    circuits = CircuitState(cabling_of({(9, 1): (1, 2), (9, 2): (2, 2)}), dark_s=0.01, drain_s=0.1)
+    circuits.connected(Dpid(9), "optical", ())
+    held = cross_connects({PortNo(1): PortNo(1), PortNo(2): PortNo(2)})
+    circuits.rules_read(SwitchRules(Dpid(9), held, 0), 0.0)
+    circuits.own({ref(1, 2): ref(2, 2)})
+    circuits.begin({LinkId(Dpid(1), PortNo(2))}, 0.0)
+    assert not circuits.send(is_quiet=False, now=5.0)
+    assert not circuits.send(is_quiet=True, now=5.0)
+    assert circuits.send(is_quiet=True, now=5.2)
+
+
+def test_of_two_circuits_that_others_have_made_to_one_port_one_stays() -> None:
+    fabric = started(4, 1)
+    mirrors = fabric.switches[Dpid(0x101)]
+    for rule in cross_connects({PortNo(1): PortNo(3), PortNo(2): PortNo(3)}).flows.values():
+        mirrors.flows[rule.key] = rule
+    fabric.reconnect(0x101)
+    fabric.run(2)
+    assert len(fabric.circuits) == 1
+
+
+def test_no_rule_leads_to_a_circuit_before_it_goes_dark() -> None:
+    """Also where it was the last way to a server: the next one may lead back."""
+    fabric = started(4, 1)
+    stale: list[PortRef] = []
+
+    def check() -> None:
+        change = fabric.loop.state.circuits.change
+        if change and change.sent_at is not None:
+            for at in change.dark:
+                groups = fabric.switches[at.dpid].groups.values()
+                stale.extend(at for group in groups for bucket in group.buckets if bucket.watch_port == at.port)
+
+    fabric.after_each_mod = check
+    for job_id, servers in (("one", [1, 2, 3, 4]), ("two", [1, 3])):
+        fabric.send(RegisterJob(all_reduce(job_id, servers)))
+        fabric.run(2)
+        fabric.send(DeregisterJob(JobId(job_id)))
+        fabric.run(1)
+    assert len(fabric.asked) == 2
+    assert not stale
+
+
+def test_where_probes_arrived_before_a_circuit_was_changed_says_nothing_after_it() -> None:
+    fabric = started(4, 1)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    fabric.send(DeregisterJob(JobId("one")))
+    fabric.run(1)
+    before = fabric.circuits
+
+    def probe() -> None:
+        change = fabric.loop.state.circuits.change
+        if change and change.sent_at is not None:
+            for src, dst in before.items():
+                fabric.loop.handle([LinkSeen(ref(*src), ref(*dst))], fabric.now)
+
+    fabric.after_each_mod = probe
+    fabric.send(RegisterJob(all_reduce("two", [1, 3])))
+    fabric.run(2)
+    fabric.after_each_mod = lambda: None
+    fabric.run(2)
+    assert fabric.circuits != before
+    assert not fabric.status.alarms
 
 
 def ref(dpid: int, port: int) -> PortRef:

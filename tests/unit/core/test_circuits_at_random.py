@@ -1,0 +1,536 @@
+"""Random sequences of what happens to a fabric of optical switches: what must hold after every single rule change, and
+when all is quiet."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import permutations
+from typing import NamedTuple
+
+import pytest
+
+from controller.api.convert import job_message
+from controller.api.convert_fabric import fabric_message
+from controller.core.messages import Command, Message, Tick
+from controller.fabric.messages import LinkLost, LinkSeen, ProbeCircuits
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.messages import (
+    DeregisterJob,
+    RegisterJob,
+    ReportIterations,
+    SavedState,
+    SaveState,
+    StateNotSaved,
+    UpdateJob,
+)
+from controller.jobs.wiring import JobWiring
+from controller.tables.cross_connects import PRIORITY, connected_by
+from controller.tables.messages import InstallStage
+from controller.tables.rules import FlowKey, Match, Stage, Table
+from controller.wiring.messages import FindWiring, MendWiring, WiringFound
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.words import AlarmKind
+from tests.support.fake_switch import FakeSwitch
+from tests.support.optical_fabric import FIRST_OPTICAL, OpticalFabric, all_reduce, answered, config
+
+SETTLED_S = 100.0
+"""Longer than a job waits for the end of an iteration, what was refused rests, and a hold-down."""
+
+
+class Killed(BaseException):
+    """As SIGKILL."""
+
+
+class Before(NamedTuple):
+    """A job that must not lose packets: its wiring, and the pairs of its servers that its circuits connect."""
+
+    uid: str
+    wiring: JobWiring
+    pairs: frozenset[tuple[int, int]]
+
+
+class Fabric(OpticalFabric):
+    """With probes once a second, disks and optical switches that answer late (``saves_wait``, ``optical_waits``), and
+    fibres that are dark one way (``broken``: interfaces that send into these)."""
+
+    def __init__(self, servers: int, interfaces: int) -> None:
+        super().__init__(servers, interfaces)
+        self.saves_wait = self.optical_waits = False
+        self.unsaved: list[SaveState] = []
+        self.unsent: list[InstallStage] = []
+        self.broken: set[PortRef] = set()
+        self.heard: dict[PortRef, PortRef] = {}
+        self.answered = 0
+        self.away: set[Dpid] = set()
+
+    @property
+    def interfaces(self) -> Iterator[PortRef]:
+        for dpid in range(1, self.sizes[0] + 1):
+            for k in range(self.sizes[1]):
+                yield PortRef(Dpid(dpid), PortNo(2 + k))
+
+    def arrives(self, at: PortRef) -> PortRef | None:
+        return None if at in self.broken else super().arrives(at)
+
+    def discover(self) -> None:
+        for src in self.interfaces:
+            dst = self.arrives(src)
+            seen = dst if dst and {src.dpid, dst.dpid} <= self._connected else None
+            before = self.heard.get(src)
+            if before == seen:
+                continue
+            if before:
+                self.heard.pop(src)
+                self.send(LinkLost(src, before))
+            if seen:
+                self.heard[src] = seen
+                self.send(LinkSeen(src, seen))
+
+    def forget(self, gone: Callable[[PortRef], bool]) -> None:
+        """As discovery does without ``LinkLost``."""
+        self.heard = {src: dst for src, dst in self.heard.items() if not (gone(src) or gone(dst))}
+
+    def probe(self, switch: FakeSwitch) -> None:
+        self.forget(lambda at: at.dpid == switch.dpid)
+        self.discover()
+
+    def _carry_out(self, command: Command) -> list[Message]:
+        match command:
+            case ProbeCircuits(ports):
+                self.heard = {src: dst for src, dst in self.heard.items() if src not in ports}
+                found = [seen for at in sorted(ports) for seen in self._seen_from(at)]
+                self.heard |= {seen.src: seen.dst for seen in found if isinstance(seen, LinkSeen)}
+                return found
+            case SaveState() if self.saves_wait:
+                self.unsaved.append(command)
+                return []
+            case InstallStage(change_id) if change_id < 0 and self.optical_waits:
+                self.unsent.append(command)
+                return []
+            case FindWiring() | MendWiring() if not self.wirings_wait:
+                self.answered = len(self.asked) + 1
+        if isinstance(command, InstallStage):
+            assert not command.stage.mods.keys() & self.away, "a message to a switch that is not connected"
+        return super()._carry_out(command)
+
+    def deliver_saves(self, error: str = "") -> None:
+        waiting, self.unsaved = self.unsaved, []
+        for command in waiting:
+            for message in [StateNotSaved(error)] if error else super()._carry_out(command):
+                self.send(message)
+
+    def deliver_optical(self) -> None:
+        waiting, self.unsent = self.unsent, []
+        for command in waiting:
+            self.send(self._install(command))
+
+    def deliver_wirings(self, why: str = "") -> None:
+        waiting, self.answered = self.asked[self.answered :], len(self.asked)
+        for asked in waiting:
+            self.send(WiringFound(asked, why) if why else answered(asked))
+
+    def leave(self, dpid: Dpid) -> None:
+        self._connected.discard(dpid)
+        self.away.add(dpid)
+        self.forget(lambda at: at.dpid == dpid)
+        kept = [(one, {at: mods for at, mods in one.stage.mods.items() if at != dpid}) for one in self.unsent]
+        self.unsent = [replace(one, stage=Stage(one.stage.name, mods)) for one, mods in kept if mods]
+        self.lose(dpid)
+
+    def come_back(self, dpid: Dpid, with_rules: bool) -> None:
+        if not with_rules:
+            self.switches[dpid].forget_rules()
+        self.away.discard(dpid)
+        self.connect(dpid) if dpid < FIRST_OPTICAL else self.reconnect(dpid)
+
+    def carrier(self, at: PortRef, up: bool) -> None:
+        self.set_carrier(at.dpid, at.port, up)
+        self.forget(lambda end: end == at)
+        self.discover()
+
+    def begin(self) -> None:
+        """A controller starts."""
+        self.unsaved, self.unsent, self.heard, self.answered = [], [], {}, len(self.asked)
+        settings = config(*self.sizes)
+        discovery = settings.discovery.model_copy(update={"adoption_patience_s": 2.0})
+        self.start(settings.model_copy(update={"discovery": discovery}), late=self.away)
+
+    def run(self, seconds: float, step: float = 0.1) -> None:
+        for n in range(round(seconds / step)):
+            self.now += step
+            self.send(Tick())
+            if not round(n * step * 10) % 10:
+                self.discover()
+
+
+class Run:
+    """One random sequence. ``stained``: optical switches that others have changed since all was quiet."""
+
+    def __init__(self, seed: int, servers: int = 7, interfaces: int = 3) -> None:
+        self.draw = random.Random(seed)
+        self.servers = list(range(1, servers + 1))
+        self.fabric = Fabric(servers, interfaces)
+        self.optical = [Dpid(FIRST_OPTICAL + k) for k in range(interfaces)]
+        self.told: list[str] = []
+        self.stained: set[Dpid] = set()
+        self.before: dict[JobId, Before] = {}
+        self.kill_after: int | None = None
+        self.jobs = 0
+        self.iterations = Counter[JobId]()
+        self.fabric.after_each_mod = self.after_each_mod
+        self.fabric.order = random.Random(seed)
+        self.fabric.begin()
+        self.fabric.run(3)
+
+    # ---- what must hold
+
+    def after_each_mod(self) -> None:
+        for dpid in set(self.optical) - self.stained:
+            out = Counter(connected_by(self.fabric.switches[dpid].rules()).values())
+            assert max(out.values(), default=1) == 1, f"two circuits end at one port of {dpid:#x}"
+        self.check_pairs()
+        if self.kill_after is not None:
+            self.kill_after -= 1
+            if self.kill_after < 0:
+                raise Killed
+
+    def check_pairs(self) -> None:
+        jobs = self.fabric.loop.state.jobs.jobs
+        for job_id, before in self.before.items():
+            job = jobs.get(job_id)
+            if job is None or job.uid != before.uid or job.registration.wiring != before.wiring:
+                continue
+            for src, dst in before.pairs:
+                for entropy in range(2):
+                    path = self.fabric.trace(ip(src), ip(dst), entropy)
+                    assert path is not None, f"{job_id}: {src} does not reach {dst}"
+
+    def note(self) -> None:
+        """The jobs that must not lose packets by what follows."""
+        self.before = {}
+        if not self.fabric.away.isdisjoint(map(Dpid, self.servers)):
+            return  # a server that is not connected is given up
+        made = {PortRef(Dpid(s), PortNo(p)): PortRef(Dpid(d), PortNo(q)) for (s, p), (d, q) in self.circuits().items()}
+        for job in self.fabric.loop.state.jobs.jobs.values():
+            wiring = job.registration.wiring
+            if wiring:
+                edges = {(int(src.dpid), int(dst.dpid)) for src, dst in wiring.circuits if made.get(src) == dst}
+                pairs = frozenset(pair for pair in reached(edges) if self.reaches(*pair))
+                self.before[job.id] = Before(job.uid, wiring, pairs)
+
+    def circuits(self) -> dict[tuple[int, int], tuple[int, int]]:
+        return self.fabric.circuits
+
+    def reaches(self, src: int, dst: int) -> bool:
+        return all(self.fabric.trace(ip(src), ip(dst), entropy) is not None for entropy in range(2))
+
+    def messages(self) -> None:
+        status = self.fabric.status
+        fabric_message(status)
+        for job_id, job in status.jobs.items():
+            job_message(job, self.fabric.now, status.demands.get(job_id), with_pairs=True)
+
+    # ---- what happens
+
+    def step(self) -> None:
+        steps: list[tuple[int, Callable[[], str | None]]] = [
+            (12, self.register),
+            (6, self.deregister),
+            (4, self.update),
+            (12, self.wait),
+            (4, self.cut),
+            (4, self.plug),
+            (3, self.break_fibre),
+            (3, self.leave),
+            (4, self.come_back),
+            (2, self.foreign),
+            (2, self.refuse),
+            (4, self.report),
+            (4, self.late),
+            (10, self.deliver),
+            (2, self.restart),
+            (2, self.kill),
+            (1, self.lose_state),
+        ]
+        what = self.draw.choices([step for _, step in steps], [weight for weight, _ in steps])[0]
+        self.note()
+        self.told.append(what.__name__)
+        try:
+            done = what()
+        except Killed:
+            self.kill_after, self.before = None, {}
+            self.told.append("killed")
+            self.fabric.begin()
+            done = ""
+        self.told[-1] += f" {done}"
+        if self.draw.random() < 0.5:
+            self.told.append("short wait")
+            self.note()
+            try:
+                self.fabric.run(0.3)
+            except Killed:
+                self.kill_after, self.before = None, {}
+                self.fabric.begin()
+        self.check_pairs()
+        self.messages()
+
+    def spec(self, job_id: str) -> JobSpec:
+        servers = self.draw.sample(self.servers, self.draw.randint(2, len(self.servers) - 1))
+        more: dict[str, object] = {"lease_s": self.draw.choice([15.0, 3600.0, 3600.0, 3600.0])}
+        kind = self.draw.random()
+        if kind < 0.1:
+            ends = [ip(server) for server in servers]
+            return JobSpec.parse({"job_id": job_id, "endpoints": ends, "groups": [], **more})
+        sent = self.draw.choice([0, 0, 100_000, 2_000_000])
+        spec = all_reduce(job_id, servers, sent, **more)
+        if kind < 0.3:
+            other = all_reduce(job_id, servers, 500_000)
+            given = spec.model_dump(mode="json", exclude_unset=True)
+            whole = {key: given.pop(key) for key in ("groups", "collectives")}
+            second = {key: other.model_dump(mode="json", exclude_unset=True)[key] for key in whole}
+            strategies = [{"name": "first", **whole}, {"name": "second", **second}]
+            return JobSpec.parse({**given, "strategies": strategies})
+        return spec
+
+    def register(self) -> str:
+        self.jobs += 1
+        spec = self.spec(f"job{self.jobs}")
+        message = RegisterJob(spec, registered_at=float(self.jobs))
+        self.fabric.send(message)
+        return f"{spec.job_id} {spec.endpoints}"
+
+    def some_job(self) -> JobId | None:
+        jobs = sorted(self.fabric.loop.state.jobs.jobs)
+        return self.draw.choice(jobs) if jobs else None
+
+    def deregister(self) -> str | None:
+        if job_id := self.some_job():
+            self.fabric.send(DeregisterJob(job_id))
+        return job_id
+
+    def update(self) -> str | None:
+        if job_id := self.some_job():
+            spec = self.fabric.loop.state.jobs.jobs[job_id].spec
+            if self.draw.random() < 0.5:
+                changed = spec.model_copy(update={"lease_s": self.draw.choice([30.0, 3600.0])})
+            else:
+                changed = self.spec(job_id)
+            self.before.pop(job_id, None)
+            self.fabric.send(UpdateJob(changed))
+            return f"{job_id} {changed.endpoints}"
+        return None
+
+    def wait(self) -> str:
+        seconds = self.draw.choice([0.1, 0.3, 1.0, 3.0, 7.0])
+        self.fabric.run(seconds)
+        return str(seconds)
+
+    def cut(self) -> str:
+        self.before = {}
+        at = self.draw.choice(list(self.fabric.interfaces))
+        self.fabric.carrier(at, up=False)
+        return str(at)
+
+    def plug(self) -> str | None:
+        down = [at for at in self.fabric.interfaces if not self.fabric.switches[at.dpid].up[at.port]]
+        if down:
+            at = self.draw.choice(down)
+            self.fabric.carrier(at, up=True)
+            return str(at)
+        self.fabric.broken.clear()
+        return None
+
+    def break_fibre(self) -> str:
+        self.before = {}
+        at = self.draw.choice(list(self.fabric.interfaces))
+        self.fabric.broken.add(at)
+        self.fabric.discover()
+        return str(at)
+
+    def leave(self) -> str | None:
+        self.before = {}
+        there = sorted({*self.optical, *map(Dpid, self.servers)} - self.fabric.away)
+        dpid = self.draw.choice(there)
+        self.fabric.leave(dpid)
+        return f"{dpid:#x}"
+
+    def come_back(self) -> str | None:
+        if not self.fabric.away:
+            return None
+        dpid, with_rules = self.draw.choice(sorted(self.fabric.away)), self.draw.random() < 0.5
+        if not with_rules:
+            self.before = {}
+        self.fabric.come_back(dpid, with_rules)
+        return f"{dpid:#x} {with_rules}"
+
+    def foreign(self) -> str | None:
+        dpid = self.draw.choice(self.optical)
+        switch = self.fabric.switches[dpid]
+        keys = sorted(switch.flows, key=str)
+        if not keys:
+            return None
+        self.stained.add(dpid)
+        self.before = {}
+        flows = dict(switch.flows)
+        if len(keys) > 1 and self.draw.random() < 0.5:
+            one, two = self.draw.sample(keys, 2)
+            flows[one], flows[two] = (
+                replace(flows[one], actions=flows[two].actions),
+                replace(flows[two], actions=flows[one].actions),
+            )
+        else:
+            del flows[self.draw.choice(keys)]
+        switch.flows = flows
+        switch._actions.clear()
+        switch._possible.clear()
+        self.fabric.discover()
+        return f"{dpid:#x}"
+
+    def refuse(self) -> str:
+        dpid = self.draw.choice(self.optical)
+        refuses = self.fabric.switches[dpid].refuses
+        if refuses:
+            refuses.clear()
+        else:
+            at = PortNo(self.draw.choice(self.servers))
+            refuses.add(FlowKey(Table.CONTROL, PRIORITY, Match(in_port=at)))
+            self.stained.add(dpid)  # a deletion may be refused, too
+        return f"{dpid:#x}"
+
+    def report(self) -> str | None:
+        if job_id := self.some_job():
+            self.iterations[job_id] += 1
+            self.fabric.send(ReportIterations(job_id, (IterationTime(self.iterations[job_id], 1.0, 1.0),)))
+        return job_id
+
+    def late(self) -> str:
+        self.fabric.saves_wait = self.draw.random() < 0.2
+        self.fabric.wirings_wait = self.draw.random() < 0.2
+        self.fabric.optical_waits = self.draw.random() < 0.2
+        return f"{self.fabric.saves_wait} {self.fabric.wirings_wait} {self.fabric.optical_waits}"
+
+    def deliver(self) -> str:
+        what = self.draw.choice(["saves", "no saves", "wirings", "no wirings", "optical"])
+        match what:
+            case "saves":
+                self.fabric.deliver_saves()
+            case "no saves":
+                self.before = {}
+                self.fabric.deliver_saves("full")
+            case "wirings":
+                self.fabric.deliver_wirings()
+            case "no wirings":
+                self.fabric.deliver_wirings("the process has ended")
+            case "optical":
+                self.fabric.deliver_optical()
+        return what
+
+    def restart(self) -> None:
+        self.fabric.begin()
+
+    def kill(self) -> str:
+        self.kill_after = self.draw.randint(0, 30)
+        return str(self.kill_after)
+
+    def lose_state(self) -> None:
+        self.before = {}
+        self.fabric.saved = SavedState()
+        self.fabric.begin()
+
+    # ---- when all is quiet
+
+    def settle(self) -> None:
+        """Nothing fails any more."""
+        self.kill_after, self.before = None, {}
+        fabric = self.fabric
+        fabric.saves_wait = fabric.wirings_wait = fabric.optical_waits = False
+        for _ in range(5):
+            fabric.deliver_saves()
+            fabric.deliver_wirings()
+            fabric.deliver_optical()
+        for dpid in self.optical:
+            fabric.switches[dpid].refuses.clear()
+        fabric.broken.clear()
+        for dpid in sorted(fabric.away):
+            fabric.come_back(dpid, with_rules=True)
+        for at in fabric.interfaces:
+            if not fabric.switches[at.dpid].up[at.port]:
+                fabric.carrier(at, up=True)
+        fabric.run(SETTLED_S, step=0.5)
+        self.stained.clear()
+        self.check_quiet()
+
+    def check_quiet(self) -> None:
+        fabric, state = self.fabric, self.fabric.loop.state
+        assert state.circuits.change is None
+        assert state.wirings.asked is None
+        assert not state.circuits.missing
+        self.after_each_mod()
+        status = fabric.status
+        jobs = state.jobs.jobs
+        circuits = fabric.circuits
+        of_server: dict[int, str] = {}
+        for job in jobs.values():
+            wiring = job.registration.wiring
+            for src, dst in wiring.circuits if wiring else ():
+                assert circuits.get((src.dpid, src.port)) == (dst.dpid, dst.port), (
+                    f"{job.id}: {src} > {dst} is not made"
+                )
+                of_server |= {src.dpid: job.id, dst.dpid: job.id}
+        waits: dict[int, str] = dict(of_server)
+        for job_id, told in sorted(status.jobs.items(), key=lambda each: each[1].registration.registered_at):
+            servers = [int(end.split(".")[2]) for end in told.registration.spec.endpoints]
+            if told.registration.wiring:
+                assert (told.state, told.unwired) == ("pinned", ""), f"{job_id}: {told.state} {told.unwired}"
+                assert all(self.reaches(*pair) for pair in permutations(servers, 2)), f"{job_id} is not connected"
+            elif told.unwired.startswith("waits for servers of "):
+                others = told.unwired.removeprefix("waits for servers of ").split(", ")
+                assert {waits.get(server) for server in servers} >= set(others), f"{job_id}: {told.unwired}"
+                waits = dict.fromkeys(servers, job_id) | waits
+            else:
+                expected = ("one switch with", "what the job sends is not known", "cannot announce")
+                assert any(each in told.unwired for each in expected), f"{job_id}: {told.state} {told.unwired!r}"
+        alarms = [alarm for alarm in status.alarms.values() if alarm.kind is not AlarmKind.COUNTERS_STALE]
+        assert not alarms, [str(alarm) for alarm in alarms]
+
+
+def ip(server: int) -> str:
+    return f"10.0.{server}.1"
+
+
+def reached(edges: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Pairs of which the second is reached from the first."""
+    after: dict[int, set[int]] = {}
+    for src, dst in edges:
+        after.setdefault(src, set()).add(dst)
+    found = set()
+    for src in after:
+        seen, left = {src}, [src]
+        while left:
+            new = after.get(left.pop(), set()) - seen
+            seen |= new
+            left += new
+        found |= {(src, dst) for dst in seen - {src}}
+    return found
+
+
+def sequence(seed: int, steps: int = 25, rounds: int = 2) -> None:
+    run = Run(seed)
+    try:
+        for _ in range(rounds):
+            for _ in range(steps):
+                run.step()
+            run.told.append("settle")
+            run.settle()
+    except BaseException as error:
+        error.add_note(f"seed {seed}: " + "\n".join(run.told))
+        raise
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_happens(seed: int) -> None:
+    sequence(seed)
