@@ -84,7 +84,7 @@ class CircuitState:
     _is_news: bool = True
     _looked: bool = False
     _lit: Circuits | None = None
-    _followed: tuple[object, object, object] = (None, None, None)
+    _followed: tuple[object, ...] = ()
     dark: frozenset[PortRef] = frozenset()
     missing: frozenset[tuple[PortRef, PortRef]] = frozenset()
     _since: dict[tuple[PortRef, PortRef], float] = field(default_factory=dict)
@@ -265,8 +265,9 @@ class CircuitState:
         """Which of the circuits of jobs are not there. ``servers``: those that are connected; of others nothing is
         known. To be called ten times a second."""
         lit = self.lit if self._owned else {}
-        before, self._followed = self._followed, (lit, links, servers)
-        if not self._since and all(old is new for old, new in zip(before, self._followed, strict=True)):
+        inputs: tuple[object, ...] = (lit, links, servers)
+        before, self._followed = self._followed, inputs
+        if not self._since and before and all(old is new for old, new in zip(before, inputs, strict=True)):
             return
         absent = {
             (src, dst)
