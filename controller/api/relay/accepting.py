@@ -159,10 +159,13 @@ class Accepting:
         self._listeners = []
 
     async def _finish(self) -> None:
+        """gRPC has closed its connections: what it wrote before that is passed on first."""
         self._stop_listening()
+        deadline = time.monotonic() + FINISH_S
+        while self._ends and time.monotonic() < deadline - FINISH_S / 2:
+            await asyncio.sleep(0.01)
         for end in list(self._ends.values()):
             end.finish()
-        deadline = time.monotonic() + FINISH_S
         while self._ends and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         for end in list(self._ends.values()):
