@@ -27,6 +27,7 @@ from controller.jobs.messages import SavedState
 from controller.planning.messages import SolvePlan
 from controller.status import Status
 from controller.tables.lost_next_hops import narrowed
+from signalbox.words import Strategy
 
 DRAIN_REST_S = 0.1
 """Between planning cycles that move flows off what is drained."""
@@ -95,7 +96,9 @@ class ControlLoop:
         sent += self._derive_rules(now)
         saved = not s.commits.holding
         rules_due = self._rules_due(now) or self.derived.pins_due()
-        sent += s.circuits.send(not (rules_due or s.phases.adopting or s.sync.busy or s.sync.unsettled), now)
+        if not (rules_due or s.phases.adopting or s.sync.busy or s.sync.unsettled):
+            sent += s.circuits.send(now)
+            self._begin_wired(now)
         if s.phases.adopting or not s.drains.parts:
             s.draining.forget()
         else:
@@ -136,6 +139,18 @@ class ControlLoop:
         jobs, hosts = self.state.jobs.jobs, self.fabric.hosts
         question, damaged = self.derived.unwired().next, self.derived.damaged()
         return list(self.state.wirings.ask(question, damaged, jobs, hosts, circuits.cabling))
+
+    def _begin_wired(self, now: float) -> None:
+        """Jobs whose circuits have become links, of which all switches have rules, take the routes that were found with
+        these circuits; plans go on from there."""
+        s = self.state
+        if not s.wirings.new or s.circuits.change or Work.RULES in self._pending.due:
+            return
+        made = s.wirings.made(s.jobs.jobs, self.fabric.links, now)
+        for job_id, routes in made.items() if s.strategy is Strategy.PLANNED else ():
+            s.routes.begin(self.derived.jobs()[job_id], routes)
+        if made:
+            self._pending |= at_once(Work.RULES) | at_once(Work.PLAN)
 
     def _answer_losses(self, now: float) -> list[Command]:
         """Next hops over lost links are removed first. Everything else waits until that is confirmed, never long."""

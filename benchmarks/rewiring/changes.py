@@ -13,7 +13,7 @@ from controller.scenarios.topologies import Host
 from controller.wiring.circuits import circulant
 from mininet_topos.lab.record import wait_for
 from mininet_topos.probe.probing import Probing
-from mininet_topos.probe.queues import PROBE_TOS, prioritise_probes
+from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since
 from mininet_topos.rewiring.answers import give
 from mininet_topos.rewiring.fabrics import WIRINGS, Circuits, running
 from mininet_topos.rewiring.jobs import Job, sends
@@ -37,11 +37,10 @@ def changes(fabric: Circuits, times: int) -> Changed:
         "groups": [{"name": "all", "ranks": list(range(EACH))}],
         "collectives": [sends("all_reduce", ["all"], round(STEADY_BYTES * fabric.size.mbps))],
     }
-    prioritise_probes(fabric.lab)
     with running(fabric.lab, job, "steady", fabric.folder, fabric.controller.address, steady) as trains:
         wait_for(lambda: fabric.is_pinned("steady") and len(trains.done()) > 1, "the other job to train", JOINED_S, 0.1)
         _join(fabric, job, swapped, -1)  # from whatever is connected there
-        began, done = time.time(), len(trains.done())
+        began, done, drops = time.time(), len(trains.done()), all_drops(fabric.lab)
         with Probing(fabric.lab, steady, fabric.folder / "probes", tos=PROBE_TOS) as probes:
             for pair in permutations([host.ip for host in steady], 2):
                 probes.send(pair, PROBE_S)
@@ -54,7 +53,8 @@ def changes(fabric: Circuits, times: int) -> Changed:
     found = [change.ms for change in fabric.changes(began) if change.circuits == CIRCUITS]
     sent = sum(len(stream.sent) for stream in streams.values())
     lost = sum(len(set(range(len(each.sent))) - {n for n, _ in each.arrivals}) for each in streams.values())
-    return Changed(CIRCUITS, tuple(found), sent, lost, done)
+    full = drops_since(drops, all_drops(fabric.lab))
+    return Changed(CIRCUITS, tuple(found), sent, lost, full.data + full.probes + full.late, done)
 
 
 def _join(fabric: Circuits, job: Job, hosts: tuple[Host, ...] | list[Host], number: int) -> None:

@@ -36,7 +36,7 @@ from signalbox.errors import InvalidInput
 from signalbox.words import Strategy
 
 RESULTS = Path("out/bench/rewiring.json")
-INTERFACES, MBPS, DIVISOR = 4, 2.5, 60.0
+INTERFACES, MBPS, DIVISOR = 4, 2.0, 150.0
 LEAVES, SPINES = 3, 2
 
 say = Console(stderr=True, highlight=False).print

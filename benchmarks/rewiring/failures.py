@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mininet_topos.lab.record import wait_for
 from mininet_topos.probe.probing import Probing
-from mininet_topos.probe.queues import PROBE_TOS, prioritise_probes
+from mininet_topos.probe.queues import PROBE_TOS
 from mininet_topos.rewiring.fabrics import Circuits, running
 from mininet_topos.rewiring.jobs import Job, sends
 
@@ -47,7 +47,6 @@ def failures(fabric: Circuits, times: int) -> list[Cut]:
             sends("all_reduce", ["all"], round(RING_BYTES * fabric.size.mbps), 1),
         ],
     }
-    prioritise_probes(fabric.lab)
     cuts: list[tuple[str, str, float, float, int]] = []
     with running(fabric.lab, job, "cut", fabric.folder, fabric.controller.address, hosts) as trains:
         wait_for(lambda: fabric.is_pinned("cut") and len(trains.done()) > 1, "the job to train", JOINED_S, 0.1)

@@ -54,12 +54,14 @@ class OfJob:
 @dataclass(frozen=True, slots=True)
 class Changed:
     """Changes of circuits of one job while another one trains. ``ms``: of each. ``probes``: packets between servers of
-    the job that trains, ``lost`` of them; ``iterations``: that it did meanwhile."""
+    the job that trains, ``lost`` of them; ``dropped``: packets of all kinds on all links that full queues and
+    buffers of the emulation dropped; ``iterations``: that the job did meanwhile."""
 
     circuits: int
     ms: tuple[float, ...]
     probes: int
     lost: int
+    dropped: int
     iterations: int
 
     @property
@@ -114,7 +116,8 @@ def summary(
         parts.append(
             f"{changed.circuits} circuits at once, {len(changed.ms)} times, while another job trains: median "
             f"{changed.median_ms:.1f} ms, at most {max(changed.ms):.1f} ms; {changed.lost} of {changed.probes} "
-            f"packets of the other job lost, {changed.iterations} iterations"
+            f"packets of the other job lost, {changed.iterations} iterations; full queues dropped {changed.dropped} "
+            "packets of all kinds"
         )
     parts += [
         f"cut between {each.server} and {each.optical}: no packets of a pair for {each.stopped_ms:.0f} ms at most, "

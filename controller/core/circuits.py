@@ -221,11 +221,11 @@ class CircuitState:
             self.change = Change(self._numbers, Stage("circuits", mods), ports, dark, self.drain_s * was_used)
             self._is_news, self._lit = True, None
 
-    def send(self, is_quiet: bool, now: float) -> list[InstallStage]:
-        """The change, when no rule leads to what becomes dark and nothing is queued there. ``is_quiet``: switches hold
-        what they should."""
+    def send(self, now: float) -> list[InstallStage]:
+        """The change, when nothing is queued at what becomes dark. To be called when switches hold what they should, so
+        that no rule leads there."""
         change = self.change
-        if not change or change.sent_at is not None or not is_quiet:
+        if not change or change.sent_at is not None:
             return []
         drained_at = now + change.drain_s if change.drained_at is None else change.drained_at
         if now < drained_at:

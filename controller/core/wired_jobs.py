@@ -10,25 +10,29 @@ between two of its iterations. Pure; ``now`` is monotonic seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from controller.fabric.cabling import Cabling
-from controller.fabric.topology import Dpid, Host, Port, PortRef, Switch
+from controller.fabric.topology import Dpid, Host, Link, LinkId, Path, Port, PortRef, Switch
 from controller.jobs.job import Job
 from controller.jobs.wiring import JobWiring
-from controller.planning.problem import PlanLimits
+from controller.planning.problem import PlanLimits, Routes, Subflow
 from controller.wiring.circuits import Circuit, Peers
 from controller.wiring.circuits import Port as Place
 from controller.wiring.messages import FindWiring, FoundWiring, MendWiring, WiringFound
 from signalbox.jobs.spec import JobId
 
 FINDING = "circuits are being worked out"
+MAKING = "they are being made"
+NOT_KNOWN = "what it sends is not known, so no circuits can be chosen for it"
 MOST_NAMED = 4
 """Jobs in a reason."""
 RETRY_S = 30.0
 """When what went wrong is tried again."""
+MAKING_S = 5.0
+"""How long a job waits for circuits that optical switches should have made."""
 BOUNDARY_S = 60.0
 """How long other circuits wait for the end of an iteration of a job that has reported some."""
 
@@ -42,8 +46,8 @@ class Refused(NamedTuple):
 
 
 class Unwired(NamedTuple):
-    """``why``: of each job that has no circuits though its servers have interfaces. ``next``: whose circuits are to be
-    worked out now."""
+    """``why``: of each job that has no circuits, or not all of them yet, though its servers have interfaces. ``next``:
+    whose circuits are to be worked out now."""
 
     why: Mapping[JobId, str]
     next: FindWiring | None
@@ -72,12 +76,23 @@ class _Other(NamedTuple):
     at: float
 
 
+class _New(NamedTuple):
+    """A wiring not all of whose circuits have been links yet. ``routes``: that were found with it. ``until``: when it
+    is not waited for any more; None while optical switches have not done all they should."""
+
+    wiring: JobWiring
+    routes: Routes
+    until: float | None = None
+
+
 class Wirings:
-    """``refused``: jobs that should not be on this fabric. ``asked``: what is being worked out."""
+    """``refused``: jobs that should not be on this fabric. ``asked``: what is being worked out. ``new``: jobs whose
+    circuits are being made."""
 
     def __init__(self) -> None:
         self.refused: Mapping[JobId, Refused] = {}
         self.asked: FindWiring | MendWiring | None = None
+        self.new: Mapping[JobId, _New] = {}
         self._mended: dict[JobId, _Mended] = {}
         self._others: dict[JobId, _Other] = {}
 
@@ -134,8 +149,29 @@ class Wirings:
             self.refuse(asked, found.refused)
         else:
             times_s = found.planned_s, found.bound_s, found.other_s
-            return JobWiring(found.strategy, found.runs, _circuits(asked, found.peers, cabling), *times_s)
+            wiring = JobWiring(found.strategy, found.runs, _circuits(asked, found.peers, cabling), *times_s)
+            self.new = {**self.new, job.id: _New(wiring, _routes(asked, found, cabling))}
+            return wiring
         return None
+
+    def made(self, jobs: Mapping[JobId, Job], links: Mapping[LinkId, Link], now: float) -> dict[JobId, Routes]:
+        """Jobs that wait for no circuits any more, with the routes that were found for them if all are links. To be
+        called while optical switches do not change."""
+        new, found = dict(self.new), {}
+        for job_id, (wiring, routes, until) in self.new.items():
+            job = jobs.get(job_id)
+            if job is None or job.registration.wiring != wiring:
+                del new[job_id]
+            elif all(LinkId(*src) in links for src, _ in wiring.circuits):
+                found[job_id] = new.pop(job_id).routes
+            elif until is None:
+                new[job_id] = _New(wiring, routes, now + MAKING_S)
+            elif now >= until:
+                del new[job_id]
+                found[job_id] = {}
+        if new != self.new:
+            self.new = new
+        return found
 
     def refuse(self, asked: FindWiring, why: str, again_at: float = math.inf) -> None:
         self.refused = {**self.refused, asked.job_id: Refused(asked, why, again_at)}
@@ -173,10 +209,12 @@ def unwired(
     interface_bps: Mapping[PortRef, float],
     cabling: Cabling,
     refused: Mapping[JobId, Refused],
+    new: Collection[JobId],
     limits: PlanLimits,
     may_return: Collection[Job] = (),
 ) -> Unwired:
-    """``interface_bps``: of the interfaces that work, on both sides of their fibres. ``may_return``: wired jobs that
+    """``interface_bps``: of the interfaces that work, on both sides of their fibres. ``new``: jobs whose circuits are
+    being made. ``may_return``: wired jobs that
     come back as they were if what ended or changed them cannot be saved."""
     if not cabling.optical:
         return Unwired({}, None)
@@ -189,6 +227,9 @@ def unwired(
     for job in sorted(jobs.values(), key=lambda job: (not job.registration.wiring, job.registered_at, job.id)):
         servers = _to_wire(job, hosts, cabling)
         if not servers:
+            continue
+        if job.spec.observed:
+            why[job.id] = NOT_KNOWN
             continue
         optical = _common(servers, interface_bps, cabling)
         rate_bps = min((interface_bps[at] for at in _interfaces(servers, optical, cabling)), default=0.0)
@@ -205,7 +246,7 @@ def unwired(
         else:
             why[job.id] = FINDING
             question = question or asked
-    return Unwired(why, question)
+    return Unwired(dict.fromkeys([job_id for job_id in new if job_id in jobs], MAKING) | why, question)
 
 
 def told_unwired(
@@ -312,6 +353,19 @@ def _circuits(
             if src and dst:
                 circuits.append((src, dst))
     return tuple(circuits)
+
+
+def _routes(asked: FindWiring, found: FoundWiring, cabling: Cabling) -> Routes:
+    """As the planner has them."""
+    interfaces = [[cabling.interface(server, optical) for optical in asked.optical] for server in asked.servers]
+
+    def path(places: Iterable[Place]) -> Path:
+        at = (interfaces[place.server][place.interface] for place in places)
+        return tuple(LinkId(*each) for each in at if each)
+
+    return {
+        flow: tuple(Subflow(path(places), share) for places, share in pieces) for flow, pieces in found.routes.items()
+    }
 
 
 def _question(job: Job, damage: Damage, servers: tuple[Dpid, ...], cabling: Cabling) -> MendWiring:

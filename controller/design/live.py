@@ -10,22 +10,20 @@ from __future__ import annotations
 import numpy as np
 
 from controller.design.strategies import Offer, Way
-from controller.design.wiring import Answer, Rates, answers
+from controller.design.wiring import FIRST_PORT, Answer, Evaluated, Rates, answers, topology
+from controller.fabric.topology import Path
 from controller.scenarios.scenario import GIGABIT
 from controller.wiring.break_even import COST_RATIO
-from controller.wiring.circuits import Peers, Wiring
+from controller.wiring.circuits import Peers, Port, Wiring
 from controller.wiring.hops import Floats
 from controller.wiring.mending import mended
-from controller.wiring.messages import FindWiring, FoundWiring, MendWiring
-from signalbox.errors import InvalidInput
+from controller.wiring.messages import FindWiring, FoundWiring, MendWiring, PlacedRoutes
 from signalbox.jobs.collectives import virtual_links
+from signalbox.jobs.spec import JobSpec
 
 
 def find_wiring(asked: FindWiring) -> FoundWiring:
-    """Raises ``SignalboxError`` when the planner has no answer, and ``InvalidInput`` for a job that says nothing of
-    what it sends."""
-    if asked.spec.observed:
-        raise InvalidInput.of("collectives", "what the job sends is not known, so no circuits can be chosen for it")
+    """Raises ``SignalboxError`` when the planner has no answer."""
     interface_gbps, interfaces = asked.interface_bps / GIGABIT, len(asked.optical)
     rates = Rates(interface_gbps, interfaces * interface_gbps / COST_RATIO)
     ways = tuple(Way(each.name, asked.spec.of_strategy(each.name), each.compute) for each in asked.spec.strategies)
@@ -34,7 +32,8 @@ def find_wiring(asked: FindWiring) -> FoundWiring:
     best = answer.best
     runs = best.spec.model_copy(update={"endpoints": asked.spec.endpoints})
     times_s = best.planned_s, best.bound_s, best.other_s
-    return FoundWiring(best.name, runs, best.found.wiring.peers, *times_s, refusal(answer) if answer.refused else "")
+    refused = refusal(answer) if answer.refused else ""
+    return FoundWiring(best.name, runs, best.found.wiring.peers, *times_s, refused, _placed(best, runs))
 
 
 def mend_wiring(asked: MendWiring) -> tuple[Peers, ...]:
@@ -47,6 +46,23 @@ def mend_wiring(asked: MendWiring) -> tuple[Peers, ...]:
         in_phase[place[link.src_ip], place[link.dst_ip]] += link.bytes
     wiring = Wiring(len(asked.servers), asked.peers)
     return mended(sent, wiring, asked.lost, asked.dead).peers
+
+
+def _placed(best: Evaluated, runs: JobSpec) -> PlacedRoutes:
+    """The routes of the plan, between the addresses of ``runs``."""
+    address = dict(zip(best.spec.endpoints, runs.endpoints, strict=True))
+    switches = topology(best.found.wiring, best.rates.interface_gbps).switches
+    server = {switch.dpid: number for number, switch in enumerate(switches)}
+
+    def ports(path: Path) -> tuple[Port, ...]:
+        return tuple(Port(server[link.dpid], link.port - FIRST_PORT) for link in path)
+
+    return {
+        flow._replace(src_ip=address[flow.src_ip], dst_ip=address[flow.dst_ip]): tuple(
+            (ports(path), share) for path, share in route
+        )
+        for flow, route in best.plan.routes.items()
+    }
 
 
 def refusal(answer: Answer) -> str:

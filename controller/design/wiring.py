@@ -38,6 +38,10 @@ MOST_SEARCHED = 5_000
 """Flows on a circulant wiring up to which the planner looks for better routes than the coins'."""
 
 
+FIRST_PORT = 1
+"""Of a server's switch in ``topology``: its first interface."""
+
+
 class Rates(NamedTuple):
     """Gbit/s of one interface, and of one server on the alternative."""
 
@@ -161,7 +165,7 @@ def routed(problem: Problem, wiring: Wiring, fabric: Fabric, limits: PlanLimits)
     any other. Raises ``SignalboxError``."""
     if wiring.steps is None:
         return answered(plan(problem, limits))
-    ports = [PortNo(1 + interface) for interface in range(wiring.interfaces)]
+    ports = [PortNo(FIRST_PORT + interface) for interface in range(wiring.interfaces)]
     problem = problem.with_routes(coin_change_routes(problem, wiring, list(fabric.switches), ports))
     return answered(plan(problem, limits) if len(problem.flows) <= MOST_SEARCHED else repair(problem))
 

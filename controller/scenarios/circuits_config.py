@@ -9,17 +9,18 @@ from collections import defaultdict
 
 from controller.scenarios.topologies import Cable, Topology
 
-DARK_S = 0.01
+DARK_S, DRAIN_S = 0.01, 0.1
 
 
-def circuits_config(topology: Topology, dark_s: float = DARK_S) -> str:
-    """Optical switches are those that have no host. ``dark_s``: seconds without light while circuits change."""
+def circuits_config(topology: Topology, dark_s: float = DARK_S, drain_s: float = DRAIN_S) -> str:
+    """Optical switches are those that have no host. ``dark_s``: seconds without light while circuits change.
+    ``drain_s``: of the longest queue of an interface."""
     dpids = {switch.name: switch.dpid for switch in topology.switches}
     leaves = {host.leaf for host in topology.hosts}
     at: defaultdict[str, dict[int, Cable]] = defaultdict(dict)
     for cable in topology.cables:
         at[cable.b][cable.b_port] = cable
-    lines = ["[circuits]", f"dark_s = {dark_s}"]
+    lines = ["[circuits]", f"dark_s = {dark_s}", f"drain_s = {drain_s}"]
     for switch in topology.switches:
         if switch.name in leaves:
             continue

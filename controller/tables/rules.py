@@ -334,6 +334,10 @@ def stages_between(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, Rul
                 staged[_order(mod, installed[dpid])][dpid].append(mod)
                 if mod.op == "delete" and (fallback := _without_planned_hop(mod.rule, rules)):
                     staged[0, 0][dpid].append(RuleMod("modify", fallback))
+    # What nothing points at yet goes with the first rules, before those that point at it.
+    if (first := min((order for order in staged if (1, 0) < order < (2, 0)), default=None)) is not None:
+        for dpid, mods in staged.pop((1, 0), {}).items():
+            staged[first][dpid] += mods
     names = (NARROW, "install", "delete flows", "delete groups")
     return [
         Stage(
@@ -348,7 +352,7 @@ def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
     rule = mod.rule
     if mod.op == "delete":
         return (2, 0) if isinstance(rule, FlowRule) else (3, 0)
-    if isinstance(rule, MeterRule):
+    if isinstance(rule, MeterRule) or (isinstance(rule, GroupRule) and mod.op == "add"):
         return (1, 0)
     if isinstance(rule, GroupRule) and mod.op == "modify":
         before = installed.groups[rule.group_id]

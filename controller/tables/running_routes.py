@@ -76,6 +76,13 @@ class RunningRoutes:
         before, self.orphans = self.orphans, tuple(pin for pin in self.orphans if pin.owner != owner)
         return len(self.orphans) < len(before)
 
+    def begin(self, job: PinnedJob, routes: Routes) -> None:
+        """``routes``: of the job, found before it had any; those that it can have become the running ones."""
+        most = dict(_most_subflows(job))
+        self.replace(updated(self.routes, {flow: of for flow, of in routes.items() if len(of) <= most.get(flow, 0)}))
+        if self._jobs is not None:
+            self._jobs = updated(self._jobs, {job.id: job})
+
     def drop_orphans(self) -> None:
         """Jobs that have not registered again by now are not expected any more."""
         self.orphans = ()

@@ -7,13 +7,17 @@ those of their optical switches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from controller.fabric.topology import Dpid
 from controller.jobs.wiring import JobWiring
-from controller.planning.problem import PlanLimits
+from controller.planning.problem import FlowId, PlanLimits
 from controller.wiring.circuits import Circuit, Peers, Port
 from signalbox.jobs.spec import JobId, JobSpec
+
+PlacedRoutes = Mapping[FlowId, tuple[tuple[tuple[Port, ...], float], ...]]
+"""Of flows the pieces: the interfaces that send, and the share of its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,8 @@ class FindWiring:
 @dataclass(frozen=True, slots=True)
 class FoundWiring:
     """``runs``: what the job sends, with the rings that were chosen. ``peers``: by optical switch and server the server
-    that receives. Seconds as in ``JobWiring``. ``refused``: why the job should not be here; empty where it should."""
+    that receives. ``routes``: on which the job takes ``planned_s``; may lack some. Seconds as in ``JobWiring``.
+    ``refused``: why the job should not be here; empty where it should."""
 
     strategy: str
     runs: JobSpec
@@ -43,6 +48,7 @@ class FoundWiring:
     bound_s: float
     other_s: float
     refused: str = ""
+    routes: PlacedRoutes = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

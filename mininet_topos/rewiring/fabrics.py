@@ -25,7 +25,7 @@ from mininet_topos.lab.record import LabError, wait_for
 from mininet_topos.lab.static_routes import install_static_routes
 from mininet_topos.lab.whole_training import WholeTraining
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.probe.queues import large_socket_buffers
+from mininet_topos.probe.queues import large_socket_buffers, prioritise_probes
 from mininet_topos.rewiring.answers import accept, give
 from mininet_topos.rewiring.jobs import Job
 from mininet_topos.rewiring.model import Runs, Size
@@ -40,6 +40,11 @@ from signalbox.words import Strategy
 
 PREFIX = "w"
 """Of the labs' names."""
+
+QUEUE_S = 0.2
+"""Of each link. In an all-to-all several connections share a circuit, each with a window of some packets. The lab's
+50 ms hold eight packets at 2 Mbit/s, and of the last packets of a transfer TCP would miss some for 200 ms and more.
+Fabrics for training lose none."""
 
 CONTROLLER: Settings = {
     "discovery": {"edge_after_s": 1.0},
@@ -146,11 +151,12 @@ def circuits(size: Size, folder: Path) -> Iterator[Circuits]:
         folder,
         settings={"fabric": {"link_bps": bps, "host_link_bps": size.interfaces * bps}, **CONTROLLER},
         program=("mininet_topos.rewiring.controller", "--wirings", str(folder / WIRINGS)),
-        tables=circuits_config(optical(size.servers, size.interfaces, bps)),
+        tables=circuits_config(optical(size.servers, size.interfaces, bps), drain_s=QUEUE_S),
     )
     topo = DirectConnect(size.servers, size.interfaces, size.mbps, prefix=PREFIX)
     with large_socket_buffers(), Lab(topo, controller=controller.target) as lab, controller.running() as client:
         lab.wait_connected()
+        prioritise_probes(lab, QUEUE_S)
         yield Circuits(size, lab, controller, client, folder)
 
 
@@ -159,6 +165,7 @@ def one_switch(size: Size) -> Iterator[Lab]:
     """The alternative that costs as much; without a controller, since there is one way only."""
     topo = LeafSpine(1, 1, size.servers, size.other_mbps, size.other_mbps, prefix=PREFIX)
     with large_socket_buffers(), Lab(topo, controller=None) as lab:
+        prioritise_probes(lab, QUEUE_S)
         install_static_routes(lab)
         yield lab
 
@@ -210,6 +217,7 @@ def leaves(size: Size, leaf_count: int, spines: int, folder: Path) -> Iterator[L
     topo = LeafSpine(leaf_count, spines, each, *rates, prefix=PREFIX)
     with large_socket_buffers(), Lab(topo, controller=controller.target) as lab, controller.running() as client:
         lab.wait_connected()
+        prioritise_probes(lab, QUEUE_S)
         expected = 2 * leaf_count * spines
         wait_for(lambda: client.get_status().links >= expected, "all links", READY_S, POLL_S)
         yield Leaves(lab, controller, client, folder)

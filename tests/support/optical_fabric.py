@@ -51,13 +51,15 @@ def config(servers: int, interfaces: int, **more: Any) -> Config:
 
 
 class OpticalFabric(FakeFabric):
-    """``wirings_wait``: questions for wirings are kept in ``asked`` until ``answer`` is called."""
+    """``wirings_wait``: questions for wirings are kept in ``asked`` until ``answer`` is called. ``lost_probes``: the
+    interfaces whose probes do not arrive."""
 
     def __init__(self, servers: int, interfaces: int) -> None:
         super().__init__(topology=optical(servers, interfaces))
         self.sizes = servers, interfaces
         self.asked: list[FindWiring | MendWiring] = []
         self.wirings_wait = False
+        self.lost_probes: set[PortRef] = set()
 
     def start(self, settings: Config | None = None, late: Any = ()) -> None:
         super().start(settings or config(*self.sizes), late)
@@ -69,7 +71,8 @@ class OpticalFabric(FakeFabric):
 
     def _seen_from(self, at: PortRef) -> list[Message]:
         dst = self.arrives(at)
-        return [LinkSeen(at, dst)] if dst and {at.dpid, dst.dpid} <= self._connected else []
+        arrives = dst is not None and at not in self.lost_probes and {at.dpid, dst.dpid} <= self._connected
+        return [LinkSeen(at, dst)] if dst and arrives else []
 
     def arrives(self, at: PortRef) -> PortRef | None:
         """Where what leaves by an interface comes in."""

@@ -58,7 +58,7 @@ def test_the_median_and_the_worst_of_random_wirings_are_measured_ones() -> None:
 
 
 def test_ecmp_is_not_held_to_its_mean_and_all_targets_can_be_met() -> None:
-    changed = Changed(18, (9.0, 12.0), 3000, 0, 5)
+    changed = Changed(18, (9.0, 12.0), 3000, 0, 0, 5)
     judged = targets([of_job("a", 2.0, 4.1), of_job("b", 2.0, 2.5)], changed)
     assert missed(judged) == []
     assert len(judged) == 2 * 5 + 1 + 2 + 1
@@ -66,7 +66,7 @@ def test_ecmp_is_not_held_to_its_mean_and_all_targets_can_be_met() -> None:
 
 
 def test_what_is_missed_is_named() -> None:
-    judged = targets([of_job("a", 2.0, 3.0), of_job("b", 2.0, 1.9)], Changed(18, (9.0,), 3000, 2, 5))
+    judged = targets([of_job("a", 2.0, 3.0), of_job("b", 2.0, 1.9)], Changed(18, (9.0,), 3000, 2, 0, 5))
     assert missed(judged) == [
         "missed: one switch of the same cost / chosen wiring, best job is 1.50, not >= 2",
         "missed: b, one switch of the same cost / chosen wiring is 0.95, not >= 1",

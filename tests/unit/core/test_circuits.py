@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from itertools import permutations
 
+import pytest
+
 from controller.alarms import text
 from controller.core.circuits import CircuitState
 from controller.core.messages import Command, Message
+from controller.core.wired_jobs import NOT_KNOWN
 from controller.fabric.cabling import cabling_of
 from controller.fabric.messages import ArpSeen, LinkLost, LinkSeen, PortChanged
 from controller.fabric.topology import Dpid, LinkId, Port, PortNo, PortRef
@@ -21,9 +24,9 @@ from controller.jobs.messages import (
 from controller.tables.cross_connects import PRIORITY, cross_connects
 from controller.tables.messages import SwitchRules
 from controller.tables.rules import FlowKey, FlowRule, Match, Table
-from controller.wiring.messages import WiringFound
+from controller.wiring.messages import FoundWiring, WiringFound
 from signalbox.jobs.reports import IterationTime
-from signalbox.jobs.spec import JobId
+from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.words import AlarmKind
 from tests.support.optical_fabric import OpticalFabric, all_reduce, answered, config
 
@@ -53,6 +56,28 @@ def test_a_job_gets_circuits_and_is_pinned_on_them() -> None:
     assert job.registration.wiring
     assert len(job.registration.wiring.runs.groups) == 3
     assert not fabric.status.alarms
+
+
+def test_a_job_waits_until_all_of_its_circuits_are_links() -> None:
+    """Probes find some before others. Flows between those would be planned, and the others said to have no path."""
+    fabric = started(4, 2)
+    fabric.lost_probes = {ref(3, 2)}
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4], all_to_all=10_000)))
+    for _ in range(20):
+        fabric.run(0.1)
+        assert fabric.status.jobs[JobId("one")].state == "pending"
+        assert not fabric.status.alarms
+    fabric.lost_probes = set()
+    fabric.probe(fabric.switches[Dpid(3)])
+    fabric.run(0.5)
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    fabric.lost_probes = {ref(n, port) for n in (1, 2, 4) for port in (2, 3)}
+    fabric.send(DeregisterJob(JobId("one")))
+    fabric.send(RegisterJob(all_reduce("two", [1, 2, 4])))
+    fabric.run(4)
+    assert fabric.status.jobs[JobId("two")].state == "pending"
+    fabric.run(4)
+    assert fabric.status.jobs[JobId("two")].state != "pending", "what does not come is not waited for for ever"
 
 
 def test_another_job_is_wired_beside_it_without_a_packet_lost() -> None:
@@ -292,6 +317,40 @@ def test_what_went_wrong_is_tried_again() -> None:
     assert fabric.status.jobs[JobId("one")].state == "pinned"
 
 
+def test_what_a_job_sends_has_to_be_known() -> None:
+    fabric = started(4, 2)
+    fabric.send(RegisterJob(JobSpec(job_id="silent", endpoints=("10.0.1.1", "10.0.2.1"))))
+    fabric.run(40)
+    assert fabric.status.jobs[JobId("silent")].unwired == NOT_KNOWN
+    assert not fabric.asked
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(4)
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+
+
+def test_a_job_begins_on_the_routes_that_were_found_with_its_circuits(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = started(6, 2)
+    fabric.wirings_wait = True
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6], all_to_all=100_000)))
+    fabric.run(1)
+    answer = answered(fabric.asked[-1])
+    assert isinstance(answer.found, FoundWiring)
+    placed = {
+        flow: [[(f"10.0.{at.server + 1}.1", at.interface) for at in path] for path, _ in pieces]
+        for flow, pieces in answer.found.routes.items()
+    }
+    assert len(placed) == 30
+    monkeypatch.setattr(fabric.planner, "answers", lambda _: [])
+    fabric.send(answer)
+    fabric.run(1)
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    running = {
+        flow: [[(f"10.0.{link.dpid}.1", link.port - 2) for link in path] for path, _ in route]
+        for flow, route in fabric.loop.state.routes.routes.items()
+    }
+    assert running == placed
+
+
 def test_an_optical_switch_that_refuses_is_told_again_after_a_while() -> None:
     fabric = started(4, 2)
     mirrors = fabric.switches[Dpid(0x102)]
@@ -429,9 +488,8 @@ def test_packets_that_are_queued_have_time_to_leave_after_the_last_rule_is_confi
     circuits.rules_read(SwitchRules(Dpid(9), held, 0), 0.0)
     circuits.own({ref(1, 2): ref(2, 2)})
     circuits.begin({LinkId(Dpid(1), PortNo(2))}, 0.0)
-    assert not circuits.send(is_quiet=False, now=5.0)
-    assert not circuits.send(is_quiet=True, now=5.0)
-    assert circuits.send(is_quiet=True, now=5.2)
+    assert not circuits.send(now=5.0)
+    assert circuits.send(now=5.2)
 
 
 def test_of_two_circuits_that_others_have_made_to_one_port_one_stays() -> None:

@@ -15,6 +15,7 @@ import pytest
 from controller.api.convert import job_message
 from controller.api.convert_fabric import fabric_message
 from controller.core.messages import Command, Message, Tick
+from controller.core.wired_jobs import NOT_KNOWN
 from controller.fabric.messages import LinkLost, LinkSeen, ProbeCircuits
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import (
@@ -492,7 +493,7 @@ class Run:
                 assert {waits.get(server) for server in servers} >= set(others), f"{job_id}: {told.unwired}"
                 waits = dict.fromkeys(servers, job_id) | waits
             else:
-                expected = ("one switch with", "what the job sends is not known", "cannot announce")
+                expected = ("one switch with", NOT_KNOWN, "cannot announce")
                 assert any(each in told.unwired for each in expected), f"{job_id}: {told.state} {told.unwired!r}"
         alarms = [alarm for alarm in status.alarms.values() if alarm.kind is not AlarmKind.COUNTERS_STALE]
         assert not alarms, [str(alarm) for alarm in alarms]

@@ -54,8 +54,16 @@ def test_downstream_comes_before_ingress_and_groups_before_flows() -> None:
         SPINE: RuleSet.of([flow(3, distance=1)]),
     }
     stages = stages_between(desired, {LEAF: RuleSet(), SPINE: RuleSet()})
-    assert [(stage.name, list(stage.mods)) for stage in stages] == [("install 1", [SPINE]), ("install 2", [LEAF])]
-    assert [type(mod.rule) for mod in stages[1].mods[LEAF]] == [GroupRule, FlowRule]
+    assert [(stage.name, list(stage.mods)) for stage in stages] == [("install 1", [SPINE, LEAF]), ("install 2", [LEAF])]
+    assert [type(mod.rule) for stage in stages for mod in stage.mods.get(LEAF, ())] == [GroupRule, FlowRule]
+
+
+def test_a_group_is_there_before_one_that_points_at_it_from_nearer_to_the_destination() -> None:
+    """On circuits a pin may be shorter than the longest way of the group that its packets take when it is down."""
+    pin = GroupRule(8, "fast_failover", (Bucket(Output(PortNo(1)), PortNo(1)), Bucket(ToGroup(7), None, 7)), 1)
+    stages = stages_between({LEAF: RuleSet.of([to_group(2)], [group(1, 2, distance=2), pin])}, {LEAF: RuleSet()})
+    added = [mod.rule for stage in stages for mod in stage.mods[LEAF]]
+    assert [rule.group_id for rule in added if isinstance(rule, GroupRule)] == [7, 8]
 
 
 def test_the_entry_for_a_miss_is_there_before_a_table_can_be_full() -> None:
