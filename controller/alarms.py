@@ -116,16 +116,18 @@ def _missed_text(role: SwitchRole | None, expected: int, missing: tuple[str, ...
 
 
 def _down_text(part: Part) -> str:
-    """With the names of its ports, and since when, in UTC."""
+    """With the names of its ports, and since when if that is known, in UTC."""
     if part.kind is PartKind.HOST:
         where = f" at {part.ends[0].name}"
     elif part.kind is PartKind.LINK:
         where = f" ({' to '.join(end.port for end in part.ends)})" if all(end.port for end in part.ends) else ""
     else:
-        where = f" ({part.key.id})" if part.seen else ""
+        where = f" ({part.key.id})" if part.seen and part.name != part.key.id else ""
     never = ", declared and never seen," if not part.seen else ""
-    since = datetime.fromtimestamp(part.down_since or 0.0, UTC)
-    return f"{part.kind} {part.name}{where}{never} is down since {since:%Y-%m-%d %H:%M:%S} UTC"
+    is_down = f"{part.kind} {part.name}{where}{never} is down"
+    if part.down_since is None:
+        return is_down
+    return f"{is_down} since {datetime.fromtimestamp(part.down_since, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _table_text(switch: str, use: TableUse, refused: int) -> str:

@@ -198,7 +198,10 @@ class FabricConfig(_Section):
         return self
 
 
-FIBRE = re.compile(r"(0x[0-9a-f]{1,16}):([1-9][0-9]{0,9})|")
+FIBRE = re.compile(r"0x[0-9a-f]{1,16}:[0-9]{1,10}")
+MOST_FIBRES = 4096
+MOST_PORT = 0xFFFF_FF00
+"""OFPP_MAX (OpenFlow 1.3.5, A.2.1)."""
 
 
 def fibre_end(text: str) -> tuple[int, int]:
@@ -208,16 +211,23 @@ def fibre_end(text: str) -> tuple[int, int]:
 
 
 def _fibre(text: str) -> str:
-    if not FIBRE.fullmatch(text):
+    dpid, port = fibre_end(text) if FIBRE.fullmatch(text) else (0, 0)
+    if text and not (dpid and 0 < port <= MOST_PORT):
         raise PydanticCustomError("fibre", "must be a server's dpid and port, such as 0x1:2, or empty")
     return text
+
+
+def _some_fibres(fibres: tuple[str, ...]) -> tuple[str, ...]:
+    if not fibres or len(fibres) > MOST_FIBRES:
+        raise PydanticCustomError("fibres", "must have 1 to {most} ports", {"most": MOST_FIBRES})
+    return fibres
 
 
 class OpticalSwitch(_Section):
     """``fibres``: what is at each of its ports, from 1: the dpid and port of a server's interface, or nothing."""
 
     dpid: int = Field(ge=1, lt=1 << 64)
-    fibres: Annotated[tuple[Annotated[str, AfterValidator(_fibre)], ...], Field(min_length=1, max_length=4096)]
+    fibres: Annotated[tuple[Annotated[str, AfterValidator(_fibre)], ...], AfterValidator(_some_fibres)]
 
 
 class CircuitsConfig(_Section):

@@ -29,6 +29,9 @@ MISSING_S = 5.0
 ABSENT_S = 1.0
 """An optical switch is asked what it connects when a circuit of it has been missing for so long."""
 
+AWAY_S = 15.0
+"""How long an optical switch may not be connected before that is an alarm."""
+
 REREAD_AFTER_S = 2.0
 """An optical switch that has not answered a change, or refused it, is asked what it connects."""
 
@@ -38,7 +41,6 @@ class _Optical:
     """``ports``: those that are up. ``held``: None before it was read. ``asked``: its rules are being read.
     ``read_at``: when they are to be read next. ``rests_until``: it did not do what it was told."""
 
-    name: str
     ports: frozenset[PortNo] = frozenset()
     held: RuleSet | None = None
     asked: bool = False
@@ -67,12 +69,13 @@ class CircuitState:
     circuit take to leave. ``change``: the one that is under way. ``dark``: interfaces whose optical switch has the port
     down. ``missing``: circuits of jobs that are lit, and by which no probes have come for ``MISSING_S``.
     ``change_times``: seconds from the message to the answers of all optical switches; ``latest_change``: its number,
-    its circuits, its seconds."""
+    its circuits, its seconds. ``away_since``: of optical switches that are not connected."""
 
     cabling: Cabling
     dark_s: float
     drain_s: float
     audit_interval_s: float = math.inf
+    away_since: dict[Dpid, float] = field(default_factory=dict)
     change: Change | None = None
     change_times: Histogram = field(default_factory=Histogram)
     latest_change: tuple[int, int, float] | None = None
@@ -80,6 +83,7 @@ class CircuitState:
     _owned: Circuits = field(default_factory=dict)
     _optical: dict[Dpid, _Optical] = field(default_factory=dict)
     _known: dict[Dpid, Mapping[PortNo, PortNo]] = field(default_factory=dict)
+    _names: dict[Dpid, str] = field(default_factory=dict)
     _numbers: int = 0
     _is_news: bool = True
     _looked: bool = False
@@ -95,12 +99,15 @@ class CircuitState:
     def connected(self, dpid: Dpid, name: str, ports: tuple[Port, ...]) -> ReadRules:
         self._forget_change(dpid)
         up = frozenset(port.number for port in ports if port.up)
-        self._optical[dpid] = _Optical(name, up, asked=True)
+        self._optical[dpid] = _Optical(up, asked=True)
+        self._names[dpid] = name
+        self.away_since.pop(dpid, None)
         self._look_for_dark()
         return ReadRules(dpid)
 
-    def left(self, dpid: Dpid) -> None:
+    def left(self, dpid: Dpid, now: float) -> None:
         """What it connects stays."""
+        self.away_since.setdefault(dpid, now)
         self._forget_change(dpid)
         self._optical.pop(dpid, None)
         self._look_for_dark()
@@ -193,8 +200,8 @@ class CircuitState:
         return found
 
     def name(self, dpid: Dpid) -> str:
-        """Of an optical switch; its dpid in hexadecimal while it is not connected."""
-        return self._optical[dpid].name if dpid in self._optical else f"{dpid:#x}"
+        """Of an optical switch; its dpid in hexadecimal as long as it has not connected."""
+        return self._names.get(dpid, f"{dpid:#x}")
 
     # ---- changes
 

@@ -172,7 +172,7 @@ class Intake:
             case SwitchConnected(dpid, name, ports) if dpid in optical:
                 return commands(circuits.connected(dpid, name, ports))
             case SwitchLeft(dpid) | MastershipLost(dpid) if dpid in optical:
-                circuits.left(dpid)
+                circuits.left(dpid, now)
             case PortChanged(dpid, port, removed) if dpid in optical:
                 circuits.port_changed(dpid, port, removed)
             case SwitchRules(dpid) if dpid in optical:

@@ -182,7 +182,11 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
         commits=Commits(saved),
         topology=topology,
         circuits=CircuitState(
-            cabling, config.circuits.dark_s, config.circuits.drain_s, config.openflow.audit_interval_s
+            cabling,
+            config.circuits.dark_s,
+            config.circuits.drain_s,
+            config.openflow.audit_interval_s,
+            dict.fromkeys(cabling.optical, now),
         ),
         drains=Drains(saved.drains),
         draining=Draining(load, sync, counters, config.discovery.probe_interval_s),

@@ -215,9 +215,10 @@ class PayloadWindows:
         return np.where(np.isfinite(bps), np.maximum(bps, 0.0), 0.0)
 
     def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, planned_bytes: int) -> float | None:
-        """By their mean duration, weighted with the time that each has in the window. Where they fill less of it by
-        more than two of them, the job pauses or does not report all: then by how many were reported, if that makes more
-        of what is planned for come true."""
+        """By their mean duration, weighted with the time that each has in the window. Not before the first one: there
+        may have been others that were not reported, or none. Where iterations fill less of the window by more than two
+        of them, the job pauses or does not report all: there may have been only those that were reported. It is what
+        makes most of what is planned for come true."""
         spans = [
             (min(at, end.now) - max(at - duration, start.now), duration)
             for at, duration in self._durations
@@ -228,16 +229,19 @@ class PayloadWindows:
         if not reported:
             return None
         window_s = end.now - start.now
-        by_duration = window_s * reported / filled_s
+        first_at, duration = self._durations[0]
+        counts = [window_s * reported / filled_s]
+        if first_at - duration > start.now:
+            counts.append((end.now - first_at + duration) * reported / filled_s)
+        if window_s - filled_s > 2 * filled_s / reported:
+            counts.append(reported)
         total = 0.125 * bps.sum() * window_s
-        if window_s - filled_s <= 2 * filled_s / reported or not planned_bytes or not total:
-            return by_duration
 
         def error(count: float) -> float:
             ratio = float(total / planned_bytes / count)
             return max(ratio, 1 / ratio)
 
-        return min((by_duration, reported), key=error)
+        return min(counts, key=error) if planned_bytes and total else counts[0]
 
     def _iteration_s(self, now: float) -> float:
         """Mean duration of the iterations that were reported lately; 0 without any."""

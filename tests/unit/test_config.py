@@ -46,3 +46,24 @@ def test_a_gain_that_no_plan_can_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as error:
         load(file)
     assert [problem.message for problem in error.value.problems] == ["must be less than 1.0 (given: 5)"]
+
+
+OPTICAL = "[[circuits.switch]]\ndpid = 0x101\nfibres = [{}]\n"
+
+
+@pytest.mark.parametrize("fibre", ["0x0:2", "0x1:0", "0x1:4294967295", "server1:2", "0x1"])
+def test_what_is_no_interface_of_a_server_is_refused_at_its_place(tmp_path: Path, fibre: str) -> None:
+    file = tmp_path / "signalbox.toml"
+    file.write_text(OPTICAL.format(f'"0x1:2", "{fibre}"'))
+    with pytest.raises(InvalidInput) as error:
+        load(file)
+    (problem,) = error.value.problems
+    assert problem.path.endswith("circuits.switch[0].fibres[1]")
+    assert problem.message.startswith("must be a server's dpid and port, such as 0x1:2, or empty")
+
+
+def test_an_optical_switch_without_ports_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "signalbox.toml"
+    file.write_text(OPTICAL.format(""))
+    with pytest.raises(InvalidInput, match="must have 1 to 4096 ports"):
+        load(file)

@@ -592,3 +592,15 @@ class Killed:
         self._left -= 1
         if self._left < 0:
             raise InterruptedError
+
+
+def test_an_optical_switch_that_is_not_connected_raises_an_alarm_after_a_while() -> None:
+    fabric = started(4, 2)
+    fabric.lose(Dpid(0x102))
+    fabric.run(5)
+    assert not fabric.status.alarms
+    fabric.run(12)
+    assert text(fabric.status.alarms[AlarmKind.SWITCH_DOWN, "optical2"]) == "switch optical2 (0x102) is down"
+    fabric.reconnect(0x102)
+    fabric.run(1)
+    assert (AlarmKind.SWITCH_DOWN, "optical2") not in fabric.status.alarms

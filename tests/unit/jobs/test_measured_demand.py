@@ -371,6 +371,17 @@ def test_parameters_that_are_sent_before_the_first_iteration_are_not_doubted() -
     assert demand.source is DemandSource.CONFIRMED
 
 
+@pytest.mark.parametrize("iteration_s", [0.7, 1.1, 1.9])
+def test_a_job_that_begins_to_train_some_time_after_it_is_counted_is_not_doubted(iteration_s: float) -> None:
+    """Windows that begin before its first iteration are not full of iterations."""
+    for tenths in range(0, 60, 2):
+        cluster = Cluster(spec(FOUR), lag_s=0.5)
+        cluster.iteration_s = iteration_s
+        cluster.train(tenths / 10 + 0.1, RIGHT, pause=True)
+        for _ in range(6):
+            assert cluster.train(INTERVAL_S, RIGHT).difference is None, tenths
+
+
 def test_undeclared_traffic_is_found_before_three_long_iterations_are_over() -> None:
     cluster = Cluster(spec(FOUR))
     cluster.iteration_s = 5.0

@@ -19,6 +19,7 @@ def test_every_optical_switch_has_its_fibres_by_port() -> None:
     assert tomllib.loads(circuits_config(FABRIC)) == {
         "circuits": {
             "dark_s": 0.01,
+            "drain_s": 0.1,
             "switch": [
                 {"dpid": 0x101, "fibres": ["0x1:2", "0x2:2", "0x3:2"]},
                 {"dpid": 0x102, "fibres": ["0x1:3", "0x2:3", "0x3:3"]},
