@@ -188,7 +188,8 @@ class Status:
     not raised again and may still be, with since when they were. ``plan_at``: monotonic seconds when the latest plan
     came. Seconds, since the start: ``plan_times``, to make each plan; ``repair_times``, see ``repair_s``;
     ``circuit_times``, from telling optical switches until all have confirmed, ``circuit_change``: number of the latest
-    of these changes, circuits that were made or taken away, and its seconds; ``install_times``, from the moment that a
+    of these changes, circuits that were made or taken away, and its seconds; ``optical``: of the optical switches the
+    name and whether it is connected; ``install_times``, from the moment that a
     stage was sent until all of its switches had confirmed it; ``communication_times``, of each iteration that jobs
     reported."""
 
@@ -226,6 +227,7 @@ class Status:
     install_times: Histogram = field(default_factory=Histogram)
     circuit_times: Histogram = field(default_factory=Histogram)
     circuit_change: tuple[int, int, float] | None = None
+    optical: Mapping[Dpid, tuple[str, bool]] = field(default_factory=dict)
     communication_times: Histogram = field(default_factory=Histogram)
     dropped_packets: Mapping[Dpid, Mapping[Dropped, int]] = field(default_factory=dict)
     state_revision: int = 0

@@ -203,6 +203,11 @@ class CircuitState:
         """Of an optical switch; its dpid in hexadecimal as long as it has not connected."""
         return self._names.get(dpid, f"{dpid:#x}")
 
+    @property
+    def optical(self) -> Mapping[Dpid, tuple[str, bool]]:
+        """Of every optical switch the name and whether it is connected."""
+        return {dpid: (self.name(dpid), dpid not in self.away_since) for dpid in self.cabling.optical}
+
     # ---- changes
 
     def begin(self, used: Container[LinkId], now: float) -> None:

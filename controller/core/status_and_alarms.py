@@ -87,6 +87,7 @@ def status(
         install_times=s.sending.install_times,
         circuit_times=s.circuits.change_times,
         circuit_change=s.circuits.latest_change,
+        optical=s.circuits.optical,
         communication_times=s.jobs.communication_times,
         state_revision=s.commits.revision,
         state_failures=s.commits.failures,

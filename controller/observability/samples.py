@@ -8,7 +8,7 @@ from typing import get_args
 
 from controller.alarms import severity
 from controller.fabric.messages import RefusalReason
-from controller.fabric.parts import PartKey, PartKind, switch_key
+from controller.fabric.parts import PartKey, PartKind, switch_key, told_apart
 from controller.observability.shapes import (
     Sample,
     Snapshot,
@@ -161,12 +161,15 @@ def if_read(count: Callable[[SwitchStatus], int]) -> Callable[[SwitchStatus], in
 
 
 def switch_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """A switch that is down keeps its series."""
-    for switch in snapshot.status.fabric.switches.values():
-        yield (switch.name,), 1
-    for part in snapshot.status.down_parts.values():
-        if part.kind is PartKind.SWITCH:
-            yield (snapshot.down_names[part.key][0],), 0
+    """A switch that is down keeps its series. Optical switches are not of the fabric, so their names may be there
+    twice."""
+    status = snapshot.status
+    up = dict.fromkeys((switch.name for switch in status.fabric.switches.values()), 1)
+    up |= {snapshot.down_names[key][0]: 0 for key, part in status.down_parts.items() if part.kind is PartKind.SWITCH}
+    for dpid, (name, connected) in sorted(status.optical.items()):
+        up[told_apart(name, dpid, frozenset(up))] = int(connected)
+    for name, value in up.items():
+        yield (name,), value
 
 
 def link_up(snapshot: Snapshot) -> Iterator[Sample]:

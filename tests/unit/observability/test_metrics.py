@@ -345,3 +345,14 @@ def test_a_circuit_has_one_series_which_ends_with_it() -> None:
     assert any(name.startswith("server2:3>") for name in gone)
     assert any(name.endswith(":3>server2") for name in gone)
     assert left.value("signalbox_circuits") == 10
+
+
+def test_an_optical_switch_is_up_or_down_like_any_other() -> None:
+    fabric = OpticalFabric(2, 2)
+    fabric.switches[Dpid(0x102)].name = "server1"
+    fabric.start()
+    fabric.run(3)
+    fabric.lose(Dpid(0x102))
+    found = Scrape(exposition(fabric.status))
+    up = {each["switch"]: found.value("signalbox_switch_up", **each) for each in found.series("signalbox_switch_up")}
+    assert up == {"server1": 1, "server2": 1, "optical1": 1, "server1(0x102)": 0}
