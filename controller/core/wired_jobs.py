@@ -26,6 +26,7 @@ from signalbox.jobs.spec import JobId
 
 FINDING = "circuits are being worked out"
 MAKING = "they are being made"
+RAILS = "it has rails, and circuits connect one NIC of each server"
 NOT_KNOWN = "what it sends is not known, so no circuits can be chosen for it"
 MOST_NAMED = 4
 """Jobs in a reason."""
@@ -228,8 +229,8 @@ def unwired(
         servers = _to_wire(job, hosts, cabling)
         if not servers:
             continue
-        if job.spec.observed:
-            why[job.id] = NOT_KNOWN
+        if job.spec.observed or job.spec.rails:
+            why[job.id] = RAILS if job.spec.rails else NOT_KNOWN
             continue
         optical = _common(servers, interface_bps, cabling)
         rate_bps = min((interface_bps[at] for at in _interfaces(servers, optical, cabling)), default=0.0)

@@ -90,7 +90,9 @@ class Evaluated:
     @cached_property
     def break_even(self) -> BreakEven:
         traffic, interfaces = self.found.traffic, self.found.wiring.interfaces
-        ratio = float(traffic.of_pairs.sum()) / traffic.in_rings if traffic.in_rings else math.inf
+        forwarded = float(self.found.pairs_and_free_rings.sum())
+        direct = traffic.in_rings + float(traffic.of_pairs.sum()) - forwarded
+        ratio = forwarded / direct if direct > forwarded * 1e-9 else math.inf
         direct_bps = interfaces * self.rates.interface_gbps * GIGABIT
         return BreakEven(ratio, self.found.pair_hops, direct_bps, self.rates.other_gbps * GIGABIT)
 

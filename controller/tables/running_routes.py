@@ -77,9 +77,11 @@ class RunningRoutes:
         return len(self.orphans) < len(before)
 
     def begin(self, job: PinnedJob, routes: Routes) -> None:
-        """``routes``: of the job, found before it had any; those that it can have become the running ones."""
+        """``routes``: of the job, found before it had any, without owners; those that it can have become the running
+        ones."""
         most = dict(_most_subflows(job))
-        self.replace(updated(self.routes, {flow: of for flow, of in routes.items() if len(of) <= most.get(flow, 0)}))
+        own = {flow._replace(owner=job.dividing.owner): route for flow, route in routes.items()}
+        self.replace(updated(self.routes, {flow: of for flow, of in own.items() if len(of) <= most.get(flow, 0)}))
         if self._jobs is not None:
             self._jobs = updated(self._jobs, {job.id: job})
 

@@ -63,13 +63,13 @@ class Found:
     @cached_property
     def pair_hops(self) -> float:
         """h: mean over what pairs send; ``inf`` where a pair is not connected."""
-        return mean_hops(self.hops, self._pairs_and_free_rings())
+        return mean_hops(self.hops, self.pairs_and_free_rings)
 
     @property
     def bandwidth_tax(self) -> float:
         """What circuits carry / what servers send to others: 1 when nobody forwards."""
         sent = self.traffic.in_rings + float(self.traffic.of_pairs.sum())
-        pairs = float(self._pairs_and_free_rings().sum())
+        pairs = float(self.pairs_and_free_rings.sum())
         return (sent - pairs + pairs * self.pair_hops) / sent if sent else 1.0
 
     @cached_property
@@ -130,19 +130,21 @@ class Found:
         sent = self._pairs_of(phase)
         for rings, orders in zip(self.traffic.rings, self.orders, strict=True):
             for order in orders:
-                for group in order:
-                    sent[list(group), [*group[1:], group[0]]] += rings.sent.get(phase, 0.0) / len(orders)
+                for group, of_group in zip(order, rings.sent, strict=True):
+                    sent[list(group), [*group[1:], group[0]]] += of_group.get(phase, 0.0) / len(orders)
         return sent
 
     def _pairs_of(self, phase: int) -> Floats:
         """With the rings that have no interface, in the order that the job gives them."""
         pairs = self.traffic.pairs.get(phase, np.zeros((self.traffic.servers, self.traffic.servers))).copy()
         for rings, orders in zip(self.traffic.rings, self.orders, strict=True):
-            for group in () if orders else rings.groups:
-                pairs[list(group), [*group[1:], group[0]]] += rings.sent.get(phase, 0.0)
+            for group, of_group in () if orders else zip(rings.groups, rings.sent, strict=True):
+                pairs[list(group), [*group[1:], group[0]]] += of_group.get(phase, 0.0)
         return pairs
 
-    def _pairs_and_free_rings(self) -> Floats:
+    @cached_property
+    def pairs_and_free_rings(self) -> Floats:
+        """What is not sent in rings that have interfaces, shape (servers, servers), in all phases."""
         total: Floats = sum(map(self._pairs_of, self.traffic.phases), np.zeros_like(self.traffic.of_pairs))
         return total
 

@@ -23,7 +23,7 @@ Cost = tuple[float, float, float, float]
 less one for each circuit."""
 
 MOST_JOINED = 5
-"""Free ports of an optical switch of which every way to join them is tried."""
+"""Free ports of an optical switch of which every way to join them is tried; of more, all in one ring."""
 
 
 def mended(sent: Mapping[int, Floats], wiring: Wiring, lost: Collection[Circuit], dead: Collection[Port]) -> Wiring:
@@ -61,6 +61,7 @@ def _ways(
     sending = [server for server in alive if peers[server] is None]
     receiving = [server for server in alive if server not in peers]
     yield ()
+    yield _in_one_ring(peers, interface, receiving, lost)
     if max(len(sending), len(receiving)) > MOST_JOINED:
         return
     for order in permutations(receiving, min(len(sending), len(receiving))):
@@ -70,6 +71,20 @@ def _ways(
             if src != dst and _circuit(src, dst, interface) not in lost
         )
         yield made
+
+
+def _in_one_ring(
+    peers: Peers, interface: int, receiving: Sequence[int], lost: Collection[Circuit]
+) -> tuple[tuple[int, int], ...]:
+    """What is left of the permutation, one path after the other. ``receiving``: where these begin, those of interfaces
+    that work."""
+    ends = []
+    for server in receiving:
+        while (after := peers[server]) is not None:
+            server = after
+        ends.append(server)
+    joined = zip(ends, [*receiving[1:], *receiving[:1]], strict=True)
+    return tuple((src, dst) for src, dst in joined if src != dst and _circuit(src, dst, interface) not in lost)
 
 
 def _exchanged(

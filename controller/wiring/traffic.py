@@ -49,17 +49,17 @@ class Part(NamedTuple):
 @dataclass(frozen=True)
 class Rings:
     """All-reduces of disjoint groups of servers, which can share interfaces. ``groups``: of servers, each at least
-    two. ``sent``: by phase what the server that sends most sends in it, in bytes. ``parts``: per group what of the
+    two. ``sent``: per group by phase what each of its servers sends in it, in bytes. ``parts``: per group what of the
     spec it is."""
 
     groups: tuple[Order, ...]
-    sent: Mapping[int, float]
+    sent: tuple[Mapping[int, float], ...]
     parts: tuple[tuple[Part, ...], ...]
 
     @property
     def bytes(self) -> float:
-        """Of a server, in all phases."""
-        return sum(self.sent.values())
+        """Of the server that sends most, in all phases."""
+        return max(sum(of_group.values()) for of_group in self.sent)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Traffic:
     @cached_property
     def phases(self) -> tuple[int, ...]:
         """In which something is sent between servers, ascending."""
-        return tuple(sorted({*self.pairs, *(phase for rings in self.rings for phase in rings.sent)}))
+        return tuple(sorted({*self.pairs, *(phase for rings in self.rings for of in rings.sent for phase in of)}))
 
     @cached_property
     def of_pairs(self) -> Floats:
@@ -92,15 +92,20 @@ class Traffic:
 
     @cached_property
     def even(self) -> bool:
-        """Whether every server sends the same to the one so much higher, for all offsets."""
+        """Whether in every phase every server sends the same to the one so much higher, for all offsets."""
         numbers = np.arange(self.servers)
-        turned = self.of_pairs[numbers[:, None], (numbers[:, None] + numbers[None, :]) % self.servers]
-        return bool(np.allclose(turned, turned[0], rtol=1e-9, atol=0))
+        higher = (numbers[:, None] + numbers[None, :]) % self.servers
+        turned = [sent[numbers[:, None], higher] for sent in self.pairs.values()]
+        return all(np.allclose(each, each[0], rtol=1e-9, atol=0) for each in turned)
 
     @property
     def in_rings(self) -> float:
         """What all servers together send in rings, in bytes."""
-        return sum(rings.bytes * sum(map(len, rings.groups)) for rings in self.rings)
+        return sum(
+            len(group) * sum(of_group.values())
+            for rings in self.rings
+            for group, of_group in zip(rings.groups, rings.sent, strict=True)
+        )
 
 
 def traffic_of(spec: JobSpec) -> Traffic:
@@ -128,15 +133,17 @@ def servers_of(spec: JobSpec) -> dict[str, int]:
 def in_rings(spec: JobSpec, rings: Iterable[tuple[Rings, Sequence[Sequence[Order]]]]) -> JobSpec:
     """The job with its all-reduces in these orders: of each ``Rings`` several, and per order one ring for each group;
     without any, one ring in the order of ``groups``. Every ring of a group has the same part of the bytes, rounded up.
-    Ranks of one server stay beside each other."""
+    Ranks of one server stay beside each other. Collectives of the same ranks have the same rings. Raises
+    ``InvalidInput`` when that is more than a spec can hold."""
     servers = servers_of(spec)
     of_server = defaultdict[int, list[int]](list)
     for rank, address in enumerate(spec.endpoints):
         of_server[servers[address]].append(rank)
-    groups: list[ParallelGroup] = list(spec.groups)
+    name_of: dict[tuple[int, ...], str] = {}
     added: list[Collective] = []
     gone: set[Part] = set()
-    names = {group.name for group in spec.groups}
+    taken = {group.name for group in spec.groups}
+    free = (name for n in count(len(spec.groups)) if (name := f"ring {n}") not in taken)
     for which, orders in rings:
         orders = orders or (which.groups,)
         for of_group, parts in enumerate(which.parts):
@@ -146,20 +153,22 @@ def in_rings(spec: JobSpec, rings: Iterable[tuple[Rings, Sequence[Sequence[Order
                 whole = spec.collectives[part.collective]
                 for order in orders:
                     ranks = tuple(rank for server in order[of_group] for rank in of_server[server] if rank in members)
-                    name = next(name for n in count(len(groups)) if (name := f"ring {n}") not in names)
-                    groups.append(ParallelGroup(name=name, ranks=ranks))
+                    if ranks not in name_of:
+                        name_of[ranks] = next(free)
                     size = -(-whole.bytes_per_iteration // len(orders))
                     added.append(
                         Collective(
                             algorithm=RINGS[whole.algorithm],
-                            groups=(name,),
+                            groups=(name_of[ranks],),
                             bytes_per_iteration=size,
                             phase=whole.phase,
                         )
                     )
     kept = [_without(spec, number, gone) for number in range(len(spec.collectives))]
-    collectives = [*(each for each in kept if each), *_together(added)]
-    return spec.model_copy(update={"groups": tuple(groups), "collectives": tuple(collectives)})
+    groups = (*spec.groups, *(ParallelGroup(name=name, ranks=ranks) for ranks, name in name_of.items()))
+    collectives = (*(each for each in kept if each), *_together(added))
+    held = spec.model_copy(update={"groups": groups, "collectives": collectives})
+    return JobSpec.parse(held.model_dump())
 
 
 def _without(spec: JobSpec, number: int, gone: set[Part]) -> Collective | None:
@@ -171,13 +180,19 @@ def _without(spec: JobSpec, number: int, gone: set[Part]) -> Collective | None:
 
 
 def _together(collectives: Iterable[Collective]) -> list[Collective]:
-    """Those that differ in their groups alone as one: a spec has a limit of collectives."""
-    alike = defaultdict[tuple[Algorithm, int, int], list[str]](list)
+    """Those that differ in their groups alone as one: a spec has a limit of collectives. The same group twice, as from
+    two collectives of one group, in two."""
+    alike = defaultdict[tuple[Algorithm, int, int], list[list[str]]](list)
     for each in collectives:
-        alike[each.algorithm, each.bytes_per_iteration, each.phase] += each.groups
+        rows = alike[each.algorithm, each.bytes_per_iteration, each.phase]
+        row = next((row for row in rows if each.groups[0] not in row), None)
+        if row is None:
+            rows.append(row := [])
+        row += each.groups
     return [
         Collective(algorithm=algorithm, groups=tuple(names), bytes_per_iteration=size, phase=phase)
-        for (algorithm, size, phase), names in alike.items()
+        for (algorithm, size, phase), rows in alike.items()
+        for names in rows
     ]
 
 
@@ -198,16 +213,14 @@ def _merged(parts: Iterable[tuple[Part, Collective, Sequence[int]]]) -> tuple[Ri
             classes.append([group])
     found = []
     for known in classes:
-        most = defaultdict[int, float](float)
+        sent = []
         for group in known:
             mine = defaultdict[int, float](float)
             for _, collective, ranks in of_group[group]:
                 mine[collective.phase] += _sent(collective, ranks)
-            for phase, sent in mine.items():
-                most[phase] = max(most[phase], sent)
-        found.append(
-            Rings(tuple(known), dict(most), tuple(tuple(part for part, *_ in of_group[group]) for group in known))
-        )
+            sent.append(dict(mine))
+        of_spec = tuple(tuple(part for part, *_ in of_group[group]) for group in known)
+        found.append(Rings(tuple(known), tuple(sent), of_spec))
     return tuple(found)
 
 

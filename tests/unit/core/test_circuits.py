@@ -9,7 +9,7 @@ import pytest
 from controller.alarms import text
 from controller.core.circuits import CircuitState
 from controller.core.messages import Command, Message
-from controller.core.wired_jobs import NOT_KNOWN
+from controller.core.wired_jobs import NOT_KNOWN, RAILS
 from controller.fabric.cabling import cabling_of
 from controller.fabric.messages import ArpSeen, LinkLost, LinkSeen, PortChanged
 from controller.fabric.topology import Dpid, LinkId, Port, PortNo, PortRef
@@ -319,9 +319,12 @@ def test_what_went_wrong_is_tried_again() -> None:
 
 def test_what_a_job_sends_has_to_be_known() -> None:
     fabric = started(4, 2)
+    rails = ({"endpoints": ("10.1.1.1", "10.1.2.1")},)
+    fabric.send(RegisterJob(JobSpec.parse(all_reduce("rails", [3, 4]).model_dump() | {"rails": rails})))
     fabric.send(RegisterJob(JobSpec(job_id="silent", endpoints=("10.0.1.1", "10.0.2.1"))))
     fabric.run(40)
     assert fabric.status.jobs[JobId("silent")].unwired == NOT_KNOWN
+    assert fabric.status.jobs[JobId("rails")].unwired == RAILS
     assert not fabric.asked
     fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
     fabric.run(4)

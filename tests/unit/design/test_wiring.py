@@ -106,6 +106,35 @@ def test_a_job_is_refused_when_all_circuits_cannot_carry_what_is_forwarded(tmp_p
     assert answer.best.planned_s > answer.other.other_s
 
 
+def test_no_routing_is_faster_than_the_bound_when_groups_send_different_bytes(tmp_path: Path) -> None:
+    """Two groups of two servers, of which the second hardly reduces anything; both directions of two circuits carry
+    100 MB of other transfers there."""
+    groups = [{"name": "a", "ranks": [0, 1]}, {"name": "b", "ranks": [2, 3]}]
+    reduced = [
+        {"algorithm": "all_reduce", "groups": [name], "bytes_per_iteration": size}
+        for name, size in (("a", 100_000_000), ("b", 1000))
+    ]
+    sent = [{"src": src, "dst": dst, "bytes_per_iteration": 100_000_000} for src, dst in ((2, 3), (3, 2))]
+    spec = {"job_id": "a", "groups": groups, "collectives": reduced, "transfers": sent}
+    (tmp_path / "job.json").write_text(json.dumps(spec))
+    (answer,) = answers(offers_in([tmp_path / "job.json"], 4), 2, Rates(25.0, 50 / 3.2), LIMITS)
+    assert answer.best.bound_s == pytest.approx(0.032, rel=1e-3)
+    assert answer.best.planned_s == pytest.approx(0.032, rel=1e-3)
+    assert not answer.refused
+
+
+def test_rings_without_an_interface_count_as_what_is_forwarded(tmp_path: Path) -> None:
+    groups = [
+        {"name": "all", "ranks": list(range(12))},
+        {"name": "third", "ranks": list(range(0, 12, 3))},
+        {"name": "second", "ranks": list(range(0, 12, 2))},
+    ]
+    sends = [{"algorithm": "all_reduce", "groups": [g["name"]], "bytes_per_iteration": 10_000_000} for g in groups]
+    (tmp_path / "job.json").write_text(json.dumps({"job_id": "a", "groups": groups, "collectives": sends}))
+    (answer,) = answers(offers_in([tmp_path / "job.json"], 12), 1, Rates(1.0, 1 / 3.2), LIMITS)
+    assert answer.best.break_even.slow_down == pytest.approx(answer.best.found.bandwidth_tax / 3.2)
+
+
 def test_what_is_exported_is_planned_and_trained_as_it_was_found(folder: Path) -> None:
     offers = offers_in([folder / "job.yaml"], 12)
     found = answers(offers, 4, RATES, LIMITS)

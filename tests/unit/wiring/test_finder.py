@@ -54,7 +54,7 @@ def test_an_all_reduce_is_free_in_its_order_and_an_all_to_all_is_not() -> None:
     traffic = traffic_of(job(4, collectives=[collective("all_reduce"), collective("all_to_all", size=400, phase=1)]))
     (rings,) = traffic.rings
     assert rings.groups == ((0, 1, 2, 3),)
-    assert rings.sent == {0: 2 * 3 / 4 * M}
+    assert rings.sent == ({0: 2 * 3 / 4 * M},)
     assert traffic.pairs[1].tolist() == (100 * (1 - np.eye(4))).tolist()
     assert traffic.phases == (0, 1)
     assert traffic.even
@@ -71,7 +71,7 @@ def test_halves_of_an_all_reduce_share_rings_and_disjoint_groups_share_interface
     )
     halves, whole = traffic_of(spec).rings
     assert halves.groups == ((0, 1, 2, 3), (4, 5, 6, 7))
-    assert halves.sent == {0: 3 / 4 * M, 2: 3 / 4 * M}
+    assert halves.sent == ({0: 3 / 4 * M, 2: 3 / 4 * M},) * 2
     assert [len(parts) for parts in halves.parts] == [2, 2]
     assert whole.groups == (tuple(range(8)),)
     assert whole.bytes == 14
@@ -81,7 +81,7 @@ def test_ranks_of_one_server_are_one_place_of_a_ring() -> None:
     spec = job(3, ranks_per_server=2, collectives=[collective("ring_all_reduce")])
     traffic = traffic_of(spec)
     assert traffic.servers == 3
-    assert traffic.rings[0].sent == {0: 2 * 5 / 6 * M}
+    assert traffic.rings[0].sent == ({0: 2 * 5 / 6 * M},)
     wired = in_rings(spec, [(traffic.rings[0], (((0, 2, 1),),))])
     links = {(link.src_ip, link.dst_ip): link.bytes for link in virtual_links(wired)}
     assert links == {(f"10.0.0.{a}", f"10.0.0.{b}"): 2 * 5 / 6 * M for a, b in ((1, 3), (3, 2), (2, 1))}
@@ -98,6 +98,42 @@ def test_a_job_in_several_rings_sends_as_much_as_before() -> None:
     rings = [link for link in virtual_links(wired) if link.phase == 0]
     assert len(rings) == 48
     assert {(int(link.src_ip[7:]) - 1, int(link.dst_ip[7:]) - 1) for link in rings} == circuits
+
+
+def test_groups_that_share_no_server_send_what_each_of_them_sends() -> None:
+    traffic = traffic_of(job(8, collectives=[collective("all_reduce", "a"), collective("all_reduce", "b", size=4000)]))
+    (rings,) = traffic.rings
+    assert rings.sent == ({0: 3 / 2 * M}, {0: 6000.0})
+    assert (rings.bytes, traffic.in_rings) == (3 / 2 * M, 4 * (3 / 2 * M + 6000))
+
+
+def test_what_runs_in_rings_is_a_spec_as_any_other() -> None:
+    """Names that are taken, and a group in many collectives, whose rings are the same."""
+    spec = job(8, collectives=[collective("all_reduce", "a", "b"), collective("all_reduce", "b", phase=1)])
+    spec = JobSpec.parse(
+        spec.model_dump() | {"groups": [*spec.model_dump()["groups"], {"name": "ring 4", "ranks": [0, 1]}]}
+    )
+    traffic = traffic_of(spec)
+    found = find(traffic, 2, GBPS)
+    wired = in_rings(spec, zip(traffic.rings, found.orders, strict=True))
+    assert JobSpec.parse(wired.model_dump()) == wired
+    many = job(8, collectives=[collective("all_reduce", size=100_000 + n, phase=n) for n in range(256)])
+    traffic = traffic_of(many)
+    found = find(traffic, 2, GBPS)
+    wired = in_rings(many, [(traffic.rings[0], found.orders[0][:1])])
+    assert len(wired.groups) == len(many.groups) + 1
+    twice = job(8, collectives=[collective("all_reduce"), collective("all_reduce")])
+    traffic = traffic_of(twice)
+    wired = in_rings(twice, [(traffic.rings[0], ())])
+    assert sum(link.bytes for link in virtual_links(wired)) == 2 * 8 * 2 * 7 / 8 * M
+
+
+def test_pairs_that_are_even_only_in_all_phases_together_are_not_even() -> None:
+    transfers = [
+        {"src": server, "dst": (server + 1) % 4, "bytes_per_iteration": 1000, "phase": server % 2}
+        for server in range(4)
+    ]
+    assert not traffic_of(job(4, transfers=transfers)).even
 
 
 # ---- matchings

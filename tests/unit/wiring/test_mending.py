@@ -54,3 +54,10 @@ def test_a_circuit_that_is_dark_one_way_is_not_made_again() -> None:
 def test_nothing_is_lost_nothing_changes() -> None:
     wiring = circulant(7, [1, 2, 3])
     assert mended({0: ring(7, 1, 5.0)}, wiring, (), ()) == wiring
+
+
+def test_when_half_of_an_optical_switch_is_dead_the_other_half_is_joined_in_a_ring() -> None:
+    wiring = circulant(12, [1, 5])
+    found = mended({0: everywhere(12, 1.0)}, wiring, (), {Port(server, 0) for server in range(0, 12, 2)})
+    assert sum(peer is not None for peer in found.peers[0]) == 6
+    assert not (hops_between(found) == UNREACHED).any()
