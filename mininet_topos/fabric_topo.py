@@ -26,19 +26,19 @@ FRAME_BYTES = 1514
 OFFLOADS = ("tx", "rx", "sg", "tso", "gso", "gro")
 
 
-def shaping(mbps: float) -> str:
+def shaping(mbps: float, queue_s: float = QUEUE_S) -> str:
     """The tc arguments of a link's egress: exact rate, small burst, a short queue.
 
     A token bucket counts frames without preamble and checksum, as the ideal goodput does. The burst compensates for
     late timers of a busy machine. The queue is counted in bytes, so that an acknowledgement takes less of it than a
     full packet.
     """
-    return f"tbf rate {round(mbps * 1000)}kbit burst {BURST_FRAMES * FRAME_BYTES} limit {queue_bytes(mbps)}"
+    return f"tbf rate {round(mbps * 1000)}kbit burst {BURST_FRAMES * FRAME_BYTES} limit {queue_bytes(mbps, queue_s)}"
 
 
-def queue_bytes(mbps: float) -> int:
-    """``QUEUE_S`` seconds of a link, at least a burst."""
-    return max(round(mbps * 1e6 / 8 * QUEUE_S), BURST_FRAMES * FRAME_BYTES)
+def queue_bytes(mbps: float, queue_s: float = QUEUE_S) -> int:
+    """``queue_s`` seconds of a link, at least a burst."""
+    return max(round(mbps * 1e6 / 8 * queue_s), BURST_FRAMES * FRAME_BYTES)
 
 
 class FabricHost(ShellThatEnds, Host):  # type: ignore[misc]

@@ -13,9 +13,9 @@ from controller.scenarios.topologies import Host
 from controller.wiring.circuits import circulant
 from mininet_topos.lab.record import wait_for
 from mininet_topos.probe.probing import Probing
-from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since
+from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since, prioritise_probes
 from mininet_topos.rewiring.answers import give
-from mininet_topos.rewiring.fabrics import WIRINGS, Circuits, running
+from mininet_topos.rewiring.fabrics import QUEUE_S, WIRINGS, Circuits, running
 from mininet_topos.rewiring.jobs import Job, sends
 from signalbox.jobs.spec import JobSpec
 
@@ -37,6 +37,7 @@ def changes(fabric: Circuits, times: int) -> Changed:
         "groups": [{"name": "all", "ranks": list(range(EACH))}],
         "collectives": [sends("all_reduce", ["all"], round(STEADY_BYTES * fabric.size.mbps))],
     }
+    prioritise_probes(fabric.lab, QUEUE_S)
     with running(fabric.lab, job, "steady", fabric.folder, fabric.controller.address, steady) as trains:
         wait_for(lambda: fabric.is_pinned("steady") and len(trains.done()) > 1, "the other job to train", JOINED_S, 0.1)
         _join(fabric, job, swapped, -1)  # from whatever is connected there

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from mininet_topos.lab.record import wait_for
 from mininet_topos.probe.probing import Probing
-from mininet_topos.probe.queues import PROBE_TOS
-from mininet_topos.rewiring.fabrics import Circuits, running
+from mininet_topos.probe.queues import PROBE_TOS, prioritise_probes
+from mininet_topos.rewiring.fabrics import QUEUE_S, Circuits, running
 from mininet_topos.rewiring.jobs import Job, sends
 
 SERVERS = 6
@@ -48,6 +48,7 @@ def failures(fabric: Circuits, times: int) -> list[Cut]:
         ],
     }
     cuts: list[tuple[str, str, float, float, int]] = []
+    prioritise_probes(fabric.lab, QUEUE_S)
     with running(fabric.lab, job, "cut", fabric.folder, fabric.controller.address, hosts) as trains:
         wait_for(lambda: fabric.is_pinned("cut") and len(trains.done()) > 1, "the job to train", JOINED_S, 0.1)
         with Probing(fabric.lab, hosts, fabric.folder / "cuts", tos=PROBE_TOS) as probes:

@@ -40,7 +40,7 @@ def job(servers: int, pairs: Floats) -> Traffic:
     """An all-reduce over all servers in phase 1, and in phase 0 what pairs send, in proportion to ``pairs``."""
     np.fill_diagonal(pairs, 0.0)
     sent = SENT / 10 * servers * pairs / pairs.sum()
-    return Traffic(servers, (Rings((tuple(range(servers)),), {1: SENT}, ()),), {0: sent})
+    return Traffic(servers, (Rings((tuple(range(servers)),), ({1: SENT},), ()),), {0: sent})
 
 
 def sparse(servers: int, seed: int = 1) -> Floats:

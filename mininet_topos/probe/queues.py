@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from controller.scenarios.topologies import Cable
-from mininet_topos.fabric_topo import BURST_FRAMES, FRAME_BYTES, queue_bytes
+from mininet_topos.fabric_topo import BURST_FRAMES, FRAME_BYTES, QUEUE_S, queue_bytes, shaping
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, run
 
@@ -48,14 +49,24 @@ AllDrops = Mapping[tuple[str, str], int]
 """By interface, and field of ``Drops``."""
 
 
-def prioritise_probes(lab: Lab, queue_s: float | None = None) -> None:
+def prioritise_probes(lab: Lab, queue_s: float = QUEUE_S) -> None:
     """Set up the two queues on every link that does not have them, such as those of a switch that was started again.
-    ``queue_s``: length of the queues in seconds of the link's rate, None for that of the lab's."""
+    ``queue_s``: length of the queues in seconds of the link's rate. It takes some 5 % of the rate of a slow link that
+    is full all the time."""
+    _shape_anew(lab, lambda device, mbps: _two_queues(device, mbps, queue_s))
+
+
+def lengthen_queues(lab: Lab, queue_s: float) -> None:
+    """Of every link that has one queue."""
+    _shape_anew(lab, lambda device, mbps: [f"qdisc replace dev {device} root {shaping(mbps, queue_s)}"])
+
+
+def _shape_anew(lab: Lab, lines: Callable[[str, float], Iterable[str]]) -> None:
+    """``lines``: of tc, for an interface that has one queue and its rate in Mbit/s."""
     rates = {interface: mbps for cable in lab.links for interface, mbps in _ends(lab, cable)}
     for namespace in _namespaces(lab):
         plain = [q["dev"] for q in _qdiscs(namespace) if q["kind"] == "tbf" and q["dev"] in rates]
-        lines = [line for device in plain for line in _two_queues(device, rates[device], queue_s)]
-        run("tc", *namespace, "-batch", "-", feed="\n".join(lines))
+        run("tc", *namespace, "-batch", "-", feed="\n".join(chain.from_iterable(lines(d, rates[d]) for d in plain)))
 
 
 def all_drops(lab: Lab) -> AllDrops:
@@ -87,8 +98,8 @@ def drops_since(before: AllDrops, after: AllDrops) -> Drops:
     return Drops(**lost)
 
 
-def _two_queues(device: str, mbps: float, queue_s: float | None) -> Iterator[str]:
-    limit = queue_bytes(mbps) if queue_s is None else round(queue_s * mbps * 1e6 / 8)
+def _two_queues(device: str, mbps: float, queue_s: float) -> Iterator[str]:
+    limit = queue_bytes(mbps, queue_s)
     kbit, burst = round(mbps * 1000), f"burst {BURST_FRAMES * FRAME_BYTES} cburst {BURST_FRAMES * FRAME_BYTES}"
     probes = round(kbit * PROBE_SHARE)
     yield f"qdisc replace dev {device} root handle 2: htb default 20"

@@ -25,7 +25,7 @@ from mininet_topos.lab.record import LabError, wait_for
 from mininet_topos.lab.static_routes import install_static_routes
 from mininet_topos.lab.whole_training import WholeTraining
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.probe.queues import large_socket_buffers, prioritise_probes
+from mininet_topos.probe.queues import large_socket_buffers, lengthen_queues
 from mininet_topos.rewiring.answers import accept, give
 from mininet_topos.rewiring.jobs import Job
 from mininet_topos.rewiring.model import Runs, Size
@@ -156,7 +156,7 @@ def circuits(size: Size, folder: Path) -> Iterator[Circuits]:
     topo = DirectConnect(size.servers, size.interfaces, size.mbps, prefix=PREFIX)
     with large_socket_buffers(), Lab(topo, controller=controller.target) as lab, controller.running() as client:
         lab.wait_connected()
-        prioritise_probes(lab, QUEUE_S)
+        lengthen_queues(lab, QUEUE_S)
         yield Circuits(size, lab, controller, client, folder)
 
 
@@ -165,7 +165,7 @@ def one_switch(size: Size) -> Iterator[Lab]:
     """The alternative that costs as much; without a controller, since there is one way only."""
     topo = LeafSpine(1, 1, size.servers, size.other_mbps, size.other_mbps, prefix=PREFIX)
     with large_socket_buffers(), Lab(topo, controller=None) as lab:
-        prioritise_probes(lab, QUEUE_S)
+        lengthen_queues(lab, QUEUE_S)
         install_static_routes(lab)
         yield lab
 
@@ -217,7 +217,7 @@ def leaves(size: Size, leaf_count: int, spines: int, folder: Path) -> Iterator[L
     topo = LeafSpine(leaf_count, spines, each, *rates, prefix=PREFIX)
     with large_socket_buffers(), Lab(topo, controller=controller.target) as lab, controller.running() as client:
         lab.wait_connected()
-        prioritise_probes(lab, QUEUE_S)
+        lengthen_queues(lab, QUEUE_S)
         expected = 2 * leaf_count * spines
         wait_for(lambda: client.get_status().links >= expected, "all links", READY_S, POLL_S)
         yield Leaves(lab, controller, client, folder)
