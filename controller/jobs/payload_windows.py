@@ -43,7 +43,8 @@ SMALL = 0.05
 class Window(NamedTuple):
     """``bps``: payload per pair; 0 for pairs that were not counted at both ends. ``recent_bps``: since the counters
     before the latest. ``iterations``: that it holds, None where they are not reported. ``begun``: some were reported
-    before it. ``whole``: it is long enough to have had every pair's turn. ``start``: in monotonic seconds."""
+    before it. ``whole``: it is long enough to have had every pair's turn, and the job trained all the time. ``start``:
+    in monotonic seconds."""
 
     start: float
     bps: Floats
@@ -95,6 +96,7 @@ class PayloadWindows:
         self._longest = LONGEST
         self._steady_since = float("-inf")
         self._durations: deque[tuple[float, float]] = deque(maxlen=REPORTS)
+        self._trains_since: float | None = None
         self._snapshots: list[_Snapshot] = []
         self._interrupted_at = float("-inf")
         self._latest_at = float("-inf")
@@ -110,6 +112,8 @@ class PayloadWindows:
                 self.start_anew()
             else:
                 self._durations.append((ends_at + duration, duration))
+                if self._trains_since is None:
+                    self._trains_since = ends_at
             ends_at += duration
 
     def add(self, totals: Totals, now: float) -> None:
@@ -175,7 +179,7 @@ class PayloadWindows:
         start, latest = ends
         bps = self._payload_bps(start, latest)
         seconds = latest.now - start.now
-        whole = seconds >= FEWEST_ITERATIONS * iteration_s
+        whole = seconds >= FEWEST_ITERATIONS * iteration_s and self._trains_all_the_time(start)
         recent_bps = self._payload_bps(self._snapshots[-2], latest)
         begun = bool(self._durations) and self._durations[0][0] <= start.now
         iterations = self._iterations(start, latest, bps, planned_bytes)
@@ -198,6 +202,7 @@ class PayloadWindows:
         whole = [start for start in starts if latest.now - start.now >= shortest_s]
         if not iteration_s or not whole:
             return starts[0], latest
+        whole = [start for start in whole if self._trains_all_the_time(start)] or whole
 
         def error(start: _Snapshot) -> float:
             """Relative: by parts of iterations, and by counters that lag."""
@@ -207,6 +212,11 @@ class PayloadWindows:
 
         return min(whole, key=error), latest
 
+    def _trains_all_the_time(self, start: _Snapshot) -> bool:
+        """From the counters of that snapshot on, each of which may be an interval older. What is counted from before
+        the first iteration on is less per iteration, and of each switch by another part."""
+        return self._trains_since is None or self._trains_since <= start.now - self._interval_s
+
     def _payload_bps(self, start: _Snapshot, end: _Snapshot) -> Floats:
         a, b = start.totals, end.totals
         counted = b.bytes - a.bytes - self._header_bytes * (b.packets - a.packets)
@@ -215,10 +225,9 @@ class PayloadWindows:
         return np.where(np.isfinite(bps), np.maximum(bps, 0.0), 0.0)
 
     def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, planned_bytes: int) -> float | None:
-        """By their mean duration, weighted with the time that each has in the window. Not before the first one: there
-        may have been others that were not reported, or none. Where iterations fill less of the window by more than two
-        of them, the job pauses or does not report all: there may have been only those that were reported. It is what
-        makes most of what is planned for come true."""
+        """By their mean duration, weighted with the time that each has in the window. Where they fill less of it by
+        more than two of them, the job pauses or does not report all: then by how many were reported, if that makes more
+        of what is planned for come true."""
         spans = [
             (min(at, end.now) - max(at - duration, start.now), duration)
             for at, duration in self._durations
@@ -229,19 +238,16 @@ class PayloadWindows:
         if not reported:
             return None
         window_s = end.now - start.now
-        first_at, duration = self._durations[0]
-        counts = [window_s * reported / filled_s]
-        if first_at - duration > start.now:
-            counts.append((end.now - first_at + duration) * reported / filled_s)
-        if window_s - filled_s > 2 * filled_s / reported:
-            counts.append(reported)
+        by_duration = window_s * reported / filled_s
         total = 0.125 * bps.sum() * window_s
+        if window_s - filled_s <= 2 * filled_s / reported or not planned_bytes or not total:
+            return by_duration
 
         def error(count: float) -> float:
             ratio = float(total / planned_bytes / count)
             return max(ratio, 1 / ratio)
 
-        return min(counts, key=error) if planned_bytes and total else counts[0]
+        return min((by_duration, reported), key=error)
 
     def _iteration_s(self, now: float) -> float:
         """Mean duration of the iterations that were reported lately; 0 without any."""
