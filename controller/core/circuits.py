@@ -30,7 +30,7 @@ ABSENT_S = 1.0
 """An optical switch is asked what it connects when a circuit of it has been missing for so long."""
 
 AWAY_S = 15.0
-"""How long an optical switch may not be connected before that is an alarm."""
+"""How long an optical switch may not be connected before that is an alarm, and nothing new is made there."""
 
 REREAD_AFTER_S = 2.0
 """An optical switch that has not answered a change, or refused it, is asked what it connects."""
@@ -69,7 +69,8 @@ class CircuitState:
     circuit take to leave. ``change``: the one that is under way. ``dark``: interfaces whose optical switch has the port
     down. ``missing``: circuits of jobs that are lit, and by which no probes have come for ``MISSING_S``.
     ``change_times``: seconds from the message to the answers of all optical switches; ``latest_change``: its number,
-    its circuits, its seconds. ``away_since``: of optical switches that are not connected."""
+    its circuits, its seconds. ``away_since``: of optical switches that are not connected; ``away``:
+    those for longer than ``AWAY_S``."""
 
     cabling: Cabling
     dark_s: float
@@ -91,6 +92,7 @@ class CircuitState:
     _followed: tuple[object, ...] = ()
     dark: frozenset[PortRef] = frozenset()
     missing: frozenset[tuple[PortRef, PortRef]] = frozenset()
+    away: frozenset[Dpid] = frozenset()
     _since: dict[tuple[PortRef, PortRef], float] = field(default_factory=dict)
     _looked_for: set[PortRef] = field(default_factory=set)
 
@@ -274,17 +276,23 @@ class CircuitState:
         return [ProbeCircuits(frozenset(moved))] if moved else []
 
     def follow_links(self, links: Mapping[LinkId, Link], servers: Container[Dpid], now: float) -> None:
-        """Which of the circuits of jobs are not there. ``servers``: those that are connected; of others nothing is
-        known. To be called ten times a second."""
+        """Which of the circuits of jobs are not there, also of those that cannot be made. ``servers``: those that are
+        connected; of others nothing is known. To be called ten times a second."""
+        away = frozenset(dpid for dpid, since in self.away_since.items() if now >= since + AWAY_S)
+        if away != self.away:
+            self.away = away
         lit = self.lit if self._owned else {}
-        inputs: tuple[object, ...] = (lit, links, servers)
+        inputs: tuple[object, ...] = (lit, links, servers, self.away)
         before, self._followed = self._followed, inputs
         if not self._since and before and all(old is new for old, new in zip(before, inputs, strict=True)):
             return
         absent = {
             (src, dst)
             for src, dst in self._owned.items()
-            if lit.get(src) == dst and LinkId(*src) not in links and src.dpid in servers and dst.dpid in servers
+            if (lit.get(src) == dst or self.cabling.fibre_of[src].dpid in self.away)
+            and LinkId(*src) not in links
+            and src.dpid in servers
+            and dst.dpid in servers
         }
         self._since = {each: self._since.get(each, now) for each in absent}
         late = {src for (src, _), since in self._since.items() if now >= since + ABSENT_S}

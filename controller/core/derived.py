@@ -203,7 +203,7 @@ class Derived:
         limits = PlanLimits(time_limit_s=config.planning.time_limit_s, ecmp_draws=0)
         self.unwired = Row(         unwired,             lambda: (s.jobs.jobs, s.fabric.hosts, self.interfaces(),
                                                                   cabling, s.wirings.refused, s.wirings.new,
-                                                                  limits, s.commits.may_return))
+                                                                  s.circuits.away, limits, s.commits.may_return))
         self.job_wirings = Row(     per_key(_wiring),    lambda: (s.jobs.jobs,))
         self.owned_circuits = Row(  _together,           lambda: (self.job_wirings(),))
         self.damaged = Row(         damaged,             lambda: (self.job_wirings(), s.fabric.switches,

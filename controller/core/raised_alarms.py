@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from controller.alarms import Alarm
-from controller.core.circuits import AWAY_S
 from controller.core.refusals import CONNECTIONS_RECENT_S, DUPLICATES_RECENT_S, PACKETS_RECENT_S
 from controller.core.state import State
 from controller.fabric.parts import End, Part, switch_key
@@ -55,7 +54,7 @@ def raised_alarms(s: State, fabric: Fabric, without_path: Mapping[JobId, int], n
     yield from _full_tables(s, fabric)
     yield from _port_alarms(s, fabric, now)
     yield from _dark_interfaces(s, fabric)
-    yield from _optical_alarms(s, now)
+    yield from _optical_alarms(s)
 
 
 def _switch_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
@@ -119,12 +118,11 @@ def _dark_interfaces(s: State, fabric: Fabric) -> Iterator[Alarm]:
         yield Alarm(AlarmKind.INTERFACE_DARK, f"{fabric.name(src.dpid)}:{src.port}", {"why": why[src]})
 
 
-def _optical_alarms(s: State, now: float) -> Iterator[Alarm]:
+def _optical_alarms(s: State) -> Iterator[Alarm]:
     """Optical switches are configured: each should be connected."""
-    for dpid, since in sorted(s.circuits.away_since.items()):
-        if now >= since + AWAY_S:
-            end = End(PortRef(dpid, PortNo(0)), s.circuits.name(dpid))
-            yield Alarm(AlarmKind.SWITCH_DOWN, end.name, {"part": Part(switch_key(dpid), (end,))})
+    for dpid in sorted(s.circuits.away):
+        end = End(PortRef(dpid, PortNo(0)), s.circuits.name(dpid))
+        yield Alarm(AlarmKind.SWITCH_DOWN, end.name, {"part": Part(switch_key(dpid), (end,))})
 
 
 def _port_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:

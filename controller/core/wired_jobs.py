@@ -104,8 +104,10 @@ class Wirings:
         jobs: Mapping[JobId, Job],
         hosts: Mapping[str, Host],
         cabling: Cabling,
+        away: Collection[Dpid],
     ) -> list[FindWiring | MendWiring]:
-        """The next question, unless one is open: a job that has none comes before those that have lost some."""
+        """The next question, unless one is open: a job that has none comes before those that have lost some. ``away``:
+        optical switches that are not connected."""
         self._mended = {job_id: of for job_id, of in self._mended.items() if job_id in damaged}
         if self.asked is not None:
             return []
@@ -115,7 +117,7 @@ class Wirings:
             is_asked = job_id in self._mended and self._mended[job_id].damage == damage
             if servers and not is_asked and _fits(damage.wiring, servers, cabling):
                 self._mended[job_id] = _Mended(damage)
-                self.asked = _question(jobs[job_id], damage, servers, cabling)
+                self.asked = _question(jobs[job_id], damage, servers, cabling, away)
                 break
         return [self.asked] if self.asked else []
 
@@ -211,11 +213,12 @@ def unwired(
     cabling: Cabling,
     refused: Mapping[JobId, Refused],
     new: Collection[JobId],
+    away: Collection[Dpid],
     limits: PlanLimits,
     may_return: Collection[Job] = (),
 ) -> Unwired:
     """``interface_bps``: of the interfaces that work, on both sides of their fibres. ``new``: jobs whose circuits are
-    being made. ``may_return``: wired jobs that
+    being made. ``away``: optical switches that are not connected. ``may_return``: wired jobs that
     come back as they were if what ended or changed them cannot be saved."""
     if not cabling.optical:
         return Unwired({}, None)
@@ -232,7 +235,7 @@ def unwired(
         if job.spec.observed or job.spec.rails:
             why[job.id] = RAILS if job.spec.rails else NOT_KNOWN
             continue
-        optical = _common(servers, interface_bps, cabling)
+        optical = _common(servers, interface_bps, cabling, away)
         rate_bps = min((interface_bps[at] for at in _interfaces(servers, optical, cabling)), default=0.0)
         asked = FindWiring(job.id, job.uid, job.spec, servers, optical, rate_bps, limits)
         if job.id in refused and refused[job.id].asked == asked:
@@ -327,11 +330,13 @@ def _servers(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpi
     return tuple(found) if len(found) > 1 else ()
 
 
-def _common(servers: Collection[Dpid], interface_bps: Mapping[PortRef, float], cabling: Cabling) -> tuple[Dpid, ...]:
-    """The optical switches at which each of the servers has a working interface."""
+def _common(
+    servers: Collection[Dpid], interface_bps: Mapping[PortRef, float], cabling: Cabling, away: Collection[Dpid]
+) -> tuple[Dpid, ...]:
+    """The optical switches at which each of the servers has a working interface, but for those that are away."""
     return tuple(
         optical
-        for optical in sorted(cabling.optical)
+        for optical in sorted(cabling.optical.difference(away))
         if all(cabling.interface(server, optical) in interface_bps for server in servers)
     )
 
@@ -369,8 +374,11 @@ def _routes(asked: FindWiring, found: FoundWiring, cabling: Cabling) -> Routes:
     }
 
 
-def _question(job: Job, damage: Damage, servers: tuple[Dpid, ...], cabling: Cabling) -> MendWiring:
-    """``servers``: of the job. All optical switches at which it has circuits."""
+def _question(
+    job: Job, damage: Damage, servers: tuple[Dpid, ...], cabling: Cabling, away: Collection[Dpid]
+) -> MendWiring:
+    """``servers``: of the job. All optical switches at which it has circuits. Of what is lost at one that is ``away``
+    nothing else can be made."""
     circuits, fibre_of = damage.wiring.circuits, cabling.fibre_of
     optical = tuple(sorted({fibre_of[src].dpid for src, _ in circuits}))
     number = {dpid: n for n, dpid in enumerate(servers)}
@@ -381,6 +389,7 @@ def _question(job: Job, damage: Damage, servers: tuple[Dpid, ...], cabling: Cabl
     peers: list[list[int | None]] = [[None] * len(servers) for _ in optical]
     for src, dst in circuits:
         peers[place(src).interface][place(src).server] = number[dst.dpid]
+    stuck = {at for circuit in damage.circuits for at in circuit if fibre_of[at].dpid in away}
     return MendWiring(
         job.id,
         job.uid,
@@ -389,5 +398,5 @@ def _question(job: Job, damage: Damage, servers: tuple[Dpid, ...], cabling: Cabl
         optical,
         tuple(map(tuple, peers)),
         frozenset(Circuit(place(src), place(dst)) for src, dst in damage.circuits),
-        frozenset(map(place, damage.interfaces)),
+        frozenset(map(place, damage.interfaces | stuck)),
     )

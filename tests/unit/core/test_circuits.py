@@ -24,7 +24,7 @@ from controller.jobs.messages import (
 from controller.tables.cross_connects import PRIORITY, cross_connects
 from controller.tables.messages import SwitchRules
 from controller.tables.rules import FlowKey, FlowRule, Match, Table
-from controller.wiring.messages import FoundWiring, WiringFound
+from controller.wiring.messages import FoundWiring, MendWiring, WiringFound
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.words import AlarmKind
@@ -607,3 +607,37 @@ def test_an_optical_switch_that_is_not_connected_raises_an_alarm_after_a_while()
     fabric.reconnect(0x102)
     fabric.run(1)
     assert (AlarmKind.SWITCH_DOWN, "optical2") not in fabric.status.alarms
+
+
+def test_nothing_new_is_made_at_an_optical_switch_that_is_away() -> None:
+    fabric = started(6, 3)
+    fabric.lose(Dpid(0x102))
+    fabric.run(17)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4], all_to_all=10_000, lease_s=600)))
+    fabric.run(3)
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    assert {port for _, port in fabric.circuits} == {2, 4}
+    fabric.reconnect(0x102)
+    fabric.send(RegisterJob(all_reduce("two", [5, 6], lease_s=600)))
+    fabric.run(3)
+    assert {port for server, port in fabric.circuits if server > 4} == {2, 3, 4}
+
+
+@pytest.mark.parametrize("wait_s", [1, 16])
+def test_circuits_that_are_lost_at_an_optical_switch_that_is_away_are_not_made_there_again(wait_s: int) -> None:
+    fabric = started(6, 3)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6], all_to_all=10_000, lease_s=600)))
+    fabric.run(2)
+    fabric.lose(Dpid(0x102))
+    fabric.run(wait_s)
+    gone = {src: dst for src, dst in fabric.circuits.items() if src[1] == 3}
+    fabric.switches[Dpid(0x102)].flows.clear()
+    for (server, port), (peer, to) in gone.items():
+        fabric.send(LinkLost(ref(server, port), ref(peer, to)))
+    fabric.run(30)
+    question = [asked for asked in fabric.asked if isinstance(asked, MendWiring)][-1]
+    assert len(question.dead) == 6
+    wiring = fabric.status.jobs[JobId("one")].registration.wiring
+    assert wiring
+    assert {src.port for src, _ in wiring.circuits} == {2, 4}
+    assert reach(fabric, [1, 2, 3, 4, 5, 6])
