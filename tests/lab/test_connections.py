@@ -137,7 +137,7 @@ def test_two_jobs_on_the_same_hosts_travel_apart_and_are_counted_apart(lab_prefi
         first, second = trainings = [training(lab, job, controller.address, tmp_path) for job in jobs]
         for one in trainings:
             one.start()
-        wait_for(lambda: all(job.pinned == 4 for job in client.list_jobs()), "the pins of both jobs", 30)
+        wait_for(lambda: [job.pinned for job in client.list_jobs()] == [4, 4], "the pins of both jobs", 30)
         on = {job.job_id: spines(client, job.job_id) for job in jobs}
         pairs = list(on["first"])
         assert all(on["first"][pair] != on["second"][pair] for pair in pairs), "different spines"
