@@ -21,7 +21,7 @@ from controller.jobs.wiring import JobWiring
 from controller.planning.problem import PlanLimits, Routes, Subflow
 from controller.wiring.circuits import Circuit, Peers
 from controller.wiring.circuits import Port as Place
-from controller.wiring.messages import FindWiring, FoundWiring, MendWiring, WiringFound
+from controller.wiring.messages import FindWiring, FoundWiring, MendedWiring, MendWiring, WiringFound
 from signalbox.jobs.spec import JobId
 
 FINDING = "circuits are being worked out"
@@ -103,11 +103,12 @@ class Wirings:
         damaged: Mapping[JobId, Damage],
         jobs: Mapping[JobId, Job],
         hosts: Mapping[str, Host],
+        interface_bps: Mapping[PortRef, float],
         cabling: Cabling,
         away: Collection[Dpid],
     ) -> list[FindWiring | MendWiring]:
-        """The next question, unless one is open: a job that has none comes before those that have lost some. ``away``:
-        optical switches that are not connected."""
+        """The next question, unless one is open: a job that has none comes before those that have lost some.
+        ``interface_bps``: of the interfaces that work. ``away``: optical switches that are not connected."""
         self._mended = {job_id: of for job_id, of in self._mended.items() if job_id in damaged}
         if self.asked is not None:
             return []
@@ -117,7 +118,7 @@ class Wirings:
             is_asked = job_id in self._mended and self._mended[job_id].damage == damage
             if servers and not is_asked and _fits(damage.wiring, servers, cabling):
                 self._mended[job_id] = _Mended(damage)
-                self.asked = _question(jobs[job_id], damage, servers, cabling, away)
+                self.asked = _question(jobs[job_id], damage, servers, interface_bps, cabling, away)
                 break
         return [self.asked] if self.asked else []
 
@@ -139,10 +140,9 @@ class Wirings:
         if isinstance(asked, MendWiring):
             if isinstance(found, str) and job.id in self._mended:
                 self._mended[job.id] = self._mended[job.id]._replace(again_at=now + RETRY_S)
-            elif isinstance(found, tuple) and job.registration.wiring == asked.wiring:
-                circuits = _circuits(asked, found, cabling)
+            elif isinstance(found, MendedWiring) and job.registration.wiring == asked.wiring:
                 waits_s = BOUNDARY_S if job.vitals.reported.iterations else 0.0
-                self._others[job.id] = _Other(asked.wiring, replace(asked.wiring, circuits=circuits), now + waits_s)
+                self._others[job.id] = _Other(asked.wiring, _as_mended(asked, found, cabling), now + waits_s)
             return None
         if not _is_of(asked, job) or _to_wire(job, hosts, cabling) != asked.servers:
             return None
@@ -361,6 +361,14 @@ def _circuits(
     return tuple(circuits)
 
 
+def _as_mended(asked: MendWiring, found: MendedWiring, cabling: Cabling) -> JobWiring:
+    """With the times that it had where the job cannot send all."""
+    wiring = replace(asked.wiring, circuits=_circuits(asked, found.peers, cabling))
+    if math.isinf(found.planned_s):
+        return wiring
+    return replace(wiring, planned_s=found.planned_s, bound_s=found.bound_s)
+
+
 def _routes(asked: FindWiring, found: FoundWiring, cabling: Cabling) -> Routes:
     """As the planner has them."""
     interfaces = [[cabling.interface(server, optical) for optical in asked.optical] for server in asked.servers]
@@ -375,7 +383,12 @@ def _routes(asked: FindWiring, found: FoundWiring, cabling: Cabling) -> Routes:
 
 
 def _question(
-    job: Job, damage: Damage, servers: tuple[Dpid, ...], cabling: Cabling, away: Collection[Dpid]
+    job: Job,
+    damage: Damage,
+    servers: tuple[Dpid, ...],
+    interface_bps: Mapping[PortRef, float],
+    cabling: Cabling,
+    away: Collection[Dpid],
 ) -> MendWiring:
     """``servers``: of the job. All optical switches at which it has circuits. Of what is lost at one that is ``away``
     nothing else can be made."""
@@ -393,9 +406,11 @@ def _question(
     return MendWiring(
         job.id,
         job.uid,
+        job.spec,
         damage.wiring,
         servers,
         optical,
+        min((interface_bps[at] for circuit in circuits for at in circuit if at in interface_bps), default=math.inf),
         tuple(map(tuple, peers)),
         frozenset(Circuit(place(src), place(dst)) for src, dst in damage.circuits),
         frozenset(map(place, damage.interfaces | stuck)),

@@ -7,19 +7,23 @@ In: a question of the control loop. Out: the answer, or an error that says why t
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
 from controller.design.strategies import Offer, Way
-from controller.design.wiring import FIRST_PORT, Answer, Evaluated, Rates, answers, topology
+from controller.design.wiring import FIRST_PORT, Answer, Evaluated, Rates, answers, evaluated_on, topology
 from controller.fabric.topology import Path
+from controller.planning.problem import PlanLimits
 from controller.scenarios.scenario import GIGABIT
 from controller.wiring.break_even import COST_RATIO
-from controller.wiring.circuits import Peers, Port, Wiring
-from controller.wiring.hops import Floats
+from controller.wiring.circuits import Port, Wiring
+from controller.wiring.finder import Found
 from controller.wiring.mending import mended
-from controller.wiring.messages import FindWiring, FoundWiring, MendWiring, PlacedRoutes
-from signalbox.jobs.collectives import virtual_links
+from controller.wiring.messages import FindWiring, FoundWiring, MendedWiring, MendWiring, PlacedRoutes
+from controller.wiring.traffic import traffic_as_it_runs
 from signalbox.jobs.spec import JobSpec
+
+MENDED_LIMITS = PlanLimits(time_limit_s=0.5, ecmp_draws=0)
+"""Of the plan that gives the time on a mended wiring, for which the circuits wait."""
 
 
 def find_wiring(asked: FindWiring) -> FoundWiring:
@@ -36,16 +40,19 @@ def find_wiring(asked: FindWiring) -> FoundWiring:
     return FoundWiring(best.name, runs, best.found.wiring.peers, *times_s, refused, _placed(best, runs))
 
 
-def mend_wiring(asked: MendWiring) -> tuple[Peers, ...]:
-    """By optical switch and server the server that receives."""
-    runs = asked.wiring.runs
-    place = {ip: number for number, ip in enumerate(dict.fromkeys(runs.endpoints))}
-    sent: dict[int, Floats] = {}
-    for link in virtual_links(runs):
-        in_phase = sent.setdefault(link.phase, np.zeros((len(place), len(place))))
-        in_phase[place[link.src_ip], place[link.dst_ip]] += link.bytes
-    wiring = Wiring(len(asked.servers), asked.peers)
-    return mended(sent, wiring, asked.lost, asked.dead).peers
+def mend_wiring(asked: MendWiring) -> MendedWiring:
+    """Raises ``SignalboxError`` when the planner has no answer."""
+    runs, strategy = asked.wiring.runs, asked.wiring.strategy
+    traffic = traffic_as_it_runs(runs)
+    wiring = mended(traffic.pairs, Wiring(len(asked.servers), asked.peers), asked.lost, asked.dead)
+    found = Found(traffic, wiring, (), asked.interface_bps)
+    if math.isinf(found.expected_time_s):
+        return MendedWiring(wiring.peers, math.inf, math.inf)
+    compute = next((each.compute for each in asked.spec.strategies if each.name == strategy), ())
+    interface_gbps = asked.interface_bps / GIGABIT
+    rates = Rates(interface_gbps, wiring.interfaces * interface_gbps / COST_RATIO)
+    best = evaluated_on(found, Way(strategy, runs, compute), rates, MENDED_LIMITS)
+    return MendedWiring(wiring.peers, best.planned_s, best.bound_s)
 
 
 def _placed(best: Evaluated, runs: JobSpec) -> PlacedRoutes:

@@ -51,8 +51,7 @@ from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import Status, StatusBoard
 from controller.tables.messages import FromSwitches, ToSwitches
 from controller.tls import TlsContext
-from controller.wiring.circuits import Peers
-from controller.wiring.messages import FindWiring, FoundWiring, MendWiring, WiringFound
+from controller.wiring.messages import FindWiring, FoundWiring, MendedWiring, MendWiring, WiringFound
 from signalbox.errors import InvalidInput
 from signalbox.words import EventKind, Strategy
 
@@ -174,7 +173,7 @@ def _run(
             )
 
 
-def _find_wiring(asked: FindWiring | MendWiring) -> FoundWiring | tuple[Peers, ...]:
+def _find_wiring(asked: FindWiring | MendWiring) -> FoundWiring | MendedWiring:
     """In the process that does it: nothing else needs what is imported."""
     from controller.design.live import find_wiring, mend_wiring
 
@@ -309,7 +308,7 @@ class _Driver:
                 case Analyse(request, reply):
                     self.analysis.submit(request, reply)
                 case FindWiring() | MendWiring():
-                    found: Future[FoundWiring | tuple[Peers, ...]] = Future()
+                    found: Future[FoundWiring | MendedWiring] = Future()
                     found.add_done_callback(partial(self._found, command))
                     self.wirings.submit(command, found)
                 case SaveState(_, changes):
@@ -320,7 +319,7 @@ class _Driver:
                     southbound.append(command)
         self.outbox.send(southbound)
 
-    def _found(self, asked: FindWiring | MendWiring, found: Future[FoundWiring | tuple[Peers, ...]]) -> None:
+    def _found(self, asked: FindWiring | MendWiring, found: Future[FoundWiring | MendedWiring]) -> None:
         """In the thread of ``wirings``."""
         why = found.exception()
         self.inbox.put(WiringFound(asked, str(why) if why else found.result()))

@@ -9,6 +9,7 @@ tried, and circulant wirings besides, whose steps are chosen for the pairs; the 
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -150,12 +151,18 @@ class Found:
 
 
 def find(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
-    """The candidate with the least ``cost``; of several the first. Raises ``ValueError`` without servers or interfaces
-    to connect."""
+    """The candidate with the least ``cost``; of several the first. Raises as ``ranked``."""
+    return ranked(traffic, interfaces, interface_bps, 1)[0]
+
+
+def ranked(traffic: Traffic, interfaces: int, interface_bps: float, most: int) -> list[Found]:
+    """The ``most`` candidates with the least ``cost``, in its order; of several equal ones the first. Raises
+    ``ValueError`` without servers or interfaces to connect."""
     if traffic.servers < 2 or interfaces < 1:
         raise ValueError("at least two servers and one interface are needed")
-    candidates = (Found(traffic, wiring, orders, interface_bps) for wiring, orders in _candidates(traffic, interfaces))
-    return min(candidates, key=lambda found: tuple(map(_rounded, found.cost)))
+    distinct = dict.fromkeys(_candidates(traffic, interfaces))
+    every = (Found(traffic, wiring, orders, interface_bps) for wiring, orders in distinct)
+    return heapq.nsmallest(most, every, key=lambda found: tuple(map(_rounded, found.cost)))
 
 
 def published(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:

@@ -54,21 +54,32 @@ class FoundWiring:
 @dataclass(frozen=True, slots=True)
 class MendWiring:
     """What a job that has lost circuits should have in place of them. ``peers``: its wiring. ``lost``: of that what
-    does not work although both interfaces do; ``dead``: interfaces that do not."""
+    does not work although both interfaces do; ``dead``: interfaces that do not. Else as ``FindWiring``."""
 
     job_id: JobId
     uid: str
+    spec: JobSpec
     wiring: JobWiring
     servers: tuple[Dpid, ...]
     optical: tuple[Dpid, ...]
+    interface_bps: float
     peers: tuple[Peers, ...]
     lost: frozenset[Circuit]
     dead: frozenset[Port]
 
 
 @dataclass(frozen=True, slots=True)
+class MendedWiring:
+    """As in ``FoundWiring``; ``inf`` where something cannot be sent any more."""
+
+    peers: tuple[Peers, ...]
+    planned_s: float
+    bound_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class WiringFound:
-    """The answer to ``FindWiring``, or to ``MendWiring`` the other peers. In words why not, where there is none."""
+    """The answer to ``FindWiring`` or to ``MendWiring``. In words why not, where there is none."""
 
     asked: FindWiring | MendWiring
-    found: FoundWiring | tuple[Peers, ...] | str
+    found: FoundWiring | MendedWiring | str

@@ -122,7 +122,15 @@ def traffic_of(spec: JobSpec) -> Traffic:
     rings = _merged(
         (part, collective, [of_rank[rank] for rank in spec.groups[part.group].ranks]) for part, collective in parts
     )
-    return Traffic(len(servers), rings, _pairs(spec, servers), spec.max_subflows)
+    others = [collective for collective in spec.collectives if collective.algorithm not in RINGS]
+    return Traffic(len(servers), rings, _pairs(spec, others, servers), spec.max_subflows)
+
+
+def traffic_as_it_runs(spec: JobSpec) -> Traffic:
+    """Without rings that are free: all-reduces are counted in the order of their ranks. Raises ``InvalidInput`` as
+    ``virtual_links`` does."""
+    servers = servers_of(spec)
+    return Traffic(len(servers), (), _pairs(spec, spec.collectives, servers), spec.max_subflows)
 
 
 def servers_of(spec: JobSpec) -> dict[str, int]:
@@ -230,14 +238,14 @@ def _sent(collective: Collective, ranks: int) -> float:
     return times * (ranks - 1) / ranks * collective.bytes_per_iteration
 
 
-def _pairs(spec: JobSpec, servers: Mapping[str, int]) -> dict[int, Floats]:
-    others = [collective for collective in spec.collectives if collective.algorithm not in RINGS]
-    phases = sorted({each.phase for each in others} | {each.phase for each in spec.transfers})
+def _pairs(spec: JobSpec, collectives: Sequence[Collective], servers: Mapping[str, int]) -> dict[int, Floats]:
+    """What these collectives of the spec and its transfers send."""
+    phases = sorted({each.phase for each in collectives} | {each.phase for each in spec.transfers})
     found: dict[int, Floats] = {}
     for phase in phases:
         alone = spec.model_copy(
             update={
-                "collectives": tuple(each for each in others if each.phase == phase),
+                "collectives": tuple(each for each in collectives if each.phase == phase),
                 "transfers": tuple(each for each in spec.transfers if each.phase == phase),
                 "rails": (),
             }

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from controller.design.live import find_wiring, mend_wiring
-from controller.wiring.circuits import Peers, Wiring
-from controller.wiring.messages import FindWiring, FoundWiring, MendWiring
+from controller.wiring.circuits import Wiring
+from controller.wiring.messages import FindWiring, FoundWiring, MendedWiring, MendWiring
 from signalbox.jobs.spec import JobSpec
 
 
@@ -34,7 +34,7 @@ def accept(folder: Path, job_id: str) -> None:
     _accepted(folder, job_id).touch()
 
 
-def answer(folder: Path, asked: FindWiring | MendWiring) -> FoundWiring | tuple[Peers, ...]:
+def answer(folder: Path, asked: FindWiring | MendWiring) -> FoundWiring | MendedWiring:
     """What the controller is told. Raises ``SignalboxError`` as ``find_wiring`` does."""
     if isinstance(asked, MendWiring):
         return mend_wiring(asked)

@@ -5,6 +5,7 @@ Circuits are found as probes find them: what leaves by a server's interface pass
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 from controller.config import CircuitsConfig, Config, DiscoveryConfig, FabricConfig, OpticalSwitch
@@ -109,6 +110,22 @@ class OpticalFabric(FakeFabric):
     def reconnect(self, dpid: int) -> None:
         switch = self.switches[Dpid(dpid)]
         self.send(SwitchConnected(switch.dpid, switch.name, switch.ports()))
+
+
+def started(servers: int, interfaces: int) -> OpticalFabric:
+    fabric = OpticalFabric(servers, interfaces)
+    fabric.start()
+    fabric.run(3)
+    return fabric
+
+
+def reach(fabric: OpticalFabric, servers: list[int]) -> bool:
+    pairs = permutations([f"10.0.{n}.1" for n in servers], 2)
+    return all(fabric.trace(src, dst, entropy) for src, dst in pairs for entropy in range(3))
+
+
+def ref(dpid: int, port: int) -> PortRef:
+    return PortRef(Dpid(dpid), PortNo(port))
 
 
 def answered(asked: FindWiring | MendWiring) -> WiringFound:

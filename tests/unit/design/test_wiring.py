@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from controller.design.strategies import offers_in
-from controller.design.wiring import Rates, announced, answers
+from controller.design.strategies import Offer, Way, offers_in
+from controller.design.wiring import Rates, announced, answers, evaluated_on
 from controller.design.wiring_report import exported, wiring_report
 from controller.planning.plan import answered
 from controller.planning.planner import plan
@@ -22,11 +22,14 @@ from controller.scenarios.scenario import problem_of
 from controller.scenarios.workloads import read_workload
 from controller.simulator.options import Options, Replan
 from controller.simulator.training import Stage, simulate
+from controller.wiring.finder import ranked
+from controller.wiring.traffic import traffic_of
 from mininet_topos.graph import Graph
 from signalbox.cli import main
 from signalbox.errors import InvalidInput
 from signalbox.file_forms import job_in
 from signalbox.jobs.spec import JobSpec
+from signalbox.models import Model, Parallelism, traffic
 from tests.support.command_line import Result
 
 LIMITS = PlanLimits(ecmp_draws=0, time_limit_s=0.2)
@@ -104,6 +107,26 @@ def test_a_job_is_refused_when_all_circuits_cannot_carry_what_is_forwarded(tmp_p
     assert even.loses
     assert answer.refused
     assert answer.best.planned_s > answer.other.other_s
+
+
+def test_of_several_wirings_the_one_that_is_best_as_planned_is_taken() -> None:
+    """A job with whole flows between stages: routes keep what the even division promises on another wiring."""
+    (answer,) = answers([Offer("pipelined", 12, (Way("", pipelined(), ()),))], 2, Rates(1.0, 2 / 3.2), LIMITS)
+    first = ranked(traffic_of(pipelined()), 2, 1e9, 1)[0]
+    at_first = evaluated_on(first, Way("", pipelined(), ()), Rates(1.0, 2 / 3.2), LIMITS)
+    assert at_first.planned_s > at_first.other_s
+    assert answer.best.planned_s < at_first.planned_s
+    assert not answer.refused
+
+
+def pipelined() -> JobSpec:
+    """GPT-2 in four stages, three times."""
+    sizes = {"layers": 12, "hidden": 768, "heads": 12, "vocabulary": 50_257, "sequence": 1024, "global_batch": 12}
+    addresses = [f"10.0.0.{number}" for number in range(1, 13)]
+    found = traffic(Model.model_validate(sizes), Parallelism(tensor=1, pipeline=4, data=3), addresses)
+    names = ("groups", "collectives", "transfers")
+    sent = {name: [each.model_dump() for each in getattr(found, name)] for name in names}
+    return JobSpec.parse({"job_id": "pipelined", "endpoints": addresses, **sent})
 
 
 def test_no_routing_is_faster_than_the_bound_when_groups_send_different_bytes(tmp_path: Path) -> None:

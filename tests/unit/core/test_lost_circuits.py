@@ -1,0 +1,226 @@
+"""Circuits of a job that do not work any more, on fake switches: routed around, replaced, or kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.alarms import text
+from controller.fabric.messages import ArpSeen, LinkLost, PortChanged
+from controller.fabric.topology import Dpid, Port, PortNo
+from controller.jobs.messages import (
+    RegisterJob,
+    ReportIterations,
+)
+from controller.jobs.wiring import JobWiring
+from controller.wiring.messages import MendWiring, WiringFound
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId
+from signalbox.words import AlarmKind
+from tests.support.optical_fabric import OpticalFabric, all_reduce, config, reach, ref, started
+
+
+def neighbours_in_rings(fabric: OpticalFabric) -> set[tuple[int, int]]:
+    """Of job one: servers of which the second receives from the first in a ring."""
+    job = fabric.status.jobs[JobId("one")]
+    assert job.registration.wiring
+    rings = [group.ranks for group in job.registration.wiring.runs.groups if group.name.startswith("ring")]
+    assert rings
+    return {(src + 1, dst + 1) for ring in rings for src, dst in zip(ring, [*ring[1:], ring[0]], strict=True)}
+
+
+def direct(fabric: OpticalFabric) -> set[tuple[int, int]]:
+    return {(src, dst) for (src, _), (dst, _) in fabric.circuits.items()}
+
+
+def test_a_lost_fibre_is_routed_around_at_once_and_replaced_between_two_iterations() -> None:
+    fabric = started(6, 3)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6], all_to_all=10_000)))
+    fabric.run(2)
+    assert neighbours_in_rings(fabric) <= direct(fabric)
+    fabric.send(ReportIterations(JobId("one"), (IterationTime(0, 1.0, 1.0),)))
+    fabric.set_carrier(2, 3, up=False)
+    assert reach(fabric, [1, 2, 3, 4, 5, 6])
+    before = fabric.circuits
+    fabric.run(3)
+    assert fabric.circuits == before
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    lost = []
+    fabric.after_each_mod = lambda: lost.append(not reach(fabric, [1, 2, 3, 4, 5, 6]))
+    fabric.send(ReportIterations(JobId("one"), (IterationTime(1, 1.0, 1.0),)))
+    fabric.run(2)
+    assert lost
+    assert not any(lost)
+    assert fabric.circuits != before
+    assert len(neighbours_in_rings(fabric) - direct(fabric)) <= 1
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    fabric.after_each_mod = lambda: None
+    fabric.set_carrier(2, 3, up=True)
+    fabric.run(8)
+    assert len(fabric.asked) == 2
+
+
+def test_the_time_of_an_iteration_is_that_on_the_circuits_there_are() -> None:
+    fabric = started(5, 3)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5])))
+    fabric.run(2)
+    before = wiring_of_one(fabric)
+    assert before.planned_s == pytest.approx(before.bound_s)
+    for server in (2, 5):
+        fabric.set_carrier(server, 3, up=False)
+        fabric.run(5)
+    wiring = wiring_of_one(fabric)
+    assert len(wiring.circuits) < len(before.circuits)
+    assert wiring.planned_s >= wiring.bound_s > before.bound_s
+    assert (wiring.other_s, wiring.strategy, wiring.runs) == (before.other_s, before.strategy, before.runs)
+
+
+def wiring_of_one(fabric: OpticalFabric) -> JobWiring:
+    found = fabric.status.jobs[JobId("one")].registration.wiring
+    assert found
+    return found
+
+
+def test_a_patch_panel_keeps_the_circuits_of_a_job() -> None:
+    fabric = OpticalFabric(6, 3)
+    settings = config(6, 3)
+    circuits = settings.circuits.model_copy(update={"fixed": True})
+    fabric.start(settings.model_copy(update={"circuits": circuits}))
+    fabric.run(3)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6])))
+    fabric.run(2)
+    fabric.set_carrier(2, 3, up=False)
+    before = fabric.circuits
+    fabric.run(5)
+    assert fabric.circuits == before
+    assert reach(fabric, [1, 2, 3, 4, 5, 6])
+
+
+def test_a_circuit_without_light_one_way_is_replaced() -> None:
+    fabric = started(4, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    (src, dst), *_ = sorted(fabric.circuits.items())
+    fabric.send(LinkLost(ref(*src), ref(*dst)))
+    fabric.run(8)
+    wiring = fabric.status.jobs[JobId("one")].registration.wiring
+    assert wiring
+    assert (ref(*src), ref(*dst)) not in wiring.circuits
+    assert reach(fabric, [1, 2, 3, 4])
+
+
+def test_fibres_that_are_not_as_configured_are_told() -> None:
+    fabric = started(4, 2)
+    one, two = (fabric.switches[Dpid(n)].peers for n in (1, 2))
+    one[PortNo(2)], two[PortNo(2)] = two[PortNo(2)], one[PortNo(2)]
+    for number, server in ((1, 2), (2, 1)):  # ports 1 and 2 of optical1 are exchanged
+        fabric.switches[Dpid(0x101)].peers[PortNo(number)] = ref(server, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(6)
+    told = [alarm for alarm in fabric.status.alarms.values() if alarm.kind is AlarmKind.INTERFACE_DARK]
+    assert any("their fibres are not as configured" in text(alarm) for alarm in told)
+
+
+def test_a_question_about_lost_circuits_that_was_not_answered_is_asked_again() -> None:
+    fabric = started(6, 3)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6])))
+    fabric.run(2)
+    fabric.wirings_wait = True
+    fabric.set_carrier(2, 3, up=False)
+    fabric.run(1)
+    fabric.send(WiringFound(fabric.asked[-1], "the process has ended"))
+    fabric.wirings_wait = False
+    fabric.run(31)
+    assert len(fabric.asked) == 3
+    assert not fabric.loop.derived.damaged()
+
+
+def test_circuits_that_work_again_before_the_iteration_ends_are_kept() -> None:
+    fabric = started(6, 3)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6], lease_s=600)))
+    fabric.run(2)
+    before = fabric.status.jobs[JobId("one")].registration.wiring
+    fabric.send(ReportIterations(JobId("one"), (IterationTime(0, 1.0, 1.0),)))
+    fabric.set_carrier(2, 3, up=False)
+    fabric.run(1)
+    fabric.set_carrier(2, 3, up=True)
+    for switch in fabric.switches.values():
+        fabric.probe(switch)
+    fabric.run(70)
+    assert fabric.status.jobs[JobId("one")].registration.wiring == before
+
+
+def test_a_server_that_is_not_connected_for_a_while_keeps_its_circuits() -> None:
+    fabric = started(4, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    before = fabric.circuits
+    fabric.lose(Dpid(3))
+    fabric.run(10)
+    fabric.connect(Dpid(3))
+    fabric.run(5)
+    assert fabric.circuits == before
+    assert len(fabric.asked) == 1
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+
+
+def test_a_job_is_wired_anew_when_a_fibre_of_it_is_not_configured_any_more() -> None:
+    fabric = started(4, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    settings = config(4, 2)
+    first, second = settings.circuits.switch
+    switches = (first.model_copy(update={"fibres": ("", *first.fibres[1:])}), second)
+    circuits = settings.circuits.model_copy(update={"switch": switches})
+    fabric.start(settings.model_copy(update={"circuits": circuits}))
+    fabric.run(30)
+    job = fabric.status.jobs[JobId("one")]
+    assert job.registration.wiring
+    assert ref(1, 2) not in {at for circuit in job.registration.wiring.circuits for at in circuit}
+    assert job.state == "pinned"
+
+
+def test_a_job_is_wired_anew_when_a_host_has_moved() -> None:
+    fabric = started(5, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    hosts = fabric.hosts
+    hosts["10.0.4.1"] = hosts.pop("10.0.5.1")
+    fabric.send(PortChanged(Dpid(4), Port(PortNo(1), "server4-eth1", fabric.mac("10.0.4.1"), False, 10e9)))
+    fabric.send(ArpSeen(hosts["10.0.4.1"], "reply", "10.0.4.1", fabric.mac("10.0.4.1"), "0.0.0.0"))
+    fabric.run(5)
+    assert {dst for _, dst in direct(fabric)} >= {1, 2, 3, 5}
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    assert reach(fabric, [1, 2, 3, 4])
+
+
+def test_a_job_is_asked_about_anew_when_other_interfaces_work() -> None:
+    fabric = started(8, 3)
+    for port in (3, 4):
+        fabric.set_carrier(1, port, up=False)
+    fabric.send(RegisterJob(all_reduce("even", [1, 2, 3, 4, 5, 6, 7, 8], all_to_all=10_000_000)))
+    fabric.run(2)
+    assert fabric.status.jobs[JobId("even")].unwired.startswith("one switch with 0.0015625 Gbit/s")
+    for port in (3, 4):
+        fabric.set_carrier(1, port, up=True)
+    fabric.run(2)
+    assert not fabric.status.jobs[JobId("even")].unwired.startswith("one switch with 0.0015625 Gbit/s")
+
+
+@pytest.mark.parametrize("wait_s", [1, 16])
+def test_circuits_that_are_lost_at_an_optical_switch_that_is_away_are_not_made_there_again(wait_s: int) -> None:
+    fabric = started(6, 3)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6], all_to_all=10_000, lease_s=600)))
+    fabric.run(2)
+    fabric.lose(Dpid(0x102))
+    fabric.run(wait_s)
+    gone = {src: dst for src, dst in fabric.circuits.items() if src[1] == 3}
+    fabric.switches[Dpid(0x102)].flows.clear()
+    for (server, port), (peer, to) in gone.items():
+        fabric.send(LinkLost(ref(server, port), ref(peer, to)))
+    fabric.run(30)
+    question = [asked for asked in fabric.asked if isinstance(asked, MendWiring)][-1]
+    assert len(question.dead) == 6
+    wiring = fabric.status.jobs[JobId("one")].registration.wiring
+    assert wiring
+    assert {src.port for src, _ in wiring.circuits} == {2, 4}
+    assert reach(fabric, [1, 2, 3, 4, 5, 6])

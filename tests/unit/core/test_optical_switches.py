@@ -1,0 +1,186 @@
+"""Optical switches that are told by others, refuse, leave and come back, and controllers that end meanwhile."""
+
+from __future__ import annotations
+
+from controller.alarms import text
+from controller.fabric.messages import LinkLost, LinkSeen
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.messages import (
+    DeregisterJob,
+    RegisterJob,
+)
+from controller.tables.cross_connects import PRIORITY, cross_connects
+from controller.tables.rules import FlowKey, FlowRule, Match, Table
+from signalbox.jobs.spec import JobId
+from signalbox.words import AlarmKind
+from tests.support.optical_fabric import all_reduce, reach, ref, started
+
+
+def test_what_others_take_away_is_made_again() -> None:
+    fabric = started(4, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    before = fabric.circuits
+    (src, dst), *_ = sorted(before.items())
+    fibre = fabric.switches[Dpid(src[0])].peers[PortNo(src[1])]
+    assert fibre
+    mirrors = fabric.switches[fibre.dpid]
+    mirrors.flows = {key: rule for key, rule in mirrors.flows.items() if key.match.in_port != fibre.port}
+    assert fabric.circuits != before
+    fabric.send(LinkLost(ref(*src), ref(*dst)))
+    fabric.run(2)
+    assert fabric.circuits == before
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    assert len(fabric.asked) == 1
+
+
+def test_an_optical_switch_that_has_lost_its_rules_gets_them_again() -> None:
+    fabric = started(4, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    before = fabric.circuits
+    fabric.lose(Dpid(0x101))
+    assert fabric.circuits == before
+    fabric.switches[Dpid(0x101)].forget_rules()
+    fabric.reconnect(0x101)
+    fabric.run(2)
+    assert fabric.circuits == before
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+
+
+def test_probes_that_came_before_an_optical_switch_was_read_count() -> None:
+    fabric = started(4, 2)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    fabric.send(DeregisterJob(JobId("one")))
+    fabric.run(1)
+    mirrors = [Dpid(0x101), Dpid(0x102)]
+    fabric.start(late=mirrors)
+    for switch in fabric.switches.values():
+        for at in (PortRef(switch.dpid, port) for port in switch.peers if switch.dpid not in mirrors):
+            if dst := fabric.arrives(at):
+                fabric.send(LinkSeen(at, dst))
+    fabric.run(1)
+    assert not fabric.status.fabric.links
+    for dpid in mirrors:
+        fabric.reconnect(dpid)
+    fabric.run(1)
+    assert len(fabric.status.fabric.links) == 8
+
+
+def test_an_optical_switch_that_refuses_is_told_again_after_a_while() -> None:
+    fabric = started(4, 2)
+    mirrors = fabric.switches[Dpid(0x102)]
+    refused = FlowKey(Table.CONTROL, PRIORITY, Match(in_port=PortNo(2)))
+    mirrors.refuses.add(refused)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(4)
+    assert len(fabric.circuits) == 7
+    assert reach(fabric, [1, 2, 3, 4])
+    assert sum(mod.rule.key == refused for mod in mirrors.mods if isinstance(mod.rule, FlowRule)) <= 3
+    mirrors.refuses.clear()
+    fabric.run(4)
+    assert len(fabric.circuits) == 8
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+
+
+def test_of_two_circuits_that_others_have_made_to_one_port_one_stays() -> None:
+    fabric = started(4, 1)
+    mirrors = fabric.switches[Dpid(0x101)]
+    for rule in cross_connects({PortNo(1): PortNo(3), PortNo(2): PortNo(3)}).flows.values():
+        mirrors.flows[rule.key] = rule
+    fabric.reconnect(0x101)
+    fabric.run(2)
+    assert len(fabric.circuits) == 1
+
+
+def test_where_probes_arrived_before_a_circuit_was_changed_says_nothing_after_it() -> None:
+    fabric = started(4, 1)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    fabric.send(DeregisterJob(JobId("one")))
+    fabric.run(1)
+    before = fabric.circuits
+
+    def probe() -> None:
+        change = fabric.loop.state.circuits.change
+        if change and change.sent_at is not None:
+            for src, dst in before.items():
+                fabric.loop.handle([LinkSeen(ref(*src), ref(*dst))], fabric.now)
+
+    fabric.after_each_mod = probe
+    fabric.send(RegisterJob(all_reduce("two", [1, 3])))
+    fabric.run(2)
+    fabric.after_each_mod = lambda: None
+    fabric.run(2)
+    assert fabric.circuits != before
+    assert not fabric.status.alarms
+
+
+def test_a_controller_that_is_killed_in_a_change_is_followed_by_one_that_completes_it() -> None:
+    for instant in range(20):
+        fabric = started(6, 3)
+        fabric.send(RegisterJob(all_reduce("one", [1, 2, 3])))
+        fabric.run(2)
+        killed = Killed(instant)
+        fabric.after_each_mod = killed
+        try:
+            fabric.send(RegisterJob(all_reduce("two", [4, 5, 6], all_to_all=100_000)))
+            fabric.run(2)
+        except InterruptedError:
+            pass
+        fabric.after_each_mod = lambda: None
+        assert reach(fabric, [1, 2, 3])
+        fabric.start()
+        fabric.run(20)
+        assert reach(fabric, [1, 2, 3])
+        assert reach(fabric, [4, 5, 6])
+        assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
+        wirings = [job.registration.wiring for job in fabric.status.jobs.values()]
+        owned = {
+            ((int(src.dpid), int(src.port)), (int(dst.dpid), int(dst.port)))
+            for wiring in wirings
+            if wiring
+            for src, dst in wiring.circuits
+        }
+        assert owned == set(fabric.circuits.items())
+        fabric.count_rules({}, {}, of=[Dpid(n) for n in range(1, 7)])
+        assert not fabric.status.alarms
+
+
+class Killed:
+    """Ends the controller after so many changes of rules."""
+
+    def __init__(self, after: int) -> None:
+        self._left = after
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise InterruptedError
+
+
+def test_an_optical_switch_that_is_not_connected_raises_an_alarm_after_a_while() -> None:
+    fabric = started(4, 2)
+    fabric.lose(Dpid(0x102))
+    fabric.run(5)
+    assert not fabric.status.alarms
+    fabric.run(12)
+    assert text(fabric.status.alarms[AlarmKind.SWITCH_DOWN, "optical2"]) == "switch optical2 (0x102) is down"
+    fabric.reconnect(0x102)
+    fabric.run(1)
+    assert (AlarmKind.SWITCH_DOWN, "optical2") not in fabric.status.alarms
+
+
+def test_nothing_new_is_made_at_an_optical_switch_that_is_away() -> None:
+    fabric = started(6, 3)
+    fabric.lose(Dpid(0x102))
+    fabric.run(17)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4], all_to_all=10_000, lease_s=600)))
+    fabric.run(3)
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
+    assert {port for _, port in fabric.circuits} == {2, 4}
+    fabric.reconnect(0x102)
+    fabric.send(RegisterJob(all_reduce("two", [5, 6], lease_s=600)))
+    fabric.run(3)
+    assert {port for server, port in fabric.circuits if server > 4} == {2, 3, 4}
