@@ -100,17 +100,20 @@ def _stale_counters(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
 
 def _dark_interfaces(s: State, fabric: Fabric) -> Iterator[Alarm]:
     """Of servers that are connected: those whose port is down at either end, those that send into a circuit which no
-    probe comes out of, and those whose probes arrive where no circuit leads."""
+    probe comes out of although neither end is dark, and those whose probes arrive where no circuit leads."""
+    dark: set[PortRef] = set()
     for at, optical in sorted(s.circuits.cabling.fibre_of.items()):
         switch = fabric.switches.get(at.dpid)
         port = switch.ports.get(at.port) if switch else None
         if switch and not (port and port.up and at not in s.circuits.dark):
+            dark.add(at)
             where = f"port {optical.port} of {s.circuits.name(optical.dpid)}"
             yield Alarm(AlarmKind.INTERFACE_DARK, f"{switch.name}:{at.port}", {"why": f"has no light to {where}"})
     astray = {} if s.circuits.change else s.topology.astray
     why = {
         src: f"sends into a circuit to {_port_name(fabric, dst)}, where no probes arrive"
         for src, dst in s.circuits.missing
+        if dark.isdisjoint((src, dst))
     }
     for src, dst in astray.items():
         why[src] = f"sends to {_port_name(fabric, dst)}, where no circuit leads: their fibres are not as configured"

@@ -136,7 +136,7 @@ def _run(
         analysis = AnalysisWorker(analyse)
         ends.callback(analysis.stop)
         # control loop -> wirings -> inbox
-        wirings = AnalysisWorker(find_wiring)
+        wirings = AnalysisWorker(find_wiring, _import_wirings if config.circuits.switch else None)
         ends.callback(wirings.stop)
 
         events_kept = EventFile(config.state_dir)
@@ -173,8 +173,13 @@ def _run(
             )
 
 
+def _import_wirings() -> None:
+    """In the process that works wirings out: nothing else needs what is imported."""
+    import_module("controller.design.live")
+
+
 def _find_wiring(asked: FindWiring | MendWiring) -> FoundWiring | MendedWiring:
-    """In the process that does it: nothing else needs what is imported."""
+    """There, too."""
     from controller.design.live import find_wiring, mend_wiring
 
     return find_wiring(asked) if isinstance(asked, FindWiring) else mend_wiring(asked)

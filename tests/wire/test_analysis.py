@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import sys
 import time
@@ -227,6 +228,42 @@ def test_a_running_analysis_is_ended_when_the_controller_stops() -> None:
     wait_for(lambda: not worker._waiting)
     worker.stop(timeout_s=60)
     assert not worker._thread.is_alive()
+
+
+def test_a_process_is_ready_before_it_is_asked_where_answers_are_urgent() -> None:
+    worker = AnalysisWorker(process_number, Path.cwd)
+    try:
+        ready = []
+        for _ in range(2):
+            wait_for(lambda: worker._ready is not None)
+            assert worker._ready
+            ready.append(worker._ready[0].pid)
+            reply: Future[Any] = Future()
+            worker.submit(None, reply)
+            assert reply.result(timeout=60) == ready[-1]
+        assert ready[0] != ready[1]
+    finally:
+        worker.stop(timeout_s=60)
+    assert not worker._thread.is_alive()
+
+
+def test_a_process_that_was_killed_while_it_was_ready_is_replaced() -> None:
+    worker = AnalysisWorker(process_number, Path.cwd)
+    try:
+        wait_for(lambda: worker._ready is not None)
+        assert worker._ready
+        killed = worker._ready[0]
+        killed.kill()
+        killed.join()
+        reply: Future[Any] = Future()
+        worker.submit(None, reply)
+        assert reply.result(timeout=60) != killed.pid
+    finally:
+        worker.stop()
+
+
+def process_number(_: object) -> int:
+    return os.getpid()
 
 
 def test_a_call_that_is_cancelled_gives_up_what_changes_nothing() -> None:

@@ -2,7 +2,9 @@
 control loop shall wait for the interpreter meanwhile.
 
 In: requests with the futures of their results. Out: the results, or errors of ``signalbox.errors``. One request is
-worked on at a time; a few may wait. A request whose future is cancelled is dropped, and its process ended.
+worked on at a time; a few may wait. A request whose future is cancelled is dropped, and its process ended. Each has a
+process of its own, so that memory is given back; to start one takes a second or more while plans are being made, so
+where answers are urgent the next one is started in advance.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from types import MappingProxyType
 from typing import Any
@@ -53,10 +56,12 @@ def analyse(request: AnalysisRequest) -> Analysis:
 
 
 class AnalysisWorker:
-    """Starts its thread at once, and a process for every request. ``answer``: what the process does."""
+    """Starts its thread at once, and a process for every request. ``answer``: what the process does. ``prepare``: what
+    it does before, while there is no request yet."""
 
-    def __init__(self, answer: Callable[[Any], object] = analyse) -> None:
-        self._answer = answer
+    def __init__(self, answer: Callable[[Any], object] = analyse, prepare: Callable[[], object] | None = None) -> None:
+        self._answer, self._prepare = answer, prepare
+        self._ready: tuple[BaseProcess, Connection] | None = None
         self._processes = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
         self._waiting: deque[tuple[object, Future[Any]]] = deque()
         self._changed = threading.Condition()
@@ -84,7 +89,10 @@ class AnalysisWorker:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while (waiting := self._next()) is not None:
+        while True:
+            self._get_ready()
+            if (waiting := self._next()) is None:
+                break
             request, reply = waiting
             try:
                 if (result := self._in_process(request, reply)) is not None:
@@ -92,6 +100,31 @@ class AnalysisWorker:
             except Exception:
                 log.exception("an analysis could not be started")
                 resolve(reply, _failed())
+        if self._ready:
+            _end(*self._ready)
+
+    def _get_ready(self) -> None:
+        if self._prepare:
+            with suppress(OSError):  # the next request tries again, and says so
+                self._ready = self._started()
+
+    def _taken(self) -> tuple[BaseProcess, Connection] | None:
+        """The process that is ready, unless it has ended meanwhile."""
+        ready, self._ready = self._ready, None
+        if ready and not ready[0].is_alive():
+            ready[1].close()
+            return None
+        return ready
+
+    def _started(self) -> tuple[BaseProcess, Connection]:
+        """Raises ``OSError``."""
+        ours, its = self._processes.Pipe()
+        process = self._processes.Process(
+            target=_work, args=(its, self._answer, self._prepare), name="analysis", daemon=True
+        )
+        with its, child_signals.kept_from_child():
+            process.start()
+        return process, ours
 
     def _next(self) -> tuple[object, Future[Any]] | None:
         """The request that has waited longest and is still wanted; None to stop."""
@@ -106,21 +139,16 @@ class AnalysisWorker:
 
     def _in_process(self, request: object, reply: Future[Any]) -> object:
         """None when nobody waits for the result any more."""
-        receiver, sender = self._processes.Pipe(duplex=False)
-        process = self._processes.Process(
-            target=_work, args=(sender, self._answer, request), name="analysis", daemon=True
-        )
-        with receiver:
-            with sender, child_signals.kept_from_child():
-                process.start()
-            while not receiver.poll(CANCELLED_WITHIN_S):
-                if reply.cancelled() or self._stopping:
-                    process.kill()
-                    process.join()
-                    return None
+        process, connection = self._taken() or self._started()
+        with connection:
             try:
-                result: object = receiver.recv()
-            except EOFError:
+                connection.send(request)
+                while not connection.poll(CANCELLED_WITHIN_S):
+                    if reply.cancelled() or self._stopping:
+                        _end(process, connection)
+                        return None
+                result: object = connection.recv()
+            except (EOFError, ConnectionError):
                 result = "the process ended without a result"
         process.join()
         if isinstance(result, str):
@@ -129,18 +157,26 @@ class AnalysisWorker:
         return result
 
 
-def _work(sender: Connection, answer: Callable[[Any], object], request: object) -> None:
+def _end(process: BaseProcess, connection: Connection) -> None:
+    process.kill()
+    process.join()
+    connection.close()
+
+
+def _work(connection: Connection, answer: Callable[[Any], object], prepare: Callable[[], object] | None) -> None:
     """The process: sends the result, the error that the caller should read, or a traceback."""
     child_signals.leave_to_controller()
     os.nice(NICENESS)
     result: object
     try:
-        result = answer(request)
+        if prepare:
+            prepare()
+        result = answer(connection.recv())
     except SignalboxError as error:
         result = error
     except Exception:
         result = traceback.format_exc()
-    sender.send(result)
+    connection.send(result)
 
 
 def _failed() -> SignalboxError:
