@@ -143,13 +143,17 @@ class ControlLoop:
 
     def _begin_wired(self, now: float) -> None:
         """Jobs whose circuits have become links, of which all switches have rules, take the routes that were found with
-        these circuits; plans go on from there."""
+        these circuits; plans go on from there. Where circuits are in place of others, routes that were around these
+        are detours now: a plan that was begun before would leave them so until it is found."""
         s = self.state
         if not s.wirings.new or s.circuits.change or Work.RULES in self._pending.due:
             return
         made = s.wirings.made(s.jobs.jobs, self.fabric.links, now)
         for job_id, routes in made.items() if s.strategy is Strategy.PLANNED else ():
-            s.routes.begin(self.derived.jobs()[job_id], routes)
+            if routes is not None:
+                s.routes.begin(self.derived.jobs()[job_id], routes)
+        if None in made.values():
+            s.cycle.supersede()
         if made:
             self._pending |= at_once(Work.RULES) | at_once(Work.PLAN)
 
@@ -173,7 +177,7 @@ class ControlLoop:
         if broken:
             s.cycle.supersede()
             self._pending |= at_once(Work.PLAN)
-        if s.cycle.solving or (s.phases.adopting and s.fabric.switches) or (s.cycle.rests(now) and not broken):
+        if s.cycle.solving or (s.phases.adopting and s.fabric.switches) or s.cycle.rests(now):
             return []
         if not self._is_due(Work.PLAN, now):
             return []

@@ -96,8 +96,9 @@ class PlanningCycle:
         return now >= self._next_at
 
     def supersede(self) -> None:
-        """The network has changed: the answer to the problem that is being solved is not awaited any more."""
-        self._solving = None
+        """The network has changed: the answer to the problem that is being solved is not awaited any more, and the next
+        cycle need not rest."""
+        self._solving, self._rests_until = None, -math.inf
 
     def answer_next(self, waiter: Future[Any]) -> None:
         """Reply with the outcome of the next cycle that begins. One that is being solved is finished first: else no

@@ -78,11 +78,12 @@ class _Other(NamedTuple):
 
 
 class _New(NamedTuple):
-    """A wiring not all of whose circuits have been links yet. ``routes``: that were found with it. ``until``: when it
-    is not waited for any more; None while optical switches have not done all they should."""
+    """A wiring not all of whose circuits have been links yet. ``routes``: that were found with it; None where the job
+    goes on meanwhile, on circuits that it had before. ``until``: when it is not waited for any more; None while optical
+    switches have not done all they should."""
 
     wiring: JobWiring
-    routes: Routes
+    routes: Routes | None
     until: float | None = None
 
 
@@ -157,10 +158,12 @@ class Wirings:
             return wiring
         return None
 
-    def made(self, jobs: Mapping[JobId, Job], links: Mapping[LinkId, Link], now: float) -> dict[JobId, Routes]:
-        """Jobs that wait for no circuits any more, with the routes that were found for them if all are links. To be
-        called while optical switches do not change."""
-        new, found = dict(self.new), {}
+    def made(self, jobs: Mapping[JobId, Job], links: Mapping[LinkId, Link], now: float) -> dict[JobId, Routes | None]:
+        """Jobs all of whose circuits have become links, or are not waited for any more. With the routes that were found
+        for them in the first case; None for jobs that had circuits before. To be called while optical switches do not
+        change."""
+        new = dict(self.new)
+        found: dict[JobId, Routes | None] = {}
         for job_id, (wiring, routes, until) in self.new.items():
             job = jobs.get(job_id)
             if job is None or job.registration.wiring != wiring:
@@ -171,7 +174,7 @@ class Wirings:
                 new[job_id] = _New(wiring, routes, now + MAKING_S)
             elif now >= until:
                 del new[job_id]
-                found[job_id] = {}
+                found[job_id] = None if routes is None else {}
         if new != self.new:
             self.new = new
         return found
@@ -202,6 +205,7 @@ class Wirings:
                 del self._others[job_id]
             elif job_id == between or now >= other.at:
                 del self._others[job_id]
+                self.new = {**self.new, job_id: _New(other.wiring, None)}
                 found.append((job, other.wiring))
         return found
 
@@ -212,7 +216,7 @@ def unwired(
     interface_bps: Mapping[PortRef, float],
     cabling: Cabling,
     refused: Mapping[JobId, Refused],
-    new: Collection[JobId],
+    new: Mapping[JobId, _New],
     away: Collection[Dpid],
     limits: PlanLimits,
     may_return: Collection[Job] = (),
@@ -250,7 +254,8 @@ def unwired(
         else:
             why[job.id] = FINDING
             question = question or asked
-    return Unwired(dict.fromkeys([job_id for job_id in new if job_id in jobs], MAKING) | why, question)
+    being_made = [job_id for job_id, of in new.items() if job_id in jobs and of.routes is not None]
+    return Unwired(dict.fromkeys(being_made, MAKING) | why, question)
 
 
 def told_unwired(

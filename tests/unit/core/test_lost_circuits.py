@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.alarms import text
+from controller.core.messages import Message
 from controller.fabric.messages import ArpSeen, LinkLost, PortChanged
 from controller.fabric.topology import Dpid, Port, PortNo
 from controller.jobs.messages import (
@@ -12,6 +13,7 @@ from controller.jobs.messages import (
     ReportIterations,
 )
 from controller.jobs.wiring import JobWiring
+from controller.planning.messages import Planned, PlanningRequest
 from controller.wiring.messages import MendWiring, WiringFound
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
@@ -57,6 +59,25 @@ def test_a_lost_fibre_is_routed_around_at_once_and_replaced_between_two_iteratio
     fabric.set_carrier(2, 3, up=True)
     fabric.run(8)
     assert len(fabric.asked) == 2
+
+
+def test_detours_around_circuits_end_when_others_are_there_and_not_with_the_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fabric = started(6, 3)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6], all_to_all=10_000)))
+    fabric.run(2)
+    answers = fabric.planner.answers
+
+    def repairs(request: PlanningRequest) -> list[Message]:
+        """As by a planner whose plans take long."""
+        return [answer for answer in answers(request) if not isinstance(answer, Planned) or answer.repair]
+
+    monkeypatch.setattr(fabric.planner, "answers", repairs)
+    for server in (2, 5):
+        fabric.set_carrier(server, 3, up=False)
+        fabric.run(3)
+        assert fabric.status.jobs[JobId("one")].state == "pinned"
 
 
 def test_the_time_of_an_iteration_is_that_on_the_circuits_there_are() -> None:
