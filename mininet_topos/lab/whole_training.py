@@ -36,7 +36,7 @@ class WholeTraining:
         shared = ["--spec", str(job), "--rendezvous", str(folder / "rendezvous")]
         shared += ["--iterations", str(iterations)] if iterations else []
         self._ranks = [
-            self._start(lab, names[ip], rank, [*shared, *(["--api", api] if api else [])])
+            self._start(lab, names[ip], rank, [*shared, *(["--api", api] if api and rank == 0 else [])])
             for rank, ip in enumerate(endpoints)
         ]
 

@@ -158,14 +158,12 @@ def _run_all(pool: ThreadPoolExecutor, sequences: Sequence[Sequence[RankPart]], 
 
 
 def _wired(job: WholeJob, rank: int, api: str | None, directory: Path) -> WholeJob:
-    """The job as it is to run. Rank 0 asks the controller and tells the others. Raises ``InvalidInput`` when the job is
-    refused, and ``TimeoutError``."""
-    if api is None:
-        return job
+    """The job as it is to run. Rank 0 asks the controller, if there is one, and tells the others. Raises
+    ``InvalidInput`` when the job is refused, and ``TimeoutError``."""
     told = directory / WIRED
     deadline = time.monotonic() + WIRED_S
     if rank == 0:
-        strategy, runs = _asked(job, api, deadline)
+        strategy, runs = _asked(job, api, deadline) if api else ("", job.spec.plain)
         text = json.dumps({"strategy": strategy, "runs": runs.model_dump(mode="json")})
         told.with_suffix(".new").write_text(text)
         told.with_suffix(".new").rename(told)
@@ -227,7 +225,7 @@ def run(
     count: Annotated[
         int | None, typer.Option("--iterations", min=1, help="stop after so many; otherwise on SIGTERM")
     ] = None,
-    api: Annotated[str | None, typer.Option(help="the controller's gRPC address, HOST:PORT or unix:PATH")] = None,
+    api: Annotated[str | None, typer.Option(help="of rank 0: the controller's gRPC address, HOST:PORT or unix:PATH")] = None,
     stall_timeout_s: Annotated[float, typer.Option(min=1, help="seconds of silence that end the training")] = 60.0,
 ) -> None:
     """Train as one rank of a whole job until rank 0 stops it."""
