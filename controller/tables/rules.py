@@ -40,6 +40,8 @@ CONTROLLER_MAC = "02:53:42:00:00:01"
 so table 0 has to hand that up."""
 NARROW = "narrow"
 """The stage that only removes next hops, safe at any time."""
+NEW = (1, -1)
+"""Order of what nothing points at yet: it goes with the first rules, before those that point at it."""
 
 
 class Table(IntEnum):
@@ -334,10 +336,10 @@ def stages_between(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, Rul
                 staged[_order(mod, installed[dpid])][dpid].append(mod)
                 if mod.op == "delete" and (fallback := _without_planned_hop(mod.rule, rules)):
                     staged[0, 0][dpid].append(RuleMod("modify", fallback))
-    # What nothing points at yet goes with the first rules, before those that point at it.
-    if (first := min((order for order in staged if (1, 0) < order < (2, 0)), default=None)) is not None:
-        for dpid, mods in staged.pop((1, 0), {}).items():
-            staged[first][dpid] += mods
+    new = staged.pop(NEW, {})
+    first = min((order for order in staged if NEW < order < (2, 0)), default=(1, 0))
+    for dpid, mods in new.items():
+        staged[first][dpid] += mods
     names = (NARROW, "install", "delete flows", "delete groups")
     return [
         Stage(
@@ -353,7 +355,7 @@ def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
     if mod.op == "delete":
         return (2, 0) if isinstance(rule, FlowRule) else (3, 0)
     if isinstance(rule, MeterRule) or (isinstance(rule, GroupRule) and mod.op == "add"):
-        return (1, 0)
+        return NEW
     if isinstance(rule, GroupRule) and mod.op == "modify":
         before = installed.groups[rule.group_id]
         if before.kind == rule.kind and set(rule.buckets) < set(before.buckets):

@@ -66,6 +66,16 @@ def test_a_group_is_there_before_one_that_points_at_it_from_nearer_to_the_destin
     assert [rule.group_id for rule in added if isinstance(rule, GroupRule)] == [7, 8]
 
 
+def test_the_last_switch_has_its_rule_before_those_that_lead_there_whatever_groups_are_added() -> None:
+    desired = {
+        LEAF: RuleSet.of([flow(1, distance=0)], [group(7, 1, distance=1)]),
+        SPINE: RuleSet.of([flow(3, distance=1)]),
+    }
+    stages = stages_between(desired, {LEAF: RuleSet(), SPINE: RuleSet()})
+    assert [list(stage.mods) for stage in stages] == [[LEAF], [SPINE]]
+    assert [type(mod.rule) for mod in stages[0].mods[LEAF]] == [GroupRule, FlowRule]
+
+
 def test_the_entry_for_a_miss_is_there_before_a_table_can_be_full() -> None:
     miss = FlowRule(FlowKey(Table.PINNED, 0, Match()), cookie(Table.PINNED), goto=Table.DEFAULT)
     rules = RuleSet.of([flow(1), flow(1, in_port=2), miss])
