@@ -161,7 +161,7 @@ class SwitchRules:
             ecmp_id = ecmp_group_id(leaf)
             if leaf in other and ecmp_id in base.default.groups:
                 usable = LinkId(base.ways.dpid, port) in self._hops.get(leaf, ())
-                distance = self._rules.groups[group_id].distance
+                distance = self._distances.get(leaf, self._rules.groups[group_id].distance)
                 groups.changed[group_id] = pinned_table.path_group(group_id, port, usable, ecmp_id, distance)
         anew: dict[str, None] = {}
         for leaf in leaves:
@@ -254,7 +254,7 @@ def _pinned_part(
         begins = hosts[pin.flow.src_ip].at.dpid == here
         part.leaves[leaf] = part.leaves.get(leaf, False) or not begins
         rule = pinned_table.pin_rule(pin, here, hops_to.get(leaf, ()), partial(path_group_id, leaf))
-        if rule is not None and _add_path_group(rule, pin, base, leaf, hops_to.get(leaf, ()), part):
+        if rule is not None and _add_path_group(rule, pin, base, leaf, hops_to, distances, part):
             part.flows.append(rule)
         elif begins:
             part.flows.append(pinned_table.counting_rule(pin, distances.get(leaf, 0)))
@@ -267,16 +267,24 @@ def _joined(control: RuleSet, default: DefaultPart, pinned: _PinnedPart) -> Rule
 
 
 def _add_path_group(
-    rule: FlowRule, pin: Pin, base: _Base, leaf: Dpid, hops: Iterable[LinkId], part: _PinnedPart
+    rule: FlowRule,
+    pin: Pin,
+    base: _Base,
+    leaf: Dpid,
+    hops_to: Mapping[Dpid, tuple[LinkId, ...]],
+    distances: Mapping[Dpid, int],
+    part: _PinnedPart,
 ) -> bool:
-    """False when the group cannot stand: nothing to fall back to, or (one in millions) its id is taken."""
+    """False when the group cannot stand: nothing to fall back to, or (one in millions) its id is taken. Its distance is
+    that of now: a pin whose turn has not come may be of another path, which the same port began."""
     ecmp_id, others = ecmp_group_id(leaf), base.default.groups
     if ecmp_id not in others:
         return False
     (action,) = rule.actions
     assert isinstance(action, ToGroup)
     hop = next(hop for hop in pin.path or () if hop.dpid == base.ways.dpid)
-    group = pinned_table.path_group(action.group_id, hop.port, hop in hops, ecmp_id, rule.distance)
+    usable, distance = hop in hops_to.get(leaf, ()), distances.get(leaf, rule.distance)
+    group = pinned_table.path_group(action.group_id, hop.port, usable, ecmp_id, distance)
     if group.group_id in others:
         return False
     part.leads.setdefault(group.group_id, _PathGroup(leaf, hop.port))

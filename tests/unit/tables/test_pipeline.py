@@ -10,7 +10,8 @@ import pytest
 from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
 from controller.planning.problem import FlowId
-from controller.scenarios.fabrics import leaf_spine
+from controller.scenarios.fabrics import fabric_of, leaf_spine
+from controller.scenarios.topologies import OFFLINE, direct_connect
 from controller.tables import switch_rules
 from controller.tables.pinned_table import Pin, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings
@@ -105,6 +106,17 @@ def test_rules_follow_a_destination_that_is_farther_away_over_the_same_next_hop(
 
 
 # ---- hosts that are not known yet
+
+
+def test_a_path_group_follows_a_circuit_that_leads_elsewhere_although_its_pin_is_the_one_before() -> None:
+    """Pins come in turns. Before its turn the pin of one circuit begins a way of two, which is to be there first."""
+    direct, around = (fabric_of(direct_connect((peers,), 1e9, OFFLINE)) for peers in ((2, 0, 1), (1, 2, 0)))
+    first, *_, last = direct.hosts
+    at = direct.hosts[first].at.dpid
+    pin = Pin(FlowId(first, last), OWNER, (next(link for link in direct.links if link.dpid == at),))
+    pipeline = Pipeline(SETTINGS)
+    assert path_group(pipeline.desired(direct, (pin,), {})[at], pin.flow).distance == 1
+    assert path_group(pipeline.desired(around, (pin,), {})[at], pin.flow).distance == 2
 
 
 def fabric_without(*ips: str) -> Fabric:
