@@ -166,7 +166,7 @@ class Wirings:
         found: dict[JobId, Routes | None] = {}
         for job_id, (wiring, routes, until) in self.new.items():
             job = jobs.get(job_id)
-            if job is None or job.registration.wiring != wiring:
+            if job is None or job.registration.wiring is None or job.registration.wiring.circuits != wiring.circuits:
                 del new[job_id]
             elif all(LinkId(*src) in links for src, _ in wiring.circuits):
                 found[job_id] = new.pop(job_id).routes

@@ -6,7 +6,7 @@ import pytest
 
 from controller.core.circuits import CircuitState
 from controller.core.messages import Command, Message
-from controller.core.wired_jobs import NOT_KNOWN, RAILS
+from controller.core.wired_jobs import MAKING, NOT_KNOWN, RAILS
 from controller.fabric.cabling import cabling_of
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.jobs.messages import (
@@ -58,6 +58,21 @@ def test_a_job_waits_until_all_of_its_circuits_are_links() -> None:
     assert fabric.status.jobs[JobId("two")].state == "pending"
     fabric.run(4)
     assert fabric.status.jobs[JobId("two")].state != "pending", "what does not come is not waited for for ever"
+
+
+def test_an_update_that_changes_no_traffic_changes_nothing_while_circuits_are_made() -> None:
+    fabric = started(4, 2)
+    fabric.lost_probes = {ref(1, 2)}
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4], all_to_all=100_000)))
+    fabric.run(0.2)
+    fabric.send(UpdateJob(all_reduce("one", [1, 2, 3, 4], all_to_all=100_000, lease_s=600)))
+    fabric.run(1)
+    assert fabric.status.jobs[JobId("one")].unwired == MAKING
+    assert not fabric.status.alarms
+    fabric.lost_probes.clear()
+    fabric.probe(fabric.switches[Dpid(1)])
+    fabric.run(1)
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
 
 
 def test_another_job_is_wired_beside_it_without_a_packet_lost() -> None:
