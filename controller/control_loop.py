@@ -138,7 +138,7 @@ class ControlLoop:
             return []
         jobs, hosts = self.state.jobs.jobs, self.fabric.hosts
         question, damaged = self.derived.unwired().next, self.derived.damaged()
-        interface_bps, cabling, away = self.derived.interfaces(), circuits.cabling, circuits.away
+        interface_bps, cabling, away = self.derived.interfaces(), circuits.cabling, circuits.away_since
         return list(self.state.wirings.ask(question, damaged, jobs, hosts, interface_bps, cabling, away))
 
     def _begin_wired(self, now: float) -> None:

@@ -395,8 +395,8 @@ def _question(
     cabling: Cabling,
     away: Collection[Dpid],
 ) -> MendWiring:
-    """``servers``: of the job. All optical switches at which it has circuits. Of what is lost at one that is ``away``
-    nothing else can be made."""
+    """``servers``: of the job. All optical switches at which it has circuits. At those that are ``away`` nothing is
+    made, and what works goes on."""
     circuits, fibre_of = damage.wiring.circuits, cabling.fibre_of
     optical = tuple(sorted({fibre_of[src].dpid for src, _ in circuits}))
     number = {dpid: n for n, dpid in enumerate(servers)}
@@ -407,7 +407,6 @@ def _question(
     peers: list[list[int | None]] = [[None] * len(servers) for _ in optical]
     for src, dst in circuits:
         peers[place(src).interface][place(src).server] = number[dst.dpid]
-    stuck = {at for circuit in damage.circuits for at in circuit if fibre_of[at].dpid in away}
     return MendWiring(
         job.id,
         job.uid,
@@ -418,5 +417,6 @@ def _question(
         min((interface_bps[at] for circuit in circuits for at in circuit if at in interface_bps), default=math.inf),
         tuple(map(tuple, peers)),
         frozenset(Circuit(place(src), place(dst)) for src, dst in damage.circuits),
-        frozenset(map(place, damage.interfaces | stuck)),
+        frozenset(map(place, damage.interfaces)),
+        frozenset(number for number, dpid in enumerate(optical) if dpid in away),
     )

@@ -44,7 +44,7 @@ def mend_wiring(asked: MendWiring) -> MendedWiring:
     """Raises ``SignalboxError`` when the planner has no answer."""
     runs, strategy = asked.wiring.runs, asked.wiring.strategy
     traffic = traffic_as_it_runs(runs)
-    wiring = mended(traffic.pairs, Wiring(len(asked.servers), asked.peers), asked.lost, asked.dead)
+    wiring = mended(traffic.pairs, Wiring(len(asked.servers), asked.peers), asked.lost, asked.dead, asked.fixed)
     found = Found(traffic, wiring, (), asked.interface_bps)
     if math.isinf(found.expected_time_s):
         return MendedWiring(wiring.peers, math.inf, math.inf)

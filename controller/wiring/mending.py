@@ -26,15 +26,23 @@ MOST_JOINED = 5
 """Free ports of an optical switch of which every way to join them is tried; of more, all in one ring."""
 
 
-def mended(sent: Mapping[int, Floats], wiring: Wiring, lost: Collection[Circuit], dead: Collection[Port]) -> Wiring:
+def mended(
+    sent: Mapping[int, Floats],
+    wiring: Wiring,
+    lost: Collection[Circuit],
+    dead: Collection[Port],
+    fixed: Collection[int] = (),
+) -> Wiring:
     """``sent``: by phase, shape (servers, servers), bytes from the row's server to the column's. ``lost``: circuits of
-    the wiring that do not work; ``dead``: interfaces that do not."""
+    the wiring that do not work; ``dead``: interfaces that do not. ``fixed``: optical switches that keep what works of
+    theirs, and make nothing."""
+    free = [interface for interface in range(wiring.interfaces) if interface not in fixed]
     gone = {*lost, *(each for each in wiring.circuits if each.src in dead or each.dst in dead)}
     found = Wiring(wiring.servers, tuple(_without(peers, k, gone) for k, peers in enumerate(wiring.peers)))
-    found = _joined(sent, found, lost, dead)
+    found = _joined(sent, found, free, lost, dead)
     cost = _cost(sent, found)
     while True:
-        tried = [(_cost(sent, other), other) for other in _exchanged(found, gone, lost, dead)]
+        tried = [(_cost(sent, other), other) for other in _exchanged(found, free, gone, lost, dead)]
         best = min(tried, key=lambda each: each[0], default=(cost, found))
         if not _is_less(best[0], cost):
             return found
@@ -46,9 +54,15 @@ def _without(peers: Peers, interface: int, gone: Collection[Circuit]) -> Peers:
     return tuple(None if server in lost else peer for server, peer in enumerate(peers))
 
 
-def _joined(sent: Mapping[int, Floats], wiring: Wiring, lost: Collection[Circuit], dead: Collection[Port]) -> Wiring:
+def _joined(
+    sent: Mapping[int, Floats],
+    wiring: Wiring,
+    interfaces: Collection[int],
+    lost: Collection[Circuit],
+    dead: Collection[Port],
+) -> Wiring:
     """Optical switch by optical switch, what is free is joined as is best."""
-    for interface in range(wiring.interfaces):
+    for interface in interfaces:
         ways = [_with(wiring, interface, made) for made in _ways(wiring.peers[interface], interface, lost, dead)]
         wiring = min(ways, key=lambda each: _cost(sent, each))
     return wiring
@@ -88,12 +102,16 @@ def _in_one_ring(
 
 
 def _exchanged(
-    wiring: Wiring, gone: Collection[Circuit], lost: Collection[Circuit], dead: Collection[Port]
+    wiring: Wiring,
+    interfaces: Collection[int],
+    gone: Collection[Circuit],
+    lost: Collection[Circuit],
+    dead: Collection[Port],
 ) -> Iterator[Wiring]:
     """Each server that has lost a circuit sends to where it did through another interface, or to anyone whom such a
     server is to receive from."""
     pairs = dict.fromkeys((each.src.server, each.dst.server) for each in gone)
-    for interface, (src, dst) in product(range(wiring.interfaces), pairs):
+    for interface, (src, dst) in product(interfaces, pairs):
         peers = wiring.peers[interface]
         ends = {Port(src, interface), Port(dst, interface)}
         if not ends.isdisjoint(dead) or peers[src] == dst or _circuit(src, dst, interface) in lost:

@@ -54,7 +54,8 @@ class FoundWiring:
 @dataclass(frozen=True, slots=True)
 class MendWiring:
     """What a job that has lost circuits should have in place of them. ``peers``: its wiring. ``lost``: of that what
-    does not work although both interfaces do; ``dead``: interfaces that do not. Else as ``FindWiring``."""
+    does not work although both interfaces do; ``dead``: interfaces that do not. ``fixed``: optical switches that are
+    not connected, at which nothing is made. Else as ``FindWiring``."""
 
     job_id: JobId
     uid: str
@@ -66,6 +67,7 @@ class MendWiring:
     peers: tuple[Peers, ...]
     lost: frozenset[Circuit]
     dead: frozenset[Port]
+    fixed: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,3 +61,10 @@ def test_when_half_of_an_optical_switch_is_dead_the_other_half_is_joined_in_a_ri
     found = mended({0: everywhere(12, 1.0)}, wiring, (), {Port(server, 0) for server in range(0, 12, 2)})
     assert sum(peer is not None for peer in found.peers[0]) == 6
     assert not (hops_between(found) == UNREACHED).any()
+
+
+def test_nothing_is_made_at_an_optical_switch_that_is_fixed() -> None:
+    wiring = circulant(5, [1, 2])
+    found = mended({0: ring(5, 1, 1.0)}, wiring, (), {Port(1, 0), Port(3, 1)}, {1})
+    assert found.peers[1] == (2, None, 4, None, 1)
+    assert found.peers[0] == (2, None, 3, 4, 0)
