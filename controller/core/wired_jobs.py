@@ -142,8 +142,11 @@ class Wirings:
             if isinstance(found, str) and job.id in self._mended:
                 self._mended[job.id] = self._mended[job.id]._replace(again_at=now + RETRY_S)
             elif isinstance(found, MendedWiring) and job.registration.wiring == asked.wiring:
+                wiring = _as_mended(asked, found, cabling)
                 waits_s = BOUNDARY_S if job.vitals.reported.iterations else 0.0
-                self._others[job.id] = _Other(asked.wiring, _as_mended(asked, found, cabling), now + waits_s)
+                if not (asked.dead or _fits(wiring, asked.servers, cabling)):
+                    waits_s = RETRY_S  # it would be wired anew, of the same circuits where there are no others
+                self._others[job.id] = _Other(asked.wiring, wiring, now + waits_s)
             return None
         if not _is_of(asked, job) or _to_wire(job, hosts, cabling) != asked.servers:
             return None

@@ -263,3 +263,15 @@ def test_what_works_at_an_optical_switch_that_is_away_goes_on_when_others_are_lo
     assert fabric.status.jobs[JobId("one")].state == "pinned"
     assert reach(fabric, [1, 2, 3, 4, 5])
     assert len(fabric.asked) == 2
+
+
+def test_a_job_whose_only_circuits_do_not_work_is_not_wired_again_and_again() -> None:
+    fabric = started(2, 1)
+    fabric.lost_probes = {ref(1, 2)}
+    fabric.send(RegisterJob(all_reduce("one", [1, 2], lease_s=600)))
+    fabric.run(200)
+    assert len(fabric.asked) < 15
+    fabric.lost_probes.clear()
+    fabric.probe(fabric.switches[Dpid(1)])
+    fabric.run(2)
+    assert fabric.status.jobs[JobId("one")].state == "pinned"
