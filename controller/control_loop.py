@@ -138,8 +138,8 @@ class ControlLoop:
             return []
         jobs, hosts = self.state.jobs.jobs, self.fabric.hosts
         question, damaged = self.derived.unwired().next, self.derived.damaged()
-        interface_bps, cabling, away = self.derived.interfaces(), circuits.cabling, circuits.away_since
-        return list(self.state.wirings.ask(question, damaged, jobs, hosts, interface_bps, cabling, away))
+        interface_bps, cabling, unable = self.derived.interfaces(), circuits.cabling, circuits.unable
+        return list(self.state.wirings.ask(question, damaged, jobs, hosts, interface_bps, cabling, unable))
 
     def _begin_wired(self, now: float) -> None:
         """Jobs whose circuits have become links, of which all switches have rules, take the routes that were found with

@@ -39,7 +39,7 @@ REREAD_AFTER_S = 2.0
 @dataclass(slots=True)
 class _Optical:
     """``ports``: those that are up. ``held``: None before it was read. ``asked``: its rules are being read.
-    ``read_at``: when they are to be read next. ``rests_until``: it did not do what it was told."""
+    ``read_at``: when they are to be read next. ``rests_until``: it did not do what it was told last."""
 
     ports: frozenset[PortNo] = frozenset()
     held: RuleSet | None = None
@@ -146,7 +146,8 @@ class CircuitState:
             optical.read_at = now
             return
         self._hold(message.dpid, message.rules)
-        optical.read_at = now + self.audit_interval_s
+        rests = now < optical.rests_until
+        optical.read_at = optical.rests_until if rests else now + self.audit_interval_s
 
     def _hold(self, dpid: Dpid, rules: RuleSet) -> None:
         self._optical[dpid].held, self._known[dpid] = rules, connected_by(rules)
@@ -210,6 +211,12 @@ class CircuitState:
         """Of every optical switch the name and whether it is connected."""
         return {dpid: (self.name(dpid), dpid not in self.away_since) for dpid in self.cabling.optical}
 
+    @property
+    def unable(self) -> frozenset[Dpid]:
+        """Optical switches that are not connected, or did not do what they were told last."""
+        refuse = (dpid for dpid, optical in self._optical.items() if optical.rests_until > -math.inf)
+        return frozenset((*self.away_since, *refuse))
+
     # ---- changes
 
     def begin(self, used: Container[LinkId], now: float) -> None:
@@ -262,6 +269,7 @@ class CircuitState:
             refused = {mod for mod, _ in result.rejected}
             before = self.cabling.circuits(_at(dpid, self._known[dpid]))
             self._hold(dpid, applied(optical.held, [mod for mod in change.stage.mods[dpid] if mod not in refused]))
+            optical.rests_until = -math.inf
             if result.timed_out or refused:
                 optical.read_at = optical.rests_until = now + REREAD_AFTER_S
             after = self.cabling.circuits(_at(dpid, self._known[dpid]))
@@ -281,7 +289,7 @@ class CircuitState:
         away = frozenset(dpid for dpid, since in self.away_since.items() if now >= since + AWAY_S)
         if away != self.away:
             self.away = away
-        lit = self.lit if self._owned else {}
+        lit, unable = self.lit if self._owned else {}, self.unable.difference(self.away_since) | self.away
         inputs: tuple[object, ...] = (lit, links, servers, self.away)
         before, self._followed = self._followed, inputs
         if not self._since and before and all(old is new for old, new in zip(before, inputs, strict=True)):
@@ -289,7 +297,7 @@ class CircuitState:
         absent = {
             (src, dst)
             for src, dst in self._owned.items()
-            if (lit.get(src) == dst or self.cabling.fibre_of[src].dpid in self.away)
+            if (lit.get(src) == dst or self.cabling.fibre_of[src].dpid in unable)
             and LinkId(*src) not in links
             and src.dpid in servers
             and dst.dpid in servers

@@ -106,10 +106,10 @@ class Wirings:
         hosts: Mapping[str, Host],
         interface_bps: Mapping[PortRef, float],
         cabling: Cabling,
-        away: Collection[Dpid],
+        unable: Collection[Dpid],
     ) -> list[FindWiring | MendWiring]:
         """The next question, unless one is open: a job that has none comes before those that have lost some.
-        ``interface_bps``: of the interfaces that work. ``away``: optical switches that are not connected."""
+        ``interface_bps``: of the interfaces that work. ``unable``: see ``CircuitState``."""
         self._mended = {job_id: of for job_id, of in self._mended.items() if job_id in damaged}
         if self.asked is not None:
             return []
@@ -119,7 +119,7 @@ class Wirings:
             is_asked = job_id in self._mended and self._mended[job_id].damage == damage
             if servers and not is_asked and _fits(damage.wiring, servers, cabling):
                 self._mended[job_id] = _Mended(damage)
-                self.asked = _question(jobs[job_id], damage, servers, interface_bps, cabling, away)
+                self.asked = _question(jobs[job_id], damage, servers, interface_bps, cabling, unable)
                 break
         return [self.asked] if self.asked else []
 
@@ -396,9 +396,9 @@ def _question(
     servers: tuple[Dpid, ...],
     interface_bps: Mapping[PortRef, float],
     cabling: Cabling,
-    away: Collection[Dpid],
+    unable: Collection[Dpid],
 ) -> MendWiring:
-    """``servers``: of the job. All optical switches at which it has circuits. At those that are ``away`` nothing is
+    """``servers``: of the job. All optical switches at which it has circuits. At those that are ``unable`` nothing is
     made, and what works goes on."""
     circuits, fibre_of = damage.wiring.circuits, cabling.fibre_of
     optical = tuple(sorted({fibre_of[src].dpid for src, _ in circuits}))
@@ -421,5 +421,5 @@ def _question(
         tuple(map(tuple, peers)),
         frozenset(Circuit(place(src), place(dst)) for src, dst in damage.circuits),
         frozenset(map(place, damage.interfaces)),
-        frozenset(number for number, dpid in enumerate(optical) if dpid in away),
+        frozenset(number for number, dpid in enumerate(optical) if dpid in unable),
     )

@@ -54,8 +54,8 @@ class FoundWiring:
 @dataclass(frozen=True, slots=True)
 class MendWiring:
     """What a job that has lost circuits should have in place of them. ``peers``: its wiring. ``lost``: of that what
-    does not work although both interfaces do; ``dead``: interfaces that do not. ``fixed``: optical switches that are
-    not connected, at which nothing is made. Else as ``FindWiring``."""
+    does not work although both interfaces do; ``dead``: interfaces that do not. ``fixed``: optical switches at
+    which nothing can be made. Else as ``FindWiring``."""
 
     job_id: JobId
     uid: str

@@ -74,7 +74,7 @@ def test_an_optical_switch_that_refuses_is_told_again_after_a_while() -> None:
     refused = FlowKey(Table.CONTROL, PRIORITY, Match(in_port=PortNo(2)))
     mirrors.refuses.add(refused)
     fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
-    fabric.run(4)
+    fabric.run(2)
     assert len(fabric.circuits) == 7
     assert reach(fabric, [1, 2, 3, 4])
     assert sum(mod.rule.key == refused for mod in mirrors.mods if isinstance(mod.rule, FlowRule)) <= 3
@@ -82,6 +82,21 @@ def test_an_optical_switch_that_refuses_is_told_again_after_a_while() -> None:
     fabric.run(4)
     assert len(fabric.circuits) == 8
     assert fabric.status.jobs[JobId("one")].state == "pinned"
+
+
+def test_a_circuit_that_is_refused_for_long_is_lost() -> None:
+    fabric = started(4, 2)
+    mirrors = fabric.switches[Dpid(0x102)]
+    mirrors.refuses.add(FlowKey(Table.CONTROL, PRIORITY, Match(in_port=PortNo(2))))
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4], lease_s=600)))
+    fabric.run(10)
+    job = fabric.status.jobs[JobId("one")]
+    assert job.registration.wiring
+    assert ref(2, 3) not in {src for src, _ in job.registration.wiring.circuits}
+    assert job.registration.wiring.planned_s == 2.4, "not 1.2 s on eight circuits"
+    fabric.run(60)
+    assert len(fabric.asked) == 2
+    assert len(mirrors.mods) < 20
 
 
 def test_of_two_circuits_that_others_have_made_to_one_port_one_stays() -> None:
