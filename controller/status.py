@@ -18,7 +18,7 @@ from controller.events import EventHistory
 from controller.fabric.counter_samples import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
 from controller.fabric.parts import Part, PartKey, PartKind
-from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
+from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.histogram import Histogram
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.ends import EndReason as EndReason
@@ -139,6 +139,27 @@ class SwitchStatus:
     tables: tuple[TableUse, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class FibreStatus:
+    """A port of an optical switch, and the ``interface`` of a server there. ``up``: False while the optical switch is
+    not connected. ``out_port``: by which leaves what comes in here, as it was read last; None where it leaves by none,
+    and before that was read."""
+
+    port: PortNo
+    interface: PortRef
+    up: bool
+    out_port: PortNo | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpticalStatus:
+    """``name``: its dpid in hexadecimal as long as it has not connected. ``fibres``: in the order of their ports."""
+
+    name: str
+    connected: bool
+    fibres: tuple[FibreStatus, ...]
+
+
 DrainState = Literal["moving", "confirming", "measuring", "carrying", "safe"]
 
 
@@ -188,8 +209,8 @@ class Status:
     not raised again and may still be, with since when they were. ``plan_at``: monotonic seconds when the latest plan
     came. Seconds, since the start: ``plan_times``, to make each plan; ``repair_times``, see ``repair_s``;
     ``circuit_times``, from telling optical switches until all have confirmed, ``circuit_change``: number of the latest
-    of these changes, circuits that were made or taken away, and its seconds; ``optical``: of the optical switches the
-    name and whether it is connected; ``install_times``, from the moment that a
+    of these changes, circuits that were made or taken away, and its seconds; ``optical``: the optical switches;
+    ``install_times``, from the moment that a
     stage was sent until all of its switches had confirmed it; ``communication_times``, of each iteration that jobs
     reported."""
 
@@ -227,7 +248,7 @@ class Status:
     install_times: Histogram = field(default_factory=Histogram)
     circuit_times: Histogram = field(default_factory=Histogram)
     circuit_change: tuple[int, int, float] | None = None
-    optical: Mapping[Dpid, tuple[str, bool]] = field(default_factory=dict)
+    optical: Mapping[Dpid, OpticalStatus] = field(default_factory=dict)
     communication_times: Histogram = field(default_factory=Histogram)
     dropped_packets: Mapping[Dpid, Mapping[Dropped, int]] = field(default_factory=dict)
     state_revision: int = 0

@@ -284,6 +284,8 @@ def status_message(status: Status, now: float, unix_now: float, version: str) ->
         known_switches=len(status.fabric.switches) + absent.get(PartKind.SWITCH, 0),
         known_links=len(status.fabric.links) + LINKS_OF_CABLE * absent.get(PartKind.LINK, 0),
         hosts_down=sum(key.kind is PartKind.HOST for key in status.down_parts),
+        optical_switches=len(status.optical),
+        optical_switches_down=sum(not optical.connected for optical in status.optical.values()),
     )
 
 

@@ -33,6 +33,9 @@ def fabric_message(status: Status, late: frozenset[Dpid] = frozenset()) -> pb.Ge
             down_message(part) for part in sorted(status.down_parts.values(), key=lambda part: (part.kind, part.name))
         ],
         dropped=_dropped(status),
+        optical_switches=[
+            message_of(pb.OpticalSwitch, optical, dpid=dpid) for dpid, optical in sorted(status.optical.items())
+        ],
     )
 
 

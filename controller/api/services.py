@@ -362,6 +362,9 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         size, after = page(request)
         status, dpid = self._status, Dpid(request.dpid)
         rules = status.rules.get(dpid)
+        if dpid in status.optical:
+            text = f"{dpid:#x} is an optical switch, whose only rules are what it connects: GetFabric has that"
+            raise InvalidInput.of("dpid", text)
         if rules is None:
             raise NotKnownYet(f"switch {dpid:#x} is not connected, or its rules are not read yet")
         return await self._long_work.run(

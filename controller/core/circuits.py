@@ -19,6 +19,8 @@ from controller.fabric.cabling import Cabling, Circuits
 from controller.fabric.messages import ProbeCircuits
 from controller.fabric.topology import Dpid, Link, LinkId, Port, PortNo, PortRef
 from controller.histogram import Histogram
+from controller.memo import MemoPerKey
+from controller.status import FibreStatus, OpticalStatus
 from controller.tables.cross_connects import changes, connected_by, cross_connects
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchRules
 from controller.tables.rules import FlowKey, FlowRule, RuleMod, RuleSet, Stage, applied
@@ -95,6 +97,14 @@ class CircuitState:
     away: frozenset[Dpid] = frozenset()
     _since: dict[tuple[PortRef, PortRef], float] = field(default_factory=dict)
     _looked_for: set[PortRef] = field(default_factory=set)
+    _told: MemoPerKey[
+        Dpid,
+        str,
+        tuple[tuple[PortNo, PortRef], ...],
+        frozenset[PortNo] | None,
+        Mapping[PortNo, PortNo] | None,
+        OpticalStatus,
+    ] = field(default_factory=lambda: MemoPerKey(_optical_status))
 
     # ---- optical switches
 
@@ -207,9 +217,15 @@ class CircuitState:
         return self._names.get(dpid, f"{dpid:#x}")
 
     @property
-    def optical(self) -> Mapping[Dpid, tuple[str, bool]]:
-        """Of every optical switch the name and whether it is connected."""
-        return {dpid: (self.name(dpid), dpid not in self.away_since) for dpid in self.cabling.optical}
+    def optical(self) -> Mapping[Dpid, OpticalStatus]:
+        """All of them. The same object while nothing changes."""
+        ports = {dpid: optical.ports for dpid, optical in self._optical.items()}
+        return self._told(
+            {
+                dpid: (self.name(dpid), fibres, ports.get(dpid), self._known.get(dpid))
+                for dpid, fibres in self.cabling.fibres.items()
+            }
+        )
 
     @property
     def unable(self) -> frozenset[Dpid]:
@@ -319,6 +335,19 @@ class CircuitState:
         for dpid in due:
             self._optical[dpid].asked = True
         return [ReadRules(dpid) for dpid in due]
+
+
+def _optical_status(
+    name: str,
+    fibres: tuple[tuple[PortNo, PortRef], ...],
+    ports: frozenset[PortNo] | None,
+    known: Mapping[PortNo, PortNo] | None,
+) -> OpticalStatus:
+    """``ports``: those that are up; None while it is not connected. ``known``: what it connects, None before it was
+    read."""
+    up, out = ports or frozenset[PortNo](), known or {}
+    told = tuple(FibreStatus(port, interface, port in up, out.get(port)) for port, interface in fibres)
+    return OpticalStatus(name, ports is not None, told)
 
 
 def _with(change: Change, mods: Mapping[Dpid, tuple[RuleMod, ...]]) -> Change | None:

@@ -5,7 +5,7 @@ In: a request. Out: its effects; the reply to what has to be saved is held until
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -14,9 +14,9 @@ from controller.core.derived import Derived
 from controller.core.effects import NOTHING, Effects, Work, at_once, commands
 from controller.core.messages import Reply
 from controller.core.state import State
-from controller.fabric.drains import links_named, with_links
+from controller.fabric.drains import MAX_NAMES, links_named, with_links
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
-from controller.fabric.parts import Part, PartKey
+from controller.fabric.parts import Part, PartKey, WhyNot
 from controller.fabric.topology import Dpid
 from controller.jobs.ends import JobEnd
 from controller.jobs.job import Job
@@ -30,6 +30,7 @@ from controller.jobs.messages import (
 )
 from controller.jobs.registry import Known
 from controller.jobs.wiring import JobWiring
+from controller.planning.analysis.circuits import no_parts
 from controller.planning.analysis.requests import (
     Analyse,
     Explain,
@@ -104,7 +105,7 @@ class Requests:
                     self._derived.snapshot(), usable, intact, s.cycle.limits, FabricNames(intact), avoided
                 )
                 names = message.names if isinstance(message, WhatIf) else ()
-                links = links_named(names, s.fabric, self._derived.down_parts().values())
+                links = links_named(names, s.fabric, self._derived.down_parts().values(), self._no_parts(names))
                 without_path = self._derived.without_path()
                 request = analysis_request(message, network, self._derived.jobs(), without_path, links)
                 self._refuse_unknown_routes(every=isinstance(message, GetPlanProof))
@@ -262,11 +263,18 @@ class Requests:
             s.cycle.supersede()
 
         if isinstance(message, DrainParts):
-            named = s.drains.drain(message.names, s.fabric, message.at, down.values(), self._places_of_hosts(down))
+            hosts, others = self._places_of_hosts(down), self._no_parts(message.names)
+            named = s.drains.drain(message.names, s.fabric, message.at, down.values(), hosts, others)
         else:
             s.drains.undrain(message.names, s.fabric, down.values())
         s.commits.hold(message.reply, named, undo)
         return at_once(Work.RULES, Work.PLAN, Work.SAVE)
+
+    def _no_parts(self, names: Sequence[str]) -> WhyNot:
+        """Of names that mean optical switches, or something at them. More than are allowed are not looked at."""
+        circuits = self._state.circuits
+        optical = {dpid: circuits.name(dpid) for dpid in circuits.cabling.optical}
+        return no_parts(names[:MAX_NAMES], circuits.cabling, optical, self._state.fabric)
 
     def _places_of_hosts(self, down: Mapping[PartKey, Part]) -> Mapping[str, Dpid]:
         """Where the hosts are, or were last, that jobs or the inventory file name, whether they are up or not."""

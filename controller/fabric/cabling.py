@@ -34,6 +34,14 @@ class Cabling:
         return frozenset(at.dpid for at in self.interface_at)
 
     @cached_property
+    def fibres(self) -> Mapping[Dpid, tuple[tuple[PortNo, PortRef], ...]]:
+        """By optical switch its ports that lead to servers, in their order, each with the interface there."""
+        found: dict[Dpid, list[tuple[PortNo, PortRef]]] = {}
+        for at, interface in sorted(self.interface_at.items()):
+            found.setdefault(at.dpid, []).append((at.port, interface))
+        return {dpid: tuple(of) for dpid, of in found.items()}
+
+    @cached_property
     def interfaces(self) -> Mapping[Dpid, frozenset[PortNo]]:
         """By server its ports that lead to optical switches."""
         return ports_by_switch(self.fibre_of)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from controller.fabric.islands import island_of
-from controller.fabric.parts import Part, PartKey, PartKind, cable_key, switch_key
+from controller.fabric.parts import NO_REASONS, Part, PartKey, PartKind, WhyNot, cable_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
 from signalbox.errors import NO_SUCH_NAME, Conflict, FieldProblem, InvalidInput, cut
 
@@ -74,13 +74,19 @@ class Drains:
         self.waiting: frozenset[LinkId] = frozenset()
 
     def drain(
-        self, names: Iterable[str], fabric: Fabric, now: float, down: Collection[Part] = (), hosts: Places = NO_PLACES
+        self,
+        names: Iterable[str],
+        fabric: Fabric,
+        now: float,
+        down: Collection[Part] = (),
+        hosts: Places = NO_PLACES,
+        no_parts: WhyNot = NO_REASONS,
     ) -> tuple[str, ...]:
         """Returns the names of the parts that are meant. ``down``: parts that are not there, and can be drained before
-        they come back. ``hosts``: that are expected, beside those of the fabric. ``now``: seconds since 1970. Raises
-        ``InvalidInput`` for names of nothing that can be drained, and ``Conflict`` when switches with hosts would be
-        cut off; then nothing has changed."""
-        found = {drain.part: drain for drain in _named(_limited(names), fabric, down, now)}
+        they come back. ``hosts``: that are expected, beside those of the fabric. ``no_parts``: names of other things.
+        ``now``: seconds since 1970. Raises ``InvalidInput`` for names of nothing that can be drained, and ``Conflict``
+        when switches with hosts would be cut off; then nothing has changed."""
+        found = {drain.part: drain for drain in _named(_limited(names), fabric, down, now, no_parts)}
         name_of = {drain.part: drain.name for drain in self.parts.values()}
         parts = {**self.parts}
         for part, drain in found.items():
@@ -137,10 +143,13 @@ class Drains:
             self.waiting -= cable
 
 
-def links_named(names: Iterable[str], fabric: Fabric, down: Collection[Part]) -> frozenset[LinkId]:
+def links_named(
+    names: Iterable[str], fabric: Fabric, down: Collection[Part], no_parts: WhyNot = NO_REASONS
+) -> frozenset[LinkId]:
     """Of the parts that these names mean to ``Drains.drain``, and as there: those that are there. Raises
     ``InvalidInput``."""
-    return drained_links({drain.name: drain for drain in _named(_limited(names), fabric, down, 0.0)}, fabric.links)
+    found = _named(_limited(names), fabric, down, 0.0, no_parts)
+    return drained_links({drain.name: drain for drain in found}, fabric.links)
 
 
 def links_of_parts(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> Mapping[str, frozenset[LinkId]]:
@@ -240,12 +249,14 @@ def with_links(fabric: Fabric, links: Mapping[LinkId, Link]) -> Fabric:
     return fabric if links is fabric.links else replace(fabric, links=links)
 
 
-def _named(names: Collection[str], fabric: Fabric, down: Collection[Part], now: float) -> Iterator[Drain]:
+def _named(
+    names: Collection[str], fabric: Fabric, down: Collection[Part], now: float, no_parts: WhyNot
+) -> Iterator[Drain]:
     """A name means what is there, and of switches that are down only one that no switch there has."""
     problems: list[FieldProblem] = []
     by_name = _switches(fabric, down)
     cables = _cables(names, fabric, down)
-    wrong = _wrong([name for name in names if name not in by_name and not cables[name]], fabric, down)
+    wrong = _wrong([name for name in names if name not in by_name and not cables[name]], fabric, down, no_parts)
     for number, name in enumerate(names):
         called = by_name.get(name, ())
         if len(called) > 1:
@@ -326,7 +337,9 @@ def _names_of_cable(part: Part) -> set[str]:
     return names
 
 
-def _wrong(names: Sequence[str], fabric: Fabric, down: Iterable[Part]) -> Mapping[str, tuple[str, str]]:
+def _wrong(
+    names: Sequence[str], fabric: Fabric, down: Iterable[Part], no_parts: WhyNot
+) -> Mapping[str, tuple[str, str]]:
     """Of names of nothing that can be drained what is wrong with each, as in ``FieldProblem``."""
     if not names:
         return {}
@@ -336,7 +349,9 @@ def _wrong(names: Sequence[str], fabric: Fabric, down: Iterable[Part]) -> Mappin
     found: dict[str, tuple[str, str]] = {}
     for name in names:
         here, colon, _ = name.partition(":")
-        if name in never_seen:
+        if name in no_parts:
+            found[name] = no_parts[name], ""
+        elif name in never_seen:
             found[name] = f"'{cut(name)}' is declared and has never been there: it can be drained once it was", ""
         elif not colon or here not in switches:
             found[name] = (

@@ -6,6 +6,7 @@ Owns the vocabulary; ``known_parts`` owns which parts there are. A part is named
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -18,6 +19,11 @@ UNKNOWN_DPID = Dpid(-1)
 
 DECLARED = "declared "
 """The id of a part that was never seen is this and its name."""
+
+WhyNot = Mapping[str, str]
+"""Of names that mean no part of the fabric: why, in words."""
+
+NO_REASONS: WhyNot = {}
 
 
 def told_apart(name: str, dpid: Dpid, shared_names: frozenset[str]) -> str:

@@ -166,8 +166,8 @@ def switch_up(snapshot: Snapshot) -> Iterator[Sample]:
     status = snapshot.status
     up = dict.fromkeys((switch.name for switch in status.fabric.switches.values()), 1)
     up |= {snapshot.down_names[key][0]: 0 for key, part in status.down_parts.items() if part.kind is PartKind.SWITCH}
-    for dpid, (name, connected) in sorted(status.optical.items()):
-        up[told_apart(name, dpid, frozenset(up))] = int(connected)
+    for dpid, optical in sorted(status.optical.items()):
+        up[told_apart(optical.name, dpid, frozenset(up))] = int(optical.connected)
     for name, value in up.items():
         yield (name,), value
 

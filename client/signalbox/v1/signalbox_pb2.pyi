@@ -960,7 +960,7 @@ class GetFabricRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetFabricResponse(_message.Message):
-    __slots__ = ("generation", "switches", "links", "hosts", "drains", "parts_down", "dropped")
+    __slots__ = ("generation", "switches", "links", "hosts", "drains", "parts_down", "dropped", "optical_switches")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
@@ -968,6 +968,7 @@ class GetFabricResponse(_message.Message):
     DRAINS_FIELD_NUMBER: _ClassVar[int]
     PARTS_DOWN_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
+    OPTICAL_SWITCHES_FIELD_NUMBER: _ClassVar[int]
     generation: int
     switches: _containers.RepeatedCompositeFieldContainer[Switch]
     links: _containers.RepeatedCompositeFieldContainer[Link]
@@ -975,7 +976,32 @@ class GetFabricResponse(_message.Message):
     drains: _containers.RepeatedCompositeFieldContainer[DrainedPart]
     parts_down: _containers.RepeatedCompositeFieldContainer[DownPart]
     dropped: _containers.RepeatedCompositeFieldContainer[DroppedPackets]
-    def __init__(self, generation: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., parts_down: _Optional[_Iterable[_Union[DownPart, _Mapping]]] = ..., dropped: _Optional[_Iterable[_Union[DroppedPackets, _Mapping]]] = ...) -> None: ...
+    optical_switches: _containers.RepeatedCompositeFieldContainer[OpticalSwitch]
+    def __init__(self, generation: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., parts_down: _Optional[_Iterable[_Union[DownPart, _Mapping]]] = ..., dropped: _Optional[_Iterable[_Union[DroppedPackets, _Mapping]]] = ..., optical_switches: _Optional[_Iterable[_Union[OpticalSwitch, _Mapping]]] = ...) -> None: ...
+
+class OpticalSwitch(_message.Message):
+    __slots__ = ("dpid", "name", "connected", "fibres")
+    DPID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    FIBRES_FIELD_NUMBER: _ClassVar[int]
+    dpid: int
+    name: str
+    connected: bool
+    fibres: _containers.RepeatedCompositeFieldContainer[Fibre]
+    def __init__(self, dpid: _Optional[int] = ..., name: _Optional[str] = ..., connected: _Optional[bool] = ..., fibres: _Optional[_Iterable[_Union[Fibre, _Mapping]]] = ...) -> None: ...
+
+class Fibre(_message.Message):
+    __slots__ = ("port", "interface", "up", "out_port")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    INTERFACE_FIELD_NUMBER: _ClassVar[int]
+    UP_FIELD_NUMBER: _ClassVar[int]
+    OUT_PORT_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    interface: PortRef
+    up: bool
+    out_port: int
+    def __init__(self, port: _Optional[int] = ..., interface: _Optional[_Union[PortRef, _Mapping]] = ..., up: _Optional[bool] = ..., out_port: _Optional[int] = ...) -> None: ...
 
 class DroppedPackets(_message.Message):
     __slots__ = ("dpid", "switch_name", "kind", "packets")
@@ -1178,7 +1204,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision", "drains", "jobs_without_path", "jobs_unplanned", "known_switches", "known_links", "hosts_down")
+    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision", "drains", "jobs_without_path", "jobs_unplanned", "known_switches", "known_links", "hosts_down", "optical_switches", "optical_switches_down")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
@@ -1203,6 +1229,8 @@ class GetStatusResponse(_message.Message):
     KNOWN_SWITCHES_FIELD_NUMBER: _ClassVar[int]
     KNOWN_LINKS_FIELD_NUMBER: _ClassVar[int]
     HOSTS_DOWN_FIELD_NUMBER: _ClassVar[int]
+    OPTICAL_SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    OPTICAL_SWITCHES_DOWN_FIELD_NUMBER: _ClassVar[int]
     version: str
     strategy: Strategy
     switches: int
@@ -1227,7 +1255,9 @@ class GetStatusResponse(_message.Message):
     known_switches: int
     known_links: int
     hosts_down: int
-    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., jobs_without_path: _Optional[int] = ..., jobs_unplanned: _Optional[int] = ..., known_switches: _Optional[int] = ..., known_links: _Optional[int] = ..., hosts_down: _Optional[int] = ...) -> None: ...
+    optical_switches: int
+    optical_switches_down: int
+    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., jobs_without_path: _Optional[int] = ..., jobs_unplanned: _Optional[int] = ..., known_switches: _Optional[int] = ..., known_links: _Optional[int] = ..., hosts_down: _Optional[int] = ..., optical_switches: _Optional[int] = ..., optical_switches_down: _Optional[int] = ...) -> None: ...
 
 class ForgetPartsRequest(_message.Message):
     __slots__ = ("names",)

@@ -8,13 +8,18 @@ one way: what its far end sends from the same port is another circuit. Pure.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from controller.fabric.cabling import Cabling
+from controller.fabric.parts import NO_REASONS, WhyNot
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
 from controller.jobs.wiring import JobWiring
 from controller.planning.analysis.requests import Parts
 from controller.planning.analysis.results import Wired
 from controller.planning.problem import Route
+from signalbox.errors import cut
+
+_DRAINABLE = "only switches and cables between them can be drained"
 
 
 def circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]:
@@ -27,6 +32,32 @@ def circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]:
             for name in _names_of(link, fabric).intersection(names):
                 found[name].add(link.id)
     return tuple(Parts(name, frozenset(found[name])) for name in names if name in found)
+
+
+def no_parts(names: Collection[str], cabling: Cabling, optical: Mapping[Dpid, str], fabric: Fabric) -> WhyNot:
+    """Of names that mean an optical switch, an interface at one, or circuits: why these cannot be drained. ``optical``:
+    what the optical switches are called."""
+    if not optical or not names:
+        return NO_REASONS
+    switches = {name: dpid for dpid, called in optical.items() for name in (called, f"{dpid:#x}")}
+    circuits = {each.name for each in circuits_named(frozenset(names), fabric)}
+    fibres = {name: fibre for at, fibre in cabling.fibre_of.items() for name in _names_at(at, fabric)}
+    found: dict[str, str] = {}
+    for name in names:
+        shown, fibre = f"'{cut(name)}'", fibres.get(name.partition(">")[0])
+        if name in switches:
+            _, example = cabling.fibres[switches[name]][0]
+            found[name] = (
+                f"{shown} is an optical switch: {_DRAINABLE}; signalbox what-if takes interfaces at it, such as "
+                f"{fabric.name(example.dpid)}:{example.port}"
+            )
+        elif name in circuits:
+            found[name] = (
+                f"{shown} leads over optical switches: {_DRAINABLE}; signalbox what-if says what its loss does"
+            )
+        elif fibre:
+            found[name] = f"{shown} leads to {optical[fibre.dpid]}, and is no circuit now: {_DRAINABLE}"
+    return found
 
 
 def _names_of(link: Link, fabric: Fabric) -> set[str]:

@@ -16,7 +16,7 @@ from controller.jobs.messages import Registration
 from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes, TargetLeft
 from controller.planning.problem import FlowId, Route, Subflow, whole
-from controller.status import JobState, JobStatus, Status, SwitchStatus
+from controller.status import FibreStatus, JobState, JobStatus, OpticalStatus, Status, SwitchStatus
 from controller.tables.dropped import Dropped
 from signalbox.errors import InvalidInput
 from signalbox.jobs.reports import IterationTime
@@ -491,6 +491,28 @@ def test_a_page_of_jobs_ends_before_it_is_too_large(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 1)
     (alone,) = pb.ListJobsResponse.FromString(convert.jobs_bytes(jobs, 0.0, 9)).jobs
     assert alone.spec.job_id == "a0", "a page has one job at least"
+
+
+def test_optical_switches_are_given_with_their_fibres_in_order() -> None:
+    fibres = (
+        FibreStatus(PortNo(1), PortRef(Dpid(1), PortNo(2)), True, PortNo(2)),
+        FibreStatus(PortNo(2), PortRef(Dpid(2), PortNo(2)), False, None),
+    )
+    optical = {
+        Dpid(0x102): OpticalStatus("0x102", False, ()),
+        Dpid(0x101): OpticalStatus("optical1", True, fibres),
+    }
+    status = Status(optical=optical)
+    first, second = convert_fabric.fabric_message(status).optical_switches
+    assert (second.dpid, second.name, second.connected) == (0x102, "0x102", False)
+    assert (first.dpid, first.name, first.connected) == (0x101, "optical1", True)
+    assert [(f.port, f.interface.dpid, f.interface.port, f.up) for f in first.fibres] == [
+        (1, 1, 2, True),
+        (2, 2, 2, False),
+    ]
+    assert [f.out_port if f.HasField("out_port") else None for f in first.fibres] == [2, None]
+    counts = convert.status_message(status, 0.0, 0.0, "1")
+    assert (counts.switches, counts.optical_switches, counts.optical_switches_down) == (0, 2, 1)
 
 
 def test_what_was_dropped_is_given_by_switch_and_kind() -> None:

@@ -13,7 +13,7 @@ from controller.tables.cross_connects import PRIORITY, cross_connects
 from controller.tables.rules import FlowKey, FlowRule, Match, Table
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind
-from tests.support.optical_fabric import all_reduce, reach, ref, started
+from tests.support.optical_fabric import OpticalFabric, all_reduce, reach, ref, started
 
 
 def test_what_others_take_away_is_made_again() -> None:
@@ -199,3 +199,44 @@ def test_nothing_new_is_made_at_an_optical_switch_that_is_away() -> None:
     fabric.send(RegisterJob(all_reduce("two", [5, 6], lease_s=600)))
     fabric.run(3)
     assert {port for server, port in fabric.circuits if server > 4} == {2, 3, 4}
+
+
+def test_what_optical_switches_connect_is_told_also_while_they_are_away() -> None:
+    fabric = OpticalFabric(4, 2)
+    fabric.start(late=[Dpid(0x102)])
+    fabric.run(3)
+    first, second = fabric.status.optical[Dpid(0x101)], fabric.status.optical[Dpid(0x102)]
+    assert (first.name, first.connected, [fibre.up for fibre in first.fibres]) == ("optical1", True, [True] * 4)
+    assert (second.name, second.connected, [fibre.up for fibre in second.fibres]) == ("0x102", False, [False] * 4)
+    assert [fibre.interface for fibre in first.fibres] == [ref(n, 2) for n in range(1, 5)]
+    assert {fibre.out_port for each in (first, second) for fibre in each.fibres} == {None}
+
+    fabric.reconnect(0x102)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
+    fabric.run(2)
+    assert told(fabric) == fabric.circuits
+    optical = fabric.status.optical
+    fabric.run(2)
+    assert fabric.status.optical is optical, "nothing has changed"
+    fabric.lose(Dpid(0x101))
+    fabric.run(1)
+    assert told(fabric) == fabric.circuits
+    assert not any(fibre.up for fibre in fabric.status.optical[Dpid(0x101)].fibres)
+    assert fabric.status.optical[Dpid(0x102)] is optical[Dpid(0x102)]
+
+
+def told(fabric: OpticalFabric) -> dict[tuple[int, int], tuple[int, int]]:
+    """The circuits, by what optical switches are said to connect."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for optical in fabric.status.optical.values():
+        at = {fibre.port: (int(fibre.interface.dpid), int(fibre.interface.port)) for fibre in optical.fibres}
+        found |= {at[fibre.port]: at[fibre.out_port] for fibre in optical.fibres if fibre.out_port}
+    return found
+
+
+def test_an_interface_at_a_port_that_is_down_is_told() -> None:
+    fabric = started(4, 2)
+    fabric.set_carrier(2, 3, up=False)
+    fabric.run(1)
+    up = {(dpid, fibre.port): fibre.up for dpid, each in fabric.status.optical.items() for fibre in each.fibres}
+    assert [at for at, is_up in up.items() if not is_up] == [(0x102, 2)]
