@@ -24,6 +24,15 @@ def rings(servers: int, steps: tuple[int, ...]) -> pb.GetFabricResponse:
     return found
 
 
+def optical_switches(fabric: pb.GetFabricResponse) -> None:
+    """Adds those that make the circuits of ``rings``: interface k of server n is at port n of ``optical<k>``."""
+    for each in fabric.links:
+        number = each.src.port - 1
+        if number > len(fabric.optical_switches):
+            fabric.optical_switches.add(dpid=0x100 + number, name=f"optical{number}", connected=True)
+        fabric.optical_switches[-1].fibres.add(port=each.src.dpid, interface=each.src, up=True, out_port=each.dst.dpid)
+
+
 def wired_job(fabric: pb.GetFabricResponse) -> pb.Job:
     """With all of its circuits."""
     return pb.Job(

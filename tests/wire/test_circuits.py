@@ -12,10 +12,11 @@ from selenium.webdriver.common.by import By
 
 from benchmarks.web.browser import Browser, browser, missing
 from benchmarks.web.process import web_page
+from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
 from signalbox.client import Client
-from signalbox.errors import NotKnownYet
-from tests.support.command_line import Signalbox, signalbox
+from signalbox.errors import InvalidInput, NotKnownYet
+from tests.support.command_line import Result, Signalbox, signalbox
 from tests.support.lab.needs import needs
 from tests.support.optical_fabric import all_reduce
 from tests.support.wire.served_circuits import ServedCircuits
@@ -103,6 +104,74 @@ def test_circuits_are_no_tree_for_slurm(running: Running, signalbox: Signalbox) 
     said = signalbox("get", "topology", "--address", running.address)
     assert said.status == 1
     assert "the fabric has 12 circuits of optical switches" in said.err
+
+
+def test_optical_switches_are_listed_described_and_counted(running: Running, signalbox: Signalbox) -> None:
+    def ask(*command: str) -> Result:
+        return signalbox(*command, "--address", running.address)
+
+    listed = ask("get", "switches", "--json").json
+    assert [each["name"] for each in listed["optical_switches"]] == ["optical1", "optical2", "optical3"]
+    assert len(listed["switches"]) == SERVERS
+    assert ["optical2", "0x102", "yes", "8", "of", "8", "4"] in ask("get", "switches").rows
+    for name in ("optical2", "0x102"):
+        named = ask("get", "switches", name, "--json").json
+        assert (named["switches"], [each["name"] for each in named["optical_switches"]]) == ([], ["optical2"])
+    partly = ask("get", "switches", "server1", "nix")
+    assert (partly.status, "optical" in partly.out) == (3, False)
+    assert ["optical", "switches", "3"] in ask("status").rows
+    assert "3 optical switches" in ask("fabric").out
+
+    found = ask("describe", "switch", "0x102", "--json").json
+    assert (found["optical_switch"]["connected"], found["alarms"]) == (True, [])
+    made = {each["name"]: each["job_id"] for each in found["circuits"]}
+    links = [link.name for link in running.client.get_fabric().links if link.src.port == 3]
+    assert made == dict.fromkeys(links, "first")
+    ports = ask("describe", "switch", "optical2").rows[-SERVERS:]
+    assert [row[1] for row in ports] == [f"server{n}:3" for n in range(1, SERVERS + 1)]
+    assert ports[7] == ["8", "server8:3", "yes", "-", "-"]
+    link = ask("describe", "link", links[0])
+    assert "it is a circuit of optical2, from its port 1 to port" in link.text
+    assert ask("describe", "link", links[0], "--json").json["optical_switch"] == "optical2"
+
+
+def test_what_cannot_be_done_with_optical_switches_says_what_can(running: Running, signalbox: Signalbox) -> None:
+    only = "only switches and cables between them can be drained"
+    for command, said in (
+        (("drain", "optical1"), f"'optical1' is an optical switch: {only}; signalbox what-if takes interfaces at it"),
+        (("drain", "0x101"), "'0x101' is an optical switch"),
+        (("what-if", "optical1"), "signalbox what-if takes interfaces at it, such as server1:2"),
+        (("drain", "server1:2"), f"'server1:2' leads over optical switches: {only}; signalbox what-if says"),
+        (("drain", "0x1:2"), "'0x1:2' leads over optical switches"),
+        (("drain", "server8:2"), f"'server8:2' leads to optical1, and is no circuit now: {only}"),
+        (("rules", "optical1"), "'optical1' is an optical switch, whose only rules are its circuits: "),
+    ):
+        found = signalbox(*command, "--address", running.address)
+        assert found.status == 1, command
+        assert said in found.err
+    with pytest.raises(InvalidInput, match="0x101 is an optical switch, whose only rules are what it connects"):
+        running.client.list_rules(0x101)
+
+
+def test_an_optical_switch_that_is_not_connected_is_described_with_its_alarm(signalbox: Signalbox) -> None:
+    fabric = ServedCircuits(4, 2)
+    fabric.start()
+    fabric.run(5)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4], lease_s=600)))
+    fabric.run(3)
+    fabric.wirings_wait = True
+    fabric.lose(Dpid(0x101))
+    fabric.run(17)
+    fabric.set_carrier(2, 3, up=False)
+    fabric.run(1)
+    with fabric.served() as address:
+        text = signalbox("describe", "switch", "optical1", "--address", address).text
+        assert "connected no; circuits are as they were read last" in text
+        assert "critical switch_down: switch optical1 (0x101) is down" in text
+        assert "interface_dark" not in text
+        other = signalbox("describe", "switch", "optical2", "--address", address).text
+        assert "interface_dark: server2:3 has no light to port 2 of optical2" in other
+        assert "optical switches 2, 1 not connected" in signalbox("status", "--address", address).text
 
 
 def says(chromium: Browser, text: str) -> bool:

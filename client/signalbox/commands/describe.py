@@ -9,17 +9,17 @@ import typer
 from rich.console import Group, RenderableType
 
 from signalbox.client import DEFAULT_ADDRESS, Client
-from signalbox.commands import crossing, printing, printing_jobs
+from signalbox.commands import crossing, optical, printing, printing_jobs
 from signalbox.commands.connecting import ControllerCommand, connect
 from signalbox.commands.naming import (
     HOST,
     LINK,
     SWITCH,
+    all_switch_names,
     completed,
     host_names,
     job_names,
     link_names,
-    switch_names,
     the,
 )
 from signalbox.commands.output import Address, AsJson, fields, show
@@ -71,28 +71,35 @@ def link(
         port = of_link["name"].partition(">")[0]
         alarms = _alarms(client, of_link["name"], port)
     flows = crossing.flows_by_link(routes).get(crossing.at(of_link["src"]), [])
+    through = optical.through(of_link, fabric)
     found = {
         "link": of_link,
         "jobs": crossing.jobs_of(flows),
         "flows": flows,
         "flows_hashed": crossing.hashed(fabric, routes),
         "alarms": alarms,
+        "optical_switch": through.name if through else None,
     }
-    show(found, lambda: _link(found, fabric), as_json)
+    show(found, lambda: _link(found, fabric, through), as_json)
 
 
 @commands.command(cls=ControllerCommand)
 def switch(
     name: Annotated[
-        str, typer.Argument(metavar="SWITCH", help="Its name or dpid.", autocompletion=completed(switch_names))
+        str, typer.Argument(metavar="SWITCH", help="Its name or dpid.", autocompletion=completed(all_switch_names))
     ],
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Show a switch: ports, rules, links with their use, hosts, and the jobs whose flows cross it."""
+    """Show a switch: ports, rules, links with their use, hosts, and the jobs whose flows cross it.
+
+    Of an optical switch: what each port is connected to, and the jobs that own its circuits."""
     with connect(address) as client:
         fabric = fields(client.get_fabric())
-        of_switch = the(SWITCH, fabric["switches"], name, fabric["parts_down"])
+        of_switch = the(SWITCH, optical.all_switches(fabric), name, fabric["parts_down"])
+        if optical.is_optical(of_switch):
+            _show_optical(client, of_switch, fabric, as_json)
+            return
         dpid = of_switch["dpid"]
         routes = [fields(route) for route in client.list_routes()]
         alarms = _alarms(client, of_switch["name"], ports=True)
@@ -131,6 +138,13 @@ def host(
         "alarms": alarms,
     }
     show(found, lambda: _host(found), as_json)
+
+
+def _show_optical(client: Client, switch: Fields, fabric: Fields, as_json: bool) -> None:
+    names = optical.Names(fabric)
+    found = optical.described(switch, [fields(job) for job in client.list_jobs()], names)
+    found["alarms"] = _alarms(client, switch["name"], *optical.interfaces(switch, names))
+    show(found, lambda: optical.panel(found, names), as_json)
 
 
 def _alarms(client: Client, *subjects: str, ports: bool = False) -> list[Fields]:
@@ -191,7 +205,7 @@ def _jobs(jobs: Sequence[Fields], hashed: int, what: str) -> Iterator[Renderable
     yield from crossing.not_known(hashed)
 
 
-def _link(found: Fields, fabric: Fields) -> RenderableType:
+def _link(found: Fields, fabric: Fields, through: optical.Through | None) -> RenderableType:
     link = found["link"]
     names = {switch["dpid"]: switch["name"] for switch in fabric["switches"]}
     ends = [f"{names.get(end['dpid'], end['dpid'])}, port {end['port']}" for end in (link["src"], link["dst"])]
@@ -201,7 +215,7 @@ def _link(found: Fields, fabric: Fields) -> RenderableType:
         "link": link["name"],
         "from": ends[0],
         "to": ends[1],
-        **({"one way": "yes, it is a circuit of an optical switch"} if link["one_way"] else {}),
+        **({"one way": f"yes, it is a circuit of {through or 'an optical switch'}"} if link["one_way"] else {}),
         "capacity": printing.rate(link["capacity_bps"]),
         "rate": f"{printing.rate(rate)}, {link['use']:.0%} of the capacity"
         if rate is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from typer.core import TyperGroup
 
 from signalbox.client import DEFAULT_ADDRESS
-from signalbox.commands import crossing, printing, printing_jobs
+from signalbox.commands import crossing, optical, printing, printing_jobs
 from signalbox.commands.connecting import ControllerCommand, connect
 from signalbox.commands.naming import (
     ALARM,
@@ -20,12 +20,12 @@ from signalbox.commands.naming import (
     SWITCH,
     Kind,
     alarm_names,
+    all_switch_names,
     completed,
     host_names,
     job_names,
     link_names,
     named,
-    switch_names,
     tell_missing,
 )
 from signalbox.commands.output import Address, AsJson, escape, fields, show
@@ -93,14 +93,21 @@ def links(
 
 @commands.command(cls=ControllerCommand)
 def switches(
-    names: Annotated[list[str] | None, _names("SWITCH", "Names or dpids of switches", switch_names)] = None,
+    names: Annotated[list[str] | None, _names("SWITCH", "Names or dpids of switches", all_switch_names)] = None,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """List switches with their rules, and whether they are in sync."""
+    """List switches with their rules, and whether they are in sync; and optical switches with their circuits."""
     with connect(address) as client:
         fabric = fields(client.get_fabric())
-    _show(SWITCH, "switches", fabric["switches"], names, printing.switches, as_json, fabric["parts_down"])
+    down = fabric["parts_down"]
+    found, missing = named(SWITCH, optical.all_switches(fabric), names or (), down)
+    data = {
+        "switches": [switch for switch in found if not optical.is_optical(switch)],
+        "optical_switches": [switch for switch in found if optical.is_optical(switch)],
+    }
+    show(data, lambda: Group(*_switches(**data), *_gone(SWITCH, names, down)), as_json)
+    tell_missing(SWITCH, missing, down)
 
 
 @commands.command(cls=ControllerCommand)
@@ -154,10 +161,19 @@ def _show(
 ) -> None:
     """``down``: parts of the fabric that are not there; those of this kind follow the table of all."""
     found, missing = named(kind, things, names or (), down)
-    gone = [part["name"] for part in down if part["kind"] == kind.name and not names]
-    more = [f"Down: {escape(', '.join(gone))}; signalbox fabric says since when."] if gone else []
-    show({key: found}, lambda: Group(table(found), *more), as_json)
+    show({key: found}, lambda: Group(table(found), *_gone(kind, names, down)), as_json)
     tell_missing(kind, missing, down)
+
+
+def _gone(kind: Kind, names: Sequence[str] | None, down: Sequence[Fields]) -> list[str]:
+    gone = [part["name"] for part in down if part["kind"] == kind.name and not names]
+    return [f"Down: {escape(', '.join(gone))}; signalbox fabric says since when."] if gone else []
+
+
+def _switches(switches: Sequence[Fields], optical_switches: Sequence[Fields]) -> Iterator[RenderableType]:
+    if switches or not optical_switches:
+        yield printing.switches(switches)
+    yield from optical.tables(optical_switches)
 
 
 def _busiest(found: Fields) -> RenderableType:

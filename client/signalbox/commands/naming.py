@@ -124,16 +124,28 @@ def switch_names(client: Client) -> Names:
     return [switch.name for switch in client.get_fabric().switches]
 
 
+def all_switch_names(client: Client) -> Names:
+    """Of optical switches too."""
+    fabric = client.get_fabric()
+    return [*(switch.name for switch in fabric.switches), *(switch.name for switch in fabric.optical_switches)]
+
+
 def link_names(client: Client) -> Names:
     """By port and by switch, without what a shell would take for an order; where they lead is beside."""
-    links = [link.name.partition(">") for link in client.get_fabric().links]
-    between = dict.fromkeys(f"{port.rpartition(':')[0]}:{to}" for port, _, to in links)
-    return [*((port, f"to {to}") for port, _, to in links), *((name, "all cables") for name in between)]
+    return _completed_links(link.name for link in client.get_fabric().links)
+
+
+def _completed_links(links: Iterable[str]) -> list[tuple[str, str]]:
+    parts = [link.partition(">") for link in links]
+    between = dict.fromkeys(f"{port.rpartition(':')[0]}:{to}" for port, _, to in parts)
+    return [*((port, f"to {to}") for port, _, to in parts), *((name, "all cables") for name in between)]
 
 
 def part_names(client: Client) -> Names:
-    """Of what can be drained."""
-    return [*switch_names(client), *link_names(client)]
+    """Of what can be drained: no circuits."""
+    fabric = client.get_fabric()
+    cables = _completed_links(link.name for link in fabric.links if not link.one_way)
+    return [*(switch.name for switch in fabric.switches), *cables]
 
 
 def drained_names(client: Client) -> Names:

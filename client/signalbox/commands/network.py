@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 from rich.live import Live
 
 from signalbox.client import DEFAULT_ADDRESS, Client, Unreachable
-from signalbox.commands import printing
+from signalbox.commands import optical, printing
 from signalbox.commands.connecting import ControllerCommand, connect
 from signalbox.commands.naming import completed, down_names
 from signalbox.commands.output import Address, AsJson, console, document, escape, fields, show, waiting
@@ -33,7 +34,7 @@ def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Show the switches, links and hosts that were found, and what is down of them."""
     with connect(address) as client:
         found = fields(client.get_fabric())
-    show(found, lambda: printing.fabric(found), as_json)
+    show(found, lambda: Group(printing.fabric(found), *optical.tables(found["optical_switches"])), as_json)
 
 
 class View(StrEnum):

@@ -69,6 +69,11 @@ def _some_down(count: int) -> str:
     return f", {count} down" if count else ""
 
 
+def _optical_switches(found: Fields) -> str:
+    down = found["optical_switches_down"]
+    return f"{found['optical_switches']}" + (f", {down} not connected" if down else "")
+
+
 def switches(found: Sequence[Fields], title: str = "") -> RenderableType:
     columns = (
         Column("switch"),
@@ -173,6 +178,7 @@ def status(found: Fields) -> RenderableType:
         "strategy": word(found["strategy"])
         + (", adopting the rules found on the switches" if found["adopting"] else ""),
         "switches": f"{_of_known(found['switches'], found['known_switches'])}, {found['switches_in_sync']} in sync",
+        **({"optical switches": _optical_switches(found)} if found["optical_switches"] else {}),
         "links": f"{_of_known(found['links'], found['known_links'])} directed",
         "hosts": f"{found['hosts']}{_some_down(found['hosts_down'])}",
         "jobs": f"{found['jobs']}, {found['jobs_pending']} pending, {found['jobs_learning']} being learnt, "
@@ -259,10 +265,15 @@ def status_line(found: Fields) -> str:
     """The status for a pipe."""
     return (
         f"{word(found['strategy'])}: {found['switches_in_sync']} of "
-        f"{max(found['switches'], found['known_switches'])} switches in sync, "
+        f"{max(found['switches'], found['known_switches'])} switches in sync, {_optical(found)}"
         f"{found['links']} links, {found['hosts']} hosts, {found['jobs']} jobs ({found['jobs_pending']} pending), "
         f"{found['pins']} pins, efficiency {known(found['network_efficiency'], '.1%')}, {_alarm_count(found['alarms'])}"
     )
+
+
+def _optical(found: Fields) -> str:
+    count = found["optical_switches"]
+    return f"{count - found['optical_switches_down']} of {count} optical switches connected, " if count else ""
 
 
 def pins(count: int) -> str:

@@ -13,9 +13,11 @@ from rich.console import Group, RenderableType
 from signalbox.client import DEFAULT_ADDRESS
 from signalbox.commands.connecting import ControllerCommand, connect
 from signalbox.commands.naming import SWITCH, completed, job_names, switch_names, the
+from signalbox.commands.optical import all_switches, is_optical
 from signalbox.commands.output import Address, AsJson, fields, show
 from signalbox.commands.printing import counted, word
 from signalbox.commands.tables import Column, Fitted
+from signalbox.errors import InvalidInput
 
 commands = typer.Typer()
 
@@ -37,7 +39,11 @@ def rules(
     """List the rules of Signalbox on a switch: flows of the three tables, groups and meters, and what each is for."""
     with connect(address) as client:
         fabric = fields(client.get_fabric())
-        of_switch = the(SWITCH, fabric["switches"], switch, fabric["parts_down"])
+        of_switch = the(SWITCH, all_switches(fabric), switch, fabric["parts_down"])
+        if is_optical(of_switch):
+            name = of_switch["name"]
+            text = f"'{switch}' is an optical switch, whose only rules are its circuits: "
+            raise InvalidInput.of("", f"{text}signalbox describe switch {name} lists them")
         found = [fields(rule) for rule in client.list_rules(int(of_switch["dpid"]))]
         if job is not None:
             found = [rule for rule in found if job in rule["job_ids"]]

@@ -79,6 +79,16 @@ def test_the_status_counts_what_is_there_of_what_there_should_be() -> None:
     assert {"switches 6, 6 in sync", "links 28 directed", "hosts 12"} <= set(lines)
 
 
+def test_the_status_counts_optical_switches_where_there_are_any() -> None:
+    found = pb.GetStatusResponse(switches=6, switches_in_sync=6, optical_switches=3)
+    assert "optical switches 3" in text(printing.status(fields(found)))
+    found.optical_switches_down = 1
+    assert "optical switches 3, 1 not connected" in text(printing.status(fields(found)))
+    assert "6 of 6 switches in sync, 2 of 3 optical switches connected, 0 links" in printing.status_line(fields(found))
+    assert "optical" not in " ".join(text(printing.status(fields(pb.GetStatusResponse()))))
+    assert "optical" not in printing.status_line(fields(pb.GetStatusResponse()))
+
+
 def test_the_fabric_lists_what_is_down_and_only_then() -> None:
     link = pb.Link(name="leaf1:2>spine1")
     part = pb.DownPart(kind=pb.PART_KIND_LINK, name="leaf1:3>spine2", down_time=timestamp(1e9))
