@@ -225,7 +225,7 @@ def run(
     count: Annotated[
         int | None, typer.Option("--iterations", min=1, help="stop after so many; otherwise on SIGTERM")
     ] = None,
-    api: Annotated[str | None, typer.Option(help="of rank 0: the controller's gRPC address, HOST:PORT or unix:PATH")] = None,
+    api: Annotated[str | None, typer.Option(help="of rank 0: the controller's address, HOST:PORT or unix:PATH")] = None,
     stall_timeout_s: Annotated[float, typer.Option(min=1, help="seconds of silence that end the training")] = 60.0,
 ) -> None:
     """Train as one rank of a whole job until rank 0 stops it."""
