@@ -19,6 +19,7 @@ from signalbox.commands.printing import (
     seconds,
     word,
 )
+from signalbox.commands.output import escape
 from signalbox.commands.tables import Column, Fitted, facts
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import JobSpec
@@ -27,7 +28,7 @@ from signalbox.live.shown import wired
 MOST_PAIRS = 20
 """Of a job, in a table."""
 MOST_NAMES = 8
-"""Of hosts and groups, in a line."""
+"""Of hosts and groups, in a line; lines about jobs without circuits."""
 
 
 _JOB_COLUMNS = (
@@ -64,7 +65,15 @@ def jobs(found: Sequence[Fields]) -> RenderableType:
         )
         for job in found
     )
-    return Fitted(_JOB_COLUMNS, rows)
+    return Group(Fitted(_JOB_COLUMNS, rows), *_without_circuits(found))
+
+
+def _without_circuits(found: Sequence[Fields]) -> list[str]:
+    """Why jobs wait, one line for each; too long for the table."""
+    unwired = [job for job in found if job["wiring"] and job["wiring"]["unwired"]]
+    lines = [f"{job['spec']['job_id']} has no circuits: {job['wiring']['unwired']}" for job in unwired[:MOST_NAMES]]
+    left = len(unwired) - len(lines)
+    return [*map(escape, lines), *([f"{left} more (--json has all)"] if left else [])]
 
 
 def job(found: Fields) -> RenderableType:
@@ -77,7 +86,8 @@ def job(found: Fields) -> RenderableType:
         "lease left": f"{seconds(found['lease_left_s'])} of {seconds(spec['lease_s'])}",
         "announced": _announced(spec),
         "flows": f"{found['virtual_links']}, {found['pinned']} pinned, in {found['subflows']} subflows"
-        + (f"; {found['flows_without_path']} without a path" if found["flows_without_path"] else ""),
+        + (f"; {found['flows_without_path']} without a path" if found["flows_without_path"] else "")
+        + (f"; {_of_which_strategy(found)}" if spec["strategies"] else ""),
         "may be split": _split(spec),
         "connections": "reported by the job" if spec["reports_connections"] else "not reported",
         "planned for": _planned_for(found["demand"]),
@@ -197,6 +207,14 @@ def _circuits(wiring: Fields) -> str:
     return wired(len(wiring["circuits"]), wiring["strategy"], *times_s)
 
 
+def _of_which_strategy(found: Fields) -> str:
+    """Whose flows those of the job are: of the strategy that was chosen with its circuits, or of the first."""
+    ways = found["spec"]["strategies"]
+    if chosen := found["wiring"] and found["wiring"]["strategy"]:
+        return f"those of strategy {chosen}, chosen from {len(ways)}"
+    return f"those of strategy {ways[0]['name']}" + (f", the first of {len(ways)}" if len(ways) > 1 else "")
+
+
 def _hosts(addresses: Sequence[str]) -> str:
     return _some(sorted(addresses, key=inet_aton))
 
@@ -216,7 +234,11 @@ def registered(found: Fields) -> RenderableType:
         comes = f"Waiting for {hosts}: the controller looks for them, and plans the job when all are found."
     else:
         comes = f"All its hosts are known. Its routes: signalbox jobs watch {found['spec']['job_id']}"
-    return Group(job(found), comes)
+    lines = [escape(comes)]
+    if len(found["spec"]["strategies"]) > 1 and not (found["wiring"] and found["wiring"]["circuits"]):
+        chooses = "Where optical switches connect its servers, the controller chooses the strategy with the circuits."
+        lines.append(f"Flows are {escape(_of_which_strategy(found))}. {chooses}")
+    return Group(job(found), *lines)
 
 
 def checked(spec: JobSpec) -> RenderableType:

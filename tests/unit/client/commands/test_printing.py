@@ -177,6 +177,7 @@ def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
         "efficiency_measured": None,
         "iterations": 0,
         "lease_left_s": 59.98,
+        "wiring": None,
     }
     for source, learning, said in (
         ("learning", True, ["learning"]),
@@ -249,6 +250,36 @@ def test_a_job_says_its_circuits_or_why_it_has_none() -> None:
     route = {"src": "10.0.1.1", "dst": "10.0.2.1", "held": [], "planned": []}
     assert ["10.0.1.1", "10.0.2.1", "no", "circuits"] in shown(describe.routes_table([route], unwired))
     assert ["10.0.1.1", "10.0.2.1", "ecmp"] in shown(describe.routes_table([route], fields(wired_job(fabric))))
+
+
+def test_the_list_says_below_which_jobs_have_no_circuits_and_why() -> None:
+    fabric = rings(5, (1, 2))
+    jobs = [fields(wired_job(fabric)), *[fields(unwired_job("waits for servers of ring"))] * 10]
+    lines = said(printing_jobs.jobs(jobs))
+    assert lines[-9:] == [*["waits has no circuits: waits for servers of ring"] * 8, "2 more (--json has all)"]
+    assert "no circuits" not in " ".join(said(printing_jobs.jobs(jobs[:1])))
+
+
+def with_strategies(job: pb.Job, *names: str) -> pb.Job:
+    job.spec.strategies.extend(pb.ParallelStrategy(name=name) for name in names)
+    return job
+
+
+def test_a_job_with_strategies_says_whose_its_flows_are_and_that_another_one_may_be_chosen() -> None:
+    unwired = with_strategies(unwired_job("circuits are being worked out"), "data", "hybrid", "pipeline")
+    registered = " ".join(said(printing_jobs.registered(fields(unwired))))
+    assert "in 0 subflows; those of strategy data, the first of 3 may be" in registered
+    assert registered.endswith(
+        "It has no circuits yet: circuits are being worked out. Flows are those of strategy data, the first of 3. "
+        "Where optical switches connect its servers, the controller chooses the strategy with the circuits."
+    )
+    unwired.ClearField("wiring")  # its hosts are looked for
+    assert "Where optical switches connect" in " ".join(said(printing_jobs.registered(fields(unwired))))
+    wired = " ".join(
+        said(printing_jobs.registered(fields(with_strategies(wired_job(rings(5, (1,))), "data", "hybrid"))))
+    )
+    assert "those of strategy hybrid, chosen from 2" in wired
+    assert "Where optical switches connect" not in wired
 
 
 def test_the_ports_of_a_server_say_where_each_circuit_leads_and_where_the_other_comes_from() -> None:
