@@ -13,7 +13,16 @@ from controller.fabric.drains import MAX_NAMES
 from controller.fabric.topology import Fabric
 from controller.planning.analysis.circuits import circuits_named
 from controller.planning.analysis.requests import WhatIf
-from controller.planning.analysis.results import Case, FailureAnalysis, JobAnalysis, LeafCut, Outcome, Verdict
+from controller.planning.analysis.results import (
+    LEAST_BACKGROUND,
+    Case,
+    FailureAnalysis,
+    JobAnalysis,
+    LeafCut,
+    Outcome,
+    Verdict,
+    Wired,
+)
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.mapping import message_of, names, number_of, seconds, word_of
@@ -121,19 +130,25 @@ def _whether(found: JobAnalysis) -> str:
             f"The network does not slow {job}: none of its links is loaded above its capacity, so it communicates as "
             f"fast as its own NICs allow (level {level:.2f}).{inside}"
         )
+    if found.wired and found.limited_by_circuits:
+        forwarded = ", and servers forward for each other" if found.wired.flows_forwarded else ""
+        return (
+            f"{job} is limited by its {_count(found.wired.circuits, 'circuit', 'circuits')}; all of them work, and "
+            f"nothing else is on the fullest. Its communication takes up to {level:.2f} times as long as its hosts' "
+            f"ports alone would need, because a circuit leads to one server only{forwarded}."
+        )
     nic = found.verdict is Verdict.NIC
     what = f"A NIC that it shares slows {job}, not the fabric" if nic else f"The network slows {job}"
     mean = ", on average over hash draws" if found.flows_hashed else ""
-    return (
-        f"{what}: its communication takes up to {level:.2f} times as long as on an idle fabric{mean} "
-        f"(efficiency {found.efficiency_predicted:.1%})."
-    )
+    efficiency = "" if found.efficiency_predicted is None else f" (efficiency {found.efficiency_predicted:.1%})"
+    return f"{what}: its communication takes up to {level:.2f} times as long as on an idle fabric{mean}{efficiency}."
 
 
 def _where(found: JobAnalysis) -> str:
     if found.level <= 1 + LEVEL_TOLERANCE or not found.fullest_links:
         return ""
     worst = found.fullest_links[0]
+    what = "circuit" if found.limited_by_circuits else "link"
     if worst.load < found.level * (1 - LEVEL_TOLERANCE):
         hashed = _count(found.flows_hashed, "of its flows is hashed", "of its flows are hashed")
         return f"{hashed}: the switches choose the links."
@@ -141,8 +156,8 @@ def _where(found: JobAnalysis) -> str:
     others = [f"{share.flows} of {share.job_id}" for share in worst.jobs if share.job_id != found.job_id]
     flows = _listed([f"{own} of its own flows{' alone' if own > 1 and not others else ''}", *others])
     many = f" (one of {found.equally_full_links:,})" if found.equally_full_links > 1 else ""
-    taken = f"; unannounced traffic takes {worst.background:.0%} of it" if worst.background >= 0.01 else ""
-    return f"Its fullest link is {worst.link}{many}, loaded to {worst.load:.2f} times its capacity by {flows}{taken}."
+    taken = f"; unannounced traffic takes {worst.background:.0%} of it" if worst.background >= LEAST_BACKGROUND else ""
+    return f"Its fullest {what} is {worst.link}{many}, loaded to {worst.load:.2f} times its capacity by {flows}{taken}."
 
 
 def _gain(found: JobAnalysis) -> str:
@@ -153,6 +168,8 @@ def _gain(found: JobAnalysis) -> str:
         return "Routing can gain nothing."
     if found.verdict is Verdict.NIC:
         return "Routing can gain nothing: the load of a NIC does not depend on routes."
+    if found.wired and found.limited_by_circuits and found.verdict in (Verdict.FABRIC, Verdict.UNPROVEN):
+        return _gain_on_circuits(found.wired)
     if found.verdict is Verdict.FABRIC:
         return f"Routing can gain nothing. {_limit(found, found.level)}"
     if found.verdict is Verdict.ROUTING:
@@ -164,6 +181,15 @@ def _gain(found: JobAnalysis) -> str:
     return (
         "Whether routing can gain anything is open: the planner found nothing better within its time limit, and only "
         f"levels below {found.least_level:.2f} are ruled out."
+    )
+
+
+def _gain_on_circuits(wired: Wired) -> str:
+    if wired.at_bound:
+        return "Routing can gain nothing: by the model no routes on these circuits make an iteration shorter."
+    return (
+        "The planner found no better routes on these circuits; by the model they would make an iteration "
+        f"{1 - wired.bound_s / wired.iteration_s:.1%} shorter at most."
     )
 
 
@@ -226,7 +252,12 @@ def _splitting(found: JobAnalysis) -> str:
 
 def _measured(found: JobAnalysis) -> str:
     measured, predicted = found.efficiency_measured, found.efficiency_predicted
-    if measured is None or found.verdict is Verdict.CUT_OFF:
+    if found.verdict is Verdict.CUT_OFF:
+        return ""
+    if predicted is None:
+        is_measured = "" if measured is None else f" The measured one is {measured:.1%}."
+        return f"No efficiency is predicted: {found.withheld}.{is_measured}"
+    if measured is None:
         return ""
     text = f"The measured efficiency is {measured:.1%}"
     if measured < predicted * (1 - MEASURED_TOLERANCE):
@@ -248,6 +279,8 @@ def _wired(found: JobAnalysis) -> tuple[str, ...]:
     if wired is None:
         return ()
     circuits = _count(wired.circuits, "circuit", "circuits")
+    if wired.unusable:
+        circuits += f", of which {wired.unusable:,} cannot be used now"
     strategy = f"strategy {wired.strategy} on {circuits}" if wired.strategy else f"on {circuits}"
     forwarded = (
         f"other servers forward {wired.flows_forwarded:,} of its {_count(wired.flows, 'pinned flow', 'pinned flows')}, "
@@ -290,9 +323,14 @@ def _computed(found: FailureAnalysis) -> str:
     spared = f"; {unfelt:,} more that no flow uses change nothing" if unfelt else ""
     bounded = sum(outcome.basis == "bound" for outcome in found.outcomes)
     late = f" The time was over before {_count(bounded, 'case was', 'cases were')} computed; only bounds are known."
+    repaired = sum(outcome.repaired_only for outcome in found.outcomes)
+    unplanned = (
+        f" The time was over before {_count(repaired, 'case was', 'cases were')} planned: the level is that of the "
+        "repair, and may be smaller when the part is named alone, or with more time (--within)."
+    )
     return (
         f"{_kinds(found.felt)} can fail, in {_count(len(found.felt), 'case', 'cases')} (failures of interchangeable "
-        f"switches are one case){spared}.{late if bounded else ''}"
+        f"switches are one case){spared}.{late if bounded else ''}{unplanned if repaired else ''}"
     )
 
 
@@ -307,8 +345,9 @@ def _worst(found: FailureAnalysis) -> str:
     if worst.level is None or worst.ecmp is None:
         return f"{begin} a level of at least {worst.bound:.2f}."
     way = _way(worst.cycles, worst.first_level or worst.level)
+    planned = "after the repair" if worst.repaired_only else f"after planning{way}"
     return (
-        f"{begin} a level of {worst.level:.2f} after planning{way} "
+        f"{begin} a level of {worst.level:.2f} {planned} "
         f"({_proven(worst.level, worst.bound)}); under ECMP {worst.ecmp.mean:.2f} on average."
     )
 

@@ -28,6 +28,7 @@ from controller.jobs.messages import (
     ReportIterations,
     UpdateJob,
 )
+from controller.jobs.prediction import prediction_withheld
 from controller.jobs.registry import Known
 from controller.jobs.wiring import JobWiring
 from controller.planning.analysis.circuits import no_parts
@@ -107,13 +108,21 @@ class Requests:
                 names = message.names if isinstance(message, WhatIf) else ()
                 links = links_named(names, s.fabric, self._derived.down_parts().values(), self._no_parts(names))
                 without_path = self._derived.without_path()
-                request = analysis_request(message, network, self._derived.jobs(), without_path, links)
+                withheld = self._withheld(message.job_id) if isinstance(message, Explain) else ""
+                request = analysis_request(message, network, self._derived.jobs(), without_path, links, withheld)
                 self._refuse_unknown_routes(every=isinstance(message, GetPlanProof))
                 return commands(Analyse(request, message.reply))
             case ForgetParts(names):
                 gone = s.parts.forget(names, now)
                 s.commits.hold(message.reply, gone, partial(s.parts.restore, gone))
                 return at_once(Work.SAVE)
+
+    def _withheld(self, job_id: JobId) -> str:
+        """Why the job's level is no prediction, as its status says."""
+        job = self._derived.jobs().get(job_id)
+        confirmed = self._derived.confirmed().routes.get(job_id, {})
+        split = any(len(route) > 1 for route in confirmed.values())
+        return prediction_withheld(job, split, job_id in self._state.cycle.outweighed) if job else ""
 
     def _refuse_unknown_routes(self, every: bool) -> None:
         """Raises ``NotKnownYet`` while it is not known what runs: nowhere, or, where ``every`` route counts, of one."""

@@ -76,6 +76,20 @@ def test_a_wired_job_is_explained_with_its_circuits_and_the_alternative(running:
     answer = " ".join(running.client.explain("first").answer)
     assert "It runs on 12 circuits: no server forwards any of its pinned flows." in answer
     assert "on one switch of the same cost" in answer
+    assert "No efficiency is predicted: up to 3 hosts send to one at once" in answer
+
+
+def test_a_job_of_which_servers_forward_is_limited_by_its_circuits_and_not_slowed() -> None:
+    fabric = ServedCircuits(5, 2)
+    fabric.start()
+    fabric.run(5)
+    fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5], all_to_all=100_000)))
+    fabric.run(3)
+    with fabric.served() as address, Client(address) as client:
+        found = client.explain("one")
+        assert found.answer[0].startswith("one is limited by its 10 circuits; all of them work")
+        assert "slows" not in " ".join(found.answer)
+        assert not found.HasField("efficiency_predicted")
 
 
 def test_a_job_without_circuits_is_explained_with_the_reason(running: Running) -> None:

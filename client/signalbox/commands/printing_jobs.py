@@ -8,6 +8,7 @@ from socket import inet_aton
 
 from rich.console import Group, RenderableType
 
+from signalbox.commands.output import escape
 from signalbox.commands.printing import (
     ENDS,
     Fields,
@@ -19,7 +20,6 @@ from signalbox.commands.printing import (
     seconds,
     word,
 )
-from signalbox.commands.output import escape
 from signalbox.commands.tables import Column, Fitted, facts
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import JobSpec

@@ -8,7 +8,7 @@ one way: what its far end sends from the same port is another circuit. Pure.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
 from controller.fabric.cabling import Cabling
 from controller.fabric.parts import NO_REASONS, WhyNot
@@ -89,8 +89,8 @@ def interfaces(fabric: Fabric) -> Iterator[tuple[str, frozenset[LinkId]]]:
         yield f"{fabric.name(end.dpid)}:{end.port}", frozenset(links)
 
 
-def wired(wiring: JobWiring, routes: Iterable[Route]) -> Wired:
-    """``routes``: of the job's flows that are pinned."""
+def wired(wiring: JobWiring, routes: Iterable[Route], usable: Container[LinkId]) -> Wired:
+    """``routes``: of the job's flows that are pinned. ``usable``: links that may be used."""
     hops = [max(len(piece.path) for piece in route) for route in routes]
     return Wired(
         strategy=wiring.strategy,
@@ -101,4 +101,5 @@ def wired(wiring: JobWiring, routes: Iterable[Route]) -> Wired:
         iteration_s=wiring.planned_s,
         bound_s=wiring.bound_s,
         alternative_s=wiring.other_s,
+        unusable=sum(LinkId(*src) not in usable for src, _ in wiring.circuits),
     )

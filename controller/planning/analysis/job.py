@@ -53,7 +53,8 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
     whole = any(flow.max_subflows == 1 for flow in problem.flows)
     lost = max(sum(not problem.reachable(flow) for flow in own), request.without_path)
     links = _busy_links(network, {**nics_only, **running}, job_id)
-    return JobAnalysis(
+    routes = [running[flow.id] for flow in own if flow.id in running]
+    found = JobAnalysis(
         job_id=job_id,
         verdict=Verdict.CUT_OFF if lost else _verdict(level, nic_level, least, best),
         level=level,
@@ -71,8 +72,11 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
         cut=_tightest_cut(network, bounds.cuts, job_id),
         best=best,
         split=_found_routes(_splittable(problem), job_id, limits) if slowed and whole else None,
-        wired=None if wiring is None else wired(wiring, (running[flow.id] for flow in own if flow.id in running)),
+        wired=None if wiring is None else wired(wiring, routes, network.fabric.links),
+        withheld=request.withheld,
     )
+    at_bound = found.verdict is Verdict.UNPROVEN and found.limited_by_circuits and found.wired and found.wired.at_bound
+    return replace(found, verdict=Verdict.FABRIC) if at_bound else found
 
 
 def _jobs(problem: Problem) -> str:

@@ -123,13 +123,14 @@ class Network:
 class AnalyseJob:
     """``efficiency_measured``: None without measured times. ``without_path``: flows of the job between hosts that the
     fabric does not connect, the ports of hosts included, of which the problem knows nothing. ``wiring``: None of a job
-    without circuits."""
+    without circuits. ``withheld``: why its level is no prediction of its efficiency; empty when it is."""
 
     network: Network
     job_id: JobId
     efficiency_measured: float | None
     without_path: int = 0
     wiring: JobWiring | None = None
+    withheld: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +168,10 @@ def analysis_request(
     jobs: Mapping[JobId, Job],
     without_path: Mapping[JobId, int],
     links: frozenset[LinkId] = frozenset(),
+    withheld: str = "",
 ) -> AnalysisRequest:
-    """``without_path``: as in ``AnalyseJob``, of jobs that have any. ``links``: of the parts that are named. Raises
+    """``without_path``: as in ``AnalyseJob``, of jobs that have any. ``links``: of the parts that are named.
+    ``withheld``: as in ``AnalyseJob``, of the job that is named. Raises
     ``NotFound`` for an unknown job, ``NotKnownYet`` for a job with hosts that are not known yet."""
     if isinstance(message, WhatIf):
         named = (*message.names, *(circuits.name for circuits in message.circuits))
@@ -189,7 +192,7 @@ def analysis_request(
     if not job.pairs:
         raise NotKnownYet(f"job '{job.id}' is being learnt: what it sends is not known yet", {"jobId": job.id})
     measured, wiring = _efficiency_measured(network.fabric, job), job.registration.wiring
-    return AnalyseJob(network, job.id, measured, without_path.get(job.id, 0), wiring)
+    return AnalyseJob(network, job.id, measured, without_path.get(job.id, 0), wiring, withheld)
 
 
 def _efficiency_measured(fabric: Fabric, job: Job) -> float | None:

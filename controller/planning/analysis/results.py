@@ -17,6 +17,9 @@ from controller.planning.plan import Certificate, EcmpLevel
 from signalbox.jobs.spec import JobId
 from signalbox.words import FailureKind
 
+LEAST_BACKGROUND = 0.01
+"""The share of a link from which on unannounced traffic is told."""
+
 # ---- one job
 
 
@@ -108,7 +111,8 @@ class Wired:
     """How a job runs on its ``circuits``. ``strategy``: empty for a job without. ``flows``: that are pinned, of which
     other servers forward ``flows_forwarded``, over at most ``most_hops`` circuits. Seconds of an iteration by the
     model, when it was wired: ``iteration_s`` on the routes that were found, ``bound_s`` that no routes on these
-    circuits are below, ``alternative_s`` on one switch of the same cost."""
+    circuits are below, ``alternative_s`` on one switch of the same cost. ``unusable``: circuits that do not work, or
+    are drained."""
 
     strategy: str
     circuits: int
@@ -118,6 +122,12 @@ class Wired:
     iteration_s: float
     bound_s: float
     alternative_s: float
+    unusable: int = 0
+
+    @property
+    def at_bound(self) -> bool:
+        """By the model no routes are faster."""
+        return not self.unusable and self.iteration_s <= self.bound_s * (1 + LEVEL_TOLERANCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +136,8 @@ class JobAnalysis:
     a smaller one. ``nic_level``: with a fabric of unlimited capacity. ``flows_hashed``: those without a route.
     ``equally_full_links``: how many are as full as the first. ``cut``: the leaf that bounds the job most, None when no
     flow leaves its leaf. ``best``, ``split``: None when there is nothing to gain. ``efficiency_measured``: None without
-    measured times. ``wired``: None of a job without circuits."""
+    measured times. ``wired``: None of a job without circuits. ``withheld``: why the level is no prediction of the
+    efficiency; empty when it is."""
 
     job_id: JobId
     verdict: Verdict
@@ -144,11 +155,24 @@ class JobAnalysis:
     best: FoundRoutes | None
     split: FoundRoutes | None
     wired: Wired | None = None
+    withheld: str = ""
 
     @property
-    def efficiency_predicted(self) -> float:
-        """0 while some flow has no path."""
-        return 0.0 if self.flows_without_a_path else 1 / self.level
+    def efficiency_predicted(self) -> float | None:
+        """0 while some flow has no path, else None where it is withheld."""
+        if self.flows_without_a_path:
+            return 0.0
+        return None if self.withheld else 1 / self.level
+
+    @property
+    def limited_by_circuits(self) -> bool:
+        """What it sends over its circuits alone makes its level: all of them work, its flows are pinned, and nothing
+        else is on its fullest links."""
+        if self.wired is None or self.wired.unusable or self.flows_hashed or self.flows_without_a_path:
+            return False
+        fullest = self.fullest_links[0]
+        alone = all(share.job_id == self.job_id for share in fullest.jobs) and fullest.background < LEAST_BACKGROUND
+        return self.level > self.nic_level * (1 + LEVEL_TOLERANCE) and alone and not fullest.nic
 
 
 # ---- single failures
@@ -203,6 +227,11 @@ class Outcome:
     def proven(self) -> bool:
         """No routing has a smaller worst level."""
         return self.level is not None and self.level <= self.bound * (1 + LEVEL_TOLERANCE)
+
+    @property
+    def repaired_only(self) -> bool:
+        """The time was over before it was planned: with a plan its level may be smaller."""
+        return self.basis == "repair" and not self.proven
 
     @property
     def severity(self) -> tuple[int, float, int, float]:

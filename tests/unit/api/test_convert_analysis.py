@@ -308,6 +308,67 @@ def test_a_wired_job_is_compared_with_the_alternative() -> None:
     assert "circuit" not in " ".join(explain_message(FINE).answer)
 
 
+OWN = replace(LINK, link="server1:2>server2", jobs=(JobShare(A, 4, 2.0),))
+ON_CIRCUITS = replace(
+    SLOWED,
+    verdict=Verdict.UNPROVEN,
+    fullest_links=(OWN,),
+    best=replace(BEST, level=2.0, best_for_all=False),
+    wired=WIRED,
+)
+
+
+def test_what_circuits_allow_is_not_called_a_fault_of_the_network() -> None:
+    answer = said(ON_CIRCUITS, withheld="up to 7 hosts send to one at once")
+    assert answer.startswith(
+        "a is limited by its 12 circuits; all of them work, and nothing else is on the fullest. Its communication "
+        "takes up to 2.00 times as long as its hosts' ports alone would need, because a circuit leads to one server "
+        "only, and servers forward for each other. Its fullest circuit is server1:2>server2, loaded to 2.00 times its "
+        "capacity by 4 of its own flows alone. The planner found no better routes on these circuits; by the model they "
+        "would make an iteration 4.5% shorter at most."
+    )
+    assert "No efficiency is predicted: up to 7 hosts send to one at once." in answer
+    at_bound = replace(WIRED, bound_s=0.22)
+    assert "Routing can gain nothing: by the model no routes on these circuits make" in said(
+        ON_CIRCUITS, wired=at_bound
+    )
+    assert not explain_message(replace(ON_CIRCUITS, withheld="why")).HasField("efficiency_predicted")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"fullest_links": (replace(OWN, jobs=LINK.jobs),)},
+        {"fullest_links": (replace(OWN, background=0.3),)},
+        {"flows_hashed": 1},
+        {"wired": replace(WIRED, unusable=2)},
+    ],
+)
+def test_a_wired_job_that_others_or_lost_circuits_slow_is_slowed_by_the_network(changed: dict[str, Any]) -> None:
+    assert said(ON_CIRCUITS, **changed).startswith("The network slows a: ")
+
+
+def test_circuits_that_cannot_be_used_are_counted() -> None:
+    assert "on 12 circuits, of which 2 cannot be used now: other servers" in said(
+        ON_CIRCUITS, wired=replace(WIRED, unusable=2)
+    )
+
+
+def test_a_measured_efficiency_is_not_compared_where_none_is_predicted() -> None:
+    answer = said(SLOWED, efficiency_measured=0.3, withheld="it depends on the library")
+    assert "(efficiency" not in answer
+    assert "No efficiency is predicted: it depends on the library. The measured one is 30.0%." in answer
+
+
+def test_cases_that_were_not_planned_in_time_are_not_said_to_be() -> None:
+    late = replace(WORST, basis="repair", level=3.0)
+    answer = said_of_failures(FAILURES, outcomes=(late,))
+    assert "The time was over before 1 case was planned: the level is that of the repair, and may be smaller" in answer
+    assert "with a level of 3.00 after the repair (at most 50.0% above the best)" in answer
+    proven = replace(WORST, basis="repair", repaired_level=2.0)
+    assert "time was over" not in said_of_failures(FAILURES, outcomes=(proven,))
+
+
 def test_names_of_circuits_are_told_from_those_of_other_parts() -> None:
     request = pb.WhatIfRequest(names=["server3", "server1:2", "server1:2"])
     asked = what_if_request(request, rings(3, (1,)))

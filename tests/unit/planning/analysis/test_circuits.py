@@ -118,4 +118,6 @@ def test_a_wired_job_says_its_circuits_and_what_is_forwarded(fabric: Fabric) -> 
     assert found.wired
     assert (found.wired.strategy, found.wired.circuits, found.wired.iteration_s) == ("hybrid", 8, 0.22)
     assert (found.wired.flows, found.wired.flows_forwarded, found.wired.most_hops) == (2, 1, 2)
-    assert wired(wiring, ()).most_hops == 0
+    assert not found.wired.unusable
+    assert wired(wiring, (), ()).most_hops == 0
+    assert wired(wiring, (), {LinkId(*circuits[0][0])}).unusable == 7
