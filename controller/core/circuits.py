@@ -16,7 +16,6 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from controller.fabric.cabling import Cabling, Circuits
-from controller.fabric.messages import ProbeCircuits
 from controller.fabric.topology import Dpid, Link, LinkId, Port, PortNo, PortRef
 from controller.histogram import Histogram
 from controller.memo import MemoPerKey
@@ -271,11 +270,11 @@ class CircuitState:
         self.change = replace(change, sent_at=now)
         return [InstallStage(change.number, change.stage, self.dark_s)]
 
-    def stage_done(self, message: StageDone, now: float) -> list[ProbeCircuits]:
-        """Optical switches have answered, or will not."""
+    def stage_done(self, message: StageDone, now: float) -> frozenset[PortRef]:
+        """Optical switches have answered, or will not. Returns the interfaces whose circuits have come or gone."""
         change = self.change
         if change is None or message.change_id != change.number or change.sent_at is None:
-            return []
+            return frozenset()
         answered = change.stage.mods.keys() & message.results.keys()
         moved: set[PortRef] = set()
         for dpid in answered:
@@ -297,7 +296,7 @@ class CircuitState:
             took_s = now - change.sent_at
             self.change_times = self.change_times.observed(took_s)
             self.latest_change = -change.number, change.ports, took_s
-        return [ProbeCircuits(frozenset(moved))] if moved else []
+        return frozenset(moved)
 
     def follow_links(self, links: Mapping[LinkId, Link], servers: Container[Dpid], now: float) -> None:
         """Which of the circuits of jobs are not there, also of those that cannot be made. ``servers``: those that are

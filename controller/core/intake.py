@@ -26,6 +26,7 @@ from controller.fabric.messages import (
     MastershipLost,
     PacketsRefused,
     PortChanged,
+    ProbeCircuits,
     SwitchConnected,
     SwitchLeft,
 )
@@ -178,10 +179,12 @@ class Intake:
             case SwitchRules(dpid) if dpid in optical:
                 circuits.rules_read(message, now)
             case StageDone(change_id) if change_id < 0:
-                probes = circuits.stage_done(message, now)
-                for each in probes:
-                    self._state.topology.connected_anew(each.ports, now)
-                return commands(*probes)
+                if moved := circuits.stage_done(message, now):
+                    # What arrives elsewhere than configured may have been moved by another port than its own.
+                    heard, lit = self._state.topology.heard_by_circuits, circuits.lit
+                    moved |= {src for src, dst in heard.items() if lit.get(src) != dst}
+                    self._state.topology.connected_anew(moved, now)
+                    return commands(ProbeCircuits(moved))
             case _:
                 return None
         return NOTHING
@@ -265,6 +268,8 @@ class Intake:
         s.topology.advance(now)
         if s.circuits.cabling.optical:
             s.circuits.follow_links(s.fabric.links, s.fabric.switches, now)
+            working, heard = self._derived.interfaces(), s.topology.heard_by_circuits
+            s.fibres.follow(s.circuits.lit, heard, working, s.circuits.change is not None, now)
             s.wirings.pass_time(now)
             for job, wiring in s.wirings.others_due(s.jobs.jobs, self._derived.damaged, now):
                 effects |= self._requests.wire(job, wiring, now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from controller.alarms import Alarm
 from controller.core.refusals import CONNECTIONS_RECENT_S, DUPLICATES_RECENT_S, PACKETS_RECENT_S
@@ -16,6 +16,8 @@ from controller.tables.rules import Table
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind
 
+MOST_NAMED = 4
+"""Interfaces in a sentence."""
 _LLDP_KINDS = {
     "malformed": AlarmKind.LLDP_MALFORMED,
     "forged": AlarmKind.LLDP_FORGED,
@@ -100,25 +102,44 @@ def _stale_counters(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
 
 def _dark_interfaces(s: State, fabric: Fabric) -> Iterator[Alarm]:
     """Of servers that are connected: those whose port is down at either end, those that send into a circuit which no
-    probe comes out of although neither end is dark, and those whose probes arrive where no circuit leads."""
+    probe comes out of although neither end is dark, those whose fibres may be swapped, and those whose probes arrive
+    where no circuit leads."""
     dark: set[PortRef] = set()
-    for at, optical in sorted(s.circuits.cabling.fibre_of.items()):
+    for at in sorted(s.circuits.cabling.fibre_of):
         switch = fabric.switches.get(at.dpid)
         port = switch.ports.get(at.port) if switch else None
         if switch and not (port and port.up and at not in s.circuits.dark):
             dark.add(at)
-            where = f"port {optical.port} of {s.circuits.name(optical.dpid)}"
-            yield Alarm(AlarmKind.INTERFACE_DARK, f"{switch.name}:{at.port}", {"why": f"has no light to {where}"})
-    astray = {} if s.circuits.change else s.topology.astray
+            no_light = f"has no light to {_fibre_end(s, at)}"
+            yield Alarm(AlarmKind.INTERFACE_DARK, f"{switch.name}:{at.port}", {"why": no_light})
     why = {
         src: f"sends into a circuit to {_port_name(fabric, dst)}, where no probes arrive"
         for src, dst in s.circuits.missing
-        if dark.isdisjoint((src, dst))
+        if dark.isdisjoint((src, dst)) and not s.fibres.explained(src)
     }
-    for src, dst in astray.items():
-        why[src] = f"sends to {_port_name(fabric, dst)}, where no circuit leads: their fibres are not as configured"
+    for src, dst in s.fibres.astray.items():
+        why[src] = f"sends to {_port_name(fabric, dst)}, where no circuit leads: fibres are not as configured"
+    for src, others in s.fibres.partners().items():
+        why[src] = _may_be_swapped(s, fabric, src, others)
     for src in sorted(why):
         yield Alarm(AlarmKind.INTERFACE_DARK, f"{fabric.name(src.dpid)}:{src.port}", {"why": why[src]})
+
+
+def _may_be_swapped(s: State, fabric: Fabric, at: PortRef, others: Sequence[PortRef]) -> str:
+    names = [_port_name(fabric, other) for other in others]
+    if len(others) > 1:
+        named = ", ".join(names[:MOST_NAMED]) + (", or others" if len(names) > MOST_NAMED else "")
+        return f"may have its fibres swapped with those of one of {named}: probes arrive as if they were"
+    return (
+        f"may be connected to {_fibre_end(s, others[0])}, and {names[0]} to {_fibre_end(s, at)}: probes arrive as if "
+        "their fibres were swapped"
+    )
+
+
+def _fibre_end(s: State, at: PortRef) -> str:
+    """Where the fibres of an interface end, as configured."""
+    optical = s.circuits.cabling.fibre_of[at]
+    return f"port {optical.port} of {s.circuits.name(optical.dpid)}"
 
 
 def _optical_alarms(s: State) -> Iterator[Alarm]:

@@ -16,6 +16,7 @@ from controller.config import Config
 from controller.core.circuits import CircuitState
 from controller.core.commits import Commits
 from controller.core.draining import Draining
+from controller.core.fibres import FibreState
 from controller.core.phases import Adoption, Departures, LinkLosses, Phases
 from controller.core.planning_cycle import PlanningCycle
 from controller.core.refusals import Refusals
@@ -72,7 +73,8 @@ class Wanted(NamedTuple):
 class State:
     """``strategy``: what becomes of plans; ``first_strategy``: before any was saved. ``commits``: what is on disk, and
     requests that wait for that. ``topology``: switches, ports, links and hosts. ``parts``: which of them there have
-    been, and what is down. ``circuits``: what optical switches connect. ``drains``: what of these operators have taken
+    been, and what is down. ``circuits``: what optical switches connect.
+    ``fibres``: those that are not as configured. ``drains``: what of these operators have taken
     out of use, ``draining``: whether that carries nothing any more. ``hosts``: ARP questions and claims. ``jobs``:
     specs, leases, reported times. ``demand``: what jobs really send. ``routes``: the running routes. ``load``: samples
     of counters, and the measured background. ``counters``: which counter counts what. ``tables``: how full flow tables
@@ -88,6 +90,7 @@ class State:
     commits: Commits
     topology: TopologyState
     circuits: CircuitState
+    fibres: FibreState
     drains: Drains
     draining: Draining
     parts: KnownParts
@@ -188,6 +191,7 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
             config.openflow.audit_interval_s,
             dict.fromkeys(cabling.optical, now),
         ),
+        fibres=FibreState(cabling),
         drains=Drains(saved.drains),
         draining=Draining(load, sync, counters, config.discovery.probe_interval_s),
         parts=parts,

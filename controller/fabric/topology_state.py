@@ -276,10 +276,10 @@ class TopologyState:
         return bool(changed)
 
     @property
-    def astray(self) -> Circuits:
-        """Where the probes of interfaces arrive that should arrive elsewhere, or nowhere."""
+    def heard_by_circuits(self) -> Circuits:
+        """Where the probes of interfaces at optical switches arrive, whether circuits lead there or not."""
         heard = ((src, self._heard.get(src)) for src in self._interfaces)
-        return {src: dst for src, dst in heard if dst and self._lit.get(src) != dst}
+        return {src: dst for src, dst in heard if dst}
 
     def advance(self, now: float) -> None:
         """Hold-downs that are over release their links."""

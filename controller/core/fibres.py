@@ -1,0 +1,125 @@
+"""Finds fibre pairs that are not connected as configured, from where probes arrive.
+
+In: the circuits that are made, as configured, and where the probes of interfaces arrive. Out: interfaces whose probes
+arrive elsewhere, and pairs of interfaces whose fibres may be swapped, at one optical switch or at one server. A pair is
+named when all that is heard of its two interfaces is what would be heard if their fibres were swapped; several may be.
+Looked at when circuits and probes have been the same for a while, and kept until probes say otherwise or a port is
+down: a change of circuits by itself neither raises nor ends what was found. Pure; ``now`` is monotonic seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from controller.fabric.cabling import Cabling, Circuits
+from controller.fabric.topology import PortRef
+
+SETTLED_S = 2.0
+"""Probes are sent every second, and at once when a circuit is made."""
+
+Swap = frozenset[PortRef]
+"""Two interfaces."""
+
+
+@dataclass
+class FibreState:
+    """``swaps``: pairs whose fibres may be swapped. ``astray``: by interface where its probes arrived last, of those
+    that no swap explains."""
+
+    cabling: Cabling
+    swaps: frozenset[Swap] = frozenset()
+    astray: Circuits = field(default_factory=dict)
+    _seen: tuple[Circuits, Circuits] = field(default_factory=lambda: ({}, {}))
+    _looks_at: float = math.inf
+
+    def follow(
+        self, lit: Circuits, heard: Circuits, working: Container[PortRef], is_changing: bool, now: float
+    ) -> None:
+        """``heard``: by interface where its probes arrive. ``working``: interfaces that have light; of others nothing
+        is known. ``is_changing``: optical switches are being told. To be called ten times a second."""
+        if self.swaps or self.astray:
+            self.swaps = frozenset(swap for swap in self.swaps if all(at in working for at in swap))
+            self.astray = {src: dst for src, dst in self.astray.items() if src in working}
+        if is_changing or (lit, heard) != self._seen:
+            self._seen, self._looks_at = (lit, heard), now + SETTLED_S
+        elif now >= self._looks_at:
+            self._looks_at = math.inf
+            self._look(lit, heard)
+
+    def _look(self, lit: Circuits, heard: Circuits) -> None:
+        found = _Found(lit, heard)
+        wrong = {src: dst for src, dst in heard.items() if lit.get(src) != dst}
+        kept = {swap for swap in self.swaps if found.agrees(swap)}
+        for src, dst in wrong.items():
+            if not any(found.explains(swap, src) for swap in kept):
+                kept |= {swap for swap in self._candidates(src, dst, lit) if found.explains(swap, src)}
+        self.swaps = frozenset(kept)
+        unheard = {src: dst for src, dst in self.astray.items() if src not in heard}
+        self.astray = {
+            src: dst for src, dst in (unheard | wrong).items() if not any(found.touches(swap, src) for swap in kept)
+        }
+
+    def _candidates(self, src: PortRef, dst: PortRef, lit: Circuits) -> Iterator[Swap]:
+        """What may make the probes of ``src`` arrive at ``dst``: that ``dst`` is swapped, or ``src`` itself."""
+        if (to := lit.get(src)) and self._may_be_swapped(to, dst):
+            yield frozenset((to, dst))
+        for other in lit:
+            if other != src and self._may_be_swapped(src, other):
+                yield frozenset((src, other))
+
+    def _may_be_swapped(self, one: PortRef, other: PortRef) -> bool:
+        fibres = self.cabling.fibre_of
+        if one == other or one not in fibres or other not in fibres:
+            return False
+        return one.dpid == other.dpid or fibres[one].dpid == fibres[other].dpid
+
+    def explained(self, src: PortRef) -> bool:
+        """If what may be swapped is, probes of ``src`` do not arrive where its circuit should lead."""
+        found = _Found(self._seen[0], {})
+        return any(found.touches(swap, src) for swap in self.swaps)
+
+    def partners(self) -> Mapping[PortRef, tuple[PortRef, ...]]:
+        """By interface those with which its fibres may be swapped."""
+        found: dict[PortRef, tuple[PortRef, ...]] = {}
+        for one, other in sorted(sorted(swap) for swap in self.swaps):
+            found[one] = (*found.get(one, ()), other)
+            found[other] = (*found.get(other, ()), one)
+        return found
+
+
+class _Found:
+    """What is heard now, against what would be if two interfaces were swapped."""
+
+    def __init__(self, lit: Circuits, heard: Circuits) -> None:
+        self._lit, self._heard = lit, heard
+        self._ends_at: dict[PortRef, set[PortRef]] = {}
+        for circuits in (lit, heard):
+            for src, dst in circuits.items():
+                self._ends_at.setdefault(dst, set()).add(src)
+
+    def agrees(self, swap: Swap) -> bool:
+        """Nothing heard of the two says otherwise."""
+        of_both = {*swap, *(src for at in swap for src in self._ends_at.get(at, ()))}
+        return all(self._heard[src] == self._expected(swap, src) for src in of_both if src in self._heard)
+
+    def explains(self, swap: Swap, src: PortRef) -> bool:
+        """Also where the probes of ``src`` arrive."""
+        return self._heard[src] == self._expected(swap, src) and self.agrees(swap)
+
+    def touches(self, swap: Swap, src: PortRef) -> bool:
+        """Probes of ``src`` would arrive elsewhere than configured."""
+        return self._expected(swap, src) != self._lit.get(src)
+
+    def _expected(self, swap: Swap, src: PortRef) -> PortRef | None:
+        dst = self._lit.get(_other(swap, src))
+        return _other(swap, dst) if dst else None
+
+
+def _other(swap: Swap, at: PortRef) -> PortRef:
+    """What is where the configuration has ``at``, and the other way round."""
+    if at not in swap:
+        return at
+    one, other = swap
+    return other if at == one else one

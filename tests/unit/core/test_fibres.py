@@ -1,0 +1,88 @@
+"""Fibre pairs that are not connected as configured, found from where probes arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from controller.core.fibres import FibreState
+from controller.fabric.cabling import Circuits, cabling_of
+from controller.fabric.topology import PortRef
+from tests.support.optical_fabric import FIRST_OPTICAL, ref
+
+SERVERS = 6
+CABLING = cabling_of({(FIRST_OPTICAL + k, n): (n, 2 + k) for n in range(1, SERVERS + 1) for k in (0, 1)})
+EVERY = frozenset(CABLING.fibre_of)
+
+
+def circuits(peers: Mapping[int, int], port: int = 2) -> dict[PortRef, PortRef]:
+    return {ref(src, port): ref(dst, port) for src, dst in peers.items()}
+
+
+RING = circuits({1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 6: 1})
+PAIR = frozenset((ref(1, 2), ref(2, 2)))
+
+
+def swapped(made: Circuits, one: PortRef, other: PortRef) -> Circuits:
+    """Where probes arrive when the fibres of these two are swapped."""
+    at = {one: other, other: one}
+    return {at.get(src, src): at.get(dst, dst) for src, dst in made.items()}
+
+
+def looked(state: FibreState, made: Circuits, heard: Circuits, now: float = 0.0) -> FibreState:
+    for tick in range(30):
+        state.follow(made, heard, EVERY, False, now + tick / 10)
+    return state
+
+
+def test_two_swapped_fibre_pairs_are_found_and_nothing_else_is_said() -> None:
+    state = looked(FibreState(CABLING), RING, swapped(RING, *PAIR))
+    assert state.swaps == {PAIR}
+    assert not state.astray
+    assert state.partners() == {ref(1, 2): (ref(2, 2),), ref(2, 2): (ref(1, 2),)}
+    assert state.explained(ref(6, 2)), "its circuit should lead to server1"
+    assert not state.explained(ref(4, 2))
+
+
+def test_two_swaps_at_once_are_both_found() -> None:
+    heard = swapped(swapped(RING, *PAIR), ref(4, 2), ref(5, 2))
+    assert looked(FibreState(CABLING), RING, heard).swaps == {PAIR, frozenset((ref(4, 2), ref(5, 2)))}
+
+
+def test_what_other_swaps_would_explain_as_well_is_not_said_of_one() -> None:
+    """A ring of three the other way round: any two of them may be swapped."""
+    ring = circuits({1: 2, 2: 3, 3: 1})
+    state = looked(FibreState(CABLING), ring, swapped(ring, *PAIR))
+    assert len(state.swaps) == 3
+    assert state.partners()[ref(1, 2)] == (ref(2, 2), ref(3, 2))
+    other = circuits({1: 4, 4: 1, 2: 3, 3: 2})
+    looked(state, other, swapped(other, *PAIR), now=10.0)
+    assert state.swaps == {PAIR}, "other circuits tell which"
+
+
+def test_what_no_swap_of_two_explains_is_told_as_it_is_heard() -> None:
+    moved = swapped(swapped(RING, ref(1, 2), ref(3, 2)), ref(3, 2), ref(5, 2))
+    state = looked(FibreState(CABLING), RING, moved)
+    assert not state.swaps
+    assert state.astray == {src: dst for src, dst in moved.items() if RING[src] != dst}
+
+
+@pytest.mark.parametrize("heard", [{}, {ref(3, 2): ref(4, 2)}])
+def test_a_change_of_circuits_neither_ends_nor_raises_what_was_found(heard: Circuits) -> None:
+    state = looked(FibreState(CABLING), RING, swapped(RING, *PAIR))
+    looked(state, circuits({1: 3, 3: 4, 4: 1}), heard, now=10.0)
+    assert state.swaps == {PAIR}
+    fresh = FibreState(CABLING)
+    for tick in range(100):
+        fresh.follow(RING, swapped(RING, *PAIR), EVERY, True, tick / 10)
+    assert not fresh.swaps
+
+
+def test_probes_that_arrive_as_configured_or_a_port_without_light_end_it() -> None:
+    state = looked(FibreState(CABLING), RING, swapped(RING, *PAIR))
+    looked(state, RING, RING, now=10.0)
+    assert not state.swaps
+    looked(state, RING, swapped(RING, *PAIR), now=20.0)
+    state.follow(RING, {}, EVERY - {ref(2, 2)}, False, 30.0)
+    assert not state.swaps
