@@ -11,15 +11,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from controller.api.convert import job_message
 from controller.config import load
-from controller.scenarios.topologies import leaf_spine
+from controller.jobs.messages import RegisterJob
+from controller.scenarios.circuits_config import circuits_config
+from controller.scenarios.topologies import leaf_spine, optical
 from mininet_topos.lab.command import RATE_MBPS, lab
 from signalbox.cli import app
 from signalbox.jobs.collectives import check, virtual_links
-from signalbox.jobs.spec import JobSpec
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.live.shown import wiring_line
 from signalbox.models import PRESETS, Model, Parallelism, Preset
 from signalbox.spec_files import jobs_in
 from tests.support.doc_pages import PAGES, ROOT
+from tests.support.optical_fabric import OpticalFabric
 
 FABRIC = leaf_spine(4, 4, 4, 5e6, 5e6)
 """The lab's, unless told otherwise."""
@@ -41,6 +46,24 @@ def test_the_configuration_knows_the_rates_of_the_lab() -> None:
     assert fabric.link_bps == options["fabric_mbps"].default * 1e6
     assert options["host_mbps"].default is None
     assert fabric.host_link_bps == RATE_MBPS * 1e6
+
+
+def test_the_job_of_the_example_on_optical_switches_is_wired_as_the_page_says(tmp_path: Path) -> None:
+    given, job = tmp_path / "servers.toml", tmp_path / "small.yaml"
+    given.write_text(shown_first("docs/wiring.md", "toml"))
+    wiring_page = next(page for page in PAGES if page.name == "docs/wiring.md")
+    job.write_text(next(block.text for block in wiring_page.blocks if "# small.yaml" in block.text))
+    written_by_lab = tomllib.loads(circuits_config(optical(5, 2, RATE_MBPS * 1e6)))
+    assert tomllib.loads(given.read_text())["circuits"] == written_by_lab["circuits"]
+    fabric, (small,) = OpticalFabric(5, 2), jobs_in(job)
+    fabric.start(load(given))
+    fabric.run(10)
+    fabric.send(RegisterJob(small.spec))
+    fabric.run(10)
+    found = fabric.status.jobs[JobId("small")]
+    assert found.state == "pinned"
+    said = wiring_line(job_message(found, fabric.now))
+    assert said in [block.text.strip() for block in wiring_page.blocks]
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
