@@ -327,6 +327,12 @@ class CircuitState:
         if missing != self.missing:
             self.missing = missing
 
+    def read_again(self, dpids: Iterable[Dpid], now: float) -> None:
+        """What these connect may have been changed by others."""
+        for dpid in dpids:
+            if optical := self._optical.get(dpid):
+                optical.read_at = min(optical.read_at, now)
+
     def tick(self, now: float) -> list[ReadRules]:
         """Read-backs that are due."""
         due = [dpid for dpid, optical in self._optical.items() if optical.read_at <= now and not optical.asked]

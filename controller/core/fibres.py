@@ -14,9 +14,9 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from controller.fabric.cabling import Cabling, Circuits
-from controller.fabric.topology import PortRef
+from controller.fabric.topology import Dpid, PortRef
 
-SETTLED_S = 2.0
+SETTLED_S = 1.5
 """Probes are sent every second, and at once when a circuit is made."""
 
 Swap = frozenset[PortRef]
@@ -25,7 +25,7 @@ Swap = frozenset[PortRef]
 
 @dataclass
 class FibreState:
-    """``swaps``: pairs whose fibres may be swapped. ``astray``: by interface where its probes arrived last, of those
+    """``swaps``: pairs whose fibres may be swapped. ``astray``: by interface where its probes arrive, of those
     that no swap explains."""
 
     cabling: Cabling
@@ -33,20 +33,28 @@ class FibreState:
     astray: Circuits = field(default_factory=dict)
     _seen: tuple[Circuits, Circuits] = field(default_factory=lambda: ({}, {}))
     _looks_at: float = math.inf
+    _is_read: bool = False
 
     def follow(
         self, lit: Circuits, heard: Circuits, working: Container[PortRef], is_changing: bool, now: float
-    ) -> None:
-        """``heard``: by interface where its probes arrive. ``working``: interfaces that have light; of others nothing
-        is known. ``is_changing``: optical switches are being told. To be called ten times a second."""
+    ) -> frozenset[Dpid]:
+        """``heard``: by interface where its probes arrive, of those at optical switches that are connected.
+        ``working``: interfaces that have light; of others nothing is known. ``is_changing``: optical switches are being
+        told. Returns optical switches to be read before anything is said of their fibres: others may have changed what
+        they connect. To be called ten times a second."""
         if self.swaps or self.astray:
             self.swaps = frozenset(swap for swap in self.swaps if all(at in working for at in swap))
             self.astray = {src: dst for src, dst in self.astray.items() if src in working}
         if is_changing or (lit, heard) != self._seen:
-            self._seen, self._looks_at = (lit, heard), now + SETTLED_S
+            self._seen, self._looks_at, self._is_read = (lit, heard), now + SETTLED_S, False
         elif now >= self._looks_at:
+            wrong = [src for src, dst in heard.items() if lit.get(src) != dst]
+            if wrong and not self._is_read:
+                self._looks_at, self._is_read = now + SETTLED_S, True
+                return frozenset(self.cabling.fibre_of[src].dpid for src in wrong)
             self._looks_at = math.inf
             self._look(lit, heard)
+        return frozenset()
 
     def _look(self, lit: Circuits, heard: Circuits) -> None:
         found = _Found(lit, heard)
@@ -56,10 +64,7 @@ class FibreState:
             if not any(found.explains(swap, src) for swap in kept):
                 kept |= {swap for swap in self._candidates(src, dst, lit) if found.explains(swap, src)}
         self.swaps = frozenset(kept)
-        unheard = {src: dst for src, dst in self.astray.items() if src not in heard}
-        self.astray = {
-            src: dst for src, dst in (unheard | wrong).items() if not any(found.touches(swap, src) for swap in kept)
-        }
+        self.astray = {src: dst for src, dst in wrong.items() if not any(found.touches(swap, src) for swap in kept)}
 
     def _candidates(self, src: PortRef, dst: PortRef, lit: Circuits) -> Iterator[Swap]:
         """What may make the probes of ``src`` arrive at ``dst``: that ``dst`` is swapped, or ``src`` itself."""

@@ -268,8 +268,10 @@ class Intake:
         s.topology.advance(now)
         if s.circuits.cabling.optical:
             s.circuits.follow_links(s.fabric.links, s.fabric.switches, now)
-            working, heard = self._derived.interfaces(), s.topology.heard_by_circuits
-            s.fibres.follow(s.circuits.lit, heard, working, s.circuits.change is not None, now)
+            fibre_of, away = s.circuits.cabling.fibre_of, s.circuits.away_since
+            heard = {src: d for src, d in s.topology.heard_by_circuits.items() if fibre_of[src].dpid not in away}
+            working, is_changing = self._derived.interfaces(), s.circuits.change is not None
+            s.circuits.read_again(s.fibres.follow(s.circuits.lit, heard, working, is_changing, now), now)
             s.wirings.pass_time(now)
             for job, wiring in s.wirings.others_due(s.jobs.jobs, self._derived.damaged, now):
                 effects |= self._requests.wire(job, wiring, now)

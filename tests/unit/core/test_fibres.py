@@ -31,9 +31,22 @@ def swapped(made: Circuits, one: PortRef, other: PortRef) -> Circuits:
 
 
 def looked(state: FibreState, made: Circuits, heard: Circuits, now: float = 0.0) -> FibreState:
-    for tick in range(30):
+    for tick in range(40):
         state.follow(made, heard, EVERY, False, now + tick / 10)
     return state
+
+
+def test_optical_switches_are_read_before_anything_is_said_of_their_fibres() -> None:
+    state = FibreState(CABLING)
+    asked = [state.follow(RING, swapped(RING, *PAIR), EVERY, False, tick / 10) for tick in range(40)]
+    assert [each for each in asked if each] == [{FIRST_OPTICAL}]
+    others = circuits({1: 3, 3: 1, 2: 4, 4: 2})
+    state = FibreState(CABLING)
+    for tick in range(20):
+        state.follow(RING, others, EVERY, False, tick / 10)
+    looked(state, others, others, now=2.0)
+    assert not state.swaps
+    assert not state.astray
 
 
 def test_two_swapped_fibre_pairs_are_found_and_nothing_else_is_said() -> None:
