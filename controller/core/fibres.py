@@ -1,7 +1,8 @@
-"""Finds fibre pairs that are not connected as configured, from where probes arrive.
+"""Finds fibres that do not work or are not connected as configured, from where probes arrive.
 
-In: the circuits that are made, as configured, and where the probes of interfaces arrive. Out: interfaces whose probes
-arrive elsewhere, and pairs of interfaces whose fibres may be swapped, at one optical switch or at one server. A pair is
+In: the circuits that are made, as configured, those by which no probes come, and where the probes of interfaces arrive.
+Out: circuits with a fibre that may be dark, also when others have taken their place; interfaces whose probes arrive
+elsewhere, and pairs of interfaces whose fibres may be swapped, at one optical switch or at one server. A pair is
 named when all that is heard of its two interfaces is what would be heard if their fibres were swapped; several may be.
 Looked at when circuits and probes have been the same for a while, and kept until probes say otherwise or a port is
 down: a change of circuits by itself neither raises nor ends what was found. Pure; ``now`` is monotonic seconds.
@@ -26,22 +27,38 @@ Swap = frozenset[PortRef]
 @dataclass
 class FibreState:
     """``swaps``: pairs whose fibres may be swapped. ``astray``: by interface where its probes arrive, of those
-    that no swap explains."""
+    that no swap explains. ``silent``: circuits by which no probes came, until what sends there is heard and what
+    receives there hears something; without those that a swap explains."""
 
     cabling: Cabling
     swaps: frozenset[Swap] = frozenset()
     astray: Circuits = field(default_factory=dict)
+    silent: frozenset[tuple[PortRef, PortRef]] = frozenset()
     _seen: tuple[Circuits, Circuits] = field(default_factory=lambda: ({}, {}))
     _looks_at: float = math.inf
     _is_read: bool = False
 
     def follow(
-        self, lit: Circuits, heard: Circuits, working: Container[PortRef], is_changing: bool, now: float
+        self,
+        lit: Circuits,
+        missing: frozenset[tuple[PortRef, PortRef]],
+        heard: Circuits,
+        working: Container[PortRef],
+        is_changing: bool,
+        now: float,
     ) -> frozenset[Dpid]:
-        """``heard``: by interface where its probes arrive, of those at optical switches that are connected.
-        ``working``: interfaces that have light; of others nothing is known. ``is_changing``: optical switches are being
-        told. Returns optical switches to be read before anything is said of their fibres: others may have changed what
-        they connect. To be called ten times a second."""
+        """``missing``: circuits that are made, by which no probes come; ``heard``: by interface where its probes
+        arrive; both of optical switches that are connected. ``working``: interfaces that have light; of others nothing
+        is known. ``is_changing``: optical switches are being told. Returns optical switches to be read before anything
+        is said of their fibres: others may have changed what they connect. To be called ten times a second."""
+        if self.silent or missing:
+            arriving, swapped = set(heard.values()), frozenset[PortRef]().union(*self.swaps)
+            self.silent = frozenset(
+                (src, dst)
+                for src, dst in self.silent | missing
+                if src in working and dst in working and swapped.isdisjoint((src, dst))
+                if not (src in heard and dst in arriving)
+            )
         if self.swaps or self.astray:
             self.swaps = frozenset(swap for swap in self.swaps if all(at in working for at in swap))
             self.astray = {src: dst for src, dst in self.astray.items() if src in working}
@@ -79,11 +96,6 @@ class FibreState:
         if one == other or one not in fibres or other not in fibres:
             return False
         return one.dpid == other.dpid or fibres[one].dpid == fibres[other].dpid
-
-    def explained(self, src: PortRef) -> bool:
-        """If what may be swapped is, probes of ``src`` do not arrive where its circuit should lead."""
-        found = _Found(self._seen[0], {})
-        return any(found.touches(swap, src) for swap in self.swaps)
 
     def partners(self) -> Mapping[PortRef, tuple[PortRef, ...]]:
         """By interface those with which its fibres may be swapped."""

@@ -271,7 +271,9 @@ class Intake:
             fibre_of, away = s.circuits.cabling.fibre_of, s.circuits.away_since
             heard = {src: d for src, d in s.topology.heard_by_circuits.items() if fibre_of[src].dpid not in away}
             working, is_changing = self._derived.interfaces(), s.circuits.change is not None
-            s.circuits.read_again(s.fibres.follow(s.circuits.lit, heard, working, is_changing, now), now)
+            lit = s.circuits.lit
+            missing = frozenset(each for each in s.circuits.missing if fibre_of[each[0]].dpid not in away)
+            s.circuits.read_again(s.fibres.follow(lit, missing, heard, working, is_changing, now), now)
             s.wirings.pass_time(now)
             for job, wiring in s.wirings.others_due(s.jobs.jobs, self._derived.damaged, now):
                 effects |= self._requests.wire(job, wiring, now)

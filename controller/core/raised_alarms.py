@@ -102,21 +102,22 @@ def _stale_counters(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
 
 def _dark_interfaces(s: State, fabric: Fabric) -> Iterator[Alarm]:
     """Of servers that are connected: those whose port is down at either end, those that send into a circuit which no
-    probe comes out of although neither end is dark, those whose fibres may be swapped, and those whose probes arrive
-    where no circuit leads."""
-    dark: set[PortRef] = set()
+    probe comes out of although neither end is dark, or did when it was there, those whose fibres may be swapped, and
+    those whose probes arrive where no circuit leads."""
     for at in sorted(s.circuits.cabling.fibre_of):
         switch = fabric.switches.get(at.dpid)
         port = switch.ports.get(at.port) if switch else None
         if switch and not (port and port.up and at not in s.circuits.dark):
-            dark.add(at)
             no_light = f"has no light to {_fibre_end(s, at)}"
             yield Alarm(AlarmKind.INTERFACE_DARK, f"{switch.name}:{at.port}", {"why": no_light})
-    why = {
-        src: f"sends into a circuit to {_port_name(fabric, dst)}, where no probes arrive"
-        for src, dst in s.circuits.missing
-        if dark.isdisjoint((src, dst)) and not s.fibres.explained(src)
-    }
+    why = {}
+    for src, dst in sorted(s.fibres.silent):
+        there = _port_name(fabric, dst)
+        why[src] = (
+            f"sends into a circuit to {there}, where no probes arrive"
+            if (src, dst) in s.circuits.missing
+            else f"sent into a circuit to {there}, where no probes arrived"
+        )
     for src, dst in s.fibres.astray.items():
         why[src] = f"sends to {_port_name(fabric, dst)}, where no circuit leads: fibres are not as configured"
     for src, others in s.fibres.partners().items():
