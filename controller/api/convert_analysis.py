@@ -290,7 +290,7 @@ def _wired(found: JobAnalysis) -> tuple[str, ...]:
     )
     return (
         f"It runs {strategy}: {forwarded}.",
-        f"By the model, when it was wired, an iteration takes {wired.iteration_s:.4g} s, no less than "
+        f"By the model an iteration takes {wired.iteration_s:.4g} s, no less than "
         f"{wired.bound_s:.4g} s with any routes on these circuits, and {wired.alternative_s:.4g} s on one switch of "
         "the same cost.",
     )

@@ -110,7 +110,7 @@ class FoundRoutes:
 class Wired:
     """How a job runs on its ``circuits``. ``strategy``: empty for a job without. ``flows``: that are pinned, of which
     other servers forward ``flows_forwarded``, over at most ``most_hops`` circuits. Seconds of an iteration by the
-    model, when it was wired: ``iteration_s`` on the routes that were found, ``bound_s`` that no routes on these
+    model: ``iteration_s`` on the routes that were found, ``bound_s`` that no routes on these
     circuits are below, ``alternative_s`` on one switch of the same cost. ``unusable``: circuits that do not work, or
     are drained."""
 

@@ -299,7 +299,7 @@ def test_a_wired_job_is_compared_with_the_alternative() -> None:
     assert answer[-2:] == [
         "It runs strategy hybrid on 12 circuits: other servers forward 4 of its 10 pinned flows, over at most 3 "
         "circuits.",
-        "By the model, when it was wired, an iteration takes 0.22 s, no less than 0.21 s with any routes on these "
+        "By the model an iteration takes 0.22 s, no less than 0.21 s with any routes on these "
         "circuits, and 0.4379 s on one switch of the same cost.",
     ]
     direct = replace(WIRED, strategy="", flows_forwarded=0, most_hops=1)
