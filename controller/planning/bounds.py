@@ -181,7 +181,9 @@ class Cuts:
         if level.max(initial=0.0) <= 1:
             return np.zeros(len(cut))
         steps = self._steps(group, cut, rows & (level > 1)[group])
-        rounded: Floats = np.ceil(np.divide(level, steps, where=steps > 0, out=np.zeros(len(cut))) - _TIGHT) * steps
+        filled = np.divide(level, steps, where=steps > 0, out=np.zeros(len(cut)))
+        # Each demand may be so much above its multiple (``common_unit``), and so may their sum.
+        rounded: Floats = np.ceil(filled * (1 - _TIGHT) - _TIGHT) * steps
         return rounded
 
     def _steps(self, group: Ints, cut: Ints, rows: Bools) -> Floats:

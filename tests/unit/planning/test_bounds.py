@@ -58,6 +58,13 @@ def test_whole_flows_fill_equal_links_in_steps_of_their_common_unit() -> None:
     assert (bounds.fluid, bounds.worst) == (2.75, 3)
 
 
+def test_demands_that_are_multiples_of_a_unit_but_for_rounding_do_not_make_a_step_more() -> None:
+    """As the bytes of rings, which are rounded up. There is one path, so the level is 2."""
+    crossing = [flow("a", (1, 0), (2, 0), 9.0), flow("a", (1, 1), (2, 1), 23.0 * (1 + 8e-10))]
+    bounds = bounds_of(problem_of(leaf_spine(2, 1, 16.0), crossing, nic_bps=32.0))
+    assert bounds.worst == pytest.approx(2.0, rel=1e-8)
+
+
 @pytest.mark.parametrize(
     ("demands", "unit"),
     [
