@@ -183,6 +183,7 @@ def held_by(lab: Lab) -> dict[str, set[str]]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_controller_killed_at_any_instant_of_a_change_is_followed_by_one_that_completes_it(
     lab_prefix: str, tmp_path: Path
 ) -> None:
