@@ -502,7 +502,12 @@ class Run:
             else:
                 expected = ("one switch with", NOT_KNOWN, "cannot announce")
                 assert any(each in told.unwired for each in expected), f"{job_id}: {told.state} {told.unwired!r}"
-        alarms = [alarm for alarm in status.alarms.values() if alarm.kind is not AlarmKind.COUNTERS_STALE]
+        for src, dst in state.fibres.silent:
+            there = (src.dpid, src.port) in circuits, (dst.dpid, dst.port) in circuits.values()
+            assert not all(there), f"{src} > {dst} was silent, and nothing says that of it now"
+        silent = {(AlarmKind.INTERFACE_DARK, f"server{src.dpid}:{src.port}") for src, _ in state.fibres.silent}
+        idle = {AlarmKind.COUNTERS_STALE}
+        alarms = [alarm for key, alarm in status.alarms.items() if alarm.kind not in idle and key not in silent]
         assert not alarms, [str(alarm) for alarm in alarms]
 
 
