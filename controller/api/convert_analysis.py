@@ -188,8 +188,8 @@ def _gain_on_circuits(wired: Wired) -> str:
     if wired.at_bound:
         return "Routing can gain nothing: by the model no routes on these circuits make an iteration shorter."
     return (
-        "The planner found no better routes on these circuits; by the model they would make an iteration "
-        f"{1 - wired.bound_s / wired.iteration_s:.1%} shorter at most."
+        "The planner found no better routes on these circuits. By the model no routes on them make an iteration more "
+        f"than {1 - wired.bound_s / wired.iteration_s:.1%} shorter."
     )
 
 

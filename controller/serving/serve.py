@@ -179,7 +179,7 @@ def _import_wirings() -> None:
 
 
 def _find_wiring(asked: FindWiring | MendWiring) -> FoundWiring | MendedWiring:
-    """There, too."""
+    """In the process that works wirings out, see above."""
     from controller.design.live import find_wiring, mend_wiring
 
     return find_wiring(asked) if isinstance(asked, FindWiring) else mend_wiring(asked)

@@ -3,8 +3,8 @@ control loop shall wait for the interpreter meanwhile.
 
 In: requests with the futures of their results. Out: the results, or errors of ``signalbox.errors``. One request is
 worked on at a time; a few may wait. A request whose future is cancelled is dropped, and its process ended. Each has a
-process of its own, so that memory is given back; to start one takes a second or more while plans are being made, so
-where answers are urgent the next one is started in advance.
+process of its own: its memory is given back when it ends. A process takes a second or more to start, longer while plans
+are being made. With ``prepare`` the process for the next request is therefore started before there is one.
 """
 
 from __future__ import annotations

@@ -324,8 +324,8 @@ def test_what_circuits_allow_is_not_called_a_fault_of_the_network() -> None:
         "a is limited by its 12 circuits; all of them work, and nothing else is on the fullest. Its communication "
         "takes up to 2.00 times as long as its hosts' ports alone would need, because a circuit leads to one server "
         "only, and servers forward for each other. Its fullest circuit is server1:2>server2, loaded to 2.00 times its "
-        "capacity by 4 of its own flows alone. The planner found no better routes on these circuits; by the model they "
-        "would make an iteration 4.5% shorter at most."
+        "capacity by 4 of its own flows alone. The planner found no better routes on these circuits. By the model no "
+        "routes on them make an iteration more than 4.5% shorter."
     )
     assert "No efficiency is predicted: up to 7 hosts send to one at once." in answer
     at_bound = replace(WIRED, bound_s=0.22)
