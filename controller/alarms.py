@@ -5,6 +5,7 @@ The control loop raises them (``core/raised_alarms.py``); the API and the log wo
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 from controller.fabric.parts import Part, PartKind, SwitchRole
-from controller.jobs.demand import Difference
+from controller.jobs.demand import Difference, Finding
 from controller.silence import Silence
 from controller.tables.rules import Table
 from controller.tables.table_use import TableUse
@@ -20,6 +21,9 @@ from signalbox.words import AlarmKind
 
 MAX_MISSING = 4
 """Switches of a role that the sentence of an incomplete fabric names."""
+
+NOTHING = 0.01
+"""Of what was announced: less is said to be nothing."""
 
 Severity = Literal["warning", "critical"]
 
@@ -91,7 +95,7 @@ def text(alarm: Alarm) -> str:
             count = "1 host" if len(hosts) == 1 else f"{len(hosts)} hosts"
             return f"job {alarm.subject} waits for {count}: {', '.join(hosts[:4])}"
         case AlarmKind.DEMAND_DIFFERS:
-            return f"job {alarm.subject} sends other traffic than it announced: {difference_text(facts['difference'])}"
+            return f"job {alarm.subject} {_contradiction_text(facts['difference'])}"
         case AlarmKind.RULES_REFUSED:
             refused = (f"{'a rule' if n == 1 else f'{n} rules'} ({reason})" for reason, n in facts["reasons"].items())
             return f"{alarm.subject} refused {' and '.join(refused)}; what was to be pinned stays on ECMP"
@@ -146,8 +150,16 @@ def _by_number(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
+def _contradiction_text(difference: Difference) -> str:
+    """What the job does, and what is wrong with it."""
+    what = "traffic" if Finding.OTHER_TRAFFIC in difference.findings else "amounts"
+    does = "has stopped sending; before, it sent" if Finding.SILENT in difference.findings else "sends"
+    return f"{does} other {what} than it announced: {difference_text(difference)}"
+
+
 def difference_text(difference: Difference) -> str:
-    """How a job differs from its spec, in words; the first pair of each kind is named."""
+    """Return what contradicts the announcement of a job, in words; empty where nothing does. The first pair of each
+    kind is named."""
     said = []
     if difference.backwards:
         said.append("all announced pairs carry traffic in the other direction only")
@@ -155,11 +167,20 @@ def difference_text(difference: Difference) -> str:
         (src, dst), bps = difference.undeclared[0]
         others = len(difference.undeclared) - 1
         said.append(f"{src} > {dst} carries {bps / 1e6:.3g} Mbit/s that are not announced{_and_more(others)}")
-    if difference.off:
+    if difference.factor is not None:
+        said.append(f"all announced pairs carry {_times(difference.factor)}")
+    elif difference.off:
         (src, dst), ratio = difference.off[0]
-        amount = f"{ratio:.2g} times what was announced" if ratio >= 0.01 else "nothing"
-        said.append(f"{src} > {dst} carries {amount}{_and_more(len(difference.off) - 1)}")
+        said.append(f"{src} > {dst} carries {_times(ratio)}{_and_more(len(difference.off) - 1)}")
     return "; ".join(said)
+
+
+def _times(ratio: float) -> str:
+    """Two significant digits, without an exponent: 0.47, 2.1, 430."""
+    if ratio < NOTHING:
+        return "nothing"
+    digits = max(0, 1 - math.floor(math.log10(ratio)))
+    return f"{round(ratio, 1 - math.floor(math.log10(ratio))):,.{digits}f} times what was announced"
 
 
 def _and_more(count: int) -> str:

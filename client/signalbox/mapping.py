@@ -188,6 +188,8 @@ def _reader(field: FieldDescriptor) -> tuple[str, Read] | None:
         return f"{field.name}_s", seconds_or_none
     if field.enum_type is not None:
         enum = field.enum_type
+        if field.is_repeated:
+            return field.name, lambda message, name: [_word_or_number(enum, each) for each in getattr(message, name)]
         return field.name, lambda message, name: _word_or_number(enum, getattr(message, name))
     if field.is_repeated:
         convert = data_of if field.message_type is not None else _same

@@ -29,6 +29,7 @@ from signalbox.mapping import (
     duration,
     message_of,
     names,
+    number_of,
     seconds,
     seconds_or_none,
     timestamp,
@@ -230,11 +231,14 @@ def _known(value_s: float) -> Duration | None:
 
 
 def _demand(demand: JobDemand, with_pairs: bool) -> pb.Demand:
-    measured = demand.measurement
+    measured, difference = demand.measurement, demand.difference
     return message_of(
         pb.Demand,
         demand,
-        difference=difference_text(demand.difference) if demand.difference else "",
+        difference=difference_text(difference) if difference else "",
+        findings=[number_of(pb.DemandFinding.DESCRIPTOR, found) for found in difference.findings] if difference else (),
+        factor=difference.factor if difference else None,
+        backwards=difference is not None and difference.backwards,
         measured_bps=float(measured.bps.sum()) if measured else 0.0,
         window=duration(measured.window_s) if measured else None,
         pairs=_pair_demands(demand) if with_pairs else (),
@@ -276,7 +280,7 @@ def status_message(status: Status, now: float, unix_now: float, version: str) ->
         rules=sum(switch.rules for switch in status.switches.values()),
         counters_age=None if status.counters_at is None else duration(now - status.counters_at),
         alarms=[alarm_message(alarm, unix_now - now) for alarm in oldest_first],
-        jobs_differing=sum(demand.difference is not None for demand in status.demands.values()),
+        jobs_differing=sum(demand.contradicted for demand in status.demands.values()),
         jobs_learning=sum(demand.learning for demand in status.demands.values()),
         drains=convert_fabric.drains(status),
         jobs_without_path=unserved.get("no_path", 0),

@@ -28,9 +28,10 @@ _LLDP_KINDS = {
 
 
 def demand_alarm(job_id: JobId, demand: JobDemand) -> Alarm | None:
-    """Of a job that differs from its spec."""
-    difference = demand.difference
-    return Alarm(AlarmKind.DEMAND_DIFFERS, job_id, {"difference": difference}) if difference else None
+    """Return the alarm of a job that contradicts its announcement, else None. A job that is silent or slower has none:
+    it may write a checkpoint, and the lease of one that was killed ends."""
+    facts = {"difference": demand.difference}
+    return Alarm(AlarmKind.DEMAND_DIFFERS, job_id, facts) if demand.contradicted else None
 
 
 def host_alarm(job_id: JobId, missing: tuple[str, ...]) -> Alarm:

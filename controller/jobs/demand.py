@@ -36,14 +36,48 @@ class Measurement(NamedTuple):
     iteration_s: float | None
 
 
-class Difference(NamedTuple):
-    """How a job differs from its spec. ``undeclared``: pairs with their payload in bit/s; ``off``: announced pairs with
-    what they carry as a multiple of what was announced (of the others, where iterations are not reported).
-    ``backwards``: every announced pair carries traffic in the other direction only."""
+class Finding(StrEnum):
+    """One way in which the counted traffic of a job is not what its spec says."""
 
-    undeclared: tuple[tuple[Pair, float], ...]
-    off: tuple[tuple[Pair, float], ...]
+    SILENT = "silent"
+    """The job has sent before, and no pair of it carries payload now."""
+
+    SLOWER = "slower"
+    """The iteration in progress takes longer than those that were reported."""
+
+    OTHER_TRAFFIC = "other_traffic"
+    """Pairs or directions carry payload that were not announced."""
+
+    OTHER_AMOUNTS = "other_amounts"
+    """Announced pairs carry other bytes than were announced."""
+
+
+CONTRADICTIONS = frozenset({Finding.OTHER_TRAFFIC, Finding.OTHER_AMOUNTS})
+
+
+class Difference(NamedTuple):
+    """How the counted traffic of a job differs from its spec. A job that is only silent or slower does not contradict
+    its announcement."""
+
+    findings: tuple[Finding, ...]
+
+    undeclared: tuple[tuple[Pair, float], ...] = ()
+    """Pairs that were not announced, with their payload in bit/s."""
+
+    off: tuple[tuple[Pair, float], ...] = ()
+    """Announced pairs with what they carry as a multiple of what was announced (of the others, where iterations are
+    not reported)."""
+
     backwards: bool = False
+    """Every announced pair carries traffic in the other direction only."""
+
+    factor: float | None = None
+    """Counted divided by announced bytes, where all announced pairs share that factor."""
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether the announcement is wrong."""
+        return not CONTRADICTIONS.isdisjoint(self.findings)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +97,11 @@ class JobDemand:
     measurement: Measurement | None = None
     difference: Difference | None = None
     undeclared_fraction: float = 0.0
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the counters contradict the announcement."""
+        return self.difference is not None and self.difference.contradicts
 
     @property
     def pairs(self) -> frozenset[Pair]:

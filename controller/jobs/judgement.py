@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.fabric.counter_samples import Floats, Rows
-from controller.jobs.demand import Difference
+from controller.jobs.demand import Difference, Finding
 from controller.jobs.payload_windows import Window
 from signalbox.jobs.subflows import Pair
 
@@ -36,6 +36,9 @@ TOLERANCE = 1.33
 SENT_AGAIN = 1.2
 """Factor by which a pair may carry more than that per iteration: what was lost and sent again. With 7 senders to one
 port of 5 Mbit/s, as in an all-to-all of Open MPI over 8 ranks, a pair carries up to 1.5 times its bytes."""
+
+SHARED = 1.25
+"""Factor by which the amounts of pairs may differ from the one factor that all of them share."""
 
 AMONG_TOLERANCE = 1.67
 """The same where pairs are compared with each other over short windows."""
@@ -143,9 +146,18 @@ class Judge:
             )
 
         own = self._announced > 0
+        undeclared, off = of_pairs(judgement.undeclared, bps), of_pairs(judgement.off, judgement.ratio)
         backwards = judgement.undeclared.any() and (bps < UNDECLARED * self._the_other_way(bps))[own].all()
         return Difference(
-            of_pairs(judgement.undeclared, bps), of_pairs(judgement.off, judgement.ratio), bool(backwards)
+            tuple(
+                finding
+                for finding, pairs in ((Finding.OTHER_TRAFFIC, undeclared), (Finding.OTHER_AMOUNTS, off))
+                if pairs
+            ),
+            undeclared,
+            off,
+            bool(backwards),
+            _shared_factor(judgement.ratio[own]) if len(off) == np.count_nonzero(own) else None,
         )
 
     def _the_other_way(self, bps: Floats) -> Floats:
@@ -188,6 +200,13 @@ def _groups(pairs: Sequence[Pair], profile: Profile) -> Rows:
         shares = tuple((phase, round(10 * size / total)) for phase, size in phases)
         groups.append(numbers.setdefault(shares, len(numbers)))
     return np.array(groups, np.int64)
+
+
+def _shared_factor(ratios: Floats) -> float | None:
+    """The factor that all pairs share, None where they have several."""
+    factor = float(np.median(ratios))
+    alike = ratios.min() > 0 and ratios.max() < SHARED * factor and ratios.min() > factor / SHARED
+    return factor if alike else None
 
 
 def _ratios(measured: Floats, amounts: Floats) -> Floats:

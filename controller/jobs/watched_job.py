@@ -16,7 +16,7 @@ import numpy as np
 
 from controller.fabric.counter_samples import Rows
 from controller.jobs.announcements import Announcements
-from controller.jobs.demand import DemandSource, Difference, JobDemand, Measurement
+from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand, Measurement
 from controller.jobs.job import Job
 from controller.jobs.judgement import Judge, Judgement
 from controller.jobs.pair_counters import PairCounters, Totals
@@ -91,6 +91,7 @@ class WatchedJob:
         self._measurement: Measurement | None = None
         self._undeclared_fraction = 0.0
         self._differing: Difference | None = None
+        self._pace: Finding | None = None
         self._agreed = False
         self._agreeing = 0
         self._heard = self._silent = False
@@ -206,8 +207,9 @@ class WatchedJob:
             if self._measurement:
                 self._measurement = Measurement(self.pairs, window.bps, window.seconds, window.iteration_s)
             self._silent = bool(self.reports_as) and not self._heard
+            self._pace = Finding.SILENT if self._heard else None
         else:
-            self._heard, self._silent = True, False
+            self._heard, self._silent, self._pace = True, False, None
             self._judge_traffic(window, self._windows.steady(window, planned, now), suspicious, now)
         self.demand = self._state()
 
@@ -329,6 +331,13 @@ class WatchedJob:
             links = [VirtualLink(*pair, 0, max(1, round(amount))) for pair, amount in held.items()]
         return VirtualLinks(sorted(links, key=lambda link: (link.src_ip, link.dst_ip, link.phase)))
 
+    def _difference(self) -> Difference | None:
+        """What differs from the spec, and whether the job is silent."""
+        if self._pace is None:
+            return self._differing
+        differing = self._differing or Difference(())
+        return differing._replace(findings=(self._pace, *differing.findings))
+
     def _state(self) -> JobDemand:
         if self._held is not None:
             source = DemandSource.MEASURED
@@ -345,7 +354,7 @@ class WatchedJob:
             self._learning,
             self._silent,
             self._measurement,
-            self._differing,
+            self._difference(),
             self._undeclared_fraction,
         )
 

@@ -265,8 +265,8 @@ FAMILIES: tuple[Family, ...] = (
     ),
     per_demand(
         "signalbox_job_demand_differs",
-        "1 while the job sends other traffic than it announced.",
-        lambda d: d.difference is not None,
+        "1 while the job sends other traffic, or other amounts, than it announced.",
+        lambda d: d.contradicted,
     ),
     per_demand("signalbox_job_learning", "1 while all pairs of the job's hosts are counted.", lambda d: d.learning),
     Family(

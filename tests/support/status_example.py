@@ -9,7 +9,7 @@ from controller.fabric.messages import RefusedPacket
 from controller.fabric.parts import End, Part, PartKind, cable_key, host_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.histogram import Histogram
-from controller.jobs.demand import DemandSource, Difference, JobDemand, Measurement
+from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand, Measurement
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
@@ -97,7 +97,7 @@ def demand() -> JobDemand:
         declared={pairs[0]: 1_000_000},
         learning=True,
         measurement=Measurement(pairs, np.array([3e6, 1e6]), 6.0, 2.5),
-        difference=Difference(((pairs[1], 1e6),), ((pairs[0], 1.5),)),
+        difference=Difference((Finding.OTHER_TRAFFIC, Finding.OTHER_AMOUNTS), ((pairs[1], 1e6),), ((pairs[0], 1.5),)),
         undeclared_fraction=0.25,
     )
 

@@ -31,6 +31,9 @@ MOST_NAMES = 8
 """Of hosts and groups, in a line; lines about jobs without circuits."""
 
 
+STATES = {"silent": "sends nothing now", "slower": "its iteration takes longer than those before"}
+"""Findings that do not contradict an announcement, in words."""
+
 _JOB_COLUMNS = (
     Column("job"),
     Column("state"),
@@ -159,7 +162,8 @@ def _traffic(demand: Fields | None, observed: bool) -> str:
     counted = f"{rate(demand['measured_bps'])} of payload"
     if not observed:
         counted += f", {demand['undeclared_fraction']:.1%} of it not announced"
-    return f"{counted}; {demand['difference']}" if demand["difference"] else counted
+    states = [STATES[found] for found in demand["findings"] if found in STATES]
+    return "; ".join([counted, *states, *filter(None, [demand["difference"]])])
 
 
 def _pairs(pairs: Sequence[Fields]) -> RenderableType:

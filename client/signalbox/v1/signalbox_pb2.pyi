@@ -89,6 +89,14 @@ class DemandSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DEMAND_SOURCE_MEASURED: _ClassVar[DemandSource]
     DEMAND_SOURCE_LEARNING: _ClassVar[DemandSource]
 
+class DemandFinding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DEMAND_FINDING_UNSPECIFIED: _ClassVar[DemandFinding]
+    DEMAND_FINDING_SILENT: _ClassVar[DemandFinding]
+    DEMAND_FINDING_SLOWER: _ClassVar[DemandFinding]
+    DEMAND_FINDING_OTHER_TRAFFIC: _ClassVar[DemandFinding]
+    DEMAND_FINDING_OTHER_AMOUNTS: _ClassVar[DemandFinding]
+
 class JobEndReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     JOB_END_REASON_UNSPECIFIED: _ClassVar[JobEndReason]
@@ -313,6 +321,11 @@ DEMAND_SOURCE_DECLARED: DemandSource
 DEMAND_SOURCE_CONFIRMED: DemandSource
 DEMAND_SOURCE_MEASURED: DemandSource
 DEMAND_SOURCE_LEARNING: DemandSource
+DEMAND_FINDING_UNSPECIFIED: DemandFinding
+DEMAND_FINDING_SILENT: DemandFinding
+DEMAND_FINDING_SLOWER: DemandFinding
+DEMAND_FINDING_OTHER_TRAFFIC: DemandFinding
+DEMAND_FINDING_OTHER_AMOUNTS: DemandFinding
 JOB_END_REASON_UNSPECIFIED: JobEndReason
 JOB_END_REASON_DEREGISTERED: JobEndReason
 JOB_END_REASON_LEASE_RAN_OUT: JobEndReason
@@ -522,7 +535,7 @@ class Collective(_message.Message):
     def __init__(self, algorithm: _Optional[_Union[Algorithm, str]] = ..., groups: _Optional[_Iterable[str]] = ..., bytes_per_iteration: _Optional[int] = ..., phase: _Optional[int] = ...) -> None: ...
 
 class Demand(_message.Message):
-    __slots__ = ("source", "learning", "difference", "measured_bps", "window", "undeclared_fraction", "pairs")
+    __slots__ = ("source", "learning", "difference", "measured_bps", "window", "undeclared_fraction", "pairs", "findings", "factor", "backwards")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     LEARNING_FIELD_NUMBER: _ClassVar[int]
     DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
@@ -530,6 +543,9 @@ class Demand(_message.Message):
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     UNDECLARED_FRACTION_FIELD_NUMBER: _ClassVar[int]
     PAIRS_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_FIELD_NUMBER: _ClassVar[int]
+    BACKWARDS_FIELD_NUMBER: _ClassVar[int]
     source: DemandSource
     learning: bool
     difference: str
@@ -537,7 +553,10 @@ class Demand(_message.Message):
     window: _duration_pb2.Duration
     undeclared_fraction: float
     pairs: _containers.RepeatedCompositeFieldContainer[PairDemand]
-    def __init__(self, source: _Optional[_Union[DemandSource, str]] = ..., learning: _Optional[bool] = ..., difference: _Optional[str] = ..., measured_bps: _Optional[float] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., undeclared_fraction: _Optional[float] = ..., pairs: _Optional[_Iterable[_Union[PairDemand, _Mapping]]] = ...) -> None: ...
+    findings: _containers.RepeatedScalarFieldContainer[DemandFinding]
+    factor: float
+    backwards: bool
+    def __init__(self, source: _Optional[_Union[DemandSource, str]] = ..., learning: _Optional[bool] = ..., difference: _Optional[str] = ..., measured_bps: _Optional[float] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., undeclared_fraction: _Optional[float] = ..., pairs: _Optional[_Iterable[_Union[PairDemand, _Mapping]]] = ..., findings: _Optional[_Iterable[_Union[DemandFinding, str]]] = ..., factor: _Optional[float] = ..., backwards: _Optional[bool] = ...) -> None: ...
 
 class PairDemand(_message.Message):
     __slots__ = ("src", "dst", "declared_bytes", "measured_bps", "measured_bytes")

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from controller.alarms import difference_text
+from controller.alarms import difference_text, text
+from controller.core.raised_alarms import demand_alarm
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
-from controller.jobs.demand import DemandSource, JobDemand
+from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand
 from controller.jobs.measured_demand import BATCH, MeasuredDemand
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
 from signalbox.errors import InvalidInput
+from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.jobs.subflows import Pair
@@ -233,6 +235,8 @@ def test_traffic_in_the_other_direction_is_found_and_planned_for(reports: bool) 
     assert alike(shares(demand), REVERSED)
     assert demand.difference is not None
     assert {pair for pair, _ in demand.difference.undeclared} == REVERSED.keys()
+    assert Finding.OTHER_TRAFFIC in demand.difference.findings
+    assert demand.difference.backwards
 
 
 def test_half_the_bytes_are_found_where_iterations_are_reported() -> None:
@@ -245,6 +249,8 @@ def test_half_the_bytes_are_found_where_iterations_are_reported() -> None:
     assert max(link.bytes for link in demand.virtual_links) == pytest.approx(1.5 * M, rel=0.1)
     assert demand.difference is not None
     assert demand.difference.off[0][1] == pytest.approx(2, rel=0.2)
+    assert demand.difference.findings == (Finding.OTHER_AMOUNTS,)
+    assert demand.difference.factor == pytest.approx(2, rel=0.2)
 
 
 BROADCAST: dict[Pair, float] = {(FOUR[0], FOUR[1]): M, (FOUR[0], FOUR[2]): M, (FOUR[1], FOUR[3]): M}
@@ -418,11 +424,46 @@ def test_a_job_that_pauses_or_has_long_iterations_is_not_doubted() -> None:
     cluster = Cluster(spec(FOUR), bursts=0.5)
     for seconds in (3, 7, 4, 20, 5, 2, 11):
         assert cluster.train(seconds + 4, RIGHT).difference is None
-        assert cluster.train(seconds, RIGHT, pause=True).difference is None
+        assert not cluster.train(seconds, RIGHT, pause=True).contradicted
     slow = Cluster(spec(FOUR), reports=False, bursts=0.2)
     slow.iteration_s = 31.0
     for _ in range(100):
-        assert slow.train(INTERVAL_S, RIGHT).difference is None
+        assert not slow.train(INTERVAL_S, RIGHT).contradicted
+
+
+def test_a_job_that_stops_is_silent_and_raises_no_alarm_until_it_contradicts_its_announcement() -> None:
+    cluster = Cluster(spec(FOUR))
+    assert cluster.train(30, RIGHT).difference is None
+    stopped = cluster.train(30, {}, pause=True)
+    assert stopped.difference == Difference((Finding.SILENT,))
+    assert demand_alarm(cluster.job, stopped) is None
+    assert cluster.train(30, RIGHT).difference is None
+    wrong = cluster.train(30, REVERSED)
+    alarm = demand_alarm(cluster.job, wrong)
+    assert alarm is not None
+    assert text(alarm).startswith("job job sends other traffic than it announced: all announced pairs carry traffic in")
+    alarm = demand_alarm(cluster.job, cluster.train(30, {}, pause=True))
+    assert alarm is not None
+    assert text(alarm).startswith("job job has stopped sending; before, it sent other traffic than it announced: all")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [(432.1, "430 times"), (1234.0, "1,200 times"), (0.468, "0.47 times"), (2.04, "2.0 times"), (9.96, "10.0 times")],
+)
+def test_factors_are_said_without_exponents(ratio: float, said: str) -> None:
+    pair = FOUR[0], FOUR[1]
+    one = Difference((Finding.OTHER_AMOUNTS,), (), ((pair, ratio),))
+    assert difference_text(one) == f"{FOUR[0]} > {FOUR[1]} carries {said} what was announced"
+    alarm = demand_alarm(JobId("g1"), _contradicted(one._replace(factor=ratio)))
+    assert alarm is not None
+    assert text(alarm) == (
+        f"job g1 sends other amounts than it announced: all announced pairs carry {said} what was announced"
+    )
+
+
+def _contradicted(difference: Difference) -> JobDemand:
+    return JobDemand(DemandSource.MEASURED, VirtualLinks(), {}, difference=difference)
 
 
 def test_a_job_that_sends_nothing_is_neither_confirmed_nor_doubted() -> None:
@@ -440,6 +481,7 @@ def test_a_second_unknown_sender_on_one_pair_is_volume_beyond_the_announcement()
     demand = cluster.train(10, twice)
     assert demand.difference is not None
     assert [found for found, _ in demand.difference.off] == [pair]
+    assert demand.difference.factor is None
     assert alike(shares(demand), twice)
 
 
