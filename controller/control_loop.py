@@ -85,7 +85,9 @@ class ControlLoop:
         if self.unfinished:  # the next pins: those before are with the switches, or the last stages would wait for good
             self.derived.next_pins()
             self._pending |= at_once(Work.RULES)
-        return [*self._take(messages, now), *self._save(now)]
+        sent = self._take(messages, now)
+        self.state.epochs.follow(self.derived.jobs(), now)
+        return [*sent, *self._save(now)]
 
     def work(self, now: float) -> list[Command]:
         """Do what has become due, and return the rest of what follows."""
@@ -238,7 +240,7 @@ class ControlLoop:
         elif not self.urgent:
             return []
         if s.sending.is_confirmed(now) and staged:
-            s.sending.take_confirmed(d.confirmed(), d.jobs(), s.jobs)
+            s.sending.take_confirmed(d.confirmed(), d.jobs(), now)
         return sent
 
     def _save(self, now: float) -> list[Command]:

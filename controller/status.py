@@ -32,6 +32,7 @@ from controller.tables.counters import CountersRead
 from controller.tables.dropped import Dropped
 from controller.tables.rules import RuleSet
 from controller.tables.table_use import TableUse
+from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.jobs.subflows import Dividing
 from signalbox.words import Strategy
@@ -52,7 +53,8 @@ class JobStatus:
     route that its switches confirmed, None under ECMP. ``routes_generation`` grows when they change. ``dividing``: what
     tells the subflows apart. ``routes_known``: some switch has confirmed or given up a route of the job since the
     start. ``flows_without_path``: virtual links between hosts that the fabric does not connect now. ``unwired``: why it
-    has no circuits though its servers have interfaces at optical switches; it is pending then."""
+    has no circuits though its servers have interfaces at optical switches; it is pending then. ``planned``: the virtual
+    links that it is planned for, which the ideal time is of."""
 
     registration: Registration
     state: JobState
@@ -68,6 +70,7 @@ class JobStatus:
     routes_known: bool = True
     flows_without_path: int = 0
     unwired: str = ""
+    planned: VirtualLinks | None = None
 
     @property
     def spec(self) -> JobSpec:
@@ -98,8 +101,10 @@ class JobStatus:
 
     @property
     def mean_communication_s(self) -> float:
-        """Of the latest reports on the present routes; 0 until there is one."""
-        return self.vitals.reported.mean_communication_s
+        """Mean over the latest iterations of the present epoch (``jobs.job``), 0 until there is one, and while
+        ``planned`` is not what they were measured of."""
+        reported = self.vitals.reported
+        return reported.mean_communication_s if reported.planned is self.planned else 0.0
 
     @property
     def pinned(self) -> int:
@@ -120,7 +125,7 @@ class JobStatus:
 
     @property
     def efficiency_measured(self) -> float:
-        """Ideal over measured communication time (mean of the latest reports); 0 until there is one."""
+        """Ideal over measured communication time of the present epoch; 0 until an iteration of it was reported."""
         measured_s = self.mean_communication_s
         return self.ideal_communication_s / measured_s if measured_s else 0.0
 

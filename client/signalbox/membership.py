@@ -29,11 +29,10 @@ from signalbox.errors import (
     Unreachable,
     WrongLeaseToken,
 )
-from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.reports import REPORT_S, Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.rounds import FIRST_PAUSE_S, pause_after
 
-REPORT_S = 2.0
 MIN_PAUSE_S = 0.1
 RENEWALS_PER_LEASE = 4
 LEAST_LEFT = 0.1

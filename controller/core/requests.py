@@ -73,7 +73,7 @@ class Requests:
                 left_s = s.jobs.renew(message.job_id, message.owner, now)
                 return commands(Reply(message.reply, left_s, after_status=False))
             case ReportIterations():
-                new = s.jobs.report(message.job_id, message.owner, message.iterations)
+                new = s.jobs.report(message.job_id, message.owner, message.iterations, now)
                 s.demand.reported(message.job_id, new, now)
                 effects = commands(Reply(message.reply, len(new), after_status=False))
                 between, damaged = message.job_id if new else None, self._derived.damaged

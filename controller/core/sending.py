@@ -1,7 +1,7 @@
 """What is sent to switches next, what they have confirmed, and the replies that wait for that.
 
 In: the wanted rules, what switches hold. Out: stages of changes, requests to probe the ports of switches that have
-become ready, replies. Jobs whose confirmed routes change are measured anew. Pure.
+become ready, replies. Jobs whose confirmed routes change begin a new epoch (``jobs.job``). Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from controller.fabric.topology import Dpid, Host, Path
 from controller.fabric.topology_state import TopologyState
 from controller.histogram import Histogram
 from controller.jobs.job import Job
-from controller.jobs.registry import JobRegistry
 from controller.planning.messages import StrategySet
 from controller.planning.problem import FlowId, Route
 from controller.shared_map import differing, unequal, updated
@@ -245,8 +244,9 @@ class Sending:
             self._phases.take(Input.ALL_CONFIRMED, now)
         return not (self._phases.adopting or self._phases.urgent)
 
-    def take_confirmed(self, confirmed: Confirmed, jobs: Mapping[JobId, Job], registry: JobRegistry) -> None:
-        """Jobs whose confirmed routes have changed are measured anew. ``jobs``: with what they are planned for."""
+    def take_confirmed(self, confirmed: Confirmed, jobs: Mapping[JobId, Job], at: float) -> None:
+        """Keep what is confirmed, and begin an epoch of jobs whose routes that changes. ``jobs``: with what they are
+        planned for. ``at``: now in monotonic seconds."""
         self.pins = confirmed.pins
         before, self.routes = self.routes, confirmed.routes
         touched = dict.fromkeys(JobId(name) for name, *_ in differing(before, self.routes))
@@ -264,7 +264,7 @@ class Sending:
                 self._dividing[job_id] = job.dividing
             rerouted = was != now
             if rerouted:
-                registry.reset_measured(job_id)
+                job.vitals.begin_epoch(job.virtual_links, at)
             if rerouted or divided != self._dividing.get(job_id):
                 self._changes += 1
                 generation[job_id] = self._changes

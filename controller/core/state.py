@@ -32,6 +32,7 @@ from controller.fabric.parts import Declared
 from controller.fabric.recent_uses import UsesOf
 from controller.fabric.topology import Dpid, Fabric, Port, Switch
 from controller.fabric.topology_state import TopologySettings, TopologyState
+from controller.jobs.epochs import Epochs
 from controller.jobs.job import Job
 from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import SavedState
@@ -76,10 +77,11 @@ class State:
     been, and what is down. ``circuits``: what optical switches connect.
     ``fibres``: those that are not as configured. ``drains``: what of these operators have taken
     out of use, ``draining``: whether that carries nothing any more. ``hosts``: ARP questions and claims. ``jobs``:
-    specs, leases, reported times. ``demand``: what jobs really send. ``routes``: the running routes. ``load``: samples
-    of counters, and the measured background. ``counters``: which counter counts what. ``tables``: how full flow tables
-    are. ``cycle``: the planning cycle and the newest plan. ``wanted``: what switches should hold; ``wanted_at``: when
-    that was derived. ``sync``: what every switch holds, and changes under way. ``wirings``: which jobs are to be wired.
+    specs, leases, reported times. ``epochs``: when their measured times begin. ``demand``: what jobs really send.
+    ``routes``: the running routes. ``load``: samples of counters, and the measured background. ``counters``: which
+    counter counts what. ``tables``: how full flow tables are. ``cycle``: the planning cycle and the newest plan.
+    ``wanted``: what switches should hold; ``wanted_at``: when that was derived. ``sync``: what every switch holds, and
+    changes under way. ``wirings``: which jobs are to be wired.
     ``sending``: confirmed pins and routes,
     and replies that wait for confirmation. ``losses``: lost links. ``phases``, ``adoption``, ``departures``: how far
     what is known of the network can be trusted. ``refusals``: packets and connections that were refused. ``silences``:
@@ -96,6 +98,7 @@ class State:
     parts: KnownParts
     hosts: HostDiscovery
     jobs: JobRegistry
+    epochs: Epochs
     demand: MeasuredDemand
     routes: RunningRoutes
     load: LinkLoad
@@ -197,6 +200,7 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
         parts=parts,
         hosts=HostDiscovery(topology),
         jobs=jobs,
+        epochs=Epochs(),
         demand=demand,
         routes=routes,
         load=load,

@@ -267,6 +267,7 @@ def _job_status(
         routes_generation=generation + other_pairs,
         routes_known=generation > 0,
         unwired=unwired,
+        planned=job.virtual_links,
     )
 
 

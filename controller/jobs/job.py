@@ -3,23 +3,51 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from controller.jobs.messages import Registration
 from signalbox.jobs.collectives import VirtualLinks
+from signalbox.jobs.reports import REPORT_S, IterationTime
 from signalbox.jobs.spec import JobId, JobSpec, Transport
 from signalbox.jobs.subflows import Dividing, Pair
 
+MEASURED_WINDOW = 16
+"""Iterations that the mean communication time is taken over."""
+
 
 class Reported(NamedTuple):
-    """``iterations``: how many were reported in all. ``recent_communication_s``: the latest of them since the routes
-    last changed, oldest first. ``last_index``: the highest, -1 before the first."""
+    """Iterations that the job has reported. An *epoch* lasts while neither the confirmed routes of the job change nor
+    the bytes that it is planned for.
+
+    ``iterations``: how many were reported in all. ``recent_communication_s``: of the latest that began in the present
+    epoch, oldest first. ``last_index``: the highest, -1 before the first. ``since``: monotonic seconds at which the
+    epoch began. ``planned``: the virtual links that the job is planned for in this epoch."""
 
     iterations: int = 0
     last_communication_s: float = 0.0
     recent_communication_s: tuple[float, ...] = ()
     last_index: int = -1
+    since: float = -math.inf
+    planned: VirtualLinks | None = None
+
+    def and_now(self, new: Sequence[IterationTime], now: float) -> Reported:
+        """Return what is known after a report of ``new`` iterations, oldest first, that arrived ``now``. The latest of
+        them ended at most ``REPORT_S`` ago. One that may have begun before the epoch is not measured."""
+        recent_s = list[float]()
+        began_at = now - REPORT_S
+        for iteration in reversed(new[-MEASURED_WINDOW:]):
+            began_at -= iteration.duration_s
+            if began_at < self.since:
+                break
+            recent_s.insert(0, iteration.communication_s)
+        return self._replace(
+            iterations=self.iterations + len(new),
+            last_communication_s=new[-1].communication_s,
+            recent_communication_s=(*self.recent_communication_s, *recent_s)[-MEASURED_WINDOW:],
+            last_index=new[-1].index,
+        )
 
     @property
     def mean_communication_s(self) -> float:
@@ -30,13 +58,17 @@ class Reported(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Vitals:
-    """What a running job changes all the time. The registry replaces either value as a whole; whoever has the job, in
-    any thread, reads what holds at that moment. ``lease_ends_at``: monotonic seconds. ``looked_at``: when the registry
+    """What a running job changes all the time. Either value is replaced as a whole; whoever has the job, in any thread,
+    reads what holds at that moment. ``lease_ends_at``: monotonic seconds. ``looked_at``: when the registry
     looks next whether the lease has ended."""
 
     lease_ends_at: float
     reported: Reported = field(default_factory=Reported)
     looked_at: float = math.inf
+
+    def begin_epoch(self, planned: VirtualLinks, now: float) -> None:
+        """Forget the recent times: they were measured on other routes, or of other bytes than ``planned``."""
+        self.reported = self.reported._replace(recent_communication_s=(), since=now, planned=planned)
 
 
 @dataclass(frozen=True)

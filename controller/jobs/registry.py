@@ -21,7 +21,7 @@ import structlog
 from controller.histogram import Histogram
 from controller.jobs.conflicts import refuse_connections_of_others, refuse_pairs_of_others
 from controller.jobs.ends import EndReason, Ends, JobEnd
-from controller.jobs.job import Job, Reported, Vitals
+from controller.jobs.job import Job, Vitals
 from controller.jobs.leases import Leases
 from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, Registration, SavedState
 from controller.jobs.quotas import (
@@ -56,13 +56,10 @@ from signalbox.errors import (
 )
 from signalbox.jobs.collectives import VirtualLinks, virtual_links
 from signalbox.jobs.reports import Connected, IterationTime
-from signalbox.jobs.spec import JobId, JobSpec, same_traffic
+from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.jobs.subflows import Dividing, Pair
 
 log = structlog.get_logger(__name__)
-
-MEASURED_WINDOW = 16
-"""Reports that the mean communication time is taken over."""
 
 
 class Known(NamedTuple):
@@ -164,15 +161,12 @@ class JobRegistry:
         if wiring:
             wiring, links = wiring.with_spec(job.spec, spec), None
         self._replace(job, replace(job.registration, spec=spec, wiring=wiring), job.vitals, quota, links, reports)
-        if not same_traffic(spec, job.spec):
-            self.reset_measured(job.id)
         return self.jobs[job.id]
 
     def wire(self, job: Job, wiring: JobWiring) -> None:
         """The job runs on these circuits from now on, and sends what its wiring says. Raises as ``update``."""
         reports = self._connections.of(job.id)
         self._replace(job, replace(job.registration, wiring=wiring), job.vitals, NO_QUOTA, None, reports)
-        self.reset_measured(job.id)
 
     def deregister(
         self, job_id: JobId, owner: str | None, ended_at: float, force: bool = False, tenant: str = ""
@@ -206,7 +200,7 @@ class JobRegistry:
             job.vitals.lease_ends_at = now + job.spec.lease_s
 
     def report(
-        self, job_id: JobId, owner: str | None, iterations: Iterable[IterationTime]
+        self, job_id: JobId, owner: str | None, iterations: Iterable[IterationTime], now: float
     ) -> tuple[IterationTime, ...]:
         """Take in how long iterations really took, ordered by index. Returns those that are new: above all indices that
         were reported before. Raises ``NotFound`` and ``WrongLeaseToken``."""
@@ -214,10 +208,8 @@ class JobRegistry:
         before = vitals.reported
         new = tuple(iteration for iteration in iterations if iteration.index > before.last_index)
         if new:
-            times_s = tuple(iteration.communication_s for iteration in new)
-            self.communication_times = self.communication_times.observed(*times_s)
-            recent_s = (before.recent_communication_s + times_s)[-MEASURED_WINDOW:]
-            vitals.reported = Reported(before.iterations + len(new), times_s[-1], recent_s, new[-1].index)
+            self.communication_times = self.communication_times.observed(*(each.communication_s for each in new))
+            vitals.reported = before.and_now(new, now)
         return new
 
     def report_connections(
@@ -243,11 +235,6 @@ class JobRegistry:
     def connections(self) -> dict[JobId, frozenset[Connected]]:
         """Of the jobs that have reported any: what a restart has to know."""
         return self._connections.all
-
-    def reset_measured(self, job_id: JobId) -> None:
-        """Forget the recent times: they were measured on routes that have changed. Raises ``NotFound``."""
-        vitals = self._get(job_id).vitals
-        vitals.reported = vitals.reported._replace(recent_communication_s=())
 
     def begin_leases(self, now: float) -> None:
         """Of all jobs, anew: none may end because a heartbeat could not be heard."""
@@ -286,12 +273,6 @@ class JobRegistry:
         if latest := self.ends.latest(job_id):
             raise latest.error()
         raise no_such_job(job_id)
-
-    def _get(self, job_id: JobId) -> Job:
-        try:
-            return self.jobs[job_id]
-        except KeyError:
-            raise no_such_job(job_id) from None
 
     def _acceptable(
         self, registration: Registration, now: float, quota: Quota = NO_QUOTA, links: VirtualLinks | None = None

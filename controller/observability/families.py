@@ -234,7 +234,8 @@ FAMILIES: tuple[Family, ...] = (
     ),
     per_job(
         "signalbox_job_efficiency_measured_ratio",
-        "Ideal over reported communication time of the job.",
+        "Ideal over reported communication time, of iterations that began with the routes and bytes in force; no "
+        "series until one was reported.",
         lambda j: j.efficiency_measured or None,
     ),
     per_job(

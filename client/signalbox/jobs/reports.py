@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+REPORT_S = 2.0
+"""Seconds after its end within which a program reports an iteration."""
+
 
 @dataclass(frozen=True, slots=True)
 class IterationTime:

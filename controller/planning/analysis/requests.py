@@ -196,7 +196,8 @@ def analysis_request(
 
 
 def _efficiency_measured(fabric: Fabric, job: Job) -> float | None:
-    measured_s = job.vitals.reported.mean_communication_s
+    reported = job.vitals.reported
+    measured_s = reported.mean_communication_s if reported.planned is job.virtual_links else 0.0
     if not measured_s or not job.per_iteration:
         return None
     nic_bps = {ip: fabric.hosts[ip].nic_bps for pair in job.pairs for ip in pair}

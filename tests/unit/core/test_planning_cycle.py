@@ -79,7 +79,7 @@ def test_times_measured_on_routes_that_have_changed_are_forgotten_and_no_others(
     fabric = FakeFabric()
     started(fabric)
     register(fabric, 0, 1, 2)
-    fabric.run(3)
+    fabric.run(5)  # the iteration and its report take 3 s at most
     for job in ("job0", "job1", "job2"):
         fabric.send(ReportIterations(JobId(job), (IterationTime(1, 1.0, 0.5),)))
     before = spines_used(fabric)

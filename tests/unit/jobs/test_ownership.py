@@ -55,7 +55,7 @@ def times(*indices: int) -> tuple[IterationTime, ...]:
 Call = Callable[[JobRegistry, str | None], object]
 CALLS: dict[str, Call] = {
     "renew": lambda registry, owner: registry.renew(A, owner, 1.0),
-    "report": lambda registry, owner: registry.report(A, owner, times(1)),
+    "report": lambda registry, owner: registry.report(A, owner, times(1), 0.0),
     "report connections": lambda registry, owner: registry.report_connections(A, "10.0.0.1", frozenset(), owner),
     "update": lambda registry, owner: registry.update(spec(max_subflows=2), owner),
     "deregister": lambda registry, owner: registry.deregister(A, owner, WALL),
@@ -139,14 +139,14 @@ def test_taking_over_with_the_same_spec_keeps_links_and_forgets_connections(regi
     old = registry.register(RegisterJob(of_job), 0.0)
     connections = frozenset({Connected("10.0.0.1", 5000, "10.0.0.2", 6000)})
     registry.report_connections(A, "10.0.0.1", connections, old.uid)
-    registry.report(A, old.uid, times(7))
+    registry.report(A, old.uid, times(7), 0.0)
     new = registry.register(RegisterJob(of_job, take_over=True), 1.0)
     assert registry.connections == {}
     assert new.virtual_links is old.virtual_links
     assert not new.dividing.connections
     other = registry.register(RegisterJob(spec("b", reports_connections=True)), 1.0)
     registry.report_connections(other.id, "10.0.0.1", connections, other.uid)
-    assert registry.report(A, new.uid, times(0)) == times(0), "its iterations are counted anew"
+    assert registry.report(A, new.uid, times(0), 0.0) == times(0), "its iterations are counted anew"
 
 
 def test_taking_over_with_another_spec_frees_the_pairs_of_the_old_one(registry: JobRegistry, job: Job) -> None:
@@ -309,13 +309,13 @@ def test_the_latest_of_the_ends_are_saved_and_are_the_same_until_there_are_other
 
 
 def test_iterations_that_were_reported_before_are_not_counted_again(registry: JobRegistry, job: Job) -> None:
-    assert registry.report(A, job.uid, times(3, 4)) == times(3, 4)
-    assert registry.report(A, job.uid, times(3, 4)) == ()
-    assert registry.report(A, job.uid, times(1, 4, 6)) == times(6)
+    assert registry.report(A, job.uid, times(3, 4), 0.0) == times(3, 4)
+    assert registry.report(A, job.uid, times(3, 4), 0.0) == ()
+    assert registry.report(A, job.uid, times(1, 4, 6), 0.0) == times(6)
     assert job.vitals.reported.iterations == 3
     assert job.vitals.reported.last_index == 6
     assert len(job.vitals.reported.recent_communication_s) == 3
-    assert registry.report(A, job.uid, ()) == ()
+    assert registry.report(A, job.uid, (), 0.0) == ()
 
 
 # ---- after a restart
@@ -504,7 +504,7 @@ class Life:
         job = self.registry.jobs.get(job_id)
         if job and job.uid == uid:
             self.registry.renew(job_id, uid, self.now)
-            self.registry.report(job_id, uid, times(self.draw.randrange(5)))
+            self.registry.report(job_id, uid, times(self.draw.randrange(5)), 0.0)
             return
         with pytest.raises(NotFound if uid or not job else WrongLeaseToken) as raised:
             self.registry.renew(job_id, uid, self.now)
@@ -557,7 +557,7 @@ class Life:
         for owner in (None, "stranger"):
             for call in (
                 partial(self.registry.renew, job_id, owner, self.now),
-                partial(self.registry.report, job_id, owner, times(99)),
+                partial(self.registry.report, job_id, owner, times(99), self.now),
                 partial(self.registry.report_connections, job_id, "10.0.0.1", frozenset(), owner),
                 partial(self.registry.update, spec(job_id, (8, 9)), owner),
                 partial(self.registry.deregister, job_id, owner, WALL),

@@ -194,7 +194,7 @@ def test_a_former_owner_changes_nothing(registry: JobRegistry) -> None:
     register(registry, spec(1), "blue", take_over=True)
     for change in (
         lambda: registry.renew(former.id, former.uid, 0.0),
-        lambda: registry.report(former.id, former.uid, ()),
+        lambda: registry.report(former.id, former.uid, (), 0.0),
         lambda: registry.update(spec(1, links=2), former.uid),
         lambda: registry.deregister(former.id, former.uid, 0.0),
     ):

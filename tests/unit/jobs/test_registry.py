@@ -1,12 +1,10 @@
-from typing import Any
-
 import pytest
 
 from controller.jobs.ends import JobEnd
 from controller.jobs.job import Job, Vitals
 from controller.jobs.leases import MOST_ENDED
 from controller.jobs.messages import RegisterJob
-from controller.jobs.registry import MEASURED_WINDOW, JobRegistry
+from controller.jobs.registry import JobRegistry
 from signalbox.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
@@ -46,7 +44,7 @@ def renew(registry: JobRegistry, job_id: JobId, now: float) -> float:
 
 
 def report(registry: JobRegistry, job_id: JobId, iterations: tuple[IterationTime, ...]) -> tuple[IterationTime, ...]:
-    return registry.report(job_id, owner(registry, job_id), iterations)
+    return registry.report(job_id, owner(registry, job_id), iterations, now=0.0)
 
 
 def update(registry: JobRegistry, spec: JobSpec, merged_with: JobSpec | None = None) -> Job:
@@ -149,7 +147,6 @@ def test_heartbeats_and_reports_change_no_snapshot(registry: JobRegistry) -> Non
     renew(registry, A, now=1.0)
     register(registry, ring(), now=2.0)
     report(registry, A, times(1.0))
-    registry.reset_measured(A)
     assert registry.jobs is jobs
     assert registry.jobs[A] is job
     assert job.vitals.lease_ends_at == 62.0
@@ -208,33 +205,11 @@ def test_a_registration_that_is_restored_after_its_lease_was_forgotten_ends_in_t
     assert registry.expire(3060.0, WALL) == (A,)
 
 
-def test_the_mean_is_over_the_latest_reports_and_the_count_over_all(registry: JobRegistry) -> None:
-    register(registry, ring(), now=0.0)
-    report(registry, A, times(*[9.0] * 4))
-    report(registry, A, times(*[1.0] * (MEASURED_WINDOW - 1), 3.0, first=4))
-    reported = registry.jobs[A].vitals.reported
-    assert reported.iterations == MEASURED_WINDOW + 4
-    assert reported.last_communication_s == 3.0
-    assert reported.mean_communication_s == pytest.approx((MEASURED_WINDOW - 1 + 3) / MEASURED_WINDOW)
-
-
-def test_changed_routes_start_the_measurement_again(registry: JobRegistry) -> None:
-    register(registry, ring(), now=0.0)
-    vitals = registry.jobs[A].vitals
-    report(registry, A, times(5.0))
-    registry.reset_measured(A)
-    assert vitals.reported.mean_communication_s == 0.0
-    assert vitals.reported.iterations == 1
-    report(registry, A, times(2.0, first=1))
-    assert vitals.reported.mean_communication_s == 2.0
-
-
 def test_unknown_jobs_are_not_found(registry: JobRegistry) -> None:
     for call in (
         lambda: deregister(registry, A),
         lambda: renew(registry, A, 0.0),
         lambda: report(registry, A, ()),
-        lambda: registry.reset_measured(A),
     ):
         with pytest.raises(NotFound, match="there is no job 'a'"):
             call()
@@ -282,16 +257,6 @@ def test_an_update_frees_pairs_and_takes_others(registry: JobRegistry) -> None:
         update(registry, ring("a", (1, 2, 3)))
     deregister(registry, A)
     register(registry, ring("c", (1, 2, 4)), now=0.0)
-
-
-@pytest.mark.parametrize("other", [{"lease_s": 99.0}, {"max_subflows": 2}, {"dealing": "even"}])
-def test_measured_times_outlive_an_update_of_what_they_do_not_follow_from(
-    registry: JobRegistry, other: dict[str, Any]
-) -> None:
-    register(registry, ring(), now=0.0)
-    registry.jobs[A].vitals.reported = registry.jobs[A].vitals.reported._replace(recent_communication_s=(0.5,))
-    assert update(registry, ring(**other)).vitals.reported.recent_communication_s == (0.5,)
-    assert not update(registry, ring(hosts=(1, 2), **other)).vitals.reported.recent_communication_s
 
 
 def test_an_update_that_is_refused_changes_nothing(registry: JobRegistry) -> None:

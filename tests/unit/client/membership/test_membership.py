@@ -12,8 +12,8 @@ from signalbox.errors import (
     InvalidInput,
     SignalboxError,
 )
-from signalbox.jobs.reports import Connected
-from signalbox.membership import MIN_PAUSE_S, REPORT_S
+from signalbox.jobs.reports import REPORT_S, Connected
+from signalbox.membership import MIN_PAUSE_S
 from tests.support.membership import BACK, LEASE_S, THERE, UNREACHABLE, FakeController, Training, spec
 
 

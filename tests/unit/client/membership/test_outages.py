@@ -17,8 +17,9 @@ from signalbox.errors import (
     TooSlow,
     Unauthenticated,
 )
+from signalbox.jobs.reports import REPORT_S
 from signalbox.jobs.spec import JobSpec
-from signalbox.membership import KEPT_ITERATIONS, MAX_PAUSE_S, REPORT_S, Ended
+from signalbox.membership import KEPT_ITERATIONS, MAX_PAUSE_S, Ended
 from tests.support.membership import HOUR_S, LEASE_S, UNREACHABLE, FakeController, Training, spec
 
 # ---- outages

@@ -1,0 +1,103 @@
+"""An efficiency is never measured over iterations from before the routes or the bytes of a job changed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import pytest
+
+from controller.config import Config, FabricConfig
+from controller.core.messages import Message, Tick
+from controller.fabric.topology import Dpid, PortNo
+from controller.jobs.demand import DemandSource
+from controller.jobs.messages import RegisterJob, ReportIterations
+from controller.planning.analysis.requests import Analyse, AnalyseJob, Explain
+from controller.planning.messages import SetStrategy
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId
+from signalbox.words import Strategy
+from tests.support.fake_fabric import FABRIC_BPS, ring_job
+from tests.unit.core.test_measured_demand import FORWARD, HOSTS, Sending
+
+CONFIG = Config(fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS))
+JOB = JobId("job")
+COUNTED = 150_000
+"""Bytes that each host sends to the next one in an iteration of 0.5 s, at half of its rate."""
+
+
+class Training(Sending):
+    """A ring that trains all the time, and reports each iteration when it is over. ``announced``: times what it
+    sends."""
+
+    def __init__(self, announced: float) -> None:
+        super().__init__()
+        self.asked: float | None = None
+        self.start(CONFIG)
+        self.run(3)
+        whole = round(COUNTED * announced * len(HOSTS) / (2 * (len(HOSTS) - 1)))
+        ring = [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": whole}]
+        self.send(RegisterJob(ring_job("job", HOSTS, lease_s=600, collectives=ring)))
+        self._iterations = 0
+
+    def train(self, seconds: float) -> Iterator[float]:
+        """Gives after every iteration the efficiency that is published."""
+        for _ in range(round(seconds / 0.5)):
+            self.carry(0.5, FORWARD)
+            self.send(ReportIterations(JOB, (IterationTime(self._iterations, 0.5, 0.5),)))
+            self._iterations += 1
+            yield self.efficiency
+
+    def send(self, message: Message) -> None:
+        """``explain`` is asked in the same batch: it never answers with iterations of before other bytes."""
+        inbox = deque([self._from_owner(message)])
+        while inbox:
+            before = self.loop.derived.jobs().get(JOB)
+            for command in self.loop.handle([inbox.popleft(), Explain(JOB)], self.now):
+                if isinstance(command, Analyse):
+                    assert isinstance(command.request, AnalyseJob)
+                    self.asked = command.request.efficiency_measured
+                else:
+                    inbox.extend(self._carry_out(command))
+            if before and before.virtual_links is not self.loop.derived.jobs()[JOB].virtual_links:
+                assert self.asked is None
+
+    @property
+    def efficiency(self) -> float:
+        """In the status, and in what ``explain`` was answered last."""
+        published = self.status.jobs[JOB].efficiency_measured
+        self.send(Tick())
+        assert (self.asked or 0.0) == published
+        return published
+
+
+@pytest.mark.parametrize("announced", [0.5, 2.0])
+def test_bytes_that_turn_out_to_be_others_begin_a_new_measurement(announced: float) -> None:
+    training = Training(announced)
+    of_announced = announced * 0.5  # it sends at half of its hosts' rate
+    found: list[float] = []
+    for efficiency in training.train(40):
+        if training.demand.source is DemandSource.MEASURED:
+            found.append(efficiency)
+        else:
+            assert efficiency in (0.0, pytest.approx(of_announced, rel=0.06))
+    assert found[0] == 0.0, "no iteration has begun since the bytes changed"
+    assert found[-1] == pytest.approx(0.5, rel=0.06)
+    assert all(efficiency == 0.0 or efficiency == pytest.approx(0.5, rel=0.3) for efficiency in found)
+
+
+def test_routes_that_change_begin_a_new_measurement() -> None:
+    training = Training(1.0)
+    assert list(training.train(10))[-1] > 0
+    for port in (1, 2):
+        training.cut(Dpid(1), PortNo(port))
+    training.run(0.2)
+    changed = [routes for routes in training.status.jobs[JOB].routes.values() if routes]
+    assert changed
+    assert training.efficiency == 0.0
+    found = list(training.train(10))
+    assert found[0] == 0.0, "it began before the routes were confirmed"
+    assert found[-1] > 0
+    training.send(SetStrategy(Strategy.ECMP))
+    training.run(0.2)
+    assert training.efficiency == 0.0, "its flows are hashed now"

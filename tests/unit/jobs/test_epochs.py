@@ -1,0 +1,155 @@
+"""Which iterations count as measured: those that began on the routes and with the bytes that the job has now."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.jobs.epochs import Epochs
+from controller.jobs.job import MEASURED_WINDOW, Job, Reported
+from controller.jobs.messages import RegisterJob
+from controller.jobs.registry import JobRegistry
+from signalbox.jobs.collectives import VirtualLinks
+from signalbox.jobs.reports import REPORT_S, IterationTime
+from signalbox.jobs.spec import JobId, JobSpec
+
+A = JobId("a")
+LATE = 1000.0
+"""So long after the start of an epoch that all iterations belong to it."""
+
+
+def spec(**fields: Any) -> JobSpec:
+    groups = [{"name": "dp", "ranks": [0, 1]}]
+    ring = [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 1000}]
+    return JobSpec.parse(
+        {"job_id": "a", "endpoints": ["10.0.0.1", "10.0.0.2"], "groups": groups, "collectives": ring, **fields}
+    )
+
+
+def times(*communication_s: float, first: int = 0) -> tuple[IterationTime, ...]:
+    return tuple(IterationTime(i, 2 * s, s) for i, s in enumerate(communication_s, first))
+
+
+class Followed:
+    """A job whose epochs are followed, as the control loop does after every batch of messages."""
+
+    def __init__(self) -> None:
+        self.registry = JobRegistry(max_jobs=3)
+        self.epochs = Epochs()
+        self.registry.register(RegisterJob(spec()), 0.0)
+        self.follow(0.0)
+
+    @property
+    def job(self) -> Job:
+        return self.registry.jobs[A]
+
+    @property
+    def measured_s(self) -> list[float]:
+        return list(self.job.vitals.reported.recent_communication_s)
+
+    def follow(self, now: float) -> None:
+        self.epochs.follow(self.registry.jobs, now)
+
+    def report(self, now: float, *iterations: IterationTime) -> None:
+        self.registry.report(A, self.job.uid, iterations, now)
+
+
+@pytest.fixture
+def followed() -> Followed:
+    return Followed()
+
+
+def test_the_mean_is_over_the_latest_reports_and_the_count_over_all(followed: Followed) -> None:
+    followed.report(LATE, *times(*[9.0] * 4))
+    followed.report(LATE, *times(*[1.0] * (MEASURED_WINDOW - 1), 3.0, first=4))
+    reported = followed.job.vitals.reported
+    assert reported.iterations == MEASURED_WINDOW + 4
+    assert reported.last_communication_s == 3.0
+    assert reported.mean_communication_s == pytest.approx((MEASURED_WINDOW - 1 + 3) / MEASURED_WINDOW)
+
+
+def test_an_iteration_that_may_have_begun_before_the_epoch_is_counted_but_not_measured(followed: Followed) -> None:
+    """It takes 2 s, and may have ended ``REPORT_S`` ago."""
+    followed.job.vitals.begin_epoch(followed.job.virtual_links, 100.0)
+    followed.report(101.9 + REPORT_S, *times(1.0))
+    assert followed.measured_s == []
+    followed.report(104.1 + REPORT_S, *times(1.0, 1.5, first=1))
+    assert followed.measured_s == [1.5], "the one before began 0.9 s before the epoch"
+    assert followed.job.vitals.reported.iterations == 3
+    assert followed.job.vitals.reported.last_communication_s == 1.5
+
+
+@given(
+    st.lists(st.floats(0.05, 20), min_size=1, max_size=60),
+    st.floats(0, 0.99),
+    st.floats(0, 200),
+    st.lists(st.floats(0.1, REPORT_S), min_size=1, max_size=8),
+)
+def test_no_measured_iteration_began_before_the_epoch(
+    durations_s: list[float], share: float, changed_at: float, rounds_s: list[float]
+) -> None:
+    """A program reports what is over in rounds; routes change once. Communication times tell iterations apart."""
+    followed = Followed()
+    began_at, ends_at, at = {}, [], 10.0
+    for index, duration_s in enumerate(durations_s):
+        communication_s = duration_s * (1 - share) * (1 - 1e-6 * index)
+        began_at[communication_s] = at
+        at += duration_s
+        ends_at.append((at, IterationTime(index, duration_s, communication_s)))
+    now, round_number, changed = 10.0, 0, False
+    while ends_at:
+        now += rounds_s[round_number % len(rounds_s)]
+        round_number += 1
+        if now >= changed_at and not changed:
+            changed = True
+            followed.job.vitals.begin_epoch(followed.job.virtual_links, changed_at)
+        over = [iteration for end, iteration in ends_at if end <= now]
+        ends_at = ends_at[len(over) :]
+        followed.report(now, *over)
+        if changed:
+            assert all(began_at[seconds] >= changed_at for seconds in followed.measured_s)
+
+
+@pytest.mark.parametrize("other", [{"lease_s": 99.0}, {"max_subflows": 2}, {"dealing": "even"}])
+def test_measured_times_outlive_an_update_of_what_they_do_not_follow_from(
+    followed: Followed, other: dict[str, Any]
+) -> None:
+    followed.report(LATE, *times(0.5))
+    followed.registry.update(spec(**other), followed.job.uid)
+    followed.follow(LATE)
+    assert followed.measured_s == [0.5]
+
+
+@pytest.mark.parametrize("other", [{"endpoints": ["10.0.0.1", "10.0.0.3"]}, {"transport": "roce_v2"}])
+def test_other_traffic_begins_an_epoch(followed: Followed, other: dict[str, Any]) -> None:
+    followed.report(LATE, *times(0.5))
+    followed.registry.update(spec(**other), followed.job.uid)
+    followed.follow(LATE)
+    assert followed.measured_s == []
+    followed.report(LATE + 1, *times(0.5, first=1))
+    assert followed.measured_s == [], "it began before"
+
+
+def test_bytes_that_counters_show_begin_an_epoch_and_nothing_else_does(followed: Followed) -> None:
+    followed.report(LATE, *times(0.5))
+    followed.follow(LATE)
+    assert followed.measured_s == [0.5]
+    (link, *_) = followed.job.virtual_links
+    measured = replace(followed.job, virtual_links=VirtualLinks([replace(link, bytes=link.bytes // 2)]))
+    followed.epochs.follow({A: measured}, LATE)
+    assert followed.measured_s == []
+    assert followed.job.vitals.reported.planned is measured.virtual_links
+    followed.report(2 * LATE, *times(0.5, first=1))
+    followed.epochs.follow({A: replace(measured, silent=True)}, 2 * LATE)
+    assert followed.measured_s == [0.5]
+
+
+def test_a_job_that_is_registered_anew_begins_an_epoch(followed: Followed) -> None:
+    followed.report(LATE, *times(0.5))
+    followed.registry.register(RegisterJob(spec(), take_over=True), LATE)
+    followed.follow(LATE)
+    assert followed.job.vitals.reported == Reported(since=LATE, planned=followed.job.virtual_links)
