@@ -22,11 +22,12 @@ from controller.core.messages import Command, Message
 from controller.core.phases import Input
 from controller.core.status_and_alarms import GO_ON_S, AlarmTimes
 from controller.fabric.parts import Declared
-from controller.fabric.topology import Fabric
+from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.messages import SavedState
 from controller.planning.messages import SolvePlan
 from controller.status import Status
 from controller.tables.lost_next_hops import narrowed
+from controller.tables.messages import PollLearning
 from signalbox.words import Strategy
 
 DRAIN_REST_S = 0.1
@@ -53,6 +54,7 @@ class ControlLoop:
         self._intake = Intake(config, self.state, self.derived)
         self._alarm_times = AlarmTimes(alarms_before, now + config.discovery.adoption_patience_s + GO_ON_S)
         self._pending = at_once(Work.RULES)
+        self._polled_soon: frozenset[Dpid] = frozenset()
 
     @property
     def fabric(self) -> Fabric:
@@ -105,6 +107,7 @@ class ControlLoop:
             s.draining.forget()
         else:
             s.draining.follow(self.derived.what_is_drained(), s.fabric, rules_due, now)
+        sent += self._poll_soon()
         replies = s.sending.due_replies(rules_due, saved, s.cycle.cycles_done, s.losses, now)
         return [*sent, *replies]
 
@@ -242,6 +245,11 @@ class ControlLoop:
         if s.sending.is_confirmed(now) and staged:
             s.sending.take_confirmed(d.confirmed(), d.jobs(), now)
         return sent
+
+    def _poll_soon(self) -> list[Command]:
+        """Other switches than before are those of jobs that are being learnt."""
+        before, self._polled_soon = self._polled_soon, self.derived.polled_soon()
+        return [] if self._polled_soon == before else [PollLearning(self._polled_soon)]
 
     def _save(self, now: float) -> list[Command]:
         s = self.state

@@ -53,8 +53,8 @@ from controller.fabric.drains import (
 from controller.fabric.islands import islands_beside_the_largest
 from controller.fabric.recent_uses import NO_USES
 from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
-from controller.jobs.demand import DemandSource, JobDemand, MeasuredJobs
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch, leaves_of
+from controller.jobs.demand import JobDemand, MeasuredJobs
 from controller.jobs.job import Job
 from controller.jobs.messages import Registration
 from controller.jobs.wiring import JobWiring
@@ -209,6 +209,7 @@ class Derived:
         self.damaged = Row(         damaged,             lambda: (self.job_wirings(), s.fabric.switches,
                                                                   self.interfaces(), s.circuits.missing,
                                                                   config.circuits.fixed))
+        self.polled_soon = Row(     leaves_of,           lambda: (s.demand.soon, s.fabric.hosts))
         self.registrations = Row(   per_key(_registration), lambda: (s.jobs.jobs,))
         self.measured = Row(        per_key(_measured),  lambda: (s.demand.demands,))
         self.unsaved = Row(         Unsaved(s.jobs.ends), lambda: (s.commits.on_disk.jobs, self.registrations()))
@@ -365,8 +366,8 @@ def _registration(_: JobId, job: Job) -> Registration:
 
 
 def _measured(_: JobId, demand: JobDemand) -> VirtualLinks | None:
-    """What the job is planned for, if that is not in its spec."""
-    return demand.virtual_links if demand.source is DemandSource.MEASURED else None
+    """What was measured of the job, if it is planned for that."""
+    return demand.held
 
 
 def _without(of_job: Mapping[JobId, Value], jobs: frozenset[JobId]) -> Mapping[JobId, Value]:

@@ -37,7 +37,7 @@ from controller.jobs.messages import (
 from controller.planning.messages import Compared, Planned, Request
 from controller.planning.verdict import Levels
 from controller.tables.adoption import installed_hosts
-from controller.tables.messages import Counters, StageDone, SwitchRules, TablesRead
+from controller.tables.messages import Counters, LearningCounters, StageDone, SwitchRules, TablesRead
 from controller.wiring.messages import FindWiring, WiringFound
 from signalbox.errors import SignalboxError
 from signalbox.words import Strategy
@@ -154,6 +154,8 @@ class Intake:
                 return at_once(Work.STAGE)
             case Counters():
                 s.counters.take(s.fabric, message)
+            case LearningCounters():
+                s.counters.take_learning(s.fabric, message)
             case TablesRead():
                 if s.tables.take(message, s.sync.held(message.dpid)):
                     s.sync.retry(message.dpid)
@@ -295,6 +297,8 @@ class Intake:
         effects |= commands(*s.hosts.advance(self._derived.missing(), now)) | self.links_came(now)
         if self._derived.follows_uses():
             s.load.take_announced()  # little by little, not all that has changed since the last counters
+        soon = not_before(Work.PLAN, now + self._config.planning.debounce_s)  # not put off by counters of others
+        effects |= self._judge_demand(now, s.demand.look, soon)
         if now >= s.load.measured_at + self._config.counters.interval_s:
             s.load.forget(self._derived.ports())
             s.load.update(now, self._derived.nominal_bps(), self._derived.uncounted_links)
@@ -318,8 +322,9 @@ class Intake:
         hosts = self._state.fabric.hosts
         return frozenset(ip for ip, host in hosts.items() if host.at in busy) if busy else frozenset()
 
-    def _judge_demand(self, now: float, judge: Callable[[float], None]) -> Effects:
-        """What jobs really send may change what is planned for, and what is counted."""
+    def _judge_demand(self, now: float, judge: Callable[[float], None], plan: Effects = NOTHING) -> Effects:
+        """What jobs really send may change what is planned for, and what is counted. ``plan``: what is due then
+        besides."""
         s = self._state
         before = self._derived.jobs()
         judge(now)
@@ -327,7 +332,10 @@ class Intake:
         if jobs is before:
             return NOTHING
         s.routes.release(jobs)
-        changed = self._jobs_changed(now)
+        for job in jobs.values() if s.routes.orphans and s.strategy is Strategy.PLANNED else ():
+            if job.counted:
+                s.routes.claim(job)
+        changed = self._jobs_changed(now) | plan
         return changed | at_once(Work.SAVE) if self._derived.measured() != s.commits.latest.measured else changed
 
     def _adopt_if_complete(self, now: float) -> Effects:

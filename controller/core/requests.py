@@ -195,7 +195,7 @@ class Requests:
         if held:
             return when_saved
         s.demand.follow(s.jobs.jobs, now)
-        claimed = s.strategy is Strategy.PLANNED and s.routes.claim(job)
+        claimed = s.strategy is Strategy.PLANNED and s.routes.claim(self._derived.jobs()[job.id])
         planned = s.strategy is Strategy.PLANNED and job.pairs
         if planned and not claimed and not missing_hosts(s.fabric.hosts, job.addresses):
             s.cycle.wait_for_plan(job.id)

@@ -128,3 +128,8 @@ class Fabric:
     def path_names(self, path: Path, src_leaf: Dpid) -> tuple[str, ...]:
         """The switches on a path, in order, by name."""
         return (self.name(src_leaf), *(self.name(self.links[link].dst.dpid) for link in path if link in self.links))
+
+
+def leaves_of(addresses: Iterable[str], hosts: Mapping[str, Host]) -> frozenset[Dpid]:
+    """The switches of those hosts that are known."""
+    return frozenset(hosts[ip].at.dpid for ip in addresses if ip in hosts)

@@ -18,12 +18,14 @@ from signalbox.jobs.subflows import Pair
 
 class DemandSource(StrEnum):
     """Which bytes a job is planned for. ``declared``: its spec's, not judged yet; ``confirmed``: its spec's, and they
-    agree with the counters; ``measured``: the counters'; ``learning``: none yet."""
+    agree with the counters; ``measured``: the counters'; ``learning``: none yet; ``provisional``: of some pairs only
+    that they carry traffic, or that the job expects it, is known."""
 
     DECLARED = "declared"
     CONFIRMED = "confirmed"
     MEASURED = "measured"
     LEARNING = "learning"
+    PROVISIONAL = "provisional"
 
 
 class Measurement(NamedTuple):
@@ -85,7 +87,8 @@ class JobDemand:
     """``virtual_links``: what the job is planned for. ``per_iteration``: their bytes are of one iteration, else of one
     second. ``counted``: pairs that are counted besides them. ``learning``: these are all pairs of its addresses.
     ``silent``: the connections that the job has reported carry nothing yet.
-    ``declared``: bytes of one iteration per announced pair. ``undeclared_fraction``: of the measured payload."""
+    ``declared``: bytes of one iteration per announced pair. ``undeclared_fraction``: of the measured payload.
+    ``held``: what a restarted controller should plan for, None where it is not in the spec or not known well enough."""
 
     source: DemandSource
     virtual_links: VirtualLinks
@@ -97,6 +100,7 @@ class JobDemand:
     measurement: Measurement | None = None
     difference: Difference | None = None
     undeclared_fraction: float = 0.0
+    held: VirtualLinks | None = None
 
     @property
     def contradicted(self) -> bool:

@@ -18,7 +18,8 @@ from controller.jobs.announcements import Announcements
 from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
 from controller.jobs.pair_counters import PairCounters, Totals
-from controller.jobs.watched_job import WatchedJob, count_pairs
+from controller.jobs.pairs_to_learn import count_pairs
+from controller.jobs.watched_job import WatchedJob
 from controller.memo import Changed
 from controller.shared_map import SharedMap, updated
 from signalbox.errors import InvalidInput
@@ -35,17 +36,26 @@ BATCH = 64
 FORGET_AFTER_S = 30.0
 """Pairs that no job uses any more are forgotten together, so much later."""
 
+SOON_S = 60.0
+"""How long counters of a job are asked for more often, after its pairs began to be counted."""
+
+SOON_RULES = 1024
+"""Rules whose counters are asked for more often, at most: of the jobs that began to be learnt last."""
+
 TURN_S = 120.0
 """For so long a job may be learnt while others wait for its rules."""
 
 
 class MeasuredDemand:
-    """``demands``: of every job, another mapping whenever one has changed. ``interval_s``: between counters.
+    """``demands``: of every job, another mapping whenever one has changed. ``soon``: addresses whose counters say
+    first what a job sends that is being learnt. ``interval_s``: between counters.
     ``max_learning_rules``: pairs that are counted for learning at one time, over all jobs."""
 
     def __init__(self, interval_s: float, max_learning_rules: int) -> None:
         self.counters = PairCounters()
         self.demands: Mapping[JobId, JobDemand] = SharedMap()
+        self.soon: frozenset[str] = frozenset()
+        self._unseen: deque[JobId] = deque()
         self._interval_s = interval_s
         self.max_learning_rules = max_learning_rules
         self._jobs: dict[JobId, WatchedJob] = {}
@@ -147,6 +157,18 @@ class MeasuredDemand:
                 judged.append(watched.job.id)
         self._publish(judged, now)
 
+    def look(self, now: float) -> None:
+        """Look at the next ``BATCH`` jobs that learn, once for all counters that came since this was called last."""
+        if not self._unseen and self.counters.take_news():
+            self._unseen.extend(self._wanted)
+        found = []
+        for _ in range(min(BATCH, len(self._unseen))):
+            watched = self._jobs.get(self._unseen.popleft())
+            if watched is not None and watched.learns and watched.look(self._totals(watched), now):
+                found.append(watched.job.id)
+        if found:
+            self._publish(found, now)
+
     def _totals(self, watched: WatchedJob) -> Totals:
         """What the job has sent: of a pair for which it has the rule for all packets what that has counted too."""
         of_all = self.counters.totals(watched.rows("", self.counters.version))
@@ -189,6 +211,17 @@ class MeasuredDemand:
         self.demands = updated(before, other)
         if self.demands is not before:
             self._forget_at = min(self._forget_at, now + FORGET_AFTER_S)
+        self.soon = self._asked_for_soon(now) if self._turns else frozenset()
+
+    def _asked_for_soon(self, now: float) -> frozenset[str]:
+        """Which addresses are those of jobs that have begun to be learnt lately."""
+        left, soon = SOON_RULES, set[str]()
+        for job_id in sorted(self._turns, key=lambda job_id: -self._turns[job_id]):
+            rules = self._wanted.get(job_id, 0)
+            if now - self._turns[job_id] < SOON_S and rules <= left:
+                left -= rules
+                soon |= self._jobs[job_id].job.spec.addresses
+        return frozenset(soon)
 
     def _granted(self, wanted: Mapping[JobId, int], now: float) -> set[JobId]:
         """Which jobs may be learnt: in the order in which they asked, and who had its turn asks again. One that sends

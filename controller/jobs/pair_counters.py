@@ -67,18 +67,24 @@ class PairCounters:
         self._totals = np.zeros((0, 3))
         self._rule_of: dict[tuple[Dpid, Counted], int] = {}
         self._rules = np.zeros((0, 3))
-        self._places = defaultdict[Dpid, Memo[Dpid, tuple[Counted, ...], Connected, int, _Places]](
+        self._places = defaultdict[tuple[Dpid, bool], Memo[Dpid, tuple[Counted, ...], Connected, int, _Places]](
             lambda: Memo(self._find_places)
         )
+        self._news = False
         self._polled: dict[Dpid, float] = {}
         self._left: dict[Dpid, tuple[float, frozenset[Pair]]] = {}
 
-    def count(self, dpid: Dpid, at: float, what: tuple[Counted, ...], counts: Floats) -> None:
-        """One poll of one switch, all its rules at once. ``what``: that they count; the same object while it has not
-        changed. ``counts``: so far, bytes and packets in a row per rule."""
+    def count(self, dpid: Dpid, at: float, what: tuple[Counted, ...], counts: Floats, all_rules: bool = True) -> None:
+        """One poll of one switch: of all its rules, or of some that were polled between two such polls. ``what``: that
+        they count; the same object while it has not changed. ``counts``: so far, bytes and packets in a row per
+        rule."""
         first = dpid not in self._polled
-        self._polled[dpid] = at
-        rules, rows = self._places[dpid](dpid, what, self.connections, self._version)
+        if first and not all_rules:
+            return
+        self._news = True
+        if all_rules:
+            self._polled[dpid] = at
+        rules, rows = self._places[dpid, all_rules](dpid, what, self.connections, self._version)
         last = self._rules[rules, 1:]
         start = np.where(np.isnan(last), counts if first else 0.0, last)
         added_anew = (counts < start).any(axis=1, keepdims=True)
@@ -86,6 +92,11 @@ class PairCounters:
         self._rules[rules, 0], self._rules[rules, 1:] = at, counts
         np.add.at(self._totals[:, 1:], rows, more)
         self._totals[rows, 0] = at
+
+    def take_news(self) -> bool:
+        """Whether something was counted since this was asked last."""
+        news, self._news = self._news, False
+        return news
 
     @property
     def running(self) -> bool:
@@ -97,7 +108,8 @@ class PairCounters:
         if dpid in self._polled:
             self._left[dpid] = self._polled[dpid], self._counted_by(dpid)
         self._polled.pop(dpid, None)
-        self._places.pop(dpid, None)
+        for all_rules in (True, False):
+            self._places.pop((dpid, all_rules), None)
         self._rules[[rule for (of, _), rule in self._rule_of.items() if of == dpid], 1:] = np.nan
 
     def interrupted(self, now: float, late_s: float) -> frozenset[Pair]:
@@ -114,7 +126,7 @@ class PairCounters:
         """When the switch was polled last."""
         at = self._polled[dpid]
         rules = ((what, rule) for (of, what), rule in self._rule_of.items() if of == dpid)
-        return frozenset(what[:2] for what, rule in rules if self._rules[rule, 0] == at)
+        return frozenset(what[:2] for what, rule in rules if self._rules[rule, 0] >= at)
 
     def keep(self, pairs: Set[Pair]) -> None:
         """Forgets all others; their rules not before they have gone from the switches, else they would seem to be new

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from controller.jobs.messages import NO_QUOTA, Quota
-from controller.jobs.watched_job import learning_rules
+from controller.jobs.pairs_to_learn import learning_rules
 from signalbox.errors import Exhausted
 from signalbox.jobs.collectives import link_count
 from signalbox.jobs.spec import MAX_VIRTUAL_LINKS, JobId, JobSpec

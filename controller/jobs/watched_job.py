@@ -2,14 +2,15 @@
 
 A declaration holds until it is contradicted (``judgement``). From then on, and for an observed job from its start, all
 pairs of its addresses are counted (*learning*) until the same ones carry traffic in ``STABLE`` consecutive judgements.
-What was counted is *held*: it is planned for until it changes again, or agrees with the declaration.
+What was counted is *held*: it is planned for until it changes again, or agrees with the declaration. Pairs that are
+seen to carry traffic while the job learns are planned for at once, and held when it is known how much
+(``first_bytes``).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import permutations
 from math import inf
 
 import numpy as np
@@ -17,13 +18,14 @@ import numpy as np
 from controller.fabric.counter_samples import Rows
 from controller.jobs.announcements import Announcements
 from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand, Measurement
+from controller.jobs.first_bytes import FirstBytes
 from controller.jobs.job import Job
 from controller.jobs.judgement import Judge, Judgement
 from controller.jobs.pair_counters import PairCounters, Totals
+from controller.jobs.pairs_to_learn import count_to_learn, pairs_to_learn
 from controller.jobs.payload_windows import LAG_S, PayloadWindows, Window
 from controller.memo import Memo
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
-from signalbox.jobs.spec import JobSpec
 from signalbox.jobs.subflows import Connections, Pair
 
 EQUAL = 0.08
@@ -38,28 +40,6 @@ FEWEST_BYTES = 10 * 1448
 """Of the busiest pair in a window: ten full segments. Less says nothing."""
 RELEARN_AFTER_S = 30.0
 """After learning has found nothing new, twice as long each time."""
-
-
-def pairs_within(spec: JobSpec) -> list[Pair]:
-    """All pairs of addresses that the job's transfers can have: of first NICs, and within each rail. There can be more
-    than a hundred million: ask ``count_pairs`` first."""
-    return [pair for addresses in _nics(spec) for pair in permutations(sorted(addresses), 2)]
-
-
-def count_pairs(spec: JobSpec) -> int:
-    """How many ``pairs_within`` would find."""
-    return sum(len(addresses) * (len(addresses) - 1) for addresses in _nics(spec))
-
-
-def learning_rules(job: Job) -> int:
-    """How many pairs are counted at most to learn what an observed job sends; 0 of one that announces it."""
-    if not job.spec.observed:
-        return 0
-    return len(job.dividing.connections) if job.dividing.owner else count_pairs(job.spec)
-
-
-def _nics(spec: JobSpec) -> list[set[str]]:
-    return [set(spec.endpoints), *(set(rail.endpoints) for rail in spec.rails)]
 
 
 class WatchedJob:
@@ -77,10 +57,11 @@ class WatchedJob:
     ) -> None:
         """``measured``: what it was planned for before a restart. ``announced``: by all jobs, this one among them."""
         self._rows = defaultdict[str, Memo[Sequence[Pair], str, int, Rows]](lambda: Memo(counters.rows))
-        self._to_learn = Memo(_count_to_learn)
+        self._to_learn = Memo(count_to_learn)
         self._announced = announced
         self.job = job
         self._windows = PayloadWindows(interval_s, job.transport)
+        self._first = FirstBytes(job.transport)
         self._profile = job.virtual_links.in_phases
         self._declared = job.virtual_links.bytes_of
         self._links = measured or job.virtual_links
@@ -139,6 +120,7 @@ class WatchedJob:
         if learning == self._learning:
             return False
         self._learning = learning
+        self._first = FirstBytes(self.job.transport)
         self._stable = 0
         self._count_pairs()
         self.demand = self._state()
@@ -148,6 +130,7 @@ class WatchedJob:
         """Pairs that were not counted yet have counters from now on. ``totals``: what was counted of them before, for
         other jobs. Not to be called while switches were not polled yet."""
         self._windows.count_from_now(totals, now)
+        self._first.begin(totals, now)
 
     def connections_changed(self, job: Job) -> None:
         """An observed job that reports its connections is learnt from them, anew when there are some between other
@@ -163,11 +146,13 @@ class WatchedJob:
         known = {**self._declared, **dict.fromkeys(self._seen), **(self._held or {})}
         wanted = dict.fromkeys((*known, *((dst, src) for src, dst in known)))
         if self._learning:
-            wanted |= dict.fromkeys(_all_pairs(self.job, self._announced))
+            wanted |= dict.fromkeys(pairs_to_learn(self.job, self._announced))
         if wanted.keys() != set(self.pairs):
             before = {pair: number for number, pair in enumerate(self.pairs)}
             self.pairs = tuple(wanted)
-            self._windows.of_pairs(np.array([before.get(pair, -1) for pair in self.pairs], np.int64))
+            rows = np.array([before.get(pair, -1) for pair in self.pairs], np.int64)
+            self._windows.of_pairs(rows)
+            self._first.of_pairs(rows)
         self._count_besides()
 
     def _count_besides(self) -> None:
@@ -175,6 +160,16 @@ class WatchedJob:
         self._besides = frozenset(
             (src, dst) for src, dst in frozenset(self.pairs) - planned if (dst, src) not in planned
         )
+
+    def look(self, totals: Totals, now: float) -> bool:
+        """Take the latest counters of a job that learns. Return whether they show pairs that were not known."""
+        iteration_s = (self._measurement and self._measurement.iteration_s) or 1.0
+        if not self._learning or not self._first.look(self.pairs, totals, self._links.pairs, iteration_s, now):
+            return False
+        if self.job.spec.observed:
+            self._windows.start_anew()  # how much these send is not known from before they were found
+        self.demand = self._state()
+        return True
 
     # ---- judgement
 
@@ -295,6 +290,7 @@ class WatchedJob:
         before = frozenset(self._held or ())
         if self._held is not None or not self._declared:
             self._hold(window)
+            self._first.measured(window.start)
         self._stable = self._stable + window.whole if frozenset(self._held or ()) == before else 0
         if self._stable >= STABLE:
             self._wants_learning = False
@@ -339,7 +335,10 @@ class WatchedJob:
         return differing._replace(findings=(self._pace, *differing.findings))
 
     def _state(self) -> JobDemand:
-        if self._held is not None:
+        links = self._first.added_to(self._links)
+        if links is not self._links:
+            source = DemandSource.PROVISIONAL
+        elif self._held is not None:
             source = DemandSource.MEASURED
         elif self.job.spec.observed:
             source = DemandSource.LEARNING
@@ -347,15 +346,16 @@ class WatchedJob:
             source = DemandSource.CONFIRMED if self._agreed else DemandSource.DECLARED
         return JobDemand(
             source,
-            self._links,
+            links,
             self._declared,
-            self._held is None or self._held_per_iteration,
+            self._held_per_iteration if self._held is not None else bool(self._declared),
             self._besides,
             self._learning,
             self._silent,
             self._measurement,
             self._difference(),
             self._undeclared_fraction,
+            self._links if self._held is not None else None,
         )
 
 
@@ -375,24 +375,3 @@ def levelled(amounts: Mapping[Pair, float], equal: float) -> dict[Pair, float]:
         group.append(pair)
     close()
     return level
-
-
-def _all_pairs(job: Job, announced: Announcements) -> Sequence[Pair]:
-    """That no other job has announced; of a job that reports its connections those that have any."""
-    if job.dividing.owner:
-        return list(job.dividing.connections)
-    return [pair for pair in pairs_within(job.spec) if announced.owner(pair) in (None, job.id)]
-
-
-def _count_to_learn(_version: int, job: Job, announced: Announcements) -> int:
-    """How many ``_all_pairs`` would find."""
-    if job.dividing.owner:
-        return len(job.dividing.connections)
-    nics, most = _nics(job.spec), count_pairs(job.spec)
-    if most <= len(announced):
-        return len(_all_pairs(job, announced))
-    taken = sum(
-        announced.owner((src, dst)) != job.id and any(src in addresses and dst in addresses for addresses in nics)
-        for src, dst in announced.owned()
-    )
-    return most - taken

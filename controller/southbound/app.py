@@ -50,12 +50,21 @@ from controller.southbound.framework import (
 )
 from controller.southbound.handshake import MAX_PORTS
 from controller.southbound.installer import Installer
+from controller.southbound.learning_poller import LearningPoller
 from controller.southbound.multipart import multipart_reply
 from controller.southbound.openflow_framing import Frame
 from controller.southbound.outbox import Outbox
 from controller.southbound.rule_reader import RuleReader
 from controller.southbound.table_poller import TablePoller
-from controller.tables.messages import Counters, FromSwitches, InstallStage, ReadRules, ToSwitches
+from controller.tables.messages import (
+    Counters,
+    FromSwitches,
+    InstallStage,
+    LearningCounters,
+    PollLearning,
+    ReadRules,
+    ToSwitches,
+)
 from controller.tables.rules import ETH_ARP, ETH_LLDP, Stage
 from controller.tables.table_use import is_full
 
@@ -93,8 +102,9 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         )
         self._installer = Installer(config.openflow.barrier_timeout_s, self._send, put)
         self._reader = RuleReader(config.openflow.barrier_timeout_s, self._send, put)
-        self._counted: list[Counters] = []
+        self._counted: list[Counters | LearningCounters] = []
         self._poller = CounterPoller(config.counters.interval_s, self._send, self._counted.append)
+        self._learning = LearningPoller(config.counters.interval_s, self._send, self._counted.append)
         self._tables = TablePoller(config.counters.interval_s, self._send, put)
         self._admission = Admission(self._admit)
         self._taken: dict[Dpid, Connection] = {}
@@ -117,6 +127,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         elif isinstance(command, ReadRules):
             if command.dpid in self._switches:
                 self._reader.read(command.dpid, time.monotonic())
+        elif isinstance(command, PollLearning):
+            self._learning.poll(command.dpids)
         elif isinstance(command, ProbePorts):
             self._discovery.rules_confirmed(command.dpids)
         elif isinstance(command, ProbeCircuits):
@@ -170,6 +182,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             self._admission.tick(now)
             self._installer.expire(now)
             self._poller.tick(now)
+            self._learning.tick(now)
             self._report_counters()
             self._tables.tick(now)
             for dpid in self._reader.failed(now):
@@ -220,6 +233,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             return
         self._discovery.switch_connected(dpid, ports)
         self._poller.switch_connected(dpid, time.monotonic())
+        self._learning.switch_connected(dpid)
         self._tables.switch_connected(dpid, time.monotonic())
 
     @on(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
@@ -243,6 +257,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._installer.switch_left(dpid)
         self._reader.switch_left(dpid)
         self._poller.switch_left(dpid)
+        self._learning.switch_left(dpid)
         self._tables.switch_left(dpid)
 
     def _heard_from(self, connection: Connection) -> Dpid | None:
@@ -306,7 +321,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         elif self._installer.error(dpid, xid, reason):
             if is_full(reason):
                 self._tables.table_full(dpid, time.monotonic())
-        elif not any(reader.error(dpid, xid) for reader in (self._reader, self._poller, self._tables)):
+        elif not any(reader.error(dpid, xid) for reader in (self._reader, self._poller, self._learning, self._tables)):
             kind = f"errors {reason}"
             self._ignored[kind if kind in self._ignored or len(self._ignored) < MAX_KINDS else "other errors"] += 1
 
@@ -333,5 +348,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         if dpid is None:
             return
         reply = multipart_reply(message.data)
-        if not self._reader.part(dpid, reply) and not self._poller.part(dpid, reply, time.monotonic()):
+        now = time.monotonic()
+        if self._reader.part(dpid, reply) or self._poller.part(dpid, reply, now):
+            return
+        if not self._learning.part(dpid, reply, now):
             self._tables.part(dpid, reply)

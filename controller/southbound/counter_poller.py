@@ -105,12 +105,7 @@ class CounterPoller:
         ports: dict[PortNo, PortCount] = {}
         for part in asked.of(ofp.OFPMP_PORT_STATS):
             ports |= part
-        flows: dict[FlowKey, RuleCount] = {
-            count.rule.key: RuleCount(count.bytes, count.packets)
-            for part in asked.of(ofp.OFPMP_FLOW)
-            for count in part
-            if count.rule is not None and count.bytes is not None
-        }
+        flows = rule_counts(asked)
         drops = {
             PortNo(meter.meter_id): meter.packets
             for part in asked.of(ofp.OFPMP_METER)
@@ -121,3 +116,13 @@ class CounterPoller:
         if ports_read or flows_read or drops:
             known = ports if ports_read else None, flows if flows_read else None
             self._put(Counters(dpid, polled.answered_at, *known, drops))
+
+
+def rule_counts(asked: Gathered) -> dict[FlowKey, RuleCount]:
+    """The counters of the rules in the replies, without rules that are not the controller's."""
+    return {
+        count.rule.key: RuleCount(count.bytes, count.packets)
+        for part in asked.of(ofp.OFPMP_FLOW)
+        for count in part
+        if count.rule is not None and count.bytes is not None
+    }

@@ -34,6 +34,7 @@ from controller.tables.rules import (
     RuleMod,
     Table,
     ToGroup,
+    learning_cookie,
 )
 from signalbox.jobs.subflows import PortClass
 
@@ -256,6 +257,11 @@ def flow_stats_request() -> bytes:
 def counted_flows_request() -> bytes:
     """The controller's flow entries whose counters are polled (section 7.3.5.2)."""
     return _flow_request(ofp.OFPMP_FLOW, ofp.OFPTT_ALL, COOKIE_MAGIC << 48 | COUNTED_BIT, COOKIE_MASK | COUNTED_BIT)
+
+
+def learning_flows_request() -> bytes:
+    """The controller's flow entries that count pairs of jobs that are being learnt (section 7.3.5.2)."""
+    return _flow_request(ofp.OFPMP_FLOW, ofp.OFPTT_ALL, learning_cookie(0), COOKIE_MASK | 0xFF << 40)
 
 
 def every_flow_request(kind: int = ofp.OFPMP_FLOW) -> bytes:

@@ -21,7 +21,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortR
 from controller.jobs.pair_counters import PairCounters
 from controller.memo import Memo
 from controller.tables.dropped import Dropped, dropped_packets
-from controller.tables.messages import Counters, PortCount, RuleCount
+from controller.tables.messages import Counters, LearningCounters, PortCount, RuleCount
 from controller.tables.pinned_table import counted
 from controller.tables.rules import FlowKey
 
@@ -86,7 +86,7 @@ class CounterIntake:
         self._pairs = pairs
         self._edges = Memo(lambda hosts: ports_by_switch(host.at for host in hosts.values()))
         self._links = defaultdict[Dpid, Memo[Switch, Mapping[Dpid, frozenset[PortNo]], _Links]](lambda: Memo(_links))
-        self._flows = defaultdict[Dpid, Memo[Dpid, Mapping[str, Host], tuple[FlowKey, ...], _Flows]](
+        self._flows = defaultdict[tuple[Dpid, bool], Memo[Dpid, Mapping[str, Host], tuple[FlowKey, ...], _Flows]](
             lambda: Memo(_counted_here)
         )
 
@@ -112,12 +112,18 @@ class CounterIntake:
         if message.punt_drops:
             self._count_drops(message.dpid, message.at, message.punt_drops)
 
+    def take_learning(self, fabric: Fabric, message: LearningCounters) -> None:
+        """Counters of pairs that are learnt say nothing about links."""
+        if message.dpid in fabric.switches:
+            self._count_pairs(fabric, message.dpid, message.at, message.flows, all_rules=False)
+
     def switch_left(self, dpid: Dpid) -> None:
         self.read = {known: read for known, read in self.read.items() if known != dpid}
         self.dropped.pop(dpid, None)
         self._drops_at.pop(dpid, None)
         self._links.pop(dpid, None)
-        self._flows.pop(dpid, None)
+        for all_rules in (True, False):
+            self._flows.pop((dpid, all_rules), None)
         self._pairs.switch_left(dpid)
         self.drops = {at: drops for at, drops in self.drops.items() if at.dpid != dpid}
 
@@ -133,12 +139,19 @@ class CounterIntake:
         return totals
 
     def _count_flows(self, fabric: Fabric, dpid: Dpid, at: float, counts: Mapping[FlowKey, RuleCount]) -> None:
-        """By the rules at the source's switch: the others on a path count the same bytes again."""
-        flows = self._flows[dpid](dpid, fabric.hosts, tuple(counts))
+        what, here = self._count_pairs(fabric, dpid, at, counts, all_rules=True)
+        self._load.count_flows(at, {flow: total for flow, (total, _) in zip(what, here, strict=True)})
+
+    def _count_pairs(
+        self, fabric: Fabric, dpid: Dpid, at: float, counts: Mapping[FlowKey, RuleCount], all_rules: bool
+    ) -> tuple[tuple[Counted, ...], list[RuleCount]]:
+        """By the rules at the source's switch: the others on a path count the same bytes again. Returns what these
+        count, and how much."""
+        flows = self._flows[dpid, all_rules](dpid, fabric.hosts, tuple(counts))
         here = list(compress(counts.values(), flows.here))
-        self._load.count_flows(at, {flow: total for flow, (total, _) in zip(flows.what, here, strict=True)})
         if all(packets is not None for _, packets in here):
-            self._pairs.count(dpid, at, flows.what, np.array(here, np.float64).reshape(-1, 2))
+            self._pairs.count(dpid, at, flows.what, np.array(here, np.float64).reshape(-1, 2), all_rules)
+        return flows.what, here
 
     def _count_drops(self, dpid: Dpid, read_at: float, totals: Mapping[PortNo, int]) -> None:
         last_at = self._drops_at.get(dpid)

@@ -83,6 +83,15 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class LearningCounters:
+    """Counters of one switch's rules for pairs of jobs that are being learnt, read between two polls of everything."""
+
+    dpid: Dpid
+    at: float
+    flows: Mapping[FlowKey, RuleCount]
+
+
+@dataclass(frozen=True, slots=True)
 class TablesRead:
     """The tables of one switch that Signalbox uses: ``entries`` of flow tables, also foreign ones; ``limits``: how many
     fit in, of the group and meter table too. None where they were not asked for, or the switch refused."""
@@ -97,6 +106,13 @@ class ReadRules:
     """Read back flows, groups and meters of a switch; answered by ``SwitchRules`` (nothing when it leaves)."""
 
     dpid: Dpid
+
+
+@dataclass(frozen=True, slots=True)
+class PollLearning:
+    """From now on poll the rules for pairs of jobs that are being learnt on these switches only, and often."""
+
+    dpids: frozenset[Dpid]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +136,12 @@ FromSwitches = (
     | SwitchRules
     | StageDone
     | Counters
+    | LearningCounters
     | TablesRead
     | ConnectionRefused
     | PacketsRefused
 )
 """What the southbound reports."""
 
-ToSwitches = ReadRules | ProbePorts | ProbeCircuits | InstallStage | SendArpRequest | SendArpReply
+ToSwitches = ReadRules | PollLearning | ProbePorts | ProbeCircuits | InstallStage | SendArpRequest | SendArpReply
 """What the southbound is asked to do."""

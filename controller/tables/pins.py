@@ -277,10 +277,8 @@ class Pins:
             if self._announced.holder(pin.flow.pair) is None and hosts.keys() >= set(pin.flow.pair)
         )
         taken = {pin.flow.pair for pin in orphans}
-        found = _learning_pins(hosts, learnt)
-        return left + tuple(
-            pin for pin in found if pin.flow.pair not in taken and self._announced.holder(pin.flow.pair) is None
-        )
+        found = _learning_pins(hosts, learnt, self._announced)
+        return left + tuple(pin for pin in found if pin.flow.pair not in taken)
 
     def _reverse(self, fabric: Fabric, changed: Set[LinkId]) -> None:
         """The same cables the other way, also while one of them is not usable: acknowledgements then fail over at their
@@ -294,13 +292,14 @@ def _place(hosts: Mapping[str, Host], ip: str) -> Dpid | None:
     return hosts[ip].at.dpid if ip in hosts else None
 
 
-def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...]) -> Iterator[Pin]:
-    """Of jobs in their order; a pair that several of them might use is counted for the first."""
+def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...], announced: Announcements) -> Iterator[Pin]:
+    """Of jobs in their order; a pair that several of them might use is counted for the first. One that has a pin of
+    its job's stays counted below it as long as the job wants: what it counted last is read then."""
     owners: dict[FlowId, int] = {}
     for job in jobs:
         owner = job_owner(job.id)
         for src, dst in sorted(job.counted):
-            if src in hosts and dst in hosts:
+            if src in hosts and dst in hosts and announced.holder((src, dst)) in (None, job.id):
                 owners.setdefault(FlowId(src, dst), owner)
     return (Pin(flow, owner, None, learning=True) for flow, owner in owners.items())
 

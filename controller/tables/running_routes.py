@@ -58,7 +58,8 @@ class RunningRoutes:
         return frozenset(job.id for job in jobs if self.claim(job))
 
     def claim(self, job: PinnedJob) -> bool:
-        """A job is registered (again): its orphans become its routes. False when it has none."""
+        """A job is registered (again): its orphans become its routes. False when it has none. While it is not known
+        what the job sends, its other orphans stay."""
         owner = job_owner(job.id)
         paths: dict[Pair, dict[Part | None, Path]] = {}
         for pin in self.orphans:
@@ -73,7 +74,8 @@ class RunningRoutes:
         self.replace(updated(self.routes, claimed))
         if self._jobs is not None:
             self._jobs = updated(self._jobs, {job.id: job})
-        before, self.orphans = self.orphans, tuple(pin for pin in self.orphans if pin.owner != owner)
+        before, left = self.orphans, {*job.counted} - {*job.pairs, *(flow.back.pair for flow in claimed)}
+        self.orphans = tuple(pin for pin in before if pin.owner != owner or pin.flow.pair in left)
         return len(self.orphans) < len(before)
 
     def begin(self, job: PinnedJob, routes: Routes) -> None:

@@ -13,12 +13,15 @@ from random import Random
 from typing import Any
 
 from controller.config import CountersConfig
+from controller.core.messages import Command, Message
 from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, LinkId, PortRef
 from controller.planning.problem import FlowId
-from controller.tables.pinned_table import pin_key
+from controller.southbound.learning_poller import TIMES
+from controller.tables.messages import LearningCounters, PollLearning
+from controller.tables.pinned_table import LEARNING_PRIORITY, pin_key
 from controller.tables.rules import FlowKey
-from tests.support.fake_fabric import FABRIC_BPS, FakeFabric
+from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, packets_of
 from tests.support.fake_switch import Packet
 
 STEP_S = 0.25
@@ -45,13 +48,18 @@ class Ring:
 
 class BusyFabric(FakeFabric):
     """``rings``: jobs that train. ``stray_bps``: unannounced traffic, which gives way to nobody. ``seed``: of where
-    ECMP sends flows."""
+    ECMP sends flows. ``lag_s``: rules' counters are brought up to date that often. ``soon``: switches whose rules of
+    pairs that are learnt are polled more often."""
 
     def __init__(self, *args: Any, seed: int = 0, **more: Any) -> None:
         super().__init__(*args, **more)
         self.rings: list[Ring] = []
         self.stray_bps: dict[FlowId, float] = {}
         self.seed = seed
+        self.lag_s = 0.0
+        self.soon: frozenset[Dpid] = frozenset()
+        self._told: defaultdict[Dpid, Counter[FlowKey]] = defaultdict(Counter)
+        self._told_at = self._soon_at = self.now
         self._sent: Counter[PortRef] = Counter()
         self._received: Counter[PortRef] = Counter()
         self._rules: defaultdict[Dpid, Counter[FlowKey]] = defaultdict(Counter)
@@ -69,7 +77,13 @@ class BusyFabric(FakeFabric):
             self.run(STEP_S, step=STEP_S)
             for flow, bps in self.rates_bps().items():
                 self._count(flow, int(bps * STEP_S / 8))
+            if self.now >= self._told_at + self.lag_s:
+                self._told_at = self.now
+                self._told = defaultdict(Counter, {dpid: Counter(rules) for dpid, rules in self._rules.items()})
             self._poll(COUNTERS.interval_s)
+            if self.now >= self._soon_at + COUNTERS.interval_s / TIMES:
+                self._soon_at = self.now
+                self._poll_soon()
 
     def rates_bps(self) -> Mapping[FlowId, float]:
         """What every flow sends now."""
@@ -100,8 +114,21 @@ class BusyFabric(FakeFabric):
         src = self.hosts[flow.src_ip]
         self._received[src] += total
         self._sent.update(dict.fromkeys(self.ports_on(flow), total))
-        if pin_key(flow) in self.switches[src.dpid].flows:
-            self._rules[src.dpid][pin_key(flow)] += total
+        for key in (pin_key(flow), pin_key(flow)._replace(priority=LEARNING_PRIORITY)):
+            if key in self.switches[src.dpid].flows:
+                self._rules[src.dpid][key] += total
+                break
+
+    def _poll_soon(self) -> None:
+        for dpid in sorted(self.soon):
+            learning = [key for key in self.switches[dpid].flows if key.priority == LEARNING_PRIORITY]
+            counts = {key: packets_of(self._told[dpid][key]) for key in learning}
+            self.send(LearningCounters(dpid, self.now, counts))
+
+    def _carry_out(self, command: Command) -> list[Message]:
+        if isinstance(command, PollLearning):
+            self.soon = command.dpids
+        return super()._carry_out(command)
 
     def _poll(self, interval_s: float) -> None:
         for number, (dpid, switch) in enumerate(self.switches.items()):
@@ -109,7 +136,7 @@ class BusyFabric(FakeFabric):
                 del self._rules[dpid][key]
             if self.now >= self._polled.setdefault(dpid, self.now + interval_s * number / len(self.switches)):
                 self._polled[dpid] += interval_s
-                self.count_rules(self._sent, self._rules[dpid], self._received, [dpid])
+                self.count_rules(self._sent, self._told[dpid], self._received, [dpid])
 
     def background_bps(self) -> dict[LinkId, float]:
         """As the controller publishes it, where there is any."""

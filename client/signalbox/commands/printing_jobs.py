@@ -152,7 +152,7 @@ def _planned_for(demand: Fields | None) -> str:
     """Which bytes, and whether others are looked for."""
     if demand is None:
         return "-"
-    looked_for = demand["learning"] and demand["source"] != "learning"
+    looked_for = demand["learning"] and demand["source"] not in ("learning", "provisional")
     return word(demand["source"]) + (", learning" if looked_for else "")
 
 

@@ -88,6 +88,7 @@ class DemandSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DEMAND_SOURCE_CONFIRMED: _ClassVar[DemandSource]
     DEMAND_SOURCE_MEASURED: _ClassVar[DemandSource]
     DEMAND_SOURCE_LEARNING: _ClassVar[DemandSource]
+    DEMAND_SOURCE_PROVISIONAL: _ClassVar[DemandSource]
 
 class DemandFinding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -321,6 +322,7 @@ DEMAND_SOURCE_DECLARED: DemandSource
 DEMAND_SOURCE_CONFIRMED: DemandSource
 DEMAND_SOURCE_MEASURED: DemandSource
 DEMAND_SOURCE_LEARNING: DemandSource
+DEMAND_SOURCE_PROVISIONAL: DemandSource
 DEMAND_FINDING_UNSPECIFIED: DemandFinding
 DEMAND_FINDING_SILENT: DemandFinding
 DEMAND_FINDING_SLOWER: DemandFinding

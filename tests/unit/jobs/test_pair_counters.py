@@ -66,6 +66,22 @@ def test_what_a_connected_switch_counts_is_unknown_for_as_long_as_it_does_not_an
     assert polls.counters.interrupted(polls.now, 4.0) == frozenset()
 
 
+def test_some_rules_are_polled_in_between_and_all_go_on_from_there(polls: Polls) -> None:
+    def poll_some(total: int) -> None:
+        polls.counters.count(LEAF, polls.now + 0.5, (LEARNING,), np.array([[total, total // 100]]), all_rules=False)
+
+    poll_some(900)
+    assert polls.totals(PAIR).bytes[0] == 0, "it may have counted that long ago"
+    assert polls.poll((WHOLE, 100), (LEARNING, 1000)) == 0
+    poll_some(1500)
+    assert polls.totals(PAIR).bytes[0] == 500
+    assert polls.counters.take_news()
+    assert not polls.counters.take_news()
+    assert polls.poll((WHOLE, 300), (LEARNING, 1700)) == 900
+    polls.counters.switch_left(LEAF)
+    assert polls.counters.interrupted(polls.now, 4.0) == {PAIR}
+
+
 def test_a_pair_goes_on_when_other_rules_count_it(polls: Polls) -> None:
     polls.poll()
     assert polls.poll((LEARNING, 1000)) == 1000

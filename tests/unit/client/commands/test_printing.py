@@ -181,6 +181,7 @@ def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
     }
     for source, learning, said in (
         ("learning", True, ["learning"]),
+        ("provisional", True, ["provisional"]),
         ("measured", True, ["measured,", "learning"]),
         ("measured", False, ["measured"]),
     ):

@@ -1,0 +1,54 @@
+"""The pairs of addresses that are counted to learn what a job sends, and how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+
+from controller.jobs.announcements import Announcements
+from controller.jobs.job import Job
+from signalbox.jobs.spec import JobSpec
+from signalbox.jobs.subflows import Pair
+
+
+def pairs_within(spec: JobSpec) -> list[Pair]:
+    """All pairs of addresses that the job's transfers can have: of first NICs, and within each rail. There can be more
+    than a hundred million: ask ``count_pairs`` first."""
+    return [pair for addresses in _nics(spec) for pair in permutations(sorted(addresses), 2)]
+
+
+def count_pairs(spec: JobSpec) -> int:
+    """How many ``pairs_within`` would find."""
+    return sum(len(addresses) * (len(addresses) - 1) for addresses in _nics(spec))
+
+
+def learning_rules(job: Job) -> int:
+    """How many pairs are counted at most to learn what an observed job sends; 0 of one that announces it."""
+    if not job.spec.observed:
+        return 0
+    return len(job.dividing.connections) if job.dividing.owner else count_pairs(job.spec)
+
+
+def _nics(spec: JobSpec) -> list[set[str]]:
+    return [set(spec.endpoints), *(set(rail.endpoints) for rail in spec.rails)]
+
+
+def pairs_to_learn(job: Job, announced: Announcements) -> Sequence[Pair]:
+    """That no other job has announced; of a job that reports its connections those that have any."""
+    if job.dividing.owner:
+        return list(job.dividing.connections)
+    return [pair for pair in pairs_within(job.spec) if announced.owner(pair) in (None, job.id)]
+
+
+def count_to_learn(_version: int, job: Job, announced: Announcements) -> int:
+    """How many ``pairs_to_learn`` would find."""
+    if job.dividing.owner:
+        return len(job.dividing.connections)
+    nics, most = _nics(job.spec), count_pairs(job.spec)
+    if most <= len(announced):
+        return len(pairs_to_learn(job, announced))
+    taken = sum(
+        announced.owner((src, dst)) != job.id and any(src in addresses and dst in addresses for addresses in nics)
+        for src, dst in announced.owned()
+    )
+    return most - taken
