@@ -96,7 +96,8 @@ def pytorch(program: str) -> Commands:
 def open_mpi(run: Run) -> Iterator[tuple[str, list[str]]]:
     """mpirun on the first host, behind the prefix."""
     program = [SYSTEM_PYTHON, str(run.programs / "all_reduce_mpi.py"), str(ITERATIONS)]
-    command = ["mpirun", *mpi_settings(run.namespaces, SUBNET), *program]
+    session = run.programs.parent / f"mpirun-{run.job_id}"
+    command = ["mpirun", *mpi_settings(run.namespaces, SUBNET, session), *program]
     if run.address:
         prefix = [str(run.bin / "signalbox"), "run", "--address", run.address, "--job", run.job_id]
         hosts = ",".join(host.ip for host in run.hosts)

@@ -56,7 +56,7 @@ def measured(library: str, variant: str, ranks: int, cases: Sequence[Case]) -> I
         if library == "gloo":
             commands = {name: gloo_rank(rank, INTERFACE, words) for rank, name in enumerate(names)}
         else:
-            commands = {first: mpirun(tuple(names), SUBNET, words, TUNED[variant])}
+            commands = {first: mpirun(tuple(names), SUBNET, out, words, TUNED[variant])}
         _run_all(commands, out)
         lines = [list(map(json.loads, (out / f"wire-{rank}.jsonl").read_text().splitlines())) for rank in range(ranks)]
     for of_ranks in zip(*lines, strict=True):

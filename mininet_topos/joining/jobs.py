@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -62,6 +64,8 @@ class RunningJobs:
     rounds: int = 1
     before_mpirun: Sequence[str] = ()
     _processes: dict[str, subprocess.Popen[Any]] = field(default_factory=dict)
+    _sessions: list[Path] = field(default_factory=list)
+    """Directories of Open MPI, one per mpirun; in the usual place, because paths of sockets in them must be short."""
 
     def start(self) -> None:
         """Start every rank of Gloo; returns when they wait for the first round. Ranks of MPI start with each round."""
@@ -117,7 +121,8 @@ class RunningJobs:
             if job.library == "open-mpi":
                 names = [self.lab.namespace(host) for host in job.hosts]
                 words = [*self._words(job), "--round", str(number)]
-                argv = [*self.before_mpirun, *mpirun(names, SUBNET, words, TUNED[job.variant])]
+                self._sessions.append(session := Path(tempfile.mkdtemp(prefix="signalbox-mpirun-")))
+                argv = [*self.before_mpirun, *mpirun(names, SUBNET, session, words, TUNED[job.variant])]
                 self._start(f"{job.job_id}-mpirun{number}", job.hosts[0], argv)
 
     def wait_for_iterations(self, count: int, number: int = 0, deadline_s: float = START_S) -> None:
@@ -162,6 +167,7 @@ class RunningJobs:
     def wait(self, deadline_s: float = END_S) -> None:
         """Return when all processes have ended by themselves after the last round."""
         self._wait(lambda: all(p.poll() is not None for p in self._processes.values()), "the ranks to end", deadline_s)
+        self._remove_sessions()
 
     def stop(self) -> None:
         """End all processes at once. mpirun ends the ranks that it has started."""
@@ -173,6 +179,11 @@ class RunningJobs:
                 process.wait(STOP_S)
             process.kill()
             process.wait()
+        self._remove_sessions()
+
+    def _remove_sessions(self) -> None:
+        while self._sessions:
+            shutil.rmtree(self._sessions.pop(), ignore_errors=True)
 
     def _wait(self, condition: Any, what: str, deadline_s: float) -> None:
         def holds() -> bool:

@@ -63,10 +63,14 @@ def gloo_rank(rank: int, interface: str, words: Sequence[str]) -> list[str]:
     return [str(torch_python()), "-m", module, "--rank", str(rank), "--interface", interface, *words]
 
 
-def mpi_settings(namespaces: Sequence[str], subnet: str, tuned: Mapping[str, int] | None = None) -> list[str]:
+def mpi_settings(
+    namespaces: Sequence[str], subnet: str, session: Path, tuned: Mapping[str, int] | None = None
+) -> list[str]:
     """mpirun's options for nodes n0, n1, … in these network namespaces. ``subnet``: of the addresses that MPI uses.
-    ``tuned``: see ``TUNED``."""
+    ``session``: directory of this mpirun alone. All have nodes of these names, and would share a directory under /tmp,
+    which one makes while another removes it. ``tuned``: see ``TUNED``."""
     settings = {
+        "orte_tmpdir_base": session,
         "plm_rsh_agent": f"{ENTER} {','.join(namespaces)}",
         "pml": "ob1",
         "btl": "tcp,self",
@@ -87,11 +91,13 @@ def mpi_settings(namespaces: Sequence[str], subnet: str, tuned: Mapping[str, int
     ]
 
 
-def mpirun(namespaces: Sequence[str], subnet: str, words: Sequence[str], tuned: Mapping[str, int]) -> list[str]:
+def mpirun(
+    namespaces: Sequence[str], subnet: str, session: Path, words: Sequence[str], tuned: Mapping[str, int]
+) -> list[str]:
     """One rank in each namespace, in their order; to be run in the first one. See ``mpi_settings``."""
     return [
         "mpirun",
-        *mpi_settings(namespaces, subnet, tuned),
+        *mpi_settings(namespaces, subnet, session, tuned),
         *(word for name in ENVIRONMENT for word in ("-x", name)),
         *(SYSTEM_PYTHON, "-m", "mininet_topos.joining.mpi_rank", *words),
     ]

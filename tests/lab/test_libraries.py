@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -65,6 +66,31 @@ def test_an_open_mpi_all_reduce_is_right(lab: Lab, tmp_path: Path) -> None:
     jobs.wait_for_end()
     jobs.wait()
     assert_right(jobs)
+
+
+def test_two_mpiruns_that_start_at_once_have_directories_of_their_own(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes of all have the same names. The directory that Open MPI makes for such a name by default cannot be made
+    here, as when another mpirun is about to make it. None is left behind."""
+    needs(missing().get("open-mpi"))
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    taken = {scratch / f"ompi.{node}.0" for node in (os.uname().nodename, "n0", "n1")}
+    for path in taken:
+        path.touch()
+    pairs = (lab.hosts[::2], lab.hosts[1::2])
+    both = [LibraryJob(f"job{n}", "open-mpi", "all_reduce", hosts, ELEMENTS, "ring") for n, hosts in enumerate(pairs)]
+    jobs = RunningJobs(lab, both, tmp_path, ITERATIONS)
+    jobs.start()
+    jobs.begin_round()
+    jobs.wait_for_end()
+    jobs.wait()
+    for job in both:
+        assert [[i.ok for i in log.iterations] for log in jobs.logs(job)] == [[True] * ITERATIONS] * 2
+    assert set(scratch.iterdir()) == taken
 
 
 def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(lab_prefix: str, tmp_path: Path) -> None:
