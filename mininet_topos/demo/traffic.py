@@ -1,18 +1,26 @@
-"""Unannounced traffic: one TCP connection that sends as fast as it can, for some seconds.
+"""Unannounced traffic: one TCP connection that sends as fast as it can, for some seconds; or many short ones.
 
 Runs inside hosts' namespaces. The sink listens on any free port and publishes it in a directory that both share:
 
     python -m mininet_topos.demo.traffic sink --bind 10.0.2.4 --rendezvous DIR --name to-leaf2
     python -m mininet_topos.demo.traffic source --rendezvous DIR --name to-leaf2 --seconds 35
 
-The source ends after its time, the sink when the connection closes; each prints ``{"bytes", "seconds"}``.
+    python -m mininet_topos.demo.traffic mice --bind 10.0.2.4 --peers 10.0.1.4,10.0.3.4 --per-second 50 \\
+        --rendezvous DIR --name begin --seconds 35
+
+The source ends after its time, the sink when the connection closes; each prints ``{"bytes", "seconds"}``. Mice accept
+from their start on, and begin to send when the name is published; they print ``{"sent", "failed"}``.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +31,11 @@ from mininet_topos.trainer.sockets import find, prepare_sender, publish
 
 BLOCK = bytes(16 * 1024)
 CONNECT_TIMEOUT_S = 30.0
+WAIT_S = 600.0
+MICE_PORT = 7_000
+MOUSE = bytes(1000)
+AT_ONCE = 32
+"""Mice on their way from one host: a handshake may wait in a queue."""
 
 app = typer.Typer(add_completion=False)
 
@@ -54,7 +67,7 @@ def receive(connection: socket.socket) -> int:
 @app.command()
 def source(directory: Directory, name: Name, seconds: Annotated[float, typer.Option(min=0)]) -> None:
     """Send to the sink for some seconds."""
-    address = find(directory, name, CONNECT_TIMEOUT_S)
+    address = find(directory, name, WAIT_S)
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
         prepare_sender(connection)
         connection.settimeout(CONNECT_TIMEOUT_S)
@@ -72,6 +85,54 @@ def sink(directory: Directory, name: Name, bind: Annotated[str, typer.Option(hel
     with connection:
         began = time.monotonic()
         _report(receive(connection), began)
+
+
+@app.command()
+def mice(
+    directory: Directory,
+    name: Name,
+    bind: Annotated[str, typer.Option(help="address to listen on and send from")],
+    peers: Annotated[str, typer.Option(help="addresses to send to, separated by commas")],
+    per_second: Annotated[float, typer.Option(min=0.1)],
+    seconds: Annotated[float, typer.Option(min=0)],
+) -> None:
+    """Send short transfers to the peers in turn, and receive theirs."""
+    with socket.create_server((bind, MICE_PORT), backlog=512) as listener, ThreadPoolExecutor(AT_ONCE) as pool:
+        threading.Thread(target=_receive_mice, args=(listener,), daemon=True).start()
+        find(directory, name, WAIT_S)
+        targets = itertools.cycle(peers.split(","))
+        sent = [pool.submit(_send_mouse, bind, next(targets)) for _ in _beats(per_second, seconds)]
+        arrived = sum(each.result() for each in sent)
+    typer.echo(json.dumps({"sent": arrived, "failed": len(sent) - arrived}))
+
+
+def _beats(per_second: float, seconds: float) -> Iterator[None]:
+    began = time.monotonic()
+    for number in range(int(per_second * seconds)):
+        time.sleep(max(0.0, began + number / per_second - time.monotonic()))
+        yield
+
+
+def _send_mouse(source: str, target: str) -> bool:
+    """Whether it was sent."""
+    try:
+        with socket.create_connection((target, MICE_PORT), CONNECT_TIMEOUT_S, (source, 0)) as connection:
+            connection.sendall(MOUSE)
+    except OSError:
+        return False
+    return True
+
+
+def _receive_mice(listener: socket.socket) -> None:
+    with ThreadPoolExecutor(AT_ONCE) as pool, suppress(OSError):  # until the listener is closed
+        while True:
+            pool.submit(_receive_mouse, listener.accept()[0])
+
+
+def _receive_mouse(connection: socket.socket) -> None:
+    with connection, suppress(OSError):
+        connection.settimeout(CONNECT_TIMEOUT_S)
+        receive(connection)
 
 
 def _report(count: int, began: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 DEADLINE_S = 60.0
@@ -27,3 +28,20 @@ def test_a_sink_takes_what_its_source_sends_until_the_time_is_up(tmp_path: Path)
     assert sink.returncode == source.returncode == 0
     assert sent["bytes"] == received["bytes"] > 0
     assert sent["seconds"] >= 0.2
+
+
+def test_mice_of_two_hosts_reach_each_other_once_they_may_begin(tmp_path: Path) -> None:
+    hosts = ("127.0.0.1", "127.0.0.2")
+    common = ["--rendezvous", str(tmp_path), "--name", "go", "--per-second", "50", "--seconds", "0.4"]
+    with (
+        start("mice", *common, "--bind", hosts[0], "--peers", hosts[1]) as one,
+        start("mice", *common, "--bind", hosts[1], "--peers", hosts[0]) as other,
+    ):
+        listening = {f"{int(ip.split('.')[3]):02X}00007F:1B58" for ip in hosts}  # as proc(5) writes them
+        deadline = time.monotonic() + DEADLINE_S
+        while not all(end in Path("/proc/net/tcp").read_text() for end in listening):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        (tmp_path / "go").write_text("- 0\n")
+        said = [json.loads(each.communicate(timeout=DEADLINE_S)[0]) for each in (one, other)]
+    assert said == [{"sent": 20, "failed": 0}] * 2
