@@ -12,7 +12,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,17 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 from mininet_topos.joining.connections import uses_ports
 from mininet_topos.joining.launch import STORE_PORT
-from mininet_topos.joining.rank import Report, Round, Vector, options, part, ready, run_round, spec_of
+from mininet_topos.joining.rank import RankSpec, Report, Round, Vector, options, part, ready, run_round, spec_of
 from mininet_topos.joining.wire import measure
 
 TIMEOUT = timedelta(seconds=120)
 LAYERS = 4
 BUCKET_MB = 0.1
+TRAININGS = ("ddp", "fsdp")
 
 
 class Gloo:
@@ -41,8 +44,8 @@ class Gloo:
         self._trainings: dict[int, Training] = {}
 
     def run(self, collective: str, vector: Vector) -> Vector | None:
-        """Also ``ddp``: one training step, whose gradients have M bytes. It returns what ``rank.expected`` cannot know
-        only when the gradients are right. Raises ``RuntimeError`` when they are wrong."""
+        """Also ``ddp`` and ``fsdp``: one training step of a model with M bytes of parameters. It returns what
+        ``rank.expected`` cannot know only when the gradients are right. Raises ``RuntimeError`` when they are wrong."""
         tensor = torch.from_numpy(vector)
         own = torch.from_numpy(part(vector, self.rank, self.size))
         if collective == "barrier":
@@ -65,10 +68,10 @@ class Gloo:
             exchanged = torch.empty_like(tensor)
             dist.all_to_all_single(exchanged, tensor)
             return _array(exchanged)
-        elif collective == "ddp":
+        elif collective in TRAININGS:
             elements = len(vector)
             if elements not in self._trainings:
-                self._trainings[elements] = Training(self.rank, self.size, elements)
+                self._trainings[elements] = Training(self.rank, self.size, elements, sharded=collective == "fsdp")
             self._trainings[elements].step()
             return None
         else:
@@ -77,36 +80,55 @@ class Gloo:
 
 
 class Training:
-    """Distributed data parallel training of a small model with about ``elements`` parameters, in several buckets.
+    """Training of a small model with about ``elements`` parameters: distributed data parallel, in several buckets, or
+    fully sharded.
 
     Exactly as many for 4·w·(w+1) with a whole w, such as 840 and 120,408.
     """
 
-    def __init__(self, rank: int, size: int, elements: int) -> None:
+    def __init__(self, rank: int, size: int, elements: int, sharded: bool = False) -> None:
         torch.manual_seed(1)
         width = max(2, int((elements / LAYERS) ** 0.5))
         self._rank, self._size, self._width = rank, size, width
         self._step = 0
-        self._plain = nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(LAYERS)))
-        self._model = nn.parallel.DistributedDataParallel(self._plain, bucket_cap_mb=BUCKET_MB)
-        self._optimizer = torch.optim.SGD(self._plain.parameters(), lr=0.01)
+        self._sharded = sharded
+        self._plain = _layers(width)
+        self._model: Any
+        if sharded:
+            self._model = _layers(width)
+            self._model.load_state_dict(self._plain.state_dict())
+            for layer in self._model:
+                fully_shard(layer)
+            fully_shard(self._model)
+        else:
+            self._model = nn.parallel.DistributedDataParallel(self._plain, bucket_cap_mb=BUCKET_MB)
+        models = [self._plain, self._model] if sharded else [self._plain]
+        self._optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
 
     def step(self) -> None:
         """Forward, backward, the optimizer. The gradients must be the mean of those of every rank's batch, which this
         rank computes for itself. Raises ``RuntimeError`` when they are not."""
         parameters = list(self._plain.parameters())
         of_each = [torch.autograd.grad(_loss(self._plain, self._batch(r)), parameters) for r in range(self._size)]
-        self._optimizer.zero_grad()
+        self._model.zero_grad()
         _loss(self._model, self._batch(self._rank)).backward()
-        for parameter, *gradients in zip(parameters, *of_each, strict=True):
+        for own, parameter, *gradients in zip(self._model.parameters(), parameters, *of_each, strict=True):
             right = torch.stack(gradients).mean(0)
-            if parameter.grad is None or not torch.allclose(parameter.grad, right, rtol=1e-3, atol=1e-6):
+            if self._sharded:
+                parameter.grad, right = right, torch.chunk(right, self._size)[self._rank]
+            found = own.grad.to_local() if self._sharded else own.grad
+            if found is None or not torch.allclose(found, right, rtol=1e-3, atol=1e-6):
                 raise RuntimeError(f"the gradients of step {self._step} are wrong")
-        self._optimizer.step()
+        for optimizer in self._optimizers:
+            optimizer.step()
         self._step += 1
 
     def _batch(self, rank: int) -> torch.Tensor:
         return torch.randn(4, self._width, generator=torch.Generator().manual_seed(1000 * self._step + rank))
+
+
+def _layers(width: int) -> nn.Sequential:
+    return nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(LAYERS)))
 
 
 def _loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
@@ -118,19 +140,44 @@ def _array(tensor: torch.Tensor) -> Vector:
     return found
 
 
+def prepare() -> None:
+    """Import what the first ``DistributedDataParallel`` and optimizer would import, which takes seconds."""
+    torch.set_num_threads(1)
+    importlib.import_module("torch._dynamo")
+
+
+@contextmanager
+def joined(spec: RankSpec, address: str, recorded: bool) -> Iterator[Report]:
+    """The job joins the controller at the address, as a program does it with a line, and reports its iterations.
+    ``recorded``: ``signalbox.torch.join`` finds out what it sends; otherwise only its hosts are announced. To be called
+    by all ranks."""
+    if recorded:
+        import signalbox.torch
+
+        job: Any = signalbox.torch.join(job=spec.job_id, endpoint=spec.peers[spec.rank], address=address)
+    else:
+        import signalbox
+
+        job = signalbox.join(spec.job_id, endpoints=spec.peers, rank=spec.rank, address=address)
+    with job:
+        yield lambda done: job.iteration(done.duration_s, done.communication_s)
+
+
 def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int:
     """``report``: called after each iteration. Returns 1 when a result was wrong."""
     parser = options("One rank of a PyTorch job over Gloo.")
     parser.add_argument("--interface", required=True, help="the network interface that Gloo uses")
     parser.add_argument("--wire", type=Path, help="measure the cases of this file instead of training")
+    parser.add_argument("--join", metavar="ADDRESS", help="join the controller at this address")
+    parser.add_argument("--recorded", action="store_true", help="with signalbox.torch.join, which records what is sent")
     given = parser.parse_args(argv)
     spec = spec_of(given, given.rank)
     os.environ["GLOO_SOCKET_IFNAME"] = given.interface
     torch.set_num_threads(1)
     store = dist.TCPStore(spec.peers[0], STORE_PORT, spec.size, spec.rank == 0, TIMEOUT)
     right, of_store = True, uses_ports({STORE_PORT})
-    if spec.collective == "ddp":
-        importlib.import_module("torch._dynamo")  # by the first DistributedDataParallel otherwise: many seconds
+    if any(name in spec.collective for name in TRAININGS):
+        prepare()
     ready(spec.control, spec.rank)
     for number in range(spec.rounds):
         Round(spec.control, number, spec.rank).wait()
@@ -139,6 +186,9 @@ def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int
         library = Gloo(spec.rank, spec.size)
         if given.wire:
             measure(library, spec.peers, given.wire, spec.out, lambda c: not of_store(c))
+        elif given.join:
+            with joined(spec, given.join, given.recorded) as joined_report:
+                right = run_round(spec, library, number, joined_report, lambda c: not of_store(c)) and right
         else:
             right = run_round(spec, library, number, report, lambda c: not of_store(c)) and right
         dist.barrier()

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from controller.scenarios.topologies import Host
-from mininet_topos.joining.launch import ENVIRONMENT, TUNED, gloo_rank, mpirun
+from mininet_topos.joining.forked_ranks import ForkedRank, ForkedRanks
+from mininet_topos.joining.launch import ENVIRONMENT, TUNED, gloo_rank, gloo_words, mpirun
 from mininet_topos.joining.rank import carried_path, go, log_path, ready_path, stop
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
@@ -55,7 +56,8 @@ class LibraryJob:
 @dataclass
 class RunningJobs:
     """``folder``: for the ranks' logs and outputs. ``iterations``: per round; without it a round lasts until
-    ``end_round``. ``rounds``: how many there will be. ``before_mpirun``: a command that starts mpirun."""
+    ``end_round``. ``rounds``: how many there will be. ``before_mpirun``: a command that starts mpirun. ``forks``: what
+    starts ranks of Gloo at once. ``gloo_options``: more of ``gloo_rank``'s options."""
 
     lab: Lab
     jobs: Sequence[LibraryJob]
@@ -63,22 +65,36 @@ class RunningJobs:
     iterations: int | None = None
     rounds: int = 1
     before_mpirun: Sequence[str] = ()
-    _processes: dict[str, subprocess.Popen[Any]] = field(default_factory=dict)
+    forks: ForkedRanks | None = None
+    gloo_options: Sequence[str] = ()
+    _processes: dict[str, subprocess.Popen[Any] | ForkedRank] = field(default_factory=dict)
     _sessions: list[Path] = field(default_factory=list)
     """Directories of Open MPI, one per mpirun; in the usual place, because paths of sockets in them must be short."""
 
     def start(self) -> None:
         """Start every rank of Gloo; returns when they wait for the first round. Ranks of MPI start with each round."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for job in self.jobs:
-            if job.library == "gloo":
-                words = [*self._words(job), "--rounds", str(self.rounds)]
-                for rank, host in enumerate(job.hosts):
-                    interface = self.lab.topo.interface(host.name, 0)
-                    self._start(f"{job.job_id}-rank{rank}", host, gloo_rank(rank, interface, words))
+        self.launch()
         gloo = [job for job in self.jobs if job.library == "gloo"]
         awaited = [ready_path(self._control(job), rank) for job in gloo for rank in range(len(job.hosts))]
         self._wait(lambda: all(path.exists() for path in awaited), "the ranks to start", START_S)
+
+    def launch(self) -> None:
+        """Start every rank of Gloo; returns at once. A round that has begun begins when they have started."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for job in self.jobs:
+            if job.library == "gloo":
+                words = [*self._words(job), "--rounds", str(self.rounds), *self.gloo_options]
+                for rank, host in enumerate(job.hosts):
+                    self._start_gloo(f"{job.job_id}-rank{rank}", host, rank, words)
+
+    def _start_gloo(self, name: str, host: Host, rank: int, words: Sequence[str]) -> None:
+        interface = self.lab.topo.interface(host.name, 0)
+        if self.forks is None:
+            self._start(name, host, gloo_rank(rank, interface, words))
+            return
+        output = self.folder / f"{name}.log"
+        own = gloo_words(rank, interface, words)
+        self._processes[name] = self.forks.start(name, self.lab.namespace(host), own, output)
 
     def _words(self, job: LibraryJob) -> list[str]:
         options = {
@@ -133,9 +149,19 @@ class RunningJobs:
 
     def end_round(self, number: int = 0) -> None:
         """Ask each job to stop after the iteration that it starts next, and wait for that."""
+        self.ask_to_end(number)
+        self.wait_for_end(number)
+
+    def ask_to_end(self, number: int = 0) -> None:
+        """Like ``end_round``; returns at once."""
         for job in self.jobs:
             stop(self._control(job), number)
-        self.wait_for_end(number)
+
+    @property
+    def running(self) -> bool:
+        """Whether a process has not ended. Raises ``LabError`` when one has failed."""
+        self.check()
+        return any(process.poll() is None for process in self._processes.values())
 
     def wait_for_end(self, number: int = 0, deadline_s: float = ROUND_S) -> None:
         """Return when every rank has ended the round."""
@@ -166,7 +192,7 @@ class RunningJobs:
 
     def wait(self, deadline_s: float = END_S) -> None:
         """Return when all processes have ended by themselves after the last round."""
-        self._wait(lambda: all(p.poll() is not None for p in self._processes.values()), "the ranks to end", deadline_s)
+        self._wait(lambda: not self.running, "the ranks to end", deadline_s)
         self._remove_sessions()
 
     def stop(self) -> None:

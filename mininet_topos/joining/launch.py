@@ -59,8 +59,12 @@ def missing() -> Mapping[str, str]:
 
 def gloo_rank(rank: int, interface: str, words: Sequence[str]) -> list[str]:
     """``words``: the options that all ranks of the job have."""
-    module = "mininet_topos.joining.gloo_rank"
-    return [str(torch_python()), "-m", module, "--rank", str(rank), "--interface", interface, *words]
+    return [str(torch_python()), "-m", "mininet_topos.joining.gloo_rank", *gloo_words(rank, interface, words)]
+
+
+def gloo_words(rank: int, interface: str, words: Sequence[str]) -> list[str]:
+    """The options of one rank."""
+    return ["--rank", str(rank), "--interface", interface, *words]
 
 
 def mpi_settings(

@@ -45,8 +45,9 @@ class Library(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RankSpec:
-    """``collective``: a name that the library knows. ``control``: directory that the job's ranks share with what
-    started them; see ``Round``. Without ``iterations`` the round lasts until it is stopped there."""
+    """``collective``: a name that the library knows, or several (``collectives_at``). ``control``: directory that the
+    job's ranks share with what started them; see ``Round``. Without ``iterations`` the round lasts until it is stopped
+    there."""
 
     job_id: str
     rank: int
@@ -145,6 +146,18 @@ def is_right(result: Vector | None, right: Vector | None) -> bool:
 # ---- iterations
 
 
+def collectives_at(text: str, iteration: int) -> tuple[str, ...]:
+    """The collectives of an iteration, one after the other. ``a+b``: both in each. ``a*40,b*20``: 40 iterations of the
+    first, 20 of the second, and from the beginning."""
+    turns = [(names, int(count or 1)) for names, _, count in (turn.partition("*") for turn in text.split(","))]
+    place = iteration % sum(count for _, count in turns)
+    for names, count in turns:
+        if place < count:
+            return tuple(names.split("+"))
+        place -= count
+    raise AssertionError(text)
+
+
 class Round:
     """When a job's ranks begin and end a round, agreed upon by files in a directory that they share.
 
@@ -178,16 +191,19 @@ def train(spec: RankSpec, library: Library, at: Round) -> Iterator[Iteration]:
     index, start = 0, time.monotonic()
     while True:
         at.before(index)
-        vector = data(spec.rank, index, spec.elements)
-        right = expected(spec.collective, spec.rank, spec.size, index, spec.elements)
+        names = collectives_at(spec.collective, index)
+        vectors = [data(spec.rank, index, spec.elements) for _ in names]
+        right = [expected(name, spec.rank, spec.size, index, spec.elements) for name in names]
         if spec.compute_s:
             time.sleep(spec.compute_s)
         began = time.monotonic()
-        result = library.run(spec.collective, vector)
-        if spec.collective in LOOSE:
-            library.run("barrier", vector)
+        results = []
+        for name, vector in zip(names, vectors, strict=True):
+            results.append(library.run(name, vector))
+            if name in LOOSE:
+                library.run("barrier", vector)
         ended = time.monotonic()
-        ok = is_right(result, right)
+        ok = all(map(is_right, results, right))
         end = time.monotonic()
         yield Iteration(index, start, end, ok, (), ended - began, 1)
         if index + 1 == spec.iterations or at.is_last(index):
