@@ -26,6 +26,8 @@ import typer
 
 from benchmarks.joining.mixes import KINDS, mix, spec_of
 from benchmarks.joining.results import Announced, Mode, Row, read_rows, summary, tables
+from benchmarks.joining.scenarios import command as scenarios
+from benchmarks.joining.scenarios.command import SCENARIOS
 from benchmarks.joining.watch import Watch, judged
 from benchmarks.measures import report
 from mininet_topos.controller_process import Settings
@@ -47,6 +49,7 @@ from signalbox.words import Strategy
 HOSTS = LEAVES * HOSTS_PER_LEAF
 MBPS = RATE_BPS / 1e6
 PREFIX = "jn"
+MIXES = "mixes"
 WINDOW_S = 180.0
 CYCLES_S = 30.0
 """Three planning cycles."""
@@ -195,17 +198,27 @@ def running(lab: Lab, seed: int, library: Library, folder: Path, rounds: int) ->
 
 
 def main(
-    seed: Annotated[list[int] | None, typer.Option(help="of the mixes; 0 to 4 by default")] = None,
+    scenario: Annotated[str, typer.Argument(help=f"mixes, {', '.join(SCENARIOS)}")] = MIXES,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="of the mixes, 0 to 4 by default; of a scenario, 0 by default")
+    ] = None,
     mode: Annotated[list[Mode] | None, typer.Option(help="all by default")] = None,
     library: Annotated[str, typer.Option(help="gloo or open-mpi")] = "gloo",
     announced: Annotated[list[Announced] | None, typer.Option(help="a planned round each; all by default")] = None,
     draws: Annotated[int, typer.Option(min=1, help="of ECMP's hash")] = 20,
     draw_iterations: Annotated[int, typer.Option(min=1, help="per draw and job, at least")] = 2,
     iterations: Annotated[int, typer.Option(min=1, help="per job in the other windows, at least")] = 5,
+    repeat: Annotated[int, typer.Option(min=1, help="of a scenario: how often")] = 1,
+    seconds: Annotated[float | None, typer.Option(min=1, help="of a scenario: how long, in each mode")] = None,
     out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/joining"),
     as_json: AsJson = False,
 ) -> None:
     """Real Gloo or Open MPI jobs on the emulated fabric: flat switch, ECMP, planned."""
+    if scenario in SCENARIOS:
+        scenarios.run(scenario, seed or [0], set(mode or Mode), repeat, seconds, out, as_json)
+        return
+    if scenario != MIXES:
+        raise typer.BadParameter(f"there is no scenario {scenario!r}; there are: {', '.join((MIXES, *SCENARIOS))}")
     kind = known(library)
     sizes = Sizes(draws, draw_iterations, iterations)
     modes = set(mode or Mode)

@@ -19,6 +19,9 @@ SIZES: Mapping[Library, Sequence[int]] = {"gloo": (3, 4, 6, 8), "open-mpi": (3, 
 LEASE_S = 3600.0
 FLOAT_BYTES = 4
 
+FACTORS: Mapping[Announced, float] = {Announced.HALF: 0.5, Announced.DOUBLE: 2.0}
+"""Of the bytes."""
+
 ALGORITHMS: Mapping[tuple[str, str], Algorithm] = {
     ("all_reduce", "default"): Algorithm.ALL_REDUCE,
     ("ddp", "default"): Algorithm.ALL_REDUCE,
@@ -38,6 +41,7 @@ KINDS: Mapping[Library, Sequence[tuple[str, str, int]]] = {
         ("reduce_scatter", "default", 120_120),
         ("broadcast", "default", 80_080),
         ("ddp", "default", 120_408),
+        ("all_to_all", "default", 240_240),
     ),
     "open-mpi": (
         ("all_reduce", "default", 96_000),
@@ -82,27 +86,26 @@ def mix(seed: int, library: Library, hosts: int) -> tuple[MixedJob, ...]:
 
 
 def spec_of(job: LibraryJob, announced: Announced) -> JobSpec:
-    """``reversed``: of the ranks. ``half``: of the bytes. ``other``: a broadcast, in place of one an all-reduce.
-    ``observed`` and ``connections``: the hosts only."""
+    """``reversed``: of the ranks. ``half``, ``double``: of the bytes. ``other``: a broadcast, in place of one an
+    all-reduce. Several collectives of an iteration are its phases. ``observed``, ``connections``: the hosts only."""
     endpoints = {"job_id": job.job_id, "endpoints": job.peers, "lease_s": LEASE_S}
     if announced is Announced.OBSERVED:
         return JobSpec.parse(endpoints)
     if announced is Announced.CONNECTIONS:
         return JobSpec.parse({**endpoints, "reports_connections": True})
-    size, algorithm = FLOAT_BYTES * job.elements, ALGORITHMS[job.collective, job.variant]
+    size = round(FLOAT_BYTES * job.elements * FACTORS.get(announced, 1.0))
     ranks = range(len(job.hosts))
-    if announced is Announced.OTHER:
-        algorithm = Algorithm.ALL_REDUCE if algorithm is Algorithm.BROADCAST else Algorithm.BROADCAST
-    collective = {
-        "algorithm": algorithm,
-        "groups": ["all"],
-        "bytes_per_iteration": size // 2 if announced is Announced.HALF else size,
-    }
+    collectives = []
+    for phase, name in enumerate(job.collective.split("+")):
+        algorithm = ALGORITHMS[name, job.variant]
+        if announced is Announced.OTHER:
+            algorithm = Algorithm.ALL_REDUCE if algorithm is Algorithm.BROADCAST else Algorithm.BROADCAST
+        collectives.append({"algorithm": algorithm, "groups": ["all"], "bytes_per_iteration": size, "phase": phase})
     return JobSpec.parse(
         {
             **endpoints,
             "library": job.library.replace("-", ""),
             "groups": [{"name": "all", "ranks": tuple(reversed(ranks) if announced is Announced.REVERSED else ranks)}],
-            "collectives": [collective],
+            "collectives": collectives,
         }
     )

@@ -24,12 +24,13 @@ class Mode(StrEnum):
 
 
 class Announced(StrEnum):
-    """What the controller is told: what the job asks of its library; three wrong things; the hosts only, without
-    or with the connections that their sockets have."""
+    """What the job announces: what it asks of its library; four wrong things; its hosts only, without or with the
+    connections that their sockets have."""
 
     RIGHT = "right"
     REVERSED = "reversed"
     HALF = "half"
+    DOUBLE = "double"
     OTHER = "other"
     OBSERVED = "observed"
     CONNECTIONS = "connections"

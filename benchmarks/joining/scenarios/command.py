@@ -1,0 +1,121 @@
+"""Runs scenarios, each in the modes, as often as asked; rows that are there already are not made again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+from rich.console import Group
+
+from benchmarks.joining.results import Mode
+from benchmarks.joining.scenarios import churn, elephants, kinds, patterns
+from benchmarks.joining.scenarios.rows import Found, Row, Run, Target, read_rows
+from benchmarks.joining.scenarios.stage import Stage, stage
+from benchmarks.measures import report, table_of
+from mininet_topos.joining.jobs import LibraryJob
+
+Play = Callable[[Stage, int, float], Iterator[tuple[LibraryJob, Mapping[str, Any]]]]
+"""Given the stage, the seed and the seconds: runs the jobs, then says what to note of each."""
+
+
+class Scenario(NamedTuple):
+    """``seconds``: how long it takes in each mode, unless another time is asked for."""
+
+    play: Play
+    judge: Callable[[Sequence[Row]], Found]
+    seconds: float
+
+
+SCENARIOS: Mapping[str, Scenario] = {
+    "churn": Scenario(churn.play, churn.judge, churn.SECONDS),
+    "elephants": Scenario(elephants.play, elephants.judge, elephants.SECONDS),
+    "kinds": Scenario(kinds.play, kinds.judge, kinds.SECONDS),
+    "patterns": Scenario(patterns.play, patterns.judge, patterns.SECONDS),
+}
+
+
+def run(
+    name: str,
+    seeds: Sequence[int],
+    modes: Collection[Mode],
+    repeat: int,
+    seconds: float | None,
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Exits with status 1 when a target is missed, or a result of a rank was wrong."""
+    scenario = SCENARIOS[name]
+    length = seconds or scenario.seconds
+    out.mkdir(parents=True, exist_ok=True)
+    file = out / f"{name}.jsonl"
+    done = {row.run for row in read_rows(file)}
+    wanted = [Run(name, s, r, length, mode) for r in range(repeat) for s in seeds for mode in Mode if mode in modes]
+    for each in wanted:
+        if each not in done:
+            rows = list(rows_of(each, scenario, out))
+            with file.open("a") as lines:
+                lines.writelines(json.dumps(asdict(row)) + "\n" for row in rows)
+            typer.echo(f"{name}, seed {each.seed}, repeat {each.repeat}, {each.mode}: load {rows[-1].load}", err=True)
+    rows = [row for row in read_rows(file) if row.run in wanted]
+    found = scenario.judge(rows)
+    wrong = sum(row.wrong for row in rows)
+    result = {"tables": found.tables, "targets": [target_line(target) for target in found.targets], "wrong": wrong}
+    report(result, out / f"{name}.json", lambda: tables(found), as_json)
+    if wrong or not all(target.met for target in found.targets):
+        raise typer.Exit(1)
+
+
+def rows_of(of: Run, scenario: Scenario, out: Path) -> Iterator[Row]:
+    """One run, on a fabric of its own. What the API showed is kept in ``out/raw``."""
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"signalbox-{of.scenario}-")))
+        on = stack.enter_context(stage(Mode(of.mode), scratch))
+        played = list(scenario.play(on, of.seed, of.seconds))
+        if on.planned:
+            keep(on, out / "raw" / f"{of.scenario}-{of.seed}-{of.repeat}")
+        load = round(os.getloadavg()[0], 1)
+        for job, more in played:
+            iterations = on.iterations_of(job.job_id)
+            yield Row(
+                **of._asdict(),
+                job=job.job_id,
+                collective=job.collective,
+                ranks=len(job.hosts),
+                iterations=[(begin, took) for begin, took, _ in iterations],
+                wrong=sum(not ok for *_, ok in iterations),
+                load=load,
+                more=more,
+            )
+
+
+def keep(on: Stage, folder: Path) -> None:
+    """What a planned run leaves: all looks, the controller's log, and the polls where they were recorded."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    on.keep(folder / "looks.jsonl")
+    shutil.copy(on.folder / "controller.log", folder)
+    if (on.folder / "polls").exists():
+        shutil.copytree(on.folder / "polls", folder / "polls")
+
+
+def target_line(target: Target) -> dict[str, Any]:
+    figure = "-" if target.figure is None else f"{target.figure:.2f}"
+    return {"target": target.name, "at most": f"{target.limit:g}", "figure": figure, "": "" if target.met else "missed"}
+
+
+def tables(found: Found) -> Group:
+    shown = {**found.tables, "Targets": [target_line(target) for target in found.targets]}
+    return Group(*(table_of(title, [plain(line) for line in lines]) for title, lines in shown.items() if lines))
+
+
+def plain(line: Mapping[str, Any]) -> dict[str, Any]:
+    """``-`` where nothing was measured."""
+    return {name: "-" if value is None else value for name, value in line.items()}

@@ -1,0 +1,175 @@
+"""Elephants: three long TCP flows and 200 short ones a second that nobody announced start under running plans.
+
+Three rings of one host per leaf are known and train; the fourth host of each leaf sends what is not announced, over
+links that the rings use. How long do iterations suffer, and does the shown slowdown say so?
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+from benchmarks.joining.mixes import spec_of
+from benchmarks.joining.results import Announced
+from benchmarks.joining.scenarios.rows import Found, Row, Target, by_mode, flat_s, worst
+from benchmarks.joining.scenarios.stage import Stage, moves
+from benchmarks.joining.scenarios.truth import Moment, PortBytes, Sends, longest_off, slowdowns
+from controller.scenarios.topologies import Host
+from mininet_topos.demo.phases import HOSTS_PER_LEAF, RATE_BPS
+from mininet_topos.joining.jobs import LibraryJob
+from signalbox.jobs.collectives import virtual_links
+
+SECONDS = 75.0
+WARM_S = 25.0
+"""Until the plan runs and the job's bytes are confirmed."""
+SAMPLE_S = 0.5
+COUNTERS_S = 2.0
+"""How often the controller reads counters."""
+EARLY_S = 3.0
+MICE_PER_S = 200.0
+KINDS = (("all_reduce", 120_120), ("ddp", 120_408), ("all_gather", 240_240))
+
+AFTER, OFF_S, TOLERANCE = 1.10, 2 * COUNTERS_S, 0.2
+"""A poll comes up to ``COUNTERS_S`` after the traffic; two seconds later what is shown has to be true."""
+
+
+def layout(hosts: Sequence[Host], seed: int) -> tuple[list[tuple[Host, ...]], tuple[Host, ...]]:
+    """Three rings with a host of each leaf, and an idle host of each leaf."""
+    chosen = random.Random(seed)
+    leaves = [chosen.sample(hosts[at : at + HOSTS_PER_LEAF], HOSTS_PER_LEAF) for at in range(0, 16, HOSTS_PER_LEAF)]
+    *rings, idle = zip(*leaves, strict=True)
+    return rings, idle
+
+
+def ring_jobs(stage: Stage, seed: int) -> list[LibraryJob]:
+    rings, _ = layout(stage.lab.hosts, seed)
+    return [
+        LibraryJob(f"e{seed}-{number}-{name.replace('_', '-')}", "gloo", name, hosts, elements)
+        for number, ((name, elements), hosts) in enumerate(zip(KINDS, rings, strict=True))
+    ]
+
+
+def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, Mapping[str, Any]]]:
+    jobs = ring_jobs(stage, seed)
+    _, idle = layout(stage.lab.hosts, seed)
+    unannounced = Unannounced(stage, idle, seconds)
+    for job in jobs:
+        stage.begin(job, spec_of(job, Announced.RIGHT))
+    ports = PortBytes(stage.lab)
+    began_s = None
+    start_s = stage.now_s
+    for now in stage.until(start_s + WARM_S + seconds):
+        if not ports.samples or now >= ports.samples[-1][0] + SAMPLE_S:
+            ports.sample(now)
+        if began_s is None and now >= start_s + WARM_S:
+            unannounced.begin()
+            began_s = now
+    stage.end_all()
+    found = shown_and_true(stage, jobs, ports) if stage.planned else {}
+    for job in jobs:
+        moments = found.get(job.job_id)
+        off_s = longest_off(moments, TOLERANCE) if moments else None
+        yield job, {"began_s": began_s, "off_s": off_s, "moves": moves(stage.looks), "slowdowns": moments}
+
+
+class Unannounced:
+    """Programs of ``demo.traffic`` on the idle hosts. They start before they are needed, and begin together."""
+
+    def __init__(self, stage: Stage, idle: Sequence[Host], seconds: float) -> None:
+        self._ready, self._go = stage.folder / "sinks", stage.folder / "go"
+        self._stage = stage
+        logs = stage.folder / "unannounced"
+        logs.mkdir()
+        for source, sink in pairwise(idle):
+            name = ["--name", f"{source.name}-{sink.name}"]
+            self._start(sink, "sink", "--rendezvous", str(self._ready), *name, "--bind", sink.ip)
+            self._start(source, "source", "--rendezvous", str(self._go), *name, "--seconds", str(seconds))
+        for host in idle:
+            peers = ",".join(other.ip for other in idle if other is not host)
+            words = ["--rendezvous", str(self._go), "--name", "mice", "--bind", host.ip, "--peers", peers]
+            rate = str(MICE_PER_S / len(idle))
+            self._start(host, "mice", *words, "--per-second", rate, "--seconds", str(seconds))
+
+    def _start(self, host: Host, *words: str) -> None:
+        with (self._stage.folder / "unannounced" / f"{host.name}-{words[0]}.log").open("w") as log:
+            argv = [sys.executable, "-m", "mininet_topos.demo.traffic", *words]
+            self._stage.lab.popen(host.name, argv, stdout=log, stderr=log)
+
+    def begin(self) -> None:
+        shutil.copytree(self._ready, self._go, dirs_exist_ok=True)
+        (self._go / "mice").write_text("- 0\n")
+
+
+def shown_and_true(stage: Stage, jobs: Sequence[LibraryJob], ports: PortBytes) -> dict[str, list[Moment]]:
+    """Per job, at every look since it was warm, the slowdown that the API showed and the true one."""
+    sends = {}
+    for job in jobs:
+        flows: dict[tuple[str, str], float] = {}
+        for link in virtual_links(spec_of(job, Announced.RIGHT)):
+            flows[link.src_ip, link.dst_ip] = flows.get((link.src_ip, link.dst_ip), 0.0) + link.bytes
+        busiest = max(flows.values())  # of rings: what each NIC sends
+        iterations = [(begin, took) for begin, took, _ in stage.iterations_of(job.job_id)]
+        sends[job.job_id] = Sends(iterations, flows, {pair: count / busiest for pair, count in flows.items()})
+    moments: dict[str, list[Moment]] = {job.job_id: [] for job in jobs}
+    for look in stage.looks:
+        if look.after_s < WARM_S:
+            continue
+        true = slowdowns(sends, look.paths, ports.samples, look.after_s, COUNTERS_S, RATE_BPS)
+        for job_id, slowdown in true.items():
+            level = look.jobs[job_id].level if job_id in look.jobs else None
+            if level is not None:
+                moments[job_id].append((look.after_s, level, round(slowdown, 3)))
+    return moments
+
+
+# ---- verdict
+
+
+def by_time(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Ratios of the iterations that end before the traffic, begin within 3 s of its start, or later. ``suffers_s``:
+    when the last one above 1.10 ends, after the traffic has begun."""
+    base = flat_s(rows)
+    lines = []
+    for row in rows:
+        alone_s = base.get((row.seed, row.repeat, row.seconds, row.job))
+        if not alone_s:
+            continue
+        began = row.more["began_s"]
+        over = [(begin - began, begin + took - began, took / alone_s) for begin, took, *_ in row.settled]
+        parts = {
+            "before": [ratio for _, end, ratio in over if end <= 0],
+            "first 3 s": [ratio for begin, end, ratio in over if end > 0 and begin < EARLY_S],
+            "later": [ratio for begin, _, ratio in over if begin >= EARLY_S],
+        }
+        bad = [end for begin, end, ratio in over if end > 0 and ratio > AFTER]
+        lines.append(
+            {
+                "mode": row.mode,
+                "repeat": str(row.repeat),
+                "job": row.job,
+                **{name: fmean(part) if part else None for name, part in parts.items()},
+                "worst_later": max(parts["later"], default=None),
+                "suffers_s": max(bad, default=0.0),
+                "most_shown": max((shown for _, shown, _ in row.more["slowdowns"] or ()), default=None),
+                "most_true": max((true for *_, true in row.more["slowdowns"] or ()), default=None),
+                "off_s": row.more["off_s"],
+                "moves": row.more["moves"],
+            }
+        )
+    return lines
+
+
+def judge(rows: Sequence[Row]) -> Found:
+    lines = by_time(rows)
+    return Found(
+        {"Over the flat switch": by_mode(rows), "Before and after the traffic begins": lines},
+        [
+            Target("an iteration that begins 3 s after the traffic and later", worst(lines, "worst_later"), AFTER),
+            Target("seconds that a shown slowdown is off by more than 20 %", worst(lines, "off_s"), OFF_S),
+        ],
+    )

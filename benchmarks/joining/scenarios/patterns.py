@@ -1,0 +1,114 @@
+"""Patterns: jobs whose traffic changes, 40 iterations of DDP and 40 of an all-to-all, again and again.
+
+Three jobs of one host per leaf announce the first of the two, as a program does that joins with its model. Is each
+pattern as fast as it can be, does the alarm stay, do flows move to and fro?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean, median
+from typing import Any
+
+from benchmarks.joining.mixes import spec_of
+from benchmarks.joining.results import Announced, Mode
+from benchmarks.joining.scenarios.elephants import layout
+from benchmarks.joining.scenarios.rows import Found, Row, Target, worst
+from benchmarks.joining.scenarios.stage import Look, Stage, moves
+from mininet_topos.joining.jobs import LibraryJob
+from mininet_topos.joining.rank import collectives_at
+
+SECONDS = 270.0
+TURN = 40
+"""Iterations of each pattern in that time; fewer in a shorter one. Both take about 75 s."""
+FIRST, SECOND = "ddp", "all_to_all"
+ELEMENTS = 120_408
+ALARM = "demand_differs"
+
+DDP = 1.05
+
+
+def turn_of(seconds: float) -> int:
+    return max(4, round(TURN * seconds / SECONDS))
+
+
+def pattern(turn: int) -> str:
+    return f"{FIRST}*{turn},{SECOND}*{turn}"
+
+
+def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, Mapping[str, Any]]]:
+    turn = turn_of(seconds)
+    rings, _ = layout(stage.lab.hosts, seed)
+    jobs = [LibraryJob(f"p{seed}-{n}", "gloo", pattern(turn), hosts, ELEMENTS) for n, hosts in enumerate(rings)]
+    for job in jobs:
+        stage.begin(job, spec_of(replace(job, collective=FIRST), Announced.RIGHT))
+    stage.wait(stage.now_s + seconds)
+    stage.end_all()
+    for job in jobs:
+        iterations = stage.iterations_of(job.job_id)
+        third_s = iterations[4 * turn][0] if len(iterations) > 4 * turn else None
+        yield job, {"alarms_s": alarm_times(job.job_id, stage.looks), "third_s": third_s, "moves": moves(stage.looks)}
+
+
+def alarm_times(job_id: str, looks: Sequence[Look]) -> list[float]:
+    """The looks at which the job's traffic was said to differ."""
+    return [look.after_s for look in looks if (ALARM, job_id) in look.alarms]
+
+
+# ---- verdict
+
+
+def by_collective(row: Row) -> dict[str, list[float]]:
+    """Durations of all iterations but the first."""
+    found: dict[str, list[float]] = {FIRST: [], SECOND: []}
+    for index, (_, took) in enumerate(row.iterations):
+        if index:
+            found[collectives_at(row.collective, index)[0]].append(took)
+    return found
+
+
+def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """A line per repetition, mode and pattern: iteration times over the flat switch, mean of the jobs and the worst of
+    them; and how often the alarm was seen from the third period on."""
+    base = {
+        (row.seed, row.repeat, row.job, name): median(times)
+        for row in rows
+        if row.mode == Mode.FLAT
+        for name, times in by_collective(row).items()
+        if times
+    }
+    found: dict[tuple[int, int, str, str], list[float]] = {}
+    more: dict[tuple[int, int, str], dict[str, Any]] = {}
+    for row in rows:
+        third_s = row.more["third_s"]
+        late = [at_s for at_s in row.more["alarms_s"] if third_s is not None and at_s >= third_s]
+        of_run = more.setdefault((row.seed, row.repeat, row.mode), {"moves": row.more["moves"], "alarms": 0})
+        of_run["alarms"] = of_run["alarms"] + len(late) if third_s is not None else None
+        for name, times in by_collective(row).items():
+            if times and (alone_s := base.get((row.seed, row.repeat, row.job, name))):
+                found.setdefault((row.seed, row.repeat, row.mode, name), []).append(fmean(times) / alone_s)
+    return [
+        {
+            "mode": mode,
+            "seed": str(seed),
+            "repeat": str(repeat),
+            "pattern": name,
+            "mean": fmean(of_jobs),
+            "worst_job": max(of_jobs),
+            **more[seed, repeat, mode],
+        }
+        for (seed, repeat, mode, name), of_jobs in sorted(found.items())
+    ]
+
+
+def judge(rows: Sequence[Row]) -> Found:
+    lines = lines_of(rows)
+    ddp = [line for line in lines if line["pattern"] == FIRST]
+    other = [line for line in lines if line["pattern"] == SECOND]
+    hashed = [line["mean"] for line in other if line["mode"] == Mode.ECMP]
+    targets = [Target("DDP, mean of the jobs", worst(ddp, "mean"), DDP)]
+    if hashed:
+        targets.append(Target("all-to-all, mean of the jobs; under ECMP at most", worst(other, "mean"), fmean(hashed)))
+    targets.append(Target("looks with an alarm after the second period", worst(ddp, "alarms"), 0))
+    return Found({"Over the flat switch": lines}, targets)

@@ -1,0 +1,128 @@
+"""Rows of scenarios, ratios to the flat switch, and targets.
+
+In: what jobs logged in each mode. Out: a line of JSON per job, mode and repetition, from which tables and verdicts are
+made, so that a long run can be made in parts. Pure but for reading the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from benchmarks.joining.results import Mode
+
+
+class Run(NamedTuple):
+    """A run of a scenario in one mode. ``seconds``: its length."""
+
+    scenario: str
+    seed: int
+    repeat: int
+    seconds: float
+    mode: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One job in one run. ``begun_s``: when its first iteration began. ``iterations``: begin and duration of each, in
+    seconds after the run began. ``more``: what the scenario says of the job. ``load``: load average of the machine at
+    the end."""
+
+    scenario: str
+    seed: int
+    repeat: int
+    seconds: float
+    mode: str
+    job: str
+    collective: str
+    ranks: int
+    iterations: Sequence[Sequence[float]]
+    wrong: int
+    load: float
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def run(self) -> Run:
+        return Run(self.scenario, self.seed, self.repeat, self.seconds, self.mode)
+
+    @property
+    def settled(self) -> Sequence[Sequence[float]]:
+        """Without the first iteration, in which libraries connect."""
+        return self.iterations[1:]
+
+
+class Target(NamedTuple):
+    """``figure``: at most ``limit`` is wanted. None: it was not measured, so the target is missed."""
+
+    name: str
+    figure: float | None
+    limit: float
+
+    @property
+    def met(self) -> bool:
+        return self.figure is not None and self.figure <= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """``tables``: lines by title."""
+
+    tables: Mapping[str, Sequence[Mapping[str, Any]]]
+    targets: Sequence[Target]
+
+
+def read_rows(file: Path) -> list[Row]:
+    return [Row(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def flat_s(rows: Iterable[Row]) -> dict[tuple[int, int, float, str], float]:
+    """The median iteration on the flat switch by seed, repetition, length and job."""
+    return {
+        (row.seed, row.repeat, row.seconds, row.job): median(duration for _, duration, *_ in row.settled)
+        for row in rows
+        if row.mode == Mode.FLAT and row.settled
+    }
+
+
+def ratios(rows: Sequence[Row]) -> list[tuple[Row, list[float]]]:
+    """Per row its iterations after the first over the job's median on the flat switch in the same repetition. Rows
+    without one are left out."""
+    base = flat_s(rows)
+    found = []
+    for row in rows:
+        alone_s = base.get((row.seed, row.repeat, row.seconds, row.job))
+        if alone_s and row.settled:
+            found.append((row, [duration / alone_s for _, duration, *_ in row.settled]))
+    return found
+
+
+def by_mode(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """A line per repetition and mode: the mean over jobs of their mean ratio, the worst job's, the worst iteration."""
+    found: dict[tuple[int, int, str], list[list[float]]] = {}
+    loads: dict[tuple[int, int, str], float] = {}
+    for row, over in ratios(rows):
+        found.setdefault(key := (row.seed, row.repeat, row.mode), []).append(over)
+        loads[key] = row.load
+    return [
+        {
+            "mode": mode,
+            "seed": str(seed),
+            "repeat": str(repeat),
+            "jobs": len(jobs),
+            "iterations": sum(map(len, jobs)),
+            "mean": fmean(map(fmean, jobs)),
+            "worst_job": max(map(fmean, jobs)),
+            "worst_iteration": max(map(max, jobs)),
+            "load": loads[seed, repeat, mode],
+        }
+        for (seed, repeat, mode), jobs in sorted(found.items())
+    ]
+
+
+def worst(lines: Iterable[Mapping[str, Any]], name: str, mode: str = Mode.PLANNED) -> float | None:
+    """Of all repetitions."""
+    return max((line[name] for line in lines if line["mode"] == mode and line[name] is not None), default=None)

@@ -1,0 +1,324 @@
+"""A fabric in one mode, on which jobs begin and end while the controller is watched.
+
+In: a mode, and programs: ``Gloo`` and Open MPI (``RunningJobs``) or a whole job of the trainer. Out: what each job's
+rank 0 has logged, and every ``LOOK_S`` what the API shows (``Look``). Jobs announced here are registered and reported
+here, once per tick; others join by themselves. All times are seconds after the stage began.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchmarks.joining.results import Mode
+from benchmarks.joining.scenarios.polls import Recorder
+from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES
+from mininet_topos.joining.forked_ranks import ForkedRanks
+from mininet_topos.joining.jobs import LibraryJob, RunningJobs
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import LabError
+from mininet_topos.lab.running_fabric import running_fabric
+from mininet_topos.lab.static_routes import install_static_routes
+from mininet_topos.lab.whole_training import WholeTraining
+from mininet_topos.leaf_spine import LeafSpine
+from mininet_topos.trainer.log import Iteration
+from signalbox.client import Client
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobSpec
+from signalbox.mapping import seconds, word_in
+from signalbox.spec_messages import job_spec
+
+HOSTS = LEAVES * HOSTS_PER_LEAF
+MBPS = RATE_BPS / 1e6
+PREFIX = "jn"
+TICK_S = 0.1
+LOOK_S = 0.5
+STOP_S = 60.0
+
+Flow = tuple[str, str, str]
+"""Job, source and destination address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the API shows of a job. ``counted``: a window of counters is over. ``level``: None while unknown."""
+
+    source: str
+    level: float | None
+    measured: float | None
+    difference: str
+    counted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """``alarms``: the text by kind and subject. ``paths``: of pinned flows, the names of the switches. ``explained``:
+    per job, where it was asked for."""
+
+    after_s: float
+    jobs: Mapping[str, Shown]
+    alarms: Mapping[tuple[str, str], str]
+    paths: Mapping[Flow, tuple[str, ...]]
+    explained: Mapping[str, str]
+
+
+class Program(Protocol):
+    """A job's processes."""
+
+    def iterations(self) -> Sequence[Iteration]: ...
+    def ask_to_end(self) -> None: ...
+    @property
+    def running(self) -> bool: ...
+    def stop(self) -> None: ...
+
+
+class OfLibrary:
+    """A job of Gloo or Open MPI."""
+
+    def __init__(self, jobs: RunningJobs) -> None:
+        self._jobs = jobs
+        jobs.launch()
+        jobs.begin_round()
+
+    def iterations(self) -> Sequence[Iteration]:
+        return self._jobs.iterations_of(self._jobs.jobs[0])
+
+    def ask_to_end(self) -> None:
+        self._jobs.ask_to_end()
+
+    @property
+    def running(self) -> bool:
+        return self._jobs.running
+
+    def stop(self) -> None:
+        self._jobs.stop()
+
+
+class OfTrainer:
+    """A whole job of the trainer."""
+
+    def __init__(self, lab: Lab, spec: JobSpec, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        file = folder / "job.json"
+        file.write_text(json.dumps(spec.model_dump(mode="json")))
+        self._training = WholeTraining(lab, file, folder)
+        self._log = folder / "rank0.jsonl"
+
+    def iterations(self) -> Sequence[Iteration]:
+        begun = self._log.exists() and "\n" in self._log.read_text()
+        return self._training.logs()[0].iterations if begun else ()
+
+    def ask_to_end(self) -> None:
+        self._training.stop()
+
+    @property
+    def running(self) -> bool:
+        """Raises ``LabError`` when a rank has failed."""
+        states = [self._training.process(rank).poll() for rank in range(self._training.size)]
+        if any(states):
+            self._training.wait(0)
+        return None in states
+
+    def stop(self) -> None:
+        self._training.kill()
+
+
+@dataclass
+class Live:
+    """A job on the stage. ``announced``: its iterations are reported here; ``reported``: how many of its program;
+    ``next_index``: of the job's next one."""
+
+    job_id: str
+    program: Program
+    announced: bool
+    reported: int = 0
+    next_index: int = 0
+    asked_to_end: bool = False
+    ended: bool = False
+
+
+@dataclass
+class Stage:
+    """``client``: None on the flat switch. ``explain``: the jobs for which every look asks ``explain``. ``recorder``:
+    of the counters, where they are to be replayed."""
+
+    lab: Lab
+    mode: Mode
+    folder: Path
+    forks: ForkedRanks
+    client: Client | None = None
+    address: str = ""
+    began: float = field(default_factory=time.monotonic)
+    jobs: dict[str, Live] = field(default_factory=dict)
+    looks: list[Look] = field(default_factory=list)
+    explain: set[str] = field(default_factory=set)
+    recorder: Recorder | None = None
+
+    @property
+    def now_s(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def planned(self) -> bool:
+        return self.mode is Mode.PLANNED
+
+    # ---- jobs
+
+    def begin(self, job: LibraryJob, announced: JobSpec | None = None, join: Sequence[str] | None = None) -> None:
+        """``announced``: what is registered for it. ``join``: it joins by itself, with these options of ``gloo_rank``.
+        Under ECMP and on the flat switch it does neither."""
+        options = ["--join", self.address, *join] if join is not None and self.planned else []
+        running = RunningJobs(
+            self.lab, [job], self.folder / "ranks" / job.job_id, forks=self.forks, gloo_options=options
+        )
+        self._add(job.job_id, OfLibrary(running), announced)
+
+    def begin_whole(self, spec: JobSpec, announced: JobSpec | None = None) -> None:
+        """A job of the trainer, which sends what ``spec`` says."""
+        self._add(spec.job_id, OfTrainer(self.lab, spec, self.folder / "ranks" / spec.job_id), announced or spec)
+
+    def _add(self, job_id: str, program: Program, announced: JobSpec | None) -> None:
+        self.jobs[job_id] = Live(job_id, program, announced is not None and self.planned)
+        if announced and self.planned:
+            assert self.client
+            self.client.register_job(announced)
+
+    def write_polls(self, job_id: str, file: Path) -> None:
+        """What was recorded of a job, while it is registered."""
+        assert self.client
+        assert self.recorder
+        spec = job_spec(self.client.get_job(job_id).spec)
+        done = self.jobs[job_id].program.iterations()
+        self.recorder.write(spec, [(i.end, i.duration_s) for i in done], file)
+
+    def ask_to_end(self, job_id: str) -> None:
+        """Returns at once."""
+        self.jobs[job_id].asked_to_end = True
+        self.jobs[job_id].program.ask_to_end()
+
+    def end_all(self) -> None:
+        """Return when all jobs have ended. Raises ``LabError``."""
+        for live in self.jobs.values():
+            if not live.asked_to_end:
+                self.ask_to_end(live.job_id)
+        ends = self.now_s + STOP_S
+        while not all(live.ended for live in self.jobs.values()):
+            self.tick()
+            if self.now_s > ends:
+                late = [live.job_id for live in self.jobs.values() if not live.ended]
+                raise LabError(f"waited {STOP_S:g} s for {', '.join(late)} to end")
+
+    def iterations_of(self, job_id: str) -> list[tuple[float, float, bool]]:
+        """(begin, duration, whether the result was right) of each."""
+        found = self.jobs[job_id].program.iterations()
+        return [(round(i.start - self.began, 4), round(i.duration_s, 4), i.ok) for i in found]
+
+    # ---- time
+
+    def until(self, at_s: float) -> Iterator[float]:
+        """Ticks until then; yields the time after each."""
+        while self.now_s < at_s:
+            self.tick()
+            yield self.now_s
+
+    def wait(self, at_s: float) -> None:
+        for _ in self.until(at_s):
+            pass
+
+    def tick(self) -> None:
+        """Raises ``LabError`` when a rank has failed."""
+        time.sleep(TICK_S)
+        for live in self.jobs.values():
+            if not live.ended:
+                live.ended = not live.program.running and live.asked_to_end
+                self._report(live)
+        if self.recorder:
+            self.recorder.poll()
+        if self.client and self.planned and (not self.looks or self.now_s >= self.looks[-1].after_s + LOOK_S):
+            self.looks.append(self._look(self.client))
+
+    def _report(self, live: Live) -> None:
+        if not live.announced:
+            return
+        assert self.client
+        new = live.program.iterations()[live.reported :]
+        if new:
+            times = [IterationTime(live.next_index + n, i.duration_s, i.communication_s) for n, i in enumerate(new)]
+            self.client.report_iterations(live.job_id, times)
+            live.reported += len(new)
+            live.next_index += len(new)
+        if live.ended:
+            self.client.deregister_job(live.job_id)
+
+    def _look(self, client: Client) -> Look:
+        after_s = self.now_s
+        jobs = {job.spec.job_id: shown(job) for job in client.list_jobs()}
+        explained = {}
+        for job_id in self.explain & jobs.keys():
+            explained[job_id] = " ".join(client.explain(job_id).answer)
+        paths = {
+            (route.job_id, route.src, route.dst): tuple(route.held[0].switches)
+            for route in client.list_routes()
+            if route.held
+        }
+        alarms = {(word_in(a, "kind"), a.subject): a.text for a in client.get_status().alarms}
+        return Look(round(after_s, 2), jobs, alarms, paths, explained)
+
+    def keep(self, file: Path) -> None:
+        """Write all looks, for whoever wants to know more than the rows say."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("w") as lines:
+            for look in self.looks:
+                words = {
+                    **asdict(look),
+                    "alarms": [[*of, text] for of, text in look.alarms.items()],
+                    "paths": [[*flow, *path] for flow, path in look.paths.items()],
+                }
+                lines.write(json.dumps(words) + "\n")
+
+
+def shown(job: Any) -> Shown:
+    return Shown(
+        source=word_in(job.demand, "source"),
+        level=round(job.level, 3) if job.HasField("level") else None,
+        measured=round(job.efficiency_measured, 3) if job.HasField("efficiency_measured") else None,
+        difference=job.demand.difference,
+        counted=job.demand.HasField("window") and seconds(job.demand.window) > 0,
+    )
+
+
+@contextmanager
+def stage(mode: Mode, folder: Path, prefix: str = PREFIX) -> Iterator[Stage]:
+    """The jobs end with it."""
+    with ExitStack() as stack:
+        forks = ForkedRanks(folder / "forks")
+        stack.callback(forks.stop)
+        if mode is Mode.FLAT:
+            lab = stack.enter_context(Lab(LeafSpine(1, 1, HOSTS, MBPS, MBPS, prefix=prefix), controller=None))
+            install_static_routes(lab)
+            found = Stage(lab, mode, folder, forks)
+        else:
+            topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, MBPS, MBPS, prefix=prefix)
+            settings = {"planning": {"strategy": mode.value}}
+            lab, controller, client = stack.enter_context(running_fabric(topo, folder, MBPS, settings))
+            found = Stage(lab, mode, folder, forks, client, controller.address)
+        try:
+            yield found
+        finally:
+            for live in found.jobs.values():
+                live.program.stop()
+
+
+def moves(looks: Sequence[Look]) -> int:
+    """How often a pinned flow was on another path at the look after."""
+    count = 0
+    for before, after in pairwise(looks):
+        both = before.paths.keys() & after.paths.keys()
+        count += sum(before.paths[flow] != after.paths[flow] for flow in both)
+    return count

@@ -1,0 +1,42 @@
+"""Jobs that begin and end on a benchmark's stage, as forks of one process that has PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.joining.results import Mode
+from benchmarks.joining.scenarios.stage import stage
+from mininet_topos.joining.jobs import LibraryJob
+from mininet_topos.joining.launch import missing
+from mininet_topos.lab.record import LabError
+from tests.support.lab.needs import needs
+
+pytestmark = pytest.mark.lab
+
+ELEMENTS = 12_000
+DEADLINE_S = 60.0
+
+
+def test_jobs_begin_while_others_train_and_end_when_asked(lab_prefix: str, tmp_path: Path) -> None:
+    """The second one has two collectives in each iteration. The third one cannot begin: its error is told."""
+    needs(missing().get("gloo"))
+    with stage(Mode.FLAT, tmp_path, lab_prefix) as on:
+        hosts = on.lab.hosts
+        jobs = [
+            LibraryJob("first", "gloo", "all_reduce", hosts[:3], ELEMENTS),
+            LibraryJob("second", "gloo", "reduce_scatter+all_gather", hosts[3:5], ELEMENTS),
+        ]
+        for job in jobs:
+            on.begin(job)
+            for _ in on.until(on.now_s + DEADLINE_S):
+                if len(on.iterations_of(job.job_id)) >= 2:
+                    break
+        on.end_all()
+        for job in jobs:
+            assert all(ok for *_, ok in on.iterations_of(job.job_id))
+        assert on.iterations_of("first")[-1][0] > on.iterations_of("second")[0][0], "both trained at once"
+        on.begin(LibraryJob("third", "gloo", "no_such", hosts[:2], ELEMENTS))
+        with pytest.raises(LabError, match="no collective 'no_such'"):
+            on.wait(on.now_s + DEADLINE_S)

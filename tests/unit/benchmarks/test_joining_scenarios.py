@@ -1,0 +1,275 @@
+"""Schedules, rows, ratios, states and verdicts of the scenarios, from logs and looks that are made up."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.joining.results import Announced, Mode
+from benchmarks.joining.scenarios import churn, elephants, kinds, patterns
+from benchmarks.joining.scenarios.churn import Life, schedule, state_of
+from benchmarks.joining.scenarios.command import SCENARIOS
+from benchmarks.joining.scenarios.polls import counted
+from benchmarks.joining.scenarios.rows import Row, Target, by_mode, read_rows
+from benchmarks.joining.scenarios.stage import Look, Shown, moves
+from benchmarks.joining.scenarios.truth import Sends, longest_off, slowdowns
+from controller.scenarios.topologies import leaf_spine
+from mininet_topos.joining.rank import collectives_at
+
+HOSTS = leaf_spine(4, 4, 4, 5e6, 5e6).hosts
+
+
+def row(mode: Mode, took: Sequence[float], job: str = "c0-0-a", begin: float = 10.0, **more: Any) -> Row:
+    """Iterations that follow each other from ``begin`` on."""
+    iterations, at = [], begin
+    for each in took:
+        iterations.append((at, each))
+        at += each
+    of_all: dict[str, Any] = {"states": [], "first_byte_s": begin, "known_s": None, **more}
+    return Row(
+        scenario="churn",
+        seed=0,
+        repeat=0,
+        seconds=60.0,
+        mode=mode,
+        job=job,
+        collective="all_reduce",
+        ranks=4,
+        iterations=iterations,
+        wrong=0,
+        load=1.0,
+        more=of_all,
+    )
+
+
+def look(after_s: float, source: str = "confirmed", paths: Mapping[Any, Any] | None = None, **more: Any) -> Look:
+    jobs = {"a": Shown(source, 1.0, None, "", True)}
+    return Look(**{"after_s": after_s, "jobs": jobs, "alarms": {}, "paths": paths or {}, "explained": {}, **more})
+
+
+# ---- churn
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_schedule_has_three_jobs_at_once_and_no_host_twice(seed: int) -> None:
+    arrivals = schedule(seed, churn.SECONDS)
+    assert 28 <= len(arrivals) <= 33
+    assert arrivals == schedule(seed, churn.SECONDS)
+    for arrival in arrivals:
+        at = arrival.at_s + arrival.life_s / 2
+        meanwhile = [a for a in arrivals if a.at_s <= at < a.at_s + a.life_s]
+        assert 1 <= len(meanwhile) <= churn.AT_ONCE
+        taken = Counter(host for each in meanwhile for host in each.job.hosts)
+        assert set(taken.values()) == {1}
+        assert arrival.life_s <= churn.LIFE_S[1]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_hosts_rest_after_a_job_where_there_are_enough(seed: int) -> None:
+    """Under ECMP a job ends late."""
+    arrivals = schedule(seed, churn.SECONDS)
+    for later in arrivals:
+        recent = [a for a in arrivals if a.at_s < later.at_s < a.at_s + a.life_s + churn.REST_S]
+        rested = set(range(16)) - {host for each in recent for host in each.job.hosts}
+        assert set(later.job.hosts) <= rested or len(rested) < len(later.job.hosts)
+
+
+@pytest.mark.parametrize(
+    ("begin", "state"),
+    [
+        (5.0, "itself"),
+        (9.5, "early"),  # the newcomer's first byte comes meanwhile
+        (12.5, "early"),
+        (13.5, "late"),
+        (17.5, "quiet"),
+    ],
+)
+def test_an_iteration_is_counted_by_what_is_known_when_it_begins(begin: float, state: str) -> None:
+    newcomer = Life(first_byte_s=10.0, known_s=17.0, end_s=30.0)
+    assert state_of(begin, begin + 1, Life(1.0, 8.0, 30.0), [newcomer]) == state
+
+
+def test_a_job_that_is_never_known_is_being_learnt_until_it_ends() -> None:
+    newcomer = Life(first_byte_s=10.0, known_s=None, end_s=30.0)
+    assert state_of(25.0, 26.0, Life(1.0, 8.0, 40.0), [newcomer]) == "late"
+    assert state_of(31.0, 32.0, Life(1.0, 8.0, 40.0), [newcomer]) == "quiet"
+
+
+def test_provisional_pairs_are_not_known_yet() -> None:
+    looks = [look(1.0, "learning"), look(2.0, "provisional"), look(3.0, "measured")]
+    assert churn.known_s("a", looks) == 3.0
+    assert churn.known_s("a", looks[:2]) is None
+
+
+def test_churn_is_judged_by_ratios_to_the_flat_switch_without_the_first_iteration() -> None:
+    flat = row(Mode.FLAT, [9.0, 1.0, 1.0, 1.0])
+    ecmp = row(Mode.ECMP, [9.0, 2.0, 3.0])
+    planned = row(Mode.PLANNED, [9.0, 1.0, 1.2, 1.1], states=["itself", "itself", "late", "quiet"], known_s=16.0)
+    lines = {line["mode"]: line for line in by_mode([flat, ecmp, planned])}
+    assert lines[Mode.ECMP]["mean"] == 2.5
+    assert lines[Mode.ECMP]["worst_iteration"] == 3.0
+    assert lines[Mode.PLANNED]["mean"] == pytest.approx(1.1)
+    found = churn.judge([flat, ecmp, planned])
+    assert [target.figure for target in found.targets] == pytest.approx([1.1, 1.1, 1.2])
+    assert [target.met for target in found.targets] == [True, True, False]
+    [known] = found.tables["Seconds until known"]
+    assert known == {"joined": "recorded", "jobs": 1, "known": 1, "mean_s": 6.0, "max_s": 6.0}
+
+
+def test_what_was_not_measured_is_missed() -> None:
+    assert not any(target.met for target in churn.judge([row(Mode.FLAT, [1.0, 1.0])]).targets)
+    assert Target("a", 1.0, 1.0).met
+
+
+def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    assert read_rows(file) == []
+    written = row(Mode.FLAT, [1.0])
+    file.write_text(json.dumps(asdict(written)) + "\n")
+    [read] = read_rows(file)
+    assert (read.run, read.iterations) == (written.run, [[10.0, 1.0]])
+
+
+# ---- elephants
+
+
+def test_rings_and_idle_hosts_have_one_host_of_every_leaf() -> None:
+    rings, idle = elephants.layout(HOSTS, 1)
+    for hosts in (*rings, idle):
+        assert [host.leaf for host in hosts] == ["leaf1", "leaf2", "leaf3", "leaf4"]
+    assert len({host.ip for hosts in (*rings, idle) for host in hosts}) == 16
+
+
+def test_iterations_count_by_when_they_begin_after_the_traffic() -> None:
+    flat = row(Mode.FLAT, [1.0, 1.0], began_s=0.0, off_s=None, moves=0, slowdowns=None)
+    moments = [(13.0, 1.0, 1.5), (15.0, 1.4, 1.5)]
+    took = [1.0, 1.0, 2.0, 2.0, 1.5, 1.0]
+    planned = row(Mode.PLANNED, took, began_s=12.0, off_s=3.0, moves=2, slowdowns=moments)
+    line = next(line for line in elephants.by_time([flat, planned]) if line["mode"] == Mode.PLANNED)
+    assert (line["before"], line["first 3 s"], line["later"]) == (1.0, 2.0, 1.25)
+    assert (line["worst_later"], line["suffers_s"]) == (1.5, 5.5)
+    slow, off = elephants.judge([flat, planned]).targets
+    assert (slow.figure, slow.met) == (1.5, False)
+    assert (off.figure, off.met) == (3.0, True)
+
+
+def test_the_slowdown_is_what_other_traffic_leaves_of_the_fullest_link() -> None:
+    """A ring's flow of full rate over links of 8 Mbit/s; 2 Mbit/s of another's pass the second."""
+    second_s = 8e6 / 8
+    sends = Sends([(0.0, 2.0), (2.0, 2.0)], {("x", "y"): second_s * 2 * 1448 / 1514}, {("x", "y"): 1.0})
+    paths = {("a", "x", "y"): ("leaf1", "spine1", "leaf2")}
+
+    def bytes_at(seconds: float, others_bps: float) -> dict[tuple[str, str], int]:
+        own = round(second_s * seconds)
+        return {("leaf1", "spine1"): own, ("spine1", "leaf2"): own + round(others_bps / 8 * seconds)}
+
+    samples = [(at, bytes_at(at, 2e6)) for at in (0.0, 1.0, 2.0, 3.0, 4.0)]
+    assert slowdowns({"a": sends}, paths, samples, 4.0, 2.0, 8e6) == {"a": pytest.approx(1 / 0.75)}
+    alone = [(at, bytes_at(at, 0.0)) for at, _ in samples]
+    assert slowdowns({"a": sends}, paths, alone, 4.0, 2.0, 8e6) == {"a": pytest.approx(1.0)}
+    assert slowdowns({"a": sends}, paths, samples[:1], 4.0, 2.0, 8e6) == {"a": pytest.approx(1.0)}, "nothing counted"
+
+
+def test_the_longest_time_that_something_is_off() -> None:
+    moments = [(0.0, 1.0, 1.0), (1.0, 1.0, 1.5), (2.0, 1.0, 1.6), (3.0, 1.5, 1.6), (4.0, 1.5, 1.0)]
+    assert longest_off(moments, 0.2) == 1.0
+    assert longest_off(moments[:1], 0.2) == 0.0
+
+
+def test_moves_are_flows_that_are_pinned_elsewhere() -> None:
+    flow, other = ("a", "x", "y"), ("a", "y", "x")
+    first = look(1.0, paths={flow: ("leaf1", "spine1", "leaf2")})
+    second = look(2.0, paths={flow: ("leaf1", "spine2", "leaf2"), other: ("leaf2", "spine1", "leaf1")})
+    assert moves([first, second, second, look(3.0)]) == 1
+
+
+# ---- patterns and kinds
+
+
+def test_patterns_take_turns() -> None:
+    text = patterns.pattern(2)
+    assert [collectives_at(text, index)[0] for index in range(6)] == ["ddp", "ddp", *["all_to_all"] * 2, "ddp", "ddp"]
+    assert collectives_at("reduce_scatter+all_gather", 7) == ("reduce_scatter", "all_gather")
+    assert collectives_at("all_reduce", 3) == ("all_reduce",)
+
+
+def pattern_row(mode: Mode, ddp: float, other: float, alarms: Sequence[float] = ()) -> Row:
+    """Twenty iterations in turns of two; the third period begins after eight."""
+    took = [ddp if collectives_at(patterns.pattern(2), i)[0] == "ddp" else other for i in range(20)]
+    made = row(mode, took, alarms_s=list(alarms), third_s=10 + sum(took[:8]), moves=4)
+    return Row(**{**asdict(made), "collective": patterns.pattern(2)})
+
+
+def test_each_pattern_is_compared_with_itself_and_the_all_to_all_with_ecmp() -> None:
+    rows = [pattern_row(Mode.FLAT, 1.0, 0.5), pattern_row(Mode.ECMP, 2.0, 0.55), pattern_row(Mode.PLANNED, 1.04, 0.5)]
+    ddp, other, alarms = patterns.judge(rows).targets
+    assert [ddp.figure, other.figure, other.limit] == pytest.approx([1.04, 1.0, 1.1])
+    assert ddp.met
+    assert alarms.met
+    [_, _, late] = patterns.judge([*rows[:2], pattern_row(Mode.PLANNED, 1.0, 0.5, [11.0, 18.0])]).targets
+    assert (late.figure, late.met) == (1, False), "the first is before the third period"
+
+
+def test_nine_kinds_are_announced_and_what_the_trainer_sends_is_what_it_announces() -> None:
+    assert len(kinds.KINDS) == 9
+    for kind in kinds.KINDS:
+        if kind.spec:
+            assert not kind.spec("job", HOSTS[:4]).observed
+    batches = [(batch.announced, len(batch.kinds)) for batch in kinds.BATCHES]
+    assert batches == [(Announced.RIGHT, 3)] * 3 + [(announced, 3) for announced in kinds.WRONG]
+
+
+@pytest.mark.parametrize(
+    ("announced", "answer", "named"),
+    [
+        (Announced.HALF, "It sends 2.0 times the bytes that it announces.", True),
+        (Announced.HALF, "Its announcement differs from what it sends.", False),
+        (Announced.REVERSED, "It sends in the other direction than announced.", True),
+        (Announced.OTHER, "27.6 % of its links are used; the difference is not the routing.", False),
+    ],
+)
+def test_what_names_a_wrong_announcement(announced: Announced, answer: str, named: bool) -> None:
+    assert kinds.names(announced, answer) is named
+
+
+def kind_row(mode: Mode, took: Sequence[float], announced: Announced, **more: Any) -> Row:
+    said = {"alarms": 0, "alarm_text": "", "counted_s": 2.0, "differs_s": None, "named_s": None, **more}
+    return row(mode, took, announced=announced, moves=0, **said)
+
+
+def test_kinds_are_judged_by_alarms_and_by_how_long_a_wrong_one_hurts() -> None:
+    flat, right = Announced.RIGHT, kind_row(Mode.PLANNED, [1.0, 1.0], Announced.RIGHT, alarms=3, alarm_text="differs")
+    rows = [kind_row(Mode.FLAT, [1.0, 1.0], flat), right]
+    rows.append(kind_row(Mode.PLANNED, [1.0, 2.0, 1.0], Announced.HALF, named_s=6.0))
+    false, settled, named = kinds.judge(rows).targets
+    assert (false.figure, false.met) == (3, False)
+    assert (settled.figure, settled.met) == (3.0, True)
+    assert (named.figure, named.met) == (4.0, True)
+    rows.append(kind_row(Mode.PLANNED, [1.0, 1.0], Announced.OTHER))
+    assert not kinds.judge(rows).targets[2].met, "one was not named at all"
+
+
+def test_every_scenario_says_what_it_missed_when_nothing_was_planned() -> None:
+    for scenario in SCENARIOS.values():
+        assert not all(target.met for target in scenario.judge([]).targets)
+
+
+# ---- polls
+
+
+def test_counters_of_a_pair_are_those_of_all_its_rules() -> None:
+    both = "nw_src=10.0.1.1,nw_dst=10.0.2.1"
+    listed = f"""
+ cookie=0x1, duration=9.1s, table=1, n_packets=10, n_bytes=15140, priority=30,ip,{both} actions=group:7
+ cookie=0x1, duration=9.1s, table=1, n_packets=1, n_bytes=66, priority=40,tcp,{both},tp_dst=7 actions=group:8
+ cookie=0x2, duration=9.1s, table=1, n_packets=4, n_bytes=264, priority=0 actions=goto_table:2
+"""
+    bytes_, packets = counted(listed)
+    assert bytes_ == {("10.0.1.1", "10.0.2.1"): 15206}
+    assert packets == {("10.0.1.1", "10.0.2.1"): 11}
