@@ -2,7 +2,7 @@
 
 In from the wire: requests become ``JobSpec``, ``IterationTime`` and ``Strategy``, or ``InvalidInput`` whose paths are
 the proto's field names. Out to the wire: the status and its parts become responses; routes and plans in
-``convert_plan``, analyses in ``convert_analysis``. Pure; linear in the size of the message.
+``convert_plan``, analyses in ``convert_analysis`` and ``convert_explain``. Pure; linear in the size of the message.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
         ideal_communication=_known(job.ideal_communication_s),
         last_iteration_index=job.last_index if job.last_index >= 0 else None,
         last_communication=_known(job.last_communication_s),
-        demand=_demand(demand, with_pairs) if demand else None,
+        demand=demand_message(demand, with_pairs) if demand else None,
         wiring=_wiring(job),
     )
 
@@ -230,7 +230,8 @@ def _known(value_s: float) -> Duration | None:
     return duration(value_s) if value_s else None
 
 
-def _demand(demand: JobDemand, with_pairs: bool) -> pb.Demand:
+def demand_message(demand: JobDemand, with_pairs: bool = False) -> pb.Demand:
+    """What switches count of a job. ``with_pairs``: the traffic of each pair too."""
     measured, difference = demand.measurement, demand.difference
     return message_of(
         pb.Demand,

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from controller.api import audit, convert, convert_analysis, convert_fabric, convert_plan, convert_rules
+from controller.api import audit, convert, convert_explain, convert_fabric, convert_plan, convert_rules
 from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
 from controller.api.budget import COST
 from controller.api.errors import Stopping
@@ -354,7 +354,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
             text = f"job '{request.job_id}' has no circuits: {job.unwired}"
             raise NotKnownYet(text, {"jobId": request.job_id})
         try:
-            return convert_analysis.explain_message(await self._ask(Explain(JobId(request.job_id))))
+            return convert_explain.explain_message(await self._ask(Explain(JobId(request.job_id))))
         except NotFound as error:
             raise self._ended(request.job_id) or error from None
 

@@ -114,12 +114,14 @@ def explain(
         _only_offline(strategy=strategy, time_limit=time_limit)
         show_job(asked_to_explain(job, address), as_json)
         return
-    from controller.api.convert_analysis import explain_message
+    from controller.api.convert_explain import explain_message
+    from controller.config import PlanningConfig
     from controller.planning.analysis.job import analyse_job
 
     network = _network(options, strategy or "planned", time_limit)
     with waiting("planning"):
-        found = fields(explain_message(analyse_job(AnalyseJob(network, JobId(job), efficiency_measured=None))))
+        request = AnalyseJob(network, JobId(job), None, min_gain=PlanningConfig().min_gain)
+        found = fields(explain_message(analyse_job(request)))
     show_job(found, as_json)
 
 

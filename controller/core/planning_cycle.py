@@ -204,6 +204,11 @@ class PlanningCycle:
         self.adopted = False
         self._repaired = judged.plan.routes
 
+    @property
+    def min_gain(self) -> float:
+        """Relative gain of levels that makes moves worth it."""
+        return self._config.min_gain
+
     def _judged(self, problem: Problem, plan: Plan) -> Verdict:
         """For planners that leave it to the loop."""
         repaired = problem if self._repaired is None else problem.with_routes(self._repaired)

@@ -109,7 +109,16 @@ class Requests:
                 links = links_named(names, s.fabric, self._derived.down_parts().values(), self._no_parts(names))
                 without_path = self._derived.without_path()
                 withheld = self._withheld(message.job_id) if isinstance(message, Explain) else ""
-                request = analysis_request(message, network, self._derived.jobs(), without_path, links, withheld)
+                request = analysis_request(
+                    message,
+                    network,
+                    self._derived.jobs(),
+                    without_path,
+                    links,
+                    withheld,
+                    s.demand.demands,
+                    s.cycle.min_gain,
+                )
                 self._refuse_unknown_routes(every=isinstance(message, GetPlanProof))
                 return commands(Analyse(request, message.reply))
             case ForgetParts(names):

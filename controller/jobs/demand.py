@@ -27,6 +27,11 @@ class DemandSource(StrEnum):
     LEARNING = "learning"
     PROVISIONAL = "provisional"
 
+    @property
+    def counted(self) -> bool:
+        """Whether counters confirm the bytes."""
+        return self in (DemandSource.CONFIRMED, DemandSource.MEASURED)
+
 
 class Measurement(NamedTuple):
     """Payload of a job's pairs in bit/s over ``window_s``. ``iteration_s``: mean duration of the iterations reported

@@ -344,11 +344,12 @@ class WatchedJob:
             source = DemandSource.LEARNING
         else:
             source = DemandSource.CONFIRMED if self._agreed else DemandSource.DECLARED
+        of_iteration = self._held_per_iteration if self._held is not None else bool(self._declared)
         return JobDemand(
             source,
             links,
             self._declared,
-            self._held_per_iteration if self._held is not None else bool(self._declared),
+            of_iteration and source is not DemandSource.PROVISIONAL,
             self._besides,
             self._learning,
             self._silent,

@@ -16,7 +16,8 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.api.convert_analysis import explain_message, what_if_message
+from controller.api.convert_analysis import what_if_message
+from controller.api.convert_explain import explain_message
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig

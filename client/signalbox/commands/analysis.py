@@ -187,10 +187,11 @@ def _facts(found: Mapping[str, Any]) -> dict[str, str]:
     flows = [f"{found['flows']:,}"]
     for count, what in (("inside_a_leaf", "inside a leaf"), ("hashed", "hashed"), ("without_a_path", "without a path")):
         flows += [f"{found[f'flows_{count}']:,} {what}"] * (found[f"flows_{count}"] > 0)
+    hashed = "" if found["hashed_level"] is None else f"; with its flows hashed {found['hashed_level']:.4g} on average"
     known = {
         "flows": ", ".join(flows),
         "level now": f"{found['level']:.4g}; its NICs alone {found['nic_level']:.4g}; "
-        f"lowest possible {found['least_level']:.4g}",
+        f"lowest possible {found['least_level']:.4g}{hashed}",
     }
     for name, what in (("best", "planned"), ("split", "planned with split flows")):
         if option := found[name]:

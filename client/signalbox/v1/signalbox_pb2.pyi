@@ -1347,7 +1347,7 @@ class ExplainRequest(_message.Message):
     def __init__(self, job_id: _Optional[str] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("job_id", "verdict", "answer", "level", "efficiency_predicted", "efficiency_measured", "least_level", "nic_level", "flows", "flows_inside_a_leaf", "flows_hashed", "flows_without_a_path", "equally_full_links", "fullest_links", "cut", "best", "split")
+    __slots__ = ("job_id", "verdict", "answer", "level", "efficiency_predicted", "efficiency_measured", "least_level", "nic_level", "flows", "flows_inside_a_leaf", "flows_hashed", "flows_without_a_path", "equally_full_links", "fullest_links", "cut", "best", "split", "demand", "prediction_withheld", "awaits_iterations", "hashed_level", "pinning_gains_nothing", "fullest_nic")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
@@ -1365,6 +1365,12 @@ class ExplainResponse(_message.Message):
     CUT_FIELD_NUMBER: _ClassVar[int]
     BEST_FIELD_NUMBER: _ClassVar[int]
     SPLIT_FIELD_NUMBER: _ClassVar[int]
+    DEMAND_FIELD_NUMBER: _ClassVar[int]
+    PREDICTION_WITHHELD_FIELD_NUMBER: _ClassVar[int]
+    AWAITS_ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    HASHED_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    PINNING_GAINS_NOTHING_FIELD_NUMBER: _ClassVar[int]
+    FULLEST_NIC_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     verdict: Verdict
     answer: _containers.RepeatedScalarFieldContainer[str]
@@ -1382,7 +1388,13 @@ class ExplainResponse(_message.Message):
     cut: LeafCut
     best: FoundRoutes
     split: FoundRoutes
-    def __init__(self, job_id: _Optional[str] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., answer: _Optional[_Iterable[str]] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., least_level: _Optional[float] = ..., nic_level: _Optional[float] = ..., flows: _Optional[int] = ..., flows_inside_a_leaf: _Optional[int] = ..., flows_hashed: _Optional[int] = ..., flows_without_a_path: _Optional[int] = ..., equally_full_links: _Optional[int] = ..., fullest_links: _Optional[_Iterable[_Union[BusyLink, _Mapping]]] = ..., cut: _Optional[_Union[LeafCut, _Mapping]] = ..., best: _Optional[_Union[FoundRoutes, _Mapping]] = ..., split: _Optional[_Union[FoundRoutes, _Mapping]] = ...) -> None: ...
+    demand: Demand
+    prediction_withheld: str
+    awaits_iterations: bool
+    hashed_level: float
+    pinning_gains_nothing: bool
+    fullest_nic: BusyLink
+    def __init__(self, job_id: _Optional[str] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., answer: _Optional[_Iterable[str]] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., least_level: _Optional[float] = ..., nic_level: _Optional[float] = ..., flows: _Optional[int] = ..., flows_inside_a_leaf: _Optional[int] = ..., flows_hashed: _Optional[int] = ..., flows_without_a_path: _Optional[int] = ..., equally_full_links: _Optional[int] = ..., fullest_links: _Optional[_Iterable[_Union[BusyLink, _Mapping]]] = ..., cut: _Optional[_Union[LeafCut, _Mapping]] = ..., best: _Optional[_Union[FoundRoutes, _Mapping]] = ..., split: _Optional[_Union[FoundRoutes, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., prediction_withheld: _Optional[str] = ..., awaits_iterations: _Optional[bool] = ..., hashed_level: _Optional[float] = ..., pinning_gains_nothing: _Optional[bool] = ..., fullest_nic: _Optional[_Union[BusyLink, _Mapping]] = ...) -> None: ...
 
 class BusyLink(_message.Message):
     __slots__ = ("link", "nic", "load", "background", "jobs")

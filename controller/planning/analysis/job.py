@@ -7,12 +7,14 @@ and with the planner's routes if all flows could be split. Level, load and phase
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.fabric.topology import LinkId
 from controller.planning.analysis.circuits import wired
 from controller.planning.analysis.requests import AnalyseJob, Network
 from controller.planning.analysis.results import (
+    NOTICEABLE,
     BusyLink,
     FoundRoutes,
     JobAnalysis,
@@ -24,7 +26,7 @@ from controller.planning.analysis.results import (
 from controller.planning.bounds import Cuts, level_bounds
 from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels, job_loads
-from controller.planning.problem import PlanLimits, Problem, Routes
+from controller.planning.problem import Flow, PlanLimits, Problem, Routes
 from controller.planning.target import outlook
 from signalbox.errors import NotFound
 from signalbox.jobs.spec import JobId
@@ -48,12 +50,14 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
     level = ecmp_job_levels(problem, running, limits.ecmp_draws, limits.seed).get(job_id, 1.0)
     nics_only: Routes = {flow.id: () for flow in problem.flows if problem.reachable(flow)}
     nic_level = job_levels(problem, nics_only).get(job_id, 1.0)
-    slowed = level > 1 + LEVEL_TOLERANCE
+    slowed = level > 1 + NOTICEABLE
     best = _found_routes(problem, job_id, limits) if slowed else None
     whole = any(flow.max_subflows == 1 for flow in problem.flows)
     lost = max(sum(not problem.reachable(flow) for flow in own), request.without_path)
     links = _busy_links(network, {**nics_only, **running}, job_id)
     routes = [running[flow.id] for flow in own if flow.id in running]
+    hashed = _hashed_level(problem, own, running, limits)
+    pinned = min(level, best.level) if best else level
     found = JobAnalysis(
         job_id=job_id,
         verdict=Verdict.CUT_OFF if lost else _verdict(level, nic_level, least, best),
@@ -74,6 +78,11 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
         split=_found_routes(_splittable(problem), job_id, limits) if slowed and whole else None,
         wired=None if wiring is None else wired(wiring, routes, network.fabric.links),
         withheld=request.withheld,
+        demand=request.demand,
+        awaits_iterations=request.awaits_iterations,
+        hashed_level=hashed,
+        pinning_gains_nothing=hashed is not None and hashed <= pinned * (1 + request.min_gain),
+        fullest_nic=next((link for link in links if link.nic), None),
     )
     at_bound = found.verdict is Verdict.UNPROVEN and found.limited_by_circuits and found.wired and found.wired.at_bound
     return replace(found, verdict=Verdict.FABRIC) if at_bound else found
@@ -96,7 +105,16 @@ def _verdict(level: float, nic_level: float, least: float, best: FoundRoutes | N
     return Verdict.UNPROVEN
 
 
-# ---- what the planner could do
+# ---- what hashing does, and what the planner could do
+
+
+def _hashed_level(problem: Problem, own: Sequence[Flow], running: Routes, limits: PlanLimits) -> float | None:
+    """Return the mean level of the job if its flows were hashed and those of others stayed as they are. None when no
+    flow of it has a choice of paths."""
+    if not any(len(problem.candidates(flow)) > 1 for flow in own if problem.reachable(flow)) or not limits.ecmp_draws:
+        return None
+    others = {flow: route for flow, route in running.items() if flow not in {each.id for each in own}}
+    return ecmp_job_levels(problem, others, limits.ecmp_draws, limits.seed).get(own[0].job_id)
 
 
 def _splittable(problem: Problem) -> Problem:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from controller.fabric.topology import Dpid, Fabric, LinkId
+from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
 from controller.jobs.wiring import JobWiring
 from controller.planning.demands import OVERHEAD, ideal_communication_s
@@ -123,7 +125,7 @@ class Network:
 class AnalyseJob:
     """``efficiency_measured``: None without measured times. ``without_path``: flows of the job between hosts that the
     fabric does not connect, the ports of hosts included, of which the problem knows nothing. ``wiring``: None of a job
-    without circuits. ``withheld``: why its level is no prediction of its efficiency; empty when it is."""
+    without circuits."""
 
     network: Network
     job_id: JobId
@@ -131,6 +133,13 @@ class AnalyseJob:
     without_path: int = 0
     wiring: JobWiring | None = None
     withheld: str = ""
+    """Why the level of the job is no prediction of its efficiency; empty when it is."""
+    demand: JobDemand | None = None
+    """What switches count of the job; None where there are no switches."""
+    awaits_iterations: bool = False
+    """Iterations were reported, and none of them began in the present epoch (``jobs.job``)."""
+    min_gain: float = 0.0
+    """Relative gain of levels that makes pins worth it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +178,12 @@ def analysis_request(
     without_path: Mapping[JobId, int],
     links: frozenset[LinkId] = frozenset(),
     withheld: str = "",
+    demands: Mapping[JobId, JobDemand] = MappingProxyType({}),
+    min_gain: float = 0.0,
 ) -> AnalysisRequest:
     """``without_path``: as in ``AnalyseJob``, of jobs that have any. ``links``: of the parts that are named.
-    ``withheld``: as in ``AnalyseJob``, of the job that is named. Raises
-    ``NotFound`` for an unknown job, ``NotKnownYet`` for a job with hosts that are not known yet."""
+    ``withheld``: as in ``AnalyseJob``, of the job that is named. Raises ``NotFound`` for an unknown job,
+    ``NotKnownYet`` for a job with hosts, or all of whose traffic, are not known yet."""
     if isinstance(message, WhatIf):
         named = (*message.names, *(circuits.name for circuits in message.circuits))
         links = links.union(*(circuits.links for circuits in message.circuits))
@@ -190,9 +201,22 @@ def analysis_request(
         text = f"job '{job.id}' waits for {', '.join(named)}: where its traffic goes is not known yet"
         raise NotKnownYet(text, {"jobId": job.id, "missingHosts": ",".join(named)})
     if not job.pairs:
-        raise NotKnownYet(f"job '{job.id}' is being learnt: what it sends is not known yet", {"jobId": job.id})
-    measured, wiring = _efficiency_measured(network.fabric, job), job.registration.wiring
-    return AnalyseJob(network, job.id, measured, without_path.get(job.id, 0), wiring, withheld)
+        text = (
+            f"job '{job.id}' is being learnt: counters show no traffic of it yet, and the switches hash what it sends"
+        )
+        raise NotKnownYet(text, {"jobId": job.id})
+    measured = _efficiency_measured(network.fabric, job)
+    return AnalyseJob(
+        network,
+        job.id,
+        measured,
+        without_path.get(job.id, 0),
+        job.registration.wiring,
+        withheld,
+        demands.get(job.id),
+        awaits_iterations=measured is None and job.per_iteration and job.vitals.reported.iterations > 0,
+        min_gain=min_gain,
+    )
 
 
 def _efficiency_measured(fabric: Fabric, job: Job) -> float | None:

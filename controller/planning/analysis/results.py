@@ -6,11 +6,12 @@ by name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
 from controller.fabric.topology import LinkId
+from controller.jobs.demand import JobDemand
 from controller.planning.analysis.requests import FlowEnds
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.plan import Certificate, EcmpLevel
@@ -20,13 +21,17 @@ from signalbox.words import FailureKind
 LEAST_BACKGROUND = 0.01
 """The share of a link from which on unannounced traffic is told."""
 
+NOTICEABLE = 0.05
+"""Share by which communication must be prolonged before a job is called slow. Loads that rest on counters are known to
+some percent, and iterations of a job that nothing disturbs differ by as much."""
+
 # ---- one job
 
 
 class Verdict(StrEnum):
-    """What slows the job. ``cut-off``: some flows have no path. ``routing``: better routes for it are known. ``nic``: a
-    NIC that it shares. ``fabric``: the links, with any routes. ``unproven``: the links; whether other routes would help
-    is open."""
+    """What slows the job. ``cut-off``: some flows have no path. ``nothing``: it is not slowed by more than
+    ``NOTICEABLE``. ``routing``: better routes for it are known. ``nic``: one of its NICs. ``fabric``: the links, with
+    any routes. ``unproven``: the links; whether other routes would help is open."""
 
     CUT_OFF = "cut-off"
     NOTHING = "nothing"
@@ -156,6 +161,20 @@ class JobAnalysis:
     split: FoundRoutes | None
     wired: Wired | None = None
     withheld: str = ""
+    demand: JobDemand | None = field(default=None, compare=False)
+    """What switches count of the job; None where there are no switches."""
+    awaits_iterations: bool = False
+    """Iterations were reported, and none of them began in the present epoch (``jobs.job``)."""
+    hashed_level: float | None = None
+    """Mean level if the flows of the job were hashed, and those of others stayed as they are; None when no flow has a
+    choice of paths."""
+    pinning_gains_nothing: bool = False
+    """That level is as good as the level of the best known routes."""
+    fullest_nic: BusyLink | None = None
+
+    @property
+    def prediction_withheld(self) -> str:
+        return self.withheld
 
     @property
     def efficiency_predicted(self) -> float | None:

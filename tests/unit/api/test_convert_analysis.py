@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from controller.api.convert_analysis import explain_message, what_if_message, what_if_request
+from controller.api.convert import demand_message
+from controller.api.convert_analysis import what_if_message, what_if_request
+from controller.api.convert_explain import explain_message
 from controller.fabric.topology import Fabric
 from controller.planning.analysis.requests import FlowEnds
 from controller.planning.analysis.results import (
@@ -33,8 +35,10 @@ from signalbox.jobs.spec import JobId
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind
 from tests.support.planning.circuits import rings
+from tests.support.status_example import demand
 
 A, B = JobId("a"), JobId("b")
+NIC = BusyLink("s1:1", True, 2.0, 0.0, (JobShare(A, 1, 1.0), JobShare(B, 1, 1.0)))
 LINK = BusyLink("s1>s101", False, 2.0, 0.0, (JobShare(A, 1, 1.0), JobShare(B, 1, 1.0)))
 CUT = LeafCut("s1", None, "out", 3, 1, 4 / 3, 2.0, (JobFlows(A, 4),), drained=2)
 BEST = FoundRoutes(1.0, 1.0, 1.0, "optimal", True, 1, 1, 1.0, 1)
@@ -86,9 +90,15 @@ def said_of_failures(found: FailureAnalysis, **changed: Any) -> str:
 
 
 def test_all_parts_of_a_job_analysis_are_sent() -> None:
-    message = explain_message(replace(BOUNDED, efficiency_measured=0.4))
+    whole = replace(BOUNDED, efficiency_measured=0.4, demand=demand(), hashed_level=2.5, fullest_nic=NIC)
+    message = explain_message(whole)
     unset = {name for name, field in message.DESCRIPTOR.fields_by_name.items() if not _is_set(message, name)}
-    assert unset == {"flows_inside_a_leaf", "flows_hashed", "flows_without_a_path"}, "those are 0"
+    assert unset == {
+        *("flows_inside_a_leaf", "flows_hashed", "flows_without_a_path"),
+        *("prediction_withheld", "awaits_iterations", "pinning_gains_nothing"),
+    }, "those are 0"
+    assert message.demand == demand_message(demand())
+    assert message.hashed_level == 2.5
     assert (message.verdict, message.level, message.efficiency_predicted) == (pb.VERDICT_FABRIC, 2.0, 0.5)
     assert message.fullest_links[0].jobs[1] == pb.JobShare(job_id="b", flows=1, load=1.0)
     assert message.cut == pb.LeafCut(
@@ -142,7 +152,6 @@ def test_what_there_is_none_of_is_left_out() -> None:
         (replace(SLOWED, flows_hashed=1, level=3.0), "1 of its flows is hashed: the switches choose the links."),
         (replace(SLOWED, equally_full_links=8), "s1>s101 (one of 8), loaded"),
         (replace(SLOWED, fullest_links=(replace(LINK, background=0.5),)), "unannounced traffic takes 50% of it."),
-        (replace(SLOWED, verdict=Verdict.NIC, nic_level=2.0), "A NIC that it shares slows a, not the fabric"),
         (replace(SLOWED, verdict=Verdict.NIC, nic_level=2.0), "the load of a NIC does not depend on routes"),
         (replace(SLOWED, verdict=Verdict.UNPROVEN, least_level=1.2), "only levels below 1.20 are ruled out."),
         (BOUNDED, "s1 sends 4 whole flows over 3 links (1 more has failed, 2 more are drained): with any"),
@@ -357,7 +366,7 @@ def test_circuits_that_cannot_be_used_are_counted() -> None:
 def test_a_measured_efficiency_is_not_compared_where_none_is_predicted() -> None:
     answer = said(SLOWED, efficiency_measured=0.3, withheld="it depends on the library")
     assert "(efficiency" not in answer
-    assert "No efficiency is predicted: it depends on the library. The measured one is 30.0%." in answer
+    assert "No efficiency is predicted: it depends on the library. The measured efficiency is 30.0%." in answer
 
 
 def test_cases_that_were_not_planned_in_time_are_not_said_to_be() -> None:

@@ -194,6 +194,56 @@ def test_unannounced_traffic_is_a_share_of_the_link() -> None:
     assert found.fullest_links[0].background == pytest.approx(0.5)
 
 
+def test_less_than_a_reader_notices_is_not_called_slow() -> None:
+    fabric = leaf_spine(2, 1)
+    flows = [flow("a", (1, 1), (2, 1), RATE)]
+    up = link_between(fabric, 1, 101)
+    for share, verdict in ((0.01, Verdict.NOTHING), (0.04, Verdict.NOTHING), (0.06, Verdict.FABRIC)):
+        found = analysed(planned(problem_of(fabric, flows, background={up: share * RATE})), fabric)
+        assert found.verdict is verdict
+        assert found.level == pytest.approx(1 / (1 - share))
+
+
+def test_pinning_gains_nothing_where_hashing_is_as_good() -> None:
+    """Two flows over two spines meet in half of all draws; one flow never meets another."""
+    fabric = leaf_spine(2, 2)
+    alone = analysed(planned(problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE)])), fabric)
+    assert (alone.hashed_level, alone.pinning_gains_nothing) == (1.0, True)
+    flows = [flow("a", (1, n), (2, n), RATE) for n in (1, 2)]
+    two = analysed(planned(problem_of(fabric, flows)), fabric)
+    assert two.hashed_level == pytest.approx(1.5, abs=0.15)
+    assert (two.level, two.pinning_gains_nothing) == (1.0, False)
+    hashed = analysed(problem_of(fabric, flows), fabric)
+    assert hashed.hashed_level == hashed.level
+    assert not hashed.pinning_gains_nothing, "the planner knows better routes"
+
+
+def test_only_the_jobs_own_flows_are_thought_to_be_hashed() -> None:
+    """On the spine where b is alone it meets a in half of all draws, wherever b could go."""
+    fabric = leaf_spine(2, 2)
+    flows = [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE), flow("b", (1, 3), (2, 3), RATE)]
+    found = analysed(on_spines(problem_of(fabric, flows), [0, 1, 1]), fabric)
+    assert found.hashed_level == pytest.approx(2.0, abs=0.15), "1 or 3"
+    assert found.level == 1.0
+
+
+def test_without_a_choice_of_paths_there_is_nothing_to_pin() -> None:
+    fabric = leaf_spine(2, 1)
+    found = analysed(planned(problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE)])), fabric)
+    assert (found.hashed_level, found.pinning_gains_nothing) == (None, False)
+
+
+def test_the_fullest_nic_has_all_jobs_that_share_it() -> None:
+    fabric = leaf_spine(3, 4)
+    flows = [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 1), (3, 1), RATE)]
+    found = analysed(planned(problem_of(fabric, flows)), fabric)
+    assert found.fullest_nic
+    assert {share.job_id for share in found.fullest_nic.jobs} == {"a", "b"}
+    alone = analysed(planned(problem_of(fabric, flows[:1])), fabric)
+    assert alone.fullest_nic
+    assert [share.job_id for share in alone.fullest_nic.jobs] == ["a"]
+
+
 def test_an_unknown_job_is_refused_with_those_that_there_are() -> None:
     fabric = leaf_spine(4, 4)
     with pytest.raises(NotFound, match=r"there is no job 'x'; jobs: job1, job2, job3"):

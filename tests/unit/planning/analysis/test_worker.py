@@ -19,9 +19,9 @@ from controller.planning.analysis.requests import Analyse, AnalysisRequest, Expl
 from controller.planning.analysis.results import FailureAnalysis, JobAnalysis, Verdict
 from controller.planning.analysis.worker import AnalysisWorker, analyse
 from controller.planning.messages import Replan, SetStrategy
-from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, SignalboxError
+from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, NotKnownYet, SignalboxError
 from signalbox.jobs.reports import IterationTime
-from signalbox.jobs.spec import JobId
+from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.words import FailureKind, Strategy
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
@@ -110,6 +110,29 @@ def test_measured_times_stand_beside_the_predicted_ones(fabric: FakeFabric) -> N
     fabric.run(5)  # the iteration and its report take so long at most
     fabric.send(ReportIterations(JobId("job0"), (IterationTime(0, 2.0, ideal_s / 0.6),)))
     assert analysed_job(fabric).efficiency_measured == pytest.approx(0.6)
+
+
+def test_the_answer_has_what_switches_count_and_what_is_awaited(fabric: FakeFabric) -> None:
+    found = analysed_job(fabric)
+    assert found.demand is fabric.status.demands[JobId("job0")]
+    assert not found.awaits_iterations, "it reports none"
+    fabric.send(ReportIterations(JobId("job0"), (IterationTime(0, 100.0, 50.0),)))
+    assert analysed_job(fabric).awaits_iterations, "it began before there were routes"
+    fabric.run(5)
+    fabric.send(ReportIterations(JobId("job0"), (IterationTime(1, 2.0, 1.0),)))
+    assert not analysed_job(fabric).awaits_iterations
+
+
+def test_a_job_of_which_nothing_was_counted_cannot_be_explained() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.send(RegisterJob(JobSpec.parse({"job_id": "seen", "endpoints": RINGS[0]})))
+    fabric.run(1)  # its hosts answer
+    with pytest.raises(
+        NotKnownYet, match="'seen' is being learnt: counters show no traffic of it yet, and the switches"
+    ):
+        analysed_job(fabric, "seen")
 
 
 def test_under_ecmp_flows_are_hashed_and_routing_could_gain(fabric: FakeFabric) -> None:

@@ -1,0 +1,323 @@
+"""The converter for ``Explain``, beside ``convert``.
+
+Out to the wire: results of ``planning.analysis`` about one job, with the answer in sentences; levels in them have two
+decimals. Parts of results have the fields of their messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controller.alarms import difference_text
+from controller.api.convert import demand_message
+from controller.jobs.demand import DemandSource, Finding
+from controller.planning.analysis.results import LEAST_BACKGROUND, NOTICEABLE, JobAnalysis, LeafCut, Verdict, Wired
+from controller.planning.efficiency import LEVEL_TOLERANCE
+from signalbox.mapping import message_of
+from signalbox.v1 import signalbox_pb2 as pb
+
+MEASURED_TOLERANCE = 0.1
+"""A measured efficiency that differs by less (relative) counts as predicted."""
+MOST_EFFICIENT = 1.05
+"""A measured efficiency above this cannot be one: the ideal time is of more bytes than are sent. Reported times are not
+wrong by 5 %."""
+
+
+def explain_message(found: JobAnalysis) -> pb.ExplainResponse:
+    sentences = (
+        _confirmed(found),
+        _pace(found),
+        _whether(found),
+        _where(found),
+        _gain(found),
+        _pinning(found),
+        _splitting(found),
+        _measured(found),
+    )
+    answer = filter(None, (*sentences, *_wired(found)))
+    demand = demand_message(found.demand) if found.demand else None
+    return message_of(pb.ExplainResponse, found, answer=answer, demand=demand)
+
+
+# ---- what the answer rests on
+
+
+def _confirmed(found: JobAnalysis) -> str:
+    """Whether counters confirm the bytes that the rest of the answer is about."""
+    job, demand = found.job_id, found.demand
+    if demand is None:
+        return ""
+    rests_on = "what switches count" if demand.source is DemandSource.MEASURED else "the announcement"
+    if demand.difference and demand.contradicted:
+        wrong = difference_text(demand.difference)
+        return f"The announcement of {job} is wrong: {wrong}. What follows rests on {rests_on}."
+    if demand.source is DemandSource.MEASURED and demand.declared:
+        return f"{job} is planned for what switches counted, not for what it announced. What follows rests on that."
+    if demand.source is DemandSource.DECLARED:
+        return f"What {job} announced is not yet confirmed by counters. What follows rests on it."
+    if not demand.source.counted:
+        return (
+            f"Which hosts of {job} send to each other is known; their bytes are not yet confirmed by counters. What "
+            "follows takes all of them to be equal."
+        )
+    return ""
+
+
+def _pace(found: JobAnalysis) -> str:
+    findings = found.demand.difference.findings if found.demand and found.demand.difference else ()
+    if Finding.SILENT in findings:
+        return f"{found.job_id} has stopped sending."
+    if Finding.SLOWER in findings:
+        return f"The iteration in progress of {found.job_id} takes longer than those before."
+    return ""
+
+
+# ---- what slows it
+
+
+def _whether(found: JobAnalysis) -> str:
+    job, level = found.job_id, found.level
+    if found.verdict is Verdict.CUT_OFF:
+        lost = count(found.flows_without_a_path, "flow has", "flows have")
+        others = found.flows - found.flows_without_a_path
+        rest = f" The level of the other {others:,} is {level:.2f}." if others else ""
+        return f"The network stops {job}: {lost} no path.{rest}"
+    if found.verdict is Verdict.NOTHING and level > 1 + LEVEL_TOLERANCE:
+        return (
+            f"The network does not slow {job} noticeably: its communication takes up to {level:.2f} times as long as "
+            f"on an idle fabric, and less than {NOTICEABLE:.0%} is not noticeable."
+        )
+    if found.verdict is Verdict.NOTHING:
+        inside = " All of its flows stay inside a leaf." if found.flows_inside_a_leaf == found.flows else ""
+        return (
+            f"The network does not slow {job}: none of its links is loaded above its capacity, so it communicates as "
+            f"fast as its own NICs allow (level {level:.2f}).{inside}"
+        )
+    if found.wired and found.limited_by_circuits:
+        forwarded = ", and servers forward for each other" if found.wired.flows_forwarded else ""
+        return (
+            f"{job} is limited by its {count(found.wired.circuits, 'circuit', 'circuits')}; all of them work, and "
+            f"nothing else is on the fullest. Its communication takes up to {level:.2f} times as long as its hosts' "
+            f"ports alone would need, because a circuit leads to one server only{forwarded}."
+        )
+    what = _at_nic(found) if found.verdict is Verdict.NIC else f"The network slows {job}"
+    mean = ", on average over hash draws" if found.flows_hashed else ""
+    efficiency = "" if found.efficiency_predicted is None else f" (efficiency {found.efficiency_predicted:.1%})"
+    return f"{what}: its communication takes up to {level:.2f} times as long as on an idle fabric{mean}{efficiency}."
+
+
+def _at_nic(found: JobAnalysis) -> str:
+    """What slows it where a NIC does."""
+    job, nic = found.job_id, found.fullest_nic
+    if others := _sharing(found):
+        return f"A NIC that it shares with {listed(others)} slows {job}, not the fabric"
+    if nic and nic.background >= LEAST_BACKGROUND:
+        return f"Traffic that nobody announced slows {job} at one of its NICs, not the fabric"
+    at = nic.link if nic else "a host"
+    return f"{job}'s own flows share the NIC {at}, and no other job is there"
+
+
+def _sharing(found: JobAnalysis) -> list[str]:
+    """The other jobs on its fullest NIC."""
+    on_nic = found.fullest_nic.jobs if found.fullest_nic else ()
+    return [share.job_id for share in on_nic if share.job_id != found.job_id]
+
+
+def _where(found: JobAnalysis) -> str:
+    if found.level <= 1 + NOTICEABLE or not found.fullest_links:
+        return ""
+    worst = found.fullest_links[0]
+    what = "circuit" if found.limited_by_circuits else "link"
+    if worst.load < found.level * (1 - LEVEL_TOLERANCE):
+        hashed = count(found.flows_hashed, "of its flows is hashed", "of its flows are hashed")
+        return f"{hashed}: the switches choose the links."
+    own = sum(share.flows for share in worst.jobs if share.job_id == found.job_id)
+    others = [f"{share.flows} of {share.job_id}" for share in worst.jobs if share.job_id != found.job_id]
+    flows = listed([f"{own} of its own flows{' alone' if own > 1 and not others else ''}", *others])
+    many = f" (one of {found.equally_full_links:,})" if found.equally_full_links > 1 else ""
+    taken = f"; unannounced traffic takes {worst.background:.0%} of it" if worst.background >= LEAST_BACKGROUND else ""
+    return f"Its fullest {what} is {worst.link}{many}, loaded to {worst.load:.2f} times its capacity by {flows}{taken}."
+
+
+def _gain(found: JobAnalysis) -> str:
+    best = found.best
+    if found.verdict is Verdict.CUT_OFF:
+        return "Routing can gain nothing before cables or switches are repaired."
+    if found.verdict is Verdict.NOTHING and found.level > 1 + LEVEL_TOLERANCE:
+        return f"Routing can gain {1 - 1 / found.level:.1%} at most."
+    if found.verdict is Verdict.NOTHING or best is None:
+        return "Routing can gain nothing."
+    if found.verdict is Verdict.NIC:
+        return "Routing can gain nothing: the load of a NIC does not depend on routes."
+    if found.wired and found.limited_by_circuits and found.verdict in (Verdict.FABRIC, Verdict.UNPROVEN):
+        return _gain_on_circuits(found.wired)
+    if found.verdict is Verdict.FABRIC:
+        return f"Routing can gain nothing. {_limit(found, found.level)}"
+    if found.verdict is Verdict.ROUTING:
+        moved = f", with {count(best.moves, 'flow', 'flows')} moved" if best.moves else ""
+        return (
+            f"Routing can gain {1 - best.level / found.level:.0%}: the planner's routes reduce its level to "
+            f"{best.level:.2f}{moved}{way(best.cycles, best.first_level)}. {_limit(found, best.level)}"
+        )
+    return (
+        "Whether routing can gain anything is open: the planner found nothing better within its time limit, and only "
+        f"levels below {found.least_level:.2f} are ruled out."
+    )
+
+
+def _gain_on_circuits(wired: Wired) -> str:
+    if wired.at_bound:
+        return "Routing can gain nothing: by the model no routes on these circuits make an iteration shorter."
+    return (
+        "The planner found no better routes on these circuits. By the model no routes on them make an iteration more "
+        f"than {1 - wired.bound_s / wired.iteration_s:.1%} shorter."
+    )
+
+
+def way(cycles: int | None, first_level: float) -> str:
+    if cycles is None:
+        return ", which planning.max_moves does not allow"
+    return f" in at most {cycles} planning cycles ({first_level:.2f} after the first)" if cycles > 1 else ""
+
+
+def _limit(found: JobAnalysis, level: float) -> str:
+    """Why the job's level is not smaller."""
+    reached = level * (1 - LEVEL_TOLERANCE)
+    if level <= 1 + LEVEL_TOLERANCE:
+        return "That is what its own NICs allow."
+    if found.nic_level >= reached:
+        whose = "a NIC that it shares" if _sharing(found) else "one of its own NICs"
+        return f"The rest is {whose}, whose load does not depend on routes."
+    why = _cut_reason(found, found.cut, reached) if found.cut and found.cut.level >= reached else ""
+    if found.least_level >= reached:
+        return why or "No routes give it a smaller level, even if it were alone."
+    if found.best and found.best.best_for_all:
+        return f"{why} Any routes that are better for it are worse for another job than the planner's.".lstrip()
+    return f"{why} Only levels below {found.least_level:.2f} are ruled out.".lstrip()
+
+
+def _cut_reason(found: JobAnalysis, cut: LeafCut, reached: float) -> str:
+    spread = cut.fluid_level >= reached
+    flows = sum(job.flows for job in cut.jobs)
+    others = [job.job_id for job in cut.jobs if job.job_id != found.job_id]
+    mixed = f" (those of {listed(others)} among them)" if others else ""
+    verb, whole = "sends" if cut.direction == "out" else "receives", "" if spread else "whole "
+    what = f"{cut.leaf} {verb} {count(flows, f'{whole}flow', f'{whole}flows')}{mixed}"
+    links = count(cut.links, "link", "links")
+    if cut.other_leaf is None:
+        gone = [count(cut.failed, "more has failed", "more have failed")] if cut.failed else []
+        gone += [count(cut.drained, "more is drained", "more are drained")] if cut.drained else []
+        over = f"over {links}" + (f" ({', '.join(gone)})" if gone else "")
+    else:
+        to, there = ("to", "there") if cut.direction == "out" else ("from", "here")
+        over = f"{to} {cut.other_leaf} over the {links} that still {'leads' if cut.links == 1 else 'lead'} {there}"
+    if spread:
+        return f"{what} {over}: {cut.fluid_level:.2f} times their capacity."
+    return f"{what} {over}: with any routes one of these is loaded to {cut.whole_level:.2f} times its capacity."
+
+
+def _pinning(found: JobAnalysis) -> str:
+    if not found.pinning_gains_nothing or found.hashed_level is None or found.verdict is Verdict.CUT_OFF:
+        return ""
+    best = min(found.level, found.best.level) if found.best else found.level
+    return (
+        f"Pinning gains nothing for {found.job_id} here: its level is {found.hashed_level:.2f} on average if the "
+        f"switches hash its flows, and {best:.2f} with the best routes that are known."
+    )
+
+
+def _splitting(found: JobAnalysis) -> str:
+    split, best = found.split, found.best
+    if split is None or best is None or found.verdict in (Verdict.NIC, Verdict.CUT_OFF):
+        return ""
+    unsplit = min(found.level, best.level)
+    if split.level < unsplit * (1 - LEVEL_TOLERANCE):
+        proven = ", which is proven best for all jobs together over shortest paths" if split.best_for_all else ""
+        return (
+            f"Splitting flows would gain {1 - split.level / unsplit:.0%}: level {split.level:.2f} if all jobs send "
+            f"their flows in paced pieces, at most {split.most_pieces} of each{proven}."
+        )
+    if split.best_for_all:
+        return "Splitting flows would gain nothing either."
+    return f"The planner gained nothing by splitting flows; only levels below {split.worst_bound:.2f} are ruled out."
+
+
+def _measured(found: JobAnalysis) -> str:
+    measured, predicted = found.efficiency_measured, found.efficiency_predicted
+    if found.verdict is Verdict.CUT_OFF:
+        return ""
+    said = [] if predicted is not None else [f"No efficiency is predicted: {found.withheld}."]
+    if measured is None and found.awaits_iterations:
+        said.append(
+            "No efficiency is measured yet: no iteration was reported that began on its present routes and with the "
+            "bytes that it is planned for now."
+        )
+    elif measured is not None:
+        said.append(_compared(found, measured, predicted))
+    return " ".join(said)
+
+
+def _compared(found: JobAnalysis, measured: float, predicted: float | None) -> str:
+    """The measured efficiency, and what follows from it."""
+    demand = found.demand
+    of = ", of the bytes that switches count," if demand and demand.source is DemandSource.MEASURED else ""
+    text = f"The measured efficiency{of} is {measured:.1%}"
+    if measured > MOST_EFFICIENT:
+        why = _too_many_bytes(found, measured)
+        return f"{text}, which is not possible: {why}, or its iterations are reported as too short."
+    if predicted is None:
+        return f"{text}."
+    if measured < predicted * (1 - MEASURED_TOLERANCE):
+        if demand and not demand.source.counted:
+            return (
+                f"{text}, the predicted one {predicted:.1%}. It may send more than it announced: counters will show "
+                "it. Otherwise look for slow ranks, lost packets, or unannounced traffic."
+            )
+        return (
+            f"{text}, the predicted one {predicted:.1%}: the difference is not the routing. Look for slow ranks, lost "
+            "packets, or unannounced traffic."
+        )
+    if measured > predicted * (1 + MEASURED_TOLERANCE):
+        return (
+            f"{text}, better than the predicted {predicted:.1%}: the jobs that it shares links with do not always send "
+            "when it does."
+        )
+    return f"{text}, about as predicted."
+
+
+def _too_many_bytes(found: JobAnalysis, measured: float) -> str:
+    if found.demand and found.demand.source is DemandSource.MEASURED:
+        return "switches count bytes of others between its hosts"
+    return f"it announced too much, about {measured:.2g} times what it sends"
+
+
+def _wired(found: JobAnalysis) -> tuple[str, ...]:
+    """On which circuits, and whether it should be elsewhere."""
+    wired = found.wired
+    if wired is None:
+        return ()
+    circuits = count(wired.circuits, "circuit", "circuits")
+    if wired.unusable:
+        circuits += f", of which {wired.unusable:,} cannot be used now"
+    strategy = f"strategy {wired.strategy} on {circuits}" if wired.strategy else f"on {circuits}"
+    forwarded = (
+        f"other servers forward {wired.flows_forwarded:,} of its {count(wired.flows, 'pinned flow', 'pinned flows')}, "
+        f"over at most {wired.most_hops} circuits"
+        if wired.flows_forwarded
+        else "no server forwards any of its pinned flows"
+    )
+    return (
+        f"It runs {strategy}: {forwarded}.",
+        f"By the model an iteration takes {wired.iteration_s:.4g} s, no less than "
+        f"{wired.bound_s:.4g} s with any routes on these circuits, and {wired.alternative_s:.4g} s on one switch of "
+        "the same cost.",
+    )
+
+
+def count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def listed(items: Sequence[str]) -> str:
+    *first, last = items
+    return f"{', '.join(first)} and {last}" if first else last

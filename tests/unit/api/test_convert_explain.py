@@ -1,0 +1,281 @@
+"""What ``explain`` says of announcements, measured efficiencies, NICs and pins: every sentence as people read it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from controller.api.convert_explain import explain_message
+from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand, Measurement
+from controller.planning.analysis.results import BusyLink, FoundRoutes, JobAnalysis, JobShare, Verdict
+from signalbox.jobs.collectives import VirtualLinks
+from signalbox.jobs.spec import JobId
+from signalbox.v1 import signalbox_pb2 as pb
+
+G1, G2 = JobId("g1"), JobId("g2")
+PAIR, BACK = ("10.0.1.1", "10.0.2.1"), ("10.0.2.1", "10.0.1.1")
+FINE = JobAnalysis(
+    job_id=G1,
+    verdict=Verdict.NOTHING,
+    level=1.0,
+    efficiency_measured=None,
+    least_level=1.0,
+    nic_level=1.0,
+    flows=4,
+    flows_inside_a_leaf=0,
+    flows_hashed=0,
+    flows_without_a_path=0,
+    equally_full_links=1,
+    fullest_links=(BusyLink("leaf1:1>spine1", False, 1.0, 0.0, (JobShare(G1, 1, 1.0),)),),
+    cut=None,
+    best=None,
+    split=None,
+)
+NOT_SLOWED = (
+    "The network does not slow g1: none of its links is loaded above its capacity, so it communicates as fast as its "
+    "own NICs allow (level 1.00)."
+)
+
+
+def demand(source: DemandSource, difference: Difference | None = None) -> JobDemand:
+    return JobDemand(
+        source=source,
+        virtual_links=VirtualLinks(),
+        declared={PAIR: 1_000_000},
+        measurement=Measurement((PAIR,), np.array([3e6]), 6.0, 2.5),
+        difference=difference,
+    )
+
+
+DECLARED, CONFIRMED, MEASURED = map(demand, (DemandSource.DECLARED, DemandSource.CONFIRMED, DemandSource.MEASURED))
+HALF = demand(DemandSource.MEASURED, Difference((Finding.OTHER_AMOUNTS,), off=((PAIR, 2.0),), factor=2.0))
+DOUBLE = demand(DemandSource.MEASURED, Difference((Finding.OTHER_AMOUNTS,), off=((PAIR, 0.5),), factor=0.5))
+BACKWARDS = demand(
+    DemandSource.MEASURED, Difference((Finding.OTHER_TRAFFIC,), undeclared=((BACK, 3e6),), backwards=True)
+)
+OTHER = demand(DemandSource.MEASURED, Difference((Finding.OTHER_TRAFFIC,), undeclared=((BACK, 3e6),)))
+SILENT = demand(DemandSource.CONFIRMED, Difference((Finding.SILENT,)))
+SLOWER = demand(DemandSource.CONFIRMED, Difference((Finding.SLOWER,)))
+COUNTED = "What follows rests on what switches count."
+
+
+def said(found: JobAnalysis) -> list[str]:
+    return list(explain_message(found).answer)
+
+
+@pytest.mark.parametrize(
+    ("of_job", "expected"),
+    [
+        (None, []),
+        (CONFIRMED, []),
+        (DECLARED, ["What g1 announced is not yet confirmed by counters. What follows rests on it."]),
+        (
+            MEASURED,
+            ["g1 is planned for what switches counted, not for what it announced. What follows rests on that."],
+        ),
+        (replace(MEASURED, declared={}), []),
+        (
+            demand(DemandSource.PROVISIONAL),
+            [
+                "Which hosts of g1 send to each other is known; their bytes are not yet confirmed by counters. What "
+                "follows takes all of them to be equal."
+            ],
+        ),
+        (HALF, [f"The announcement of g1 is wrong: all announced pairs carry 2.0 times what was announced. {COUNTED}"]),
+        (
+            DOUBLE,
+            [f"The announcement of g1 is wrong: all announced pairs carry 0.50 times what was announced. {COUNTED}"],
+        ),
+        (
+            BACKWARDS,
+            [
+                "The announcement of g1 is wrong: all announced pairs carry traffic in the other direction only; "
+                f"10.0.2.1 > 10.0.1.1 carries 3 Mbit/s that are not announced. {COUNTED}"
+            ],
+        ),
+        (
+            OTHER,
+            [
+                "The announcement of g1 is wrong: 10.0.2.1 > 10.0.1.1 carries 3 Mbit/s that are not announced. "
+                f"{COUNTED}"
+            ],
+        ),
+        (SILENT, ["g1 has stopped sending."]),
+        (SLOWER, ["The iteration in progress of g1 takes longer than those before."]),
+    ],
+)
+def test_the_answer_begins_with_what_it_rests_on(of_job: JobDemand | None, expected: list[str]) -> None:
+    answer = said(replace(FINE, demand=of_job))
+    assert answer == [*expected, NOT_SLOWED, "Routing can gain nothing."]
+
+
+NOT_POSSIBLE = (
+    "which is not possible: it announced too much, about {} times what it sends, or its iterations are reported as too "
+    "short."
+)
+
+
+@pytest.mark.parametrize(
+    ("of_job", "level", "measured", "expected"),
+    [
+        (CONFIRMED, 1.0, 0.97, "The measured efficiency is 97.0%, about as predicted."),
+        (DECLARED, 1.0, 0.97, "The measured efficiency is 97.0%, about as predicted."),
+        (
+            CONFIRMED,
+            1.0,
+            0.6,
+            "The measured efficiency is 60.0%, the predicted one 100.0%: the difference is not the routing. Look for "
+            "slow ranks, lost packets, or unannounced traffic.",
+        ),
+        (
+            DECLARED,
+            1.0,
+            0.276,
+            "The measured efficiency is 27.6%, the predicted one 100.0%. It may send more than it announced: counters "
+            "will show it. Otherwise look for slow ranks, lost packets, or unannounced traffic.",
+        ),
+        (DECLARED, 1.0, 1.62, "The measured efficiency is 162.0%, " + NOT_POSSIBLE.format("1.6")),
+        (CONFIRMED, 1.0, 1.06, "The measured efficiency is 106.0%, " + NOT_POSSIBLE.format("1.1")),
+        (DECLARED, 2.0, 1.62, "The measured efficiency is 162.0%, " + NOT_POSSIBLE.format("1.6")),
+        (None, 1.0, 1.04, "The measured efficiency is 104.0%, about as predicted."),
+        (
+            HALF,
+            1.0,
+            0.55,
+            "The measured efficiency, of the bytes that switches count, is 55.0%, the predicted one 100.0%: the "
+            "difference is not the routing. Look for slow ranks, lost packets, or unannounced traffic.",
+        ),
+        (DOUBLE, 1.0, 0.81, "The measured efficiency, of the bytes that switches count, is 81.0%, the predicted one"),
+        (
+            replace(MEASURED, declared={}),
+            1.0,
+            1.5,
+            "The measured efficiency, of the bytes that switches count, is 150.0%, which is not possible: switches "
+            "count bytes of others between its hosts, or its iterations are reported as too short.",
+        ),
+        (
+            CONFIRMED,
+            2.0,
+            0.8,
+            "The measured efficiency is 80.0%, better than the predicted 50.0%: the jobs that it shares links with do "
+            "not always send when it does.",
+        ),
+    ],
+)
+def test_a_measured_efficiency_is_judged_by_what_is_confirmed(
+    of_job: JobDemand | None, level: float, measured: float, expected: str
+) -> None:
+    found = replace(FINE, demand=of_job, level=level, efficiency_measured=measured)
+    assert expected in said(found)[-1]
+    assert explain_message(found).efficiency_measured == measured
+
+
+def test_an_efficiency_that_is_not_measured_yet_is_awaited_in_words() -> None:
+    found = replace(FINE, demand=CONFIRMED, awaits_iterations=True)
+    awaited = (
+        "No efficiency is measured yet: no iteration was reported that began on its present routes and with the bytes "
+        "that it is planned for now."
+    )
+    assert said(found)[-1] == awaited
+    assert explain_message(found).awaits_iterations
+    assert said(replace(found, withheld="it is a tree"))[-1] == f"No efficiency is predicted: it is a tree. {awaited}"
+
+
+def nic(background: float, *jobs: JobId) -> BusyLink:
+    return BusyLink("leaf1:5", True, 1.25, background, tuple(JobShare(job, 3, 1.25 / len(jobs)) for job in jobs))
+
+
+BEST = FoundRoutes(1.25, 1.25, 1.25, "optimal", True, 0, 1, 1.25, 0)
+
+
+@pytest.mark.parametrize(
+    ("of_nic", "slowed", "where"),
+    [
+        (
+            nic(0.0, G1, G2),
+            "A NIC that it shares with g2 slows g1, not the fabric: its communication takes up to 1.25 times as long "
+            "as on an idle fabric (efficiency 80.0%).",
+            "Its fullest link is leaf1:5, loaded to 1.25 times its capacity by 3 of its own flows and 3 of g2.",
+        ),
+        (
+            nic(0.2, G1),
+            "Traffic that nobody announced slows g1 at one of its NICs, not the fabric: its communication takes up to "
+            "1.25 times as long as on an idle fabric (efficiency 80.0%).",
+            "Its fullest link is leaf1:5, loaded to 1.25 times its capacity by 3 of its own flows alone; unannounced "
+            "traffic takes 20% of it.",
+        ),
+        (
+            nic(0.0, G1),
+            "g1's own flows share the NIC leaf1:5, and no other job is there: its communication takes "
+            "up to 1.25 times as long as on an idle fabric (efficiency 80.0%).",
+            "Its fullest link is leaf1:5, loaded to 1.25 times its capacity by 3 of its own flows alone.",
+        ),
+    ],
+)
+def test_a_job_shares_a_nic_only_with_others(of_nic: BusyLink, slowed: str, where: str) -> None:
+    found = replace(
+        FINE,
+        verdict=Verdict.NIC,
+        level=1.25,
+        nic_level=1.25,
+        fullest_links=(of_nic,),
+        fullest_nic=of_nic,
+        best=BEST,
+    )
+    assert said(found) == [
+        slowed,
+        where,
+        "Routing can gain nothing: the load of a NIC does not depend on routes.",
+    ]
+    shares = len(of_nic.jobs) > 1
+    rest = said(replace(found, verdict=Verdict.FABRIC))[2]
+    assert ("a NIC that it shares" in rest, "one of its own NICs" in rest) == (shares, not shares)
+
+
+def test_what_is_not_noticeable_is_not_called_slow() -> None:
+    """Seen: "A NIC that it shares slows g1 by 3 of its own flows alone", at level 1.01."""
+    found = replace(FINE, level=1.0123, nic_level=1.0123, fullest_links=(nic(0.0123, G1),), fullest_nic=nic(0.0123, G1))
+    assert said(found) == [
+        "The network does not slow g1 noticeably: its communication takes up to 1.01 times as long as on an idle "
+        "fabric, and less than 5% is not noticeable.",
+        "Routing can gain 1.2% at most.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("level", "best", "hashed", "expected"),
+    [
+        (1.0, None, 1.0, "its level is 1.00 on average if the switches hash its flows, and 1.00 with the best routes"),
+        (1.3, 1.25, 1.27, "its level is 1.27 on average if the switches hash its flows, and 1.25 with the best routes"),
+    ],
+)
+def test_where_pinning_gains_nothing_the_answer_says_so(
+    level: float, best: float | None, hashed: float, expected: str
+) -> None:
+    found = replace(
+        FINE,
+        verdict=Verdict.NOTHING if best is None else Verdict.ROUTING,
+        level=level,
+        best=None if best is None else replace(BEST, level=best),
+        hashed_level=hashed,
+        pinning_gains_nothing=True,
+    )
+    (sentence,) = [each for each in said(found) if each.startswith("Pinning gains nothing for g1 here: ")]
+    assert expected in sentence
+    message = explain_message(found)
+    assert (message.hashed_level, message.pinning_gains_nothing) == (hashed, True)
+    assert not any("Pinning" in each for each in said(replace(found, pinning_gains_nothing=False)))
+
+
+def test_numbers_in_sentences_are_those_of_the_fields() -> None:
+    found = replace(FINE, demand=HALF, level=2.125, efficiency_measured=0.3125, hashed_level=2.0, best=BEST)
+    found = replace(found, verdict=Verdict.ROUTING, pinning_gains_nothing=True)
+    message = explain_message(found)
+    numbers = set(re.findall(r"\d+\.\d+%?", " ".join(message.answer)))
+    assert message.demand.findings == [pb.DEMAND_FINDING_OTHER_AMOUNTS]
+    assert {f"{message.demand.factor:.1f}", f"{message.level:.2f}", f"{message.hashed_level:.2f}"} <= numbers
+    assert {f"{message.efficiency_measured:.1%}", f"{message.efficiency_predicted:.1%}"} <= numbers
+    assert f"{message.best.level:.2f}" in numbers
