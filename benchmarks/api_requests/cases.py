@@ -23,7 +23,7 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 
 _SLOW = ("Explain", "WhatIf", "Replan")
 """They start processes or plan: less often."""
-_OFTEN = ("RegisterJob", "UpdateJob", "ReportIterations", "ReportConnections")
+_OFTEN = ("RegisterJob", "UpdateJob", "UpdateJobs", "ReportIterations", "ReportConnections")
 _WEIGHTS = [1 if m.name in _SLOW else 12 if m.name in _OFTEN else 5 for m in METHODS.values()]
 
 

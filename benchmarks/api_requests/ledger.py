@@ -5,7 +5,7 @@ In: cases and their outcomes, in order. Out: how the jobs that the controller ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import grpc
@@ -19,7 +19,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 SHORT_LEASE_S = 600
 """A job with less may end while requests are sent."""
 
-_CHANGES = {f"/signalbox.v1.JobService/{name}" for name in ("RegisterJob", "UpdateJob", "DeregisterJob")}
+_CHANGES = {f"/signalbox.v1.JobService/{name}" for name in ("RegisterJob", "UpdateJob", "UpdateJobs", "DeregisterJob")}
 _UNDECIDED = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
 
 
@@ -34,20 +34,26 @@ class Ledger:
         if case.path not in _CHANGES:
             return
         request = _request(case)
-        job_id = _job_id(request)
-        if job_id and outcome.code in _UNDECIDED:
-            self.jobs.pop(job_id, None)
-            self.undecided.add(job_id)
+        job_ids = _job_ids(request)
+        if job_ids and outcome.code in _UNDECIDED:
+            self._open(job_ids)
         elif outcome.code is grpc.StatusCode.OK and isinstance(request, pb.DeregisterJobRequest):
             self._deregistered(request)
         elif outcome.code is grpc.StatusCode.OK:
             for response in outcome.responses:
                 if isinstance(response, pb.RegisterJobResponse | pb.UpdateJobResponse):
                     self._keep(response.job)
+                elif isinstance(response, pb.UpdateJobsResponse):
+                    for job in response.jobs:
+                        self._keep(job)
 
     def open(self, case: Case) -> None:
         """It was sent, and its answer is not known."""
-        if case.path in _CHANGES and (job_id := _job_id(_request(case))):
+        if case.path in _CHANGES:
+            self._open(_job_ids(_request(case)))
+
+    def _open(self, job_ids: Iterable[str]) -> None:
+        for job_id in job_ids:
             self.jobs.pop(job_id, None)
             self.undecided.add(job_id)
 
@@ -92,7 +98,10 @@ def _request(case: Case) -> Any:
         return None
 
 
-def _job_id(request: Any) -> str:
+def _job_ids(request: Any) -> list[str]:
+    """Return the ids of the jobs that a request names."""
     if request is None:
-        return ""
-    return str(request.spec.job_id if hasattr(request, "spec") else request.job_id)
+        return []
+    entries = request.jobs if hasattr(request, "jobs") else [request]
+    found = (str(entry.spec.job_id if hasattr(entry, "spec") else entry.job_id) for entry in entries)
+    return [job_id for job_id in found if job_id]

@@ -171,6 +171,11 @@ def _update(rng: Random, request: Any, known: Known) -> None:
     request.lease_token = _token(rng, known, job_id)
 
 
+def _updates(rng: Random, request: Any, known: Known) -> None:
+    for _ in range(rng.randint(1, 3)):
+        _update(rng, request.jobs.add(), known)
+
+
 def _of_job(rng: Random, request: Any, known: Known) -> None:
     request.job_id = rng.choice(JOB_IDS)
     if "lease_token" in request.DESCRIPTOR.fields_by_name:
@@ -250,6 +255,7 @@ def _reflection(rng: Random, request: Any, _: Known) -> None:
 _FILL: Mapping[str, Callable[[Random, Any, Known], None]] = {
     "RegisterJob": _register,
     "UpdateJob": _update,
+    "UpdateJobs": _updates,
     "GetJob": _of_job,
     "DeregisterJob": _deregister,
     "RenewLease": _of_job,

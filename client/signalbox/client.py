@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
@@ -198,11 +199,28 @@ class Client(FabricWorkCalls):
         """Change the spec of a registered job. ``fields``: of ``spec``, which to change; all when empty. Raises
         ``NotFound``, ``WrongLeaseToken``, ``Conflict`` as ``register_job``, and ``ConcurrentUpdate`` when the job was
         updated at the same time."""
-        mask = FieldMask(paths=[path_in_proto(pb.JobSpec, name)[0] for name in fields])
-        token = self._token(spec.job_id, lease_token)
-        request = pb.UpdateJobRequest(spec=spec_message(spec), update_mask=mask, lease_token=token)
+        request = self._update(spec, fields, lease_token)
         response: pb.UpdateJobResponse = self._call(self._jobs.UpdateJob, request)
         return response.job
+
+    def update_jobs(
+        self,
+        specs: Iterable[JobSpec],
+        fields: Iterable[str] = (),
+        lease_tokens: Mapping[str, str] = MappingProxyType({}),
+    ) -> tuple[pb.Job, ...]:
+        """Change the specs of several registered jobs at once, all or none; jobs may exchange hosts. ``fields``: of
+        each spec, which to change; all when empty. ``lease_tokens``: by job id. Returns the jobs in the order of
+        ``specs``. Raises as ``update_job``; the error names the job at fault by its place: ``jobs[1]``."""
+        names = tuple(fields)
+        jobs = [self._update(spec, names, lease_tokens.get(spec.job_id)) for spec in specs]
+        response: pb.UpdateJobsResponse = self._call(self._jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=jobs))
+        return tuple(response.jobs)
+
+    def _update(self, spec: JobSpec, fields: Iterable[str], lease_token: str | None) -> pb.UpdateJobRequest:
+        mask = FieldMask(paths=[path_in_proto(pb.JobSpec, name)[0] for name in fields])
+        token = self._token(spec.job_id, lease_token)
+        return pb.UpdateJobRequest(spec=spec_message(spec), update_mask=mask, lease_token=token)
 
     def deregister_job(self, job_id: str, lease_token: str | None = None, force: bool = False, uid: str = "") -> None:
         """End a job; again with the same token, or ``uid``, is no error. ``force``: without the token, then ``uid``

@@ -68,6 +68,8 @@ _REASONS = {
 """Parts of what gRPC says when there is no connection, and what that means to a user."""
 
 
+_IN_SPEC = re.compile(r"^(jobs\[\d+\]\.)?spec\.")
+
 _LOST = (
     "the connection was lost; if that stays so, the controller may want TLS (--tls-ca), or a client certificate of an "
     "authority that it knows (--tls-certificate and --tls-key)"
@@ -131,7 +133,7 @@ def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
         if detail.Unpack(request):
             # Of a spec the caller has the fields in a file or an object of its own.
             found += [
-                FieldProblem(v.field.removeprefix("spec."), v.description, v.reason) for v in request.field_violations
+                FieldProblem(_IN_SPEC.sub(r"\1", v.field), v.description, v.reason) for v in request.field_violations
             ]
     return tuple(found)
 

@@ -6,7 +6,8 @@ itself is not imported: ``mn`` loads this file with the system's Python, see ``c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
@@ -94,6 +95,36 @@ class InvalidInput(SignalboxError):
         return InvalidInput(
             tuple(replace(p, path=f"{place}: {p.path}" if p.path else str(place)) for p in self.problems)
         )
+
+    def under(self, field: str) -> InvalidInput:
+        """The same problems, each with a path that begins with ``field``; as they are when that is empty."""
+        if not field:
+            return self
+        return InvalidInput(tuple(replace(problem, path=f"{field}.{problem.path}") for problem in self.problems))
+
+
+@contextmanager
+def in_field(field: str) -> Iterator[None]:
+    """Name wrong fields by their paths from one level further out: ``spec.transfers[0].src``."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise error.under(field) from None
+
+
+@contextmanager
+def in_entry(entry: str, field: str = "") -> Iterator[None]:
+    """Name the entry of the request (``jobs[1]``) that an error is about, in its text and for programs. Empty: the
+    request has no entries. ``field``: of the entry; paths of wrong fields begin there."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise error.under(".".join(filter(None, (entry, field)))) from None
+    except SignalboxError as error:
+        if entry:
+            error.args = (f"{entry}: {error}",)
+            error.about = {**error.about, "field": entry}
+        raise
 
 
 class Gone(StrEnum):

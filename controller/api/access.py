@@ -44,6 +44,7 @@ RULES: Mapping[str, Rule] = {
     "/signalbox.v1.JobService/GetJob": Rule(_ALL, of_job=True),
     "/signalbox.v1.JobService/ListJobs": Rule(_ALL),
     "/signalbox.v1.JobService/UpdateJob": Rule(_JOB_CHANGES, of_job=True, audited=True),
+    "/signalbox.v1.JobService/UpdateJobs": Rule(_JOB_CHANGES, of_job=True, audited=True),
     "/signalbox.v1.JobService/DeregisterJob": Rule(_JOB_CHANGES, of_job=True, audited=True),
     # Of these three a job may send many a minute, and they say nothing of others: only their refusals have a line.
     "/signalbox.v1.JobService/RenewLease": Rule(_JOB_CHANGES, of_job=True),

@@ -7,7 +7,7 @@ the proto's field names. Out to the wire: the status and its parts become respon
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from google.protobuf.duration_pb2 import Duration
@@ -22,9 +22,10 @@ from controller.planning.messages import StrategySet
 from controller.silence import Silence, SilenceKey
 from controller.status import JobStatus, Status
 from signalbox.addresses import MAX_PORT
-from signalbox.errors import FieldProblem, InvalidInput, cut
+from signalbox.errors import FieldProblem, InvalidInput, cut, in_entry, in_field
+from signalbox.jobs.collectives import link_count
 from signalbox.jobs.reports import Connected, IterationTime
-from signalbox.jobs.spec import JobSpec
+from signalbox.jobs.spec import MAX_VIRTUAL_LINKS, JobSpec
 from signalbox.mapping import (
     duration,
     message_of,
@@ -70,6 +71,26 @@ def request_id(request: pb.RegisterJobRequest) -> str:
         message = f"at most {MAX_REQUEST_ID_CHARS} characters are allowed (given: {len(request.request_id)})"
         raise InvalidInput.of("request_id", message)
     return request.request_id
+
+
+Entry = tuple[str, pb.UpdateJobRequest]
+"""Of a request that updates jobs, with its name in errors (``jobs[1]``); empty for the whole request."""
+
+
+def updated_specs(entries: Sequence[Entry], current: Sequence[JobSpec]) -> list[tuple[JobSpec, JobSpec | None]]:
+    """``current``: the spec of each job. Raises ``InvalidInput`` as ``updated_spec``, and for more virtual links in all
+    than one job may have: the control loop looks at all of them at one time."""
+    specs = []
+    for (entry, request), spec in zip(entries, current, strict=True):
+        with in_entry(entry):
+            check_mask(request)
+            with in_field("spec"):
+                specs.append(updated_spec(request, spec))
+    links = sum(link_count(spec) for spec, _ in specs)
+    if links > MAX_VIRTUAL_LINKS:
+        message = f"the jobs make {links} virtual links; at most {MAX_VIRTUAL_LINKS} are allowed in one request"
+        raise InvalidInput.of("jobs", message)
+    return specs
 
 
 def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> tuple[JobSpec, JobSpec | None]:

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,11 +22,13 @@ from controller.api.guard import Context, Handler
 from controller.api.identities import Caller, Identities, Role
 from controller.config import SocketRole
 from controller.status import StatusBoard
-from signalbox.errors import InvalidInput, NotAllowed, Unauthenticated, cut
+from signalbox.errors import InvalidInput, NotAllowed, Unauthenticated, cut, in_entry
 
 _REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 """They have a line whatever the method."""
 _SCHEME = "Bearer "
+MAX_ENTRIES = 256
+"""Jobs in one request. The control loop judges all of them at one time, and answers nobody meanwhile."""
 _WITHOUT_TOKEN = ("take_over", "force")
 """Fields that say to do without the lease token."""
 
@@ -137,7 +140,8 @@ class Gate:
                     more = {field: True for field in _WITHOUT_TOKEN if getattr(request, field, False)} | noted
                     if caller is None and peer.names:
                         more["certificate"] = _shown(peer.names)
-                    self._audit.record(caller, name, _job_id(request) or "", peer.address, code, why, more)
+                    for job_id in [_job_id(entry) for _, entry in _entries(request)] or [""]:
+                        self._audit.record(caller, name, job_id or "", peer.address, code, why, more)
 
         return admitted
 
@@ -184,15 +188,24 @@ class Gate:
     # ---- what
 
     def _check(self, method: str, rule: Rule, caller: Caller, request: Any) -> None:
-        """Raises ``NotAllowed``, ``InvalidInput`` for a request without the job's id, and ``NotFound``."""
+        """Raises ``NotAllowed``, ``InvalidInput`` for a request without the job's id or with too many entries, and
+        ``NotFound``."""
         if caller.role not in rule.roles:
             allowed = ", ".join(sorted(rule.roles)) or "none"
             text = f"the role '{caller.role}' may not call {method}; roles that may: {allowed}"
             raise NotAllowed(text, {"role": caller.role})
-        job_id = _job_id(request)
-        if rule.of_job and job_id is not None:
-            _refuse_unnamed(request, job_id)
-            refuse_other_tenants(caller, job_id, self._board.status)
+        if not rule.of_job:
+            return
+        entries = _entries(request)
+        if len(entries) > MAX_ENTRIES:
+            raise InvalidInput.of("jobs", f"at most {MAX_ENTRIES} are allowed (given: {len(request.jobs)})")
+        if not entries:
+            raise InvalidInput.of("jobs", "is missing")
+        for name, entry in entries:
+            if (job_id := _job_id(entry)) is not None:
+                with in_entry(name):
+                    _refuse_unnamed(entry, job_id)
+                    refuse_other_tenants(caller, job_id, self._board.status)
 
     async def _stream(self, handler: Any, request: Any, context: Context, caller: Caller) -> None:
         withdrawn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -229,8 +242,16 @@ async def _stopped(task: asyncio.Future[None]) -> None:
     await asyncio.wait({task})
 
 
+def _entries(request: Any) -> list[tuple[str, Any]]:
+    """Return the parts of a request that name a job each, with their names; the request itself, without a name, when
+    it has no entries. Of too many entries there is one more than are allowed."""
+    if not hasattr(request, "jobs"):
+        return [("", request)]
+    return [(f"jobs[{n}]", entry) for n, entry in enumerate(islice(request.jobs, MAX_ENTRIES + 1))]
+
+
 def _job_id(request: Any) -> str | None:
-    """That the request names; None when it can name none, or could not be decoded."""
+    """That the request, or an entry of it, names; None when it can name none, or could not be decoded."""
     found = request.spec if hasattr(request, "spec") else request
     return getattr(found, "job_id", None)
 

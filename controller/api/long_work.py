@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from controller.status import JobStatus
+
 SMALL = 256
 """So many parts (flows, pairs, links) are converted in the loop itself: in some milliseconds."""
 
@@ -17,6 +19,16 @@ BYTES_OF_PART = 16
 """Of a request; few parts are smaller."""
 
 Result = TypeVar("Result")
+
+
+def parts_of(job: JobStatus) -> int:
+    """Return about how many parts the message of a job has."""
+    spec = job.spec
+    ranks = transfers = 0
+    for _, way in spec.ways():
+        ranks += sum(len(group.ranks) for group in way.groups)
+        transfers += len(way.transfers)
+    return len(job.routes) + len(spec.endpoints) + transfers + ranks
 
 
 class LongWork:

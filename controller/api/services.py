@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -27,20 +27,13 @@ from controller.api.fabric_work import FabricWork
 from controller.api.guard import Context, not_counted
 from controller.api.identities import Role
 from controller.api.lease_tokens import LeaseTokens
-from controller.api.long_work import BYTES_OF_PART, LongWork
+from controller.api.long_work import BYTES_OF_PART, LongWork, parts_of
 from controller.api.pages import page
 from controller.api.waking import Bursts
 from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.fabric.topology import Dpid
+from controller.jobs import messages
 from controller.jobs.ends import EndReason, not_found
-from controller.jobs.messages import (
-    DeregisterJob,
-    RegisterJob,
-    RenewLease,
-    ReportConnections,
-    ReportIterations,
-    UpdateJob,
-)
 from controller.memo import Memo
 from controller.planning.analysis.requests import Explain, GetPlanProof, Question
 from controller.planning.analysis.results import PlanProof
@@ -54,7 +47,7 @@ from controller.planning.messages import (
 from controller.status import JobStatus, Status, StatusBoard
 from controller.tables.purpose import ordered
 from signalbox import spec_messages
-from signalbox.errors import Gone, InvalidInput, NotFound, NotKnownYet, WrongLeaseToken
+from signalbox.errors import Gone, InvalidInput, NotFound, NotKnownYet, WrongLeaseToken, in_entry, in_field
 from signalbox.jobs.collectives import VirtualLinks, link_count, virtual_links
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.mapping import duration
@@ -67,18 +60,6 @@ LINKS_OF_CALL, CONNECTIONS_OF_CALL = 64, 8
 """Virtual links, and reported connections, that cost the control loop as much as a call, about."""
 
 Found = TypeVar("Found")
-
-
-@contextmanager
-def _in_spec(request: pb.RegisterJobRequest | pb.UpdateJobRequest) -> Iterator[None]:
-    """Wrong fields of the request's spec are told by their paths in the request, as google.rpc.BadRequest has it."""
-    if not request.HasField("spec"):
-        raise InvalidInput.of("spec", "is missing")
-    try:
-        yield
-    except InvalidInput as error:
-        problems = (replace(problem, path=f"spec.{problem.path}") for problem in error.problems)
-        raise InvalidInput(tuple(problems)) from None
 
 
 UNKNOWN_S = 2.0
@@ -196,20 +177,21 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def _message(self, job_id: str, uid: str | None = None, with_pairs: bool = False) -> pb.Job:
         job, demand = self._job(job_id, uid), self._status.demands.get(JobId(job_id))
         work = functools.partial(convert.job_message, job, time.monotonic(), demand, with_pairs)
-        return await self._long_work.run_if_long(_parts(job), work)
+        return await self._long_work.run_if_long(parts_of(job), work)
 
     async def _read(self, request: Message, convert: Callable[[], Found]) -> Found:
         """The request converted; a large one holds up no other call."""
         with not_counted():
             return await self._long_work.run_if_long(request.ByteSize() // BYTES_OF_PART, convert)
 
-    async def _links(self, spec: JobSpec) -> VirtualLinks:
-        """Made here, so that the control loop need not. A job of many counts as many calls of its client: the loop has
-        to look at each."""
-        count = link_count(spec)
+    async def _links(self, specs: Sequence[JobSpec]) -> list[VirtualLinks]:
+        """Made here, so that the control loop need not. Jobs with many count as many calls of their client: the loop
+        has to look at each."""
+        count = sum(map(link_count, specs))
         COST.get()(count / LINKS_OF_CALL)
         with not_counted():
-            return await self._long_work.run_if_long(count, lambda: virtual_links(spec).worked_out())
+            made = lambda: [virtual_links(spec).worked_out() for spec in specs]  # noqa: E731
+            return await self._long_work.run_if_long(count, made)
 
     async def _ask(self, message: Request) -> Any:
         """Put the message and wait for its reply. When the caller goes or the time of the call is over, what changes
@@ -229,10 +211,12 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
 
     async def RegisterJob(self, request: pb.RegisterJobRequest, _: Context) -> pb.RegisterJobResponse:  # noqa: N802
         caller, request_id = CALLER.get(), convert.request_id(request)
-        with _in_spec(request):
+        if not request.HasField("spec"):
+            raise InvalidInput.of("spec", "is missing")
+        with in_field("spec"):
             spec = await self._read(request, lambda: spec_messages.job_spec(request.spec))
-            links = await self._links(spec)
-        registration = RegisterJob(
+            (links,) = await self._links([spec])
+        registration = messages.RegisterJob(
             spec,
             owner=self._tokens.uid(request.lease_token),
             take_over=request.take_over,
@@ -241,8 +225,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
             request_id=request_id,
             links=links,
         )
-        with _in_spec(request):
-            uid: str = await self._ask(registration)
+        uid: str = await self._ask(registration)
         if uid == registration.uid:
             if registration.take_over:
                 self._note_end(registration.spec.job_id, EndReason.TAKEN_OVER, registration.registered_at)
@@ -272,30 +255,47 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return await self._long_work.run(lambda: convert_plan.listed_routes_bytes(jobs, status, after, size, only))
 
     async def UpdateJob(self, request: pb.UpdateJobRequest, _: Context) -> pb.UpdateJobResponse:  # noqa: N802
-        job_id = request.spec.job_id
-        owner = self._owner(job_id, request.lease_token)
-        current = self._job(job_id).spec
-        convert.check_mask(request)
-        with _in_spec(request):
-            spec, merged_with = await self._read(request, lambda: convert.updated_spec(request, current))
-            links = await self._links(spec)
-            uid: str = await self._ask(UpdateJob(spec, merged_with, owner, CALLER.get().quota, links))
-        await self._certain(job_id, uid)
-        return pb.UpdateJobResponse(job=await self._message(job_id, uid))
+        (job,) = await self._updated(request, [("", request)])
+        return pb.UpdateJobResponse(job=job)
+
+    async def UpdateJobs(self, request: pb.UpdateJobsRequest, _: Context) -> pb.UpdateJobsResponse:  # noqa: N802
+        COST.get()(len(request.jobs) - 1)
+        entries = [(f"jobs[{number}]", one) for number, one in enumerate(request.jobs)]
+        return pb.UpdateJobsResponse(jobs=await self._updated(request, entries))
+
+    async def _updated(self, request: Message, entries: Sequence[convert.Entry]) -> list[pb.Job]:
+        """``entries``: of the request, which changes all of their jobs or none."""
+        owners, current = [], []
+        for entry, one in entries:
+            with in_entry(entry):
+                owners.append(self._owner(one.spec.job_id, one.lease_token))
+                current.append(self._job(one.spec.job_id).spec)
+        specs = await self._read(request, lambda: convert.updated_specs(entries, current))
+        links = await self._links([spec for spec, _ in specs])
+        updates = tuple(
+            messages.UpdateJob(spec, merged_with, owner, of_spec, entry)
+            for (spec, merged_with), owner, of_spec, (entry, _) in zip(specs, owners, links, entries, strict=True)
+        )
+        uids: tuple[str, ...] = await self._ask(messages.UpdateJobs(updates, CALLER.get().quota))
+        jobs = []
+        for update, uid in zip(updates, uids, strict=True):
+            await self._certain(update.job_id, uid)
+            jobs.append(await self._message(update.job_id, uid))
+        return jobs
 
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802
         job_id, force = request.job_id, request.force
         if request.uid and not force:
             raise InvalidInput.of("uid", "is for force only: otherwise the lease token says which registration it is")
         owner = await self._named(job_id, request.uid) if force else self._owner(job_id, request.lease_token)
-        deregister = DeregisterJob(JobId(job_id), owner, force and owner is None, CALLER.get().tenant)
+        deregister = messages.DeregisterJob(JobId(job_id), owner, force and owner is None, CALLER.get().tenant)
         await self._ask(deregister)
         self._note_end(request.job_id, EndReason.DEREGISTERED, deregister.ended_at)
         return pb.DeregisterJobResponse()
 
     async def RenewLease(self, request: pb.RenewLeaseRequest, _: Context) -> pb.RenewLeaseResponse:  # noqa: N802
         owner = self._owner(request.job_id, request.lease_token)
-        left_s: float = await self._ask(RenewLease(JobId(request.job_id), owner))
+        left_s: float = await self._ask(messages.RenewLease(JobId(request.job_id), owner))
         return pb.RenewLeaseResponse(lease_left=duration(left_s))
 
     async def ReportIterations(  # noqa: N802
@@ -303,7 +303,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     ) -> pb.ReportIterationsResponse:
         owner = self._owner(request.job_id, request.lease_token)
         times = await self._read(request, lambda: convert.iterations(request))
-        accepted: int = await self._ask(ReportIterations(JobId(request.job_id), times, owner))
+        accepted: int = await self._ask(messages.ReportIterations(JobId(request.job_id), times, owner))
         return pb.ReportIterationsResponse(accepted=accepted)
 
     async def ReportConnections(  # noqa: N802
@@ -313,7 +313,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         COST.get()(len(request.connections) / CONNECTIONS_OF_CALL)
         places = await self._read(request, lambda: convert.connections(request))
         job_id, quota = JobId(request.job_id), CALLER.get().quota
-        await self._ask(ReportConnections(job_id, request.address, frozenset(places), owner, quota, places))
+        await self._ask(messages.ReportConnections(job_id, request.address, frozenset(places), owner, quota, places))
         return pb.ReportConnectionsResponse()
 
     async def WatchRoutes(self, request: pb.WatchRoutesRequest, context: Context) -> None:  # noqa: N802
@@ -380,13 +380,3 @@ def _fabric(status: Status, late: frozenset[Dpid]) -> bytes:
     """The answer of ``GetFabric``. ``late``: see ``convert_fabric.rates``."""
     encoded: bytes = convert_fabric.fabric_message(status, late).SerializeToString()
     return encoded
-
-
-def _parts(job: JobStatus) -> int:
-    """Of the job's message, about."""
-    spec = job.spec
-    ranks = transfers = 0
-    for _, way in spec.ways():
-        ranks += sum(len(group.ranks) for group in way.groups)
-        transfers += len(way.transfers)
-    return len(job.routes) + len(spec.endpoints) + transfers + ranks

@@ -38,7 +38,7 @@ class _Held(NamedTuple):
     value: object
     undo: Callable[[float], object]
     then: Callable[[float], object]
-    job: Job | None
+    jobs: tuple[Job, ...]
 
 
 class Commits:
@@ -76,16 +76,16 @@ class Commits:
         value: object,
         undo: Callable[[float], object],
         then: Callable[[float], object] = lambda _: None,
-        job: Job | None = None,
+        jobs: tuple[Job, ...] = (),
     ) -> None:
         """A request was carried out: ``then`` and reply when it is on disk, else ``undo`` it, given now. Without
-        ``reply`` others reply. ``job``: as ``undo`` brings it back."""
-        self._next.append(_Held(reply, value, undo, then, job))
+        ``reply`` others reply. ``jobs``: as ``undo`` brings them back."""
+        self._next.append(_Held(reply, value, undo, then, jobs))
         self._follow_wired()
 
     def _follow_wired(self) -> None:
-        jobs = (request.job for request in (*self._under_way, *self._next) if request.job)
-        self.may_return = tuple(job for job in jobs if job.registration.wiring)
+        held = (*self._under_way, *self._next)
+        self.may_return = tuple(job for request in held for job in request.jobs if job.registration.wiring)
 
     def begin(self, state: SavedState, known: KnownJobs, now: float) -> list[SaveState | Reply]:
         """Write what differs from what is on disk; after a failure also nothing, which shows whether the disk is back.

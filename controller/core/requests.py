@@ -26,7 +26,7 @@ from controller.jobs.messages import (
     RenewLease,
     ReportConnections,
     ReportIterations,
-    UpdateJob,
+    UpdateJobs,
 )
 from controller.jobs.prediction import prediction_withheld
 from controller.jobs.registry import Known
@@ -43,7 +43,7 @@ from controller.planning.analysis.requests import (
 )
 from controller.planning.messages import EndSilence, Replan, Request, SetStrategy, SilenceAlarms
 from controller.planning.problem import FlowId, missing_hosts
-from signalbox.errors import InvalidInput, NotKnownYet, SignalboxError
+from signalbox.errors import InvalidInput, NotKnownYet, SignalboxError, in_entry, in_field
 from signalbox.jobs.spec import JobId
 from signalbox.words import Strategy
 
@@ -65,7 +65,7 @@ class Requests:
         match message:
             case RegisterJob():
                 return self._register(message, now)
-            case UpdateJob():
+            case UpdateJobs():
                 return self._update(message, now)
             case DeregisterJob():
                 return self._deregister(message, now)
@@ -190,17 +190,18 @@ class Requests:
     def _register(self, message: RegisterJob, now: float) -> Effects:
         s, spec = self._state, message.spec
         before = s.jobs.known(JobId(spec.job_id))
-        s.demand.refuse_unlearnable(spec)
+        with in_field("spec"):
+            s.demand.refuse_unlearnable(spec)
         job = s.jobs.register(message, now)
         held = before.job
         if held and held.uid != job.uid:
             taken_over = s.jobs.ends.of(held.id, held.uid)
-            when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before, taken_over, job.uid)
+            when_saved = self._reply_when_saved(message.reply, job.uid, {job.id: before}, taken_over, job)
             if held.spec == spec and held.dividing == job.dividing:
                 return when_saved
             self.release_routes(now)
             return self._changed(now) | when_saved
-        when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before, begun=job.uid)
+        when_saved = self._reply_when_saved(message.reply, job.uid, {job.id: before}, begun=job)
         if held:
             return when_saved
         s.demand.follow(s.jobs.jobs, now)
@@ -210,14 +211,16 @@ class Requests:
             s.cycle.wait_for_plan(job.id)
         return self._changed(now) | when_saved
 
-    def _update(self, message: UpdateJob, now: float) -> Effects:
-        """Routes of pairs that stay are kept until the plan that follows."""
-        s, spec = self._state, message.spec
-        before = s.jobs.known(JobId(spec.job_id))
-        s.demand.refuse_unlearnable(spec)
-        job = s.jobs.update(spec, message.owner, message.merged_with, message.quota, message.links)
-        when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before)
-        if job is before.job:
+    def _update(self, message: UpdateJobs, now: float) -> Effects:
+        """Routes of pairs that stay are kept until the plan that follows, whichever of the jobs has a pair then."""
+        s = self._state
+        before = {update.job_id: s.jobs.known(update.job_id) for update in message.updates}
+        for update in message.updates:
+            with in_entry(update.entry, "spec"):
+                s.demand.refuse_unlearnable(update.spec)
+        jobs = s.jobs.update(message.updates, message.quota)
+        when_saved = self._reply_when_saved(message.reply, tuple(job.uid for job in jobs), before)
+        if all(job is before[job.id].job for job in jobs):
             return when_saved
         self.release_routes(now)
         return self._changed(now) | when_saved
@@ -226,7 +229,7 @@ class Requests:
         s, job_id = self._state, message.job_id
         before = s.jobs.known(job_id)
         end = s.jobs.deregister(job_id, message.owner, message.ended_at, message.force, message.tenant)
-        when_saved = self._reply_when_saved(message.reply, None, job_id, before, end)
+        when_saved = self._reply_when_saved(message.reply, None, {job_id: before}, end)
         if end is None:
             return when_saved
         self.release_routes(now)
@@ -238,7 +241,7 @@ class Requests:
         job = s.jobs.report_connections(
             job_id, message.address, message.connections, message.owner, quota, message.places
         )
-        when_saved = self._reply_when_saved(message.reply, None, job_id, before)
+        when_saved = self._reply_when_saved(message.reply, None, {job_id: before})
         if before.job and before.job.dividing == job.dividing:
             return when_saved
         s.demand.connections_changed(job, now)
@@ -249,22 +252,22 @@ class Requests:
         self,
         reply: Future[Any],
         value: object,
-        job_id: JobId,
-        before: Known,
+        before: Mapping[JobId, Known],
         end: JobEnd | None = None,
-        begun: str = "",
+        begun: Job | None = None,
     ) -> Effects:
-        """Also to what changes nothing: what it confirms may still wait for the disk. ``before``: the job before it.
-        ``end``: of a registration, certain when it is on disk. ``begun``: the uid of the one that began."""
+        """Also to what changes nothing: what it confirms may still wait for the disk. ``before``: the jobs before
+        it. ``end``: of a registration, certain when it is on disk. ``begun``: the job of a registration that begins."""
         s = self._state
 
         def then(now: float) -> None:
             if end:
                 s.jobs.ends.confirm(end)
             if begun:
-                s.jobs.begin_lease(job_id, begun, now)
+                s.jobs.begin_lease(begun.id, begun.uid, now)
 
-        s.commits.hold(reply, value, partial(s.jobs.restore, job_id, before), then, before.job)
+        jobs = tuple(known.job for known in before.values() if known.job)
+        s.commits.hold(reply, value, partial(s.jobs.restore, before), then, jobs)
         return at_once(Work.SAVE)
 
     def _drain(self, message: DrainParts | UndrainParts) -> Effects:

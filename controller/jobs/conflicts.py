@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from controller.jobs.reported_connections import Places, path_of
-from signalbox.errors import Conflict
+from signalbox.errors import Conflict, in_entry
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Pair
 
 if TYPE_CHECKING:
-    from controller.jobs.job import Job
+    from controller.jobs.job import Change, Job
 
 
 def refuse_connections_of_others(
@@ -34,17 +34,32 @@ def refuse_connections_of_others(
     )
 
 
-def refuse_pairs_of_others(job: Job, announced_by: Mapping[Pair, JobId], jobs: Mapping[JobId, Job]) -> None:
-    """``announced_by``: the job without an owner of its pairs (``Dividing``) that announces each."""
-    if job.dividing.owner:
-        return
-    taken = sorted(pair for pair in announced_by.keys() & job.pairs if announced_by[pair] != job.id)
-    if not taken:
-        return
-    src, dst = taken[0]
-    more = f" (pairs taken: {len(taken)})" if len(taken) > 1 else ""
-    named, about = _named(job, jobs[announced_by[src, dst]])
-    raise Conflict(
+def refuse_pairs_of_others(
+    changes: Sequence[Change], announced_by: Mapping[Pair, JobId], jobs: Mapping[JobId, Job]
+) -> None:
+    """Judge the jobs as they are after all changes. ``announced_by``: the job without an owner of its pairs
+    (``Dividing``) that announces each now. Raises ``Conflict`` for the first change that takes a pair of a job which
+    stays as it is, or of a change before it."""
+    changed = {change.job.id for change in changes}
+    announced: dict[Pair, Job] = {}
+    for _, job, entry in changes:
+        if job.dividing.owner:
+            continue
+        holders = {pair: announced_by[pair] for pair in announced_by.keys() & job.pairs}
+        taken = {pair: jobs[holder] for pair, holder in holders.items() if holder not in changed}
+        taken |= {pair: announced[pair] for pair in announced.keys() & job.pairs}
+        if taken:
+            with in_entry(entry):
+                raise _taken(job, taken)
+        announced.update(dict.fromkeys(job.pairs, job))
+
+
+def _taken(job: Job, holders: Mapping[Pair, Job]) -> Conflict:
+    """Return the error for a job with pairs that other jobs announce. ``holders``: the job that announces each."""
+    src, dst = min(holders)
+    more = f" (pairs taken: {len(holders)})" if len(holders) > 1 else ""
+    named, about = _named(job, holders[src, dst])
+    return Conflict(
         f"job '{job.id}' cannot announce {src} > {dst}: {named} announces it{more}; "
         "jobs that report their connections may share pairs",
         {**about, "src": src, "dst": dst},

@@ -118,3 +118,11 @@ class Job:
     @property
     def transport(self) -> Transport:
         return self.spec.transport
+
+
+class Change(NamedTuple):
+    """A job in the place of ``held``, the one that has its id; None for a new job. ``entry``: see ``UpdateJob``."""
+
+    held: Job | None
+    job: Job
+    entry: str = ""

@@ -95,14 +95,27 @@ class RegisterJob:
 
 @dataclass(frozen=True, slots=True)
 class UpdateJob:
-    """Replies with the uid of the registration. ``spec``: the job's new one, whole. ``merged_with``: the job's spec
-    that some of its fields come from; None when all of them are new. ``owner``: as below. ``links``: as above."""
+    """Another spec for one job. ``spec``: the new one, whole. ``merged_with``: the job's spec that some of its fields
+    come from; None when all of them are new. ``owner``: as below. ``links``: as above. ``entry``: the place of the
+    update in a request with several (``jobs[1]``), for errors; empty in others."""
 
     spec: JobSpec
     merged_with: JobSpec | None = None
     owner: str | None = None
-    quota: Quota = NO_QUOTA
     links: VirtualLinks | None = field(default=None, compare=False)
+    entry: str = ""
+
+    @property
+    def job_id(self) -> JobId:
+        return JobId(self.spec.job_id)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateJobs:
+    """Update a set of jobs: all of them or none. Replies with the uids of the registrations, in the same order."""
+
+    updates: tuple[UpdateJob, ...]
+    quota: Quota = NO_QUOTA
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 

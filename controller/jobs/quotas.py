@@ -1,86 +1,130 @@
 """Quotas: how much of the controller one tenant may use, and all jobs together.
 
-In: limits, all jobs, and the one that is to be accepted. Out: nothing, or ``Exhausted`` with the limit and what is
-used. Pure.
+In: limits, all jobs, and those that are to be accepted together. Out: nothing, or ``Exhausted`` with the limit and what
+is used. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from controller.jobs.messages import NO_QUOTA, Quota
 from controller.jobs.pairs_to_learn import learning_rules
-from signalbox.errors import Exhausted
+from signalbox.errors import Exhausted, in_entry
 from signalbox.jobs.collectives import link_count
 from signalbox.jobs.spec import MAX_VIRTUAL_LINKS, JobId, JobSpec
 
 if TYPE_CHECKING:
-    from controller.jobs.job import Job
+    from controller.jobs.job import Change, Job
+    from controller.jobs.replacements import Wanted
 
 
 NAMES_OF_LINK = 8
 """Addresses, ranks and names of groups that take as much memory as a virtual link, about."""
 
 
-def refuse_over_quota(quota: Quota, jobs: Iterable[Job], job: Job, held: Job | None) -> None:
-    """``held``: the job that this one replaces; it may always become smaller."""
-    if quota == NO_QUOTA:
+def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[Change]) -> None:
+    """Judge the jobs as they are after all changes, which are of one tenant. ``others``: the jobs that do not change.
+    What all changes need together may always become less."""
+    if quota == NO_QUOTA or not changes:
         return
-    tenant, wanted = job.registration.tenant, links_of(job)
-    others = [one for one in jobs if one.registration.tenant == tenant and one is not held]
-    used = sum(map(links_of, others))
-    if held is None and quota.max_jobs is not None and len(others) >= quota.max_jobs:
+    tenant = changes[0].job.registration.tenant
+    others = [one for one in others if one.registration.tenant == tenant]
+    is_new = any(change.held is None for change in changes)
+    if is_new and quota.max_jobs is not None and len(others) >= quota.max_jobs:
         raise _exhausted(tenant, f"{len(others)} jobs", "max_jobs", quota.max_jobs, len(others), 1)
-    grows = held is None or wanted > links_of(held)
-    if grows and quota.max_virtual_links is not None and used + wanted > quota.max_virtual_links:
+    if excess := _excess(quota.max_virtual_links, links_of, others, changes):
+        job, wanted = excess.change.job, excess.wanted
         counted = " (reported connections count)" if wanted > len(job.virtual_links) else ""
-        uses = f"{used} virtual links besides the {wanted} of job '{job.id}'{counted}"
-        raise _exhausted(tenant, uses, "max_virtual_links", quota.max_virtual_links, used, wanted)
-    if quota.max_learning_rules is not None:
-        _refuse_learning(quota.max_learning_rules, others, job, held)
-
-
-def _refuse_learning(limit: int, others: Iterable[Job], job: Job, held: Job | None) -> None:
-    more = learning_rules(job)
-    if more <= (learning_rules(held) if held else 0):
-        return
-    used = sum(map(learning_rules, others))
-    if used + more > limit:
-        uses = f"{used} pairs of hosts that are counted for observed jobs besides the {more} of job '{job.id}'"
+        uses = f"{excess.used} virtual links besides the {wanted} of job '{job.id}'{counted}"
+        with in_entry(excess.change.entry):
+            raise _exhausted(tenant, uses, "max_virtual_links", excess.limit, excess.used, wanted)
+    if excess := _excess(quota.max_learning_rules, learning_rules, others, changes):
+        job, wanted = excess.change.job, excess.wanted
+        uses = f"{excess.used} pairs of hosts that are counted for observed jobs besides the {wanted} of job '{job.id}'"
         hint = ". Announce collectives or transfers, or fewer endpoints"
-        raise _exhausted(job.registration.tenant, uses, "max_learning_rules", limit, used, more, hint)
+        with in_entry(excess.change.entry):
+            raise _exhausted(tenant, uses, "max_learning_rules", excess.limit, excess.used, wanted, hint)
 
 
-def refuse_too_many_links(limit: int, have: int, spec: JobSpec, held: Job | None) -> None:
-    """By their count alone: to make the links of one small request takes megabytes. ``have``: of all jobs, as ``size``
-    counts. ``held``: as above."""
-    links, had = link_count(spec), size(held.spec, links_of(held)) if held else 0
-    more = size(spec, links)
-    if links > MAX_VIRTUAL_LINKS or (held and more <= had):  # no spec may have more than the former
-        return
-    if have - had + more > limit:
-        raise _too_large(JobId(spec.job_id), f"makes {links} virtual links", links, more, have - had, limit)
+class _Excess(NamedTuple):
+    """``change``: the first one that needs more than before. ``wanted``: what it needs; ``used``: by all others."""
+
+    change: Change
+    limit: int
+    wanted: int
+    used: int
 
 
-def refuse_too_large(limit: int, have: int, job: Job, held: Job) -> None:
-    """``have``: of all jobs, as ``size`` counts. ``job``: the same as ``held``, with another spec or connections."""
-    links, had = links_of(job), size(held.spec, links_of(held))
-    more = size(job.spec, links)
-    if more > had and have - had + more > limit:
-        raise _too_large(
-            job.id, f"has {links} connections (each counts as a virtual link)", links, more, have - had, limit
+def _excess(
+    limit: int | None, measure: Callable[[Job], int], others: Iterable[Job], changes: Sequence[Change]
+) -> _Excess | None:
+    """None: all is within the limit, or the changes need no more than before."""
+    if limit is None:
+        return None
+    before = [measure(change.held) if change.held else 0 for change in changes]
+    after = [measure(change.job) for change in changes]
+    if sum(after) <= sum(before):
+        return None
+    used = sum(map(measure, others)) + sum(after)
+    if used <= limit:
+        return None
+    first = next(n for n, wanted in enumerate(after) if wanted > before[n])
+    return _Excess(changes[first], limit, after[first], used - after[first])
+
+
+def refuse_too_many_links(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
+    """Judge the jobs by the count of their links alone: to make those of one small request takes megabytes. ``have``:
+    of all jobs, as ``size`` counts."""
+    sizes = []
+    for one in wanted:
+        held, registration = one.held, one.registration
+        spec, sends_alike = registration.spec, held is not None and registration.runs == held.registration.runs
+        links = links_of(held) if held and sends_alike else link_count(spec)
+        if links > MAX_VIRTUAL_LINKS:  # no spec may have more, and making them says so
+            return
+        had = size(held.spec, links_of(held)) if held else 0
+        sizes.append(
+            _Size(registration.job_id, f"makes {links} virtual links", links, size(spec, links), had, one.entry)
         )
+    _refuse_sizes(limit, have, sizes)
 
 
-def _too_large(job_id: JobId, has: str, links: int, more: int, others: int, limit: int) -> Exhausted:
-    """``more``: with what its names take."""
-    named = f" and names as much as {more - links} more take" if more > links else ""
-    return Exhausted(
-        f"job '{job_id}' {has}{named}; the other jobs have {others}, and at most {limit} are allowed "
-        "(jobs.max_virtual_links)",
-        about=limit_reached("jobs.max_virtual_links", limit, others, more),
-    )
+def refuse_too_large(limit: int, have: int, changes: Sequence[Change]) -> None:
+    """Judge the jobs as they are after all changes. ``have``: of all jobs, as ``size`` counts."""
+    sizes = []
+    for held, job, entry in changes:
+        links, had = links_of(job), size(held.spec, links_of(held)) if held else 0
+        has = f"has {links} connections (each counts as a virtual link)"
+        sizes.append(_Size(job.id, has, links, size(job.spec, links), had, entry))
+    _refuse_sizes(limit, have, sizes)
+
+
+class _Size(NamedTuple):
+    """``needs``: with what its names take; ``had``: so far."""
+
+    job_id: JobId
+    has: str
+    links: int
+    needs: int
+    had: int
+    entry: str
+
+
+def _refuse_sizes(limit: int, have: int, sizes: Sequence[_Size]) -> None:
+    had, needs = sum(one.had for one in sizes), sum(one.needs for one in sizes)
+    if needs <= had or have - had + needs <= limit:
+        return
+    first = next(one for one in sizes if one.needs > one.had)
+    others = have - had + needs - first.needs
+    named = f" and names as much as {first.needs - first.links} more take" if first.needs > first.links else ""
+    with in_entry(first.entry):
+        raise Exhausted(
+            f"job '{first.job_id}' {first.has}{named}; the other jobs have {others}, and at most {limit} are allowed "
+            "(jobs.max_virtual_links)",
+            about=limit_reached("jobs.max_virtual_links", limit, others, first.needs),
+        )
 
 
 def links_of(job: Job) -> int:

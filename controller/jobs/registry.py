@@ -12,32 +12,31 @@ job, or the mapping of all jobs, another identity.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
 
 from controller.histogram import Histogram
-from controller.jobs.conflicts import refuse_connections_of_others, refuse_pairs_of_others
+from controller.jobs.conflicts import refuse_connections_of_others
 from controller.jobs.ends import EndReason, Ends, JobEnd
-from controller.jobs.job import Job, Vitals
+from controller.jobs.job import Change, Job, Vitals
 from controller.jobs.leases import Leases
-from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, Registration, SavedState
+from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, Registration, SavedState, UpdateJob
 from controller.jobs.quotas import (
     limit_reached,
     links_of,
     refuse_over_quota,
     refuse_too_large,
-    refuse_too_many_links,
     size,
 )
+from controller.jobs.replacements import Accepted, Wanted, replacements
 from controller.jobs.reported_connections import (
     NO_PLACES,
     Places,
     ReportedConnections,
     Reports,
-    among,
     by_source,
     misfits,
     with_connections,
@@ -52,12 +51,13 @@ from signalbox.errors import (
     SignalboxError,
     WrongLeaseToken,
     id_taken,
+    in_entry,
     no_such_job,
 )
-from signalbox.jobs.collectives import VirtualLinks, virtual_links
+from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.reports import Connected, IterationTime
-from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.jobs.subflows import Dividing, Pair
+from signalbox.jobs.spec import JobId
+from signalbox.jobs.subflows import Pair
 
 log = structlog.get_logger(__name__)
 
@@ -99,7 +99,8 @@ class JobRegistry:
         if end := self.ends.of_request(new.job_id, new.tenant, new.request_id):
             raise end.error(id_in_use=held is not None)
         if held is None:
-            return self._hold(self._acceptable(new, now, request.quota, request.links), {})
+            (change,) = self._replace([self._new(new, now, request.links)], request.quota)
+            return change.job
         ours = new.tenant in ("", held.registration.tenant)
         repeated = new.repeats(held.registration)
         mine = ours and (request.owner == held.uid or repeated)
@@ -110,9 +111,10 @@ class JobRegistry:
             raise id_taken(held.id, ours, mine)
         if held.spec == new.spec:
             new = replace(new, wiring=held.registration.wiring)
-        job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota, request.links, {})
+        wanted = Wanted(held, new, Vitals(now + new.spec.lease_s), request.links)
+        (change,) = self._replace([wanted], request.quota)
         self.ends.add(held.registration.end(EndReason.TAKEN_OVER, new.registered_at))
-        return job
+        return change.job
 
     def take_saved(self, saved: SavedState, now: float) -> list[str]:
         """Accept the jobs of a restart, with full leases, and know the ends of others. Returns what cannot be accepted,
@@ -123,7 +125,8 @@ class JobRegistry:
         self.jobs = jobs = dict[JobId, Job]()  # grows with them: a copy for each job would take seconds
         for registration in saved.jobs.values():
             try:
-                jobs[registration.job_id] = self._note(self._acceptable(registration, now), {})
+                (change,) = self._judged([self._new(registration, now)], NO_QUOTA)
+                jobs[registration.job_id] = self._note(change.job, {})
             except SignalboxError as error:
                 problems.append(f"job '{registration.job_id}': {error}")
         for job in [job for job in jobs.values() if saved.connections.get(job.id)]:
@@ -134,39 +137,36 @@ class JobRegistry:
         self.jobs = SharedMap(jobs)
         return problems
 
-    def update(
-        self,
-        spec: JobSpec,
-        owner: str | None,
-        merged_with: JobSpec | None = None,
-        quota: Quota = NO_QUOTA,
-        links: VirtualLinks | None = None,
-    ) -> Job:
-        """Give a job another spec. It keeps its circuits if it sends the same. Its lease goes on, and connections that
-        it has reported between addresses that stay are kept; measured times are not: they are of the spec before.
-        ``merged_with``: the spec that it must have now.
+    def update(self, updates: Sequence[UpdateJob], quota: Quota = NO_QUOTA) -> tuple[Job, ...]:
+        """Give jobs other specs: all of them, or none when it raises. Only what results is judged, so that jobs may
+        exchange pairs. Their leases go on, and connections that they have reported between addresses that stay are
+        kept. A job that sends the same keeps its circuits.
 
-        Raises ``InvalidInput`` (see ``collectives.check``), ``NotFound``, ``WrongLeaseToken``, ``Conflict`` as
-        ``register``, and ``ConcurrentUpdate`` when the job has another spec than ``merged_with`` by now.
+        Raises ``InvalidInput`` (see ``collectives.check``), also for a job that is named twice, ``NotFound``,
+        ``WrongLeaseToken``, ``Conflict`` and ``Exhausted`` as ``register``, and ``ConcurrentUpdate`` when a job has
+        another spec than ``merged_with`` by now. The error names the entry.
         """
-        job = self.owned(JobId(spec.job_id), owner)
-        if merged_with not in (None, job.spec):
-            text = f"job '{job.id}' was updated at the same time; nothing of this update was applied"
-            raise ConcurrentUpdate(text, {"jobId": job.id})
-        if spec == job.spec:
-            return job
-        kept = spec.reports_connections and spec.transport is job.transport
-        reports = among(spec.addresses, self._connections.of(job.id)) if kept else {}
-        wiring = job.registration.wiring
-        if wiring:
-            wiring, links = wiring.with_spec(job.spec, spec), None
-        self._replace(job, replace(job.registration, spec=spec, wiring=wiring), job.vitals, quota, links, reports)
-        return self.jobs[job.id]
+        wanted: dict[JobId, Wanted] = {}
+        named: dict[JobId, str] = {}
+        for update in updates:
+            job_id = update.job_id
+            with in_entry(update.entry, "spec"):
+                if job_id in named:
+                    raise InvalidInput.of("job_id", f"'{job_id}' is that of {named[job_id]} too")
+                named[job_id] = update.entry
+                job = self.owned(job_id, update.owner)
+                if update.merged_with not in (None, job.spec):
+                    text = f"job '{job.id}' was updated at the same time; nothing of this update was applied"
+                    raise ConcurrentUpdate(text, {"jobId": job.id})
+                if update.spec != job.spec:
+                    wanted[job_id] = Wanted.of_update(update, job, self._connections.of(job_id))
+        self._replace([*wanted.values()], quota)
+        return tuple(self.jobs[job_id] for job_id in named)
 
     def wire(self, job: Job, wiring: JobWiring) -> None:
         """The job runs on these circuits from now on, and sends what its wiring says. Raises as ``update``."""
         reports = self._connections.of(job.id)
-        self._replace(job, replace(job.registration, wiring=wiring), job.vitals, NO_QUOTA, None, reports)
+        self._replace([Wanted(job, replace(job.registration, wiring=wiring), job.vitals, reports=reports)])
 
     def deregister(
         self, job_id: JobId, owner: str | None, ended_at: float, force: bool = False, tenant: str = ""
@@ -229,7 +229,9 @@ class JobRegistry:
         job = self.owned(job_id, owner)
         if self._connections.of(job_id).get(address) == reported:
             return job
-        return self._put(self._with_reports(job, {address: reported}, quota, places))
+        job = self._with_reports(job, {address: reported}, quota, places)
+        self.jobs = updated(self.jobs, {job_id: job})
+        return job
 
     @property
     def connections(self) -> dict[JobId, frozenset[Connected]]:
@@ -274,76 +276,53 @@ class JobRegistry:
             raise latest.error()
         raise no_such_job(job_id)
 
-    def _acceptable(
-        self, registration: Registration, now: float, quota: Quota = NO_QUOTA, links: VirtualLinks | None = None
-    ) -> Job:
-        """The job of a registration whose id is free. Raises as ``register``."""
+    def _new(self, registration: Registration, now: float, links: VirtualLinks | None = None) -> Wanted:
+        """A job whose id is free. Raises ``Exhausted``."""
         if len(self.jobs) >= self.max_jobs:
             about = limit_reached("jobs.max_jobs", self.max_jobs, len(self.jobs), 1)
             raise Exhausted(f"{self.max_jobs} jobs are registered, which is the limit", about=about)
-        refuse_too_many_links(self.max_virtual_links, self._size, registration.spec, None)
-        job = self._job(registration, Vitals(now + registration.spec.lease_s), links)
-        refuse_over_quota(quota, self.jobs.values(), job, None)
-        refuse_pairs_of_others(job, self._announced_by, self.jobs)
-        return job
+        return Wanted(None, registration, Vitals(now + registration.spec.lease_s), links)
 
-    @staticmethod
-    def _job(registration: Registration, vitals: Vitals, links: VirtualLinks | None = None) -> Job:
-        """Raises ``InvalidInput``."""
-        spec = registration.runs
-        links = virtual_links(spec) if links is None else links
-        return Job(registration, links, vitals, Dividing.of(spec))
-
-    def _put(self, job: Job) -> Job:
-        self.jobs = updated(self.jobs, {job.id: job})
-        return job
+    def _judged(self, wanted: Sequence[Wanted], quota: Quota) -> list[Change]:
+        """Raises as ``replacements``."""
+        accepted = Accepted(self.jobs, self._announced_by, self._size, self.max_virtual_links)
+        return replacements(wanted, accepted, quota)
 
     def known(self, job_id: JobId) -> Known:
         """All that is known of a job, or that there is none."""
         return Known(self.jobs.get(job_id), self._connections.of(job_id))
 
-    def restore(self, job_id: JobId, known: Known, now: float = 0.0) -> None:
-        """Undo what was done to the job since then, and to no other job that this one excludes. A job whose lease ran
+    def restore(self, before: Mapping[JobId, Known], now: float = 0.0) -> None:
+        """Undo what was done to these jobs since then, and to no other job that they exclude. A job whose lease ran
         out since then stays gone. Of others the lease begins anew: their owners may not have been heard meanwhile."""
-        if job_id in self.jobs:
-            self._remove([self.jobs[job_id]])
-        if known.job is None:
-            return
-        end = self.ends.of(job_id, known.job.uid)
-        if end and end.reason is EndReason.LEASE_RAN_OUT:
-            return
-        self.ends.take_back(known.job.uid)
-        vitals = known.job.vitals
-        vitals.lease_ends_at = max(vitals.lease_ends_at, now + known.job.spec.lease_s)
-        self._hold(known.job, known.reports)
+        self._remove([self.jobs[job_id] for job_id in before if job_id in self.jobs])
+        back = dict[JobId, Job | None]()
+        for job_id, (job, reports) in before.items():
+            if job is None:
+                continue
+            end = self.ends.of(job_id, job.uid)
+            if end and end.reason is EndReason.LEASE_RAN_OUT:
+                continue
+            self.ends.take_back(job.uid)
+            job.vitals.lease_ends_at = max(job.vitals.lease_ends_at, now + job.spec.lease_s)
+            back[job_id] = self._note(job, reports)
+        self.jobs = updated(self.jobs, back)
 
-    def _replace(
-        self, held: Job, new: Registration, vitals: Vitals, quota: Quota, links: VirtualLinks | None, reports: Reports
-    ) -> Job:
-        """Put the same job in its place, with another spec or owner, and with these connections."""
-        spec = new.runs
-        if spec == held.registration.runs:
-            job = with_connections(replace(held, registration=new, vitals=vitals), reports)
-        else:
-            refuse_too_many_links(self.max_virtual_links, self._size, spec, held)
-            links = virtual_links(spec) if links is None else links
-            links = held.virtual_links if links == held.virtual_links else links
-            job = with_connections(self._job(new, vitals, links), reports)
-            refuse_too_large(self.max_virtual_links, self._size, job, held)
-            refuse_over_quota(quota, self.jobs.values(), job, held)
-            refuse_pairs_of_others(job, self._announced_by, self.jobs)
-        self._let_go(held)
-        self._hold(job, reports)
-        return job
+    def _replace(self, wanted: Sequence[Wanted], quota: Quota = NO_QUOTA) -> list[Change]:
+        """Put jobs in their places: all of them, or none when it raises."""
+        changes = self._judged(wanted, quota)
+        for change in changes:  # all, before one takes what another one has given up
+            if change.held:
+                self._let_go(change.held)
+        for change, one in zip(changes, wanted, strict=True):
+            self._note(change.job, one.reports)
+        self.jobs = updated(self.jobs, {change.job.id: change.job for change in changes})
+        return changes
 
-    def _remove(self, gone: Iterable[Job]) -> None:
+    def _remove(self, gone: Collection[Job]) -> None:
+        self.jobs = updated(self.jobs, {job.id: None for job in gone})
         for job in gone:
-            self.jobs = updated(self.jobs, {job.id: None})
             self._let_go(job)
-
-    def _hold(self, job: Job, reports: Reports) -> Job:
-        """The job, and what is its own."""
-        return self._put(self._note(job, reports))
 
     def _note(self, job: Job, reports: Reports) -> Job:
         """The pairs, connections and lease that are its own."""
@@ -369,8 +348,9 @@ class JobRegistry:
         InvalidInput.refuse(misfits(job, new, sum(map(len, reports.values())), places))
         refuse_connections_of_others(job, self._connections.taken(job, new, places), places, self.jobs)
         with_reports = with_connections(job, reports)
-        refuse_over_quota(quota, self.jobs.values(), with_reports, job)
-        refuse_too_large(self.max_virtual_links, self._size, with_reports, job)
+        changes = [Change(job, with_reports)]
+        refuse_over_quota(quota, (one for one in self.jobs.values() if one.id != job.id), changes)
+        refuse_too_large(self.max_virtual_links, self._size, changes)
         self._size += size(job.spec, links_of(with_reports)) - size(job.spec, links_of(job))
         self._connections.put(job.id, job.transport, reports)
         return with_reports

@@ -29,6 +29,8 @@ MAX_NAMED = 4
 Reports = Mapping[str, frozenset[Connected]]
 """By the address that has reported them, which is their source."""
 
+NO_REPORTS: Reports = {}
+
 _Key = tuple[bool, str, int, str, int]
 """Of a connection: whether it is RoCEv2, and its ends."""
 

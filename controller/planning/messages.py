@@ -14,7 +14,7 @@ from controller.jobs.messages import (
     RenewLease,
     ReportConnections,
     ReportIterations,
-    UpdateJob,
+    UpdateJobs,
 )
 from controller.planning.analysis.requests import Question
 from controller.planning.plan import NoPlan, Plan, TargetLeft
@@ -122,7 +122,7 @@ Answer = Planned | Compared | Levels
 
 Request = (
     RegisterJob
-    | UpdateJob
+    | UpdateJobs
     | DeregisterJob
     | RenewLease
     | ReportIterations

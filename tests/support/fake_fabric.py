@@ -38,6 +38,7 @@ from controller.jobs.messages import (
     StateNotSaved,
     StateSaved,
     UpdateJob,
+    UpdateJobs,
 )
 from controller.planning.messages import SolvePlan, WorkOutLevels
 from controller.planning.problem import FlowId
@@ -127,25 +128,34 @@ class FakeFabric:
             self.now += step
             self.send(Tick())
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message | UpdateJob) -> None:
         """Hand over a message and everything that follows from it. A request for a job comes from its owner, if it
-        names none."""
+        names none. A single update is a set of one."""
         inbox = deque([self._from_owner(message)])
         while inbox:
             for command in self.loop.handle([inbox.popleft()], self.now):
                 inbox.extend(self._carry_out(command))
 
-    def _from_owner(self, message: Message) -> Message:
+    def _from_owner(self, message: Message | UpdateJob) -> Message:
+        jobs = self.loop.state.jobs.jobs
+        if isinstance(message, UpdateJob):
+            message = UpdateJobs((message,))
         match message:
-            case RegisterJob(owner=None, spec=spec) | UpdateJob(owner=None, spec=spec):
-                job = self.loop.state.jobs.jobs.get(JobId(spec.job_id))
+            case UpdateJobs(updates):
+                owners = [job.uid if (job := jobs.get(update.job_id)) else None for update in updates]
+                owned = zip(updates, owners, strict=True)
+                return replace(
+                    message, updates=tuple(replace(update, owner=update.owner or owner) for update, owner in owned)
+                )
+            case RegisterJob(owner=None, spec=spec):
+                job = jobs.get(JobId(spec.job_id))
             case (
                 DeregisterJob(owner=None, job_id=job_id)
                 | RenewLease(owner=None, job_id=job_id)
                 | ReportIterations(owner=None, job_id=job_id)
                 | ReportConnections(owner=None, job_id=job_id)
             ):
-                job = self.loop.state.jobs.jobs.get(job_id)
+                job = jobs.get(job_id)
             case _:
                 return message
         return replace(message, owner=job.uid) if job else message

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.api_abuse import http2
 from controller.api import services
-from controller.jobs import registry
+from controller.jobs import replacements
 from signalbox import spec_messages
 from signalbox.client import Client
 from signalbox.jobs.collectives import VirtualLinks, virtual_links
@@ -366,7 +366,7 @@ def test_a_job_of_many_virtual_links_costs_its_client_many_calls(monkeypatch: py
         made_in.append(threading.current_thread().name)
         return virtual_links(spec)
 
-    monkeypatch.setattr(registry, "virtual_links", noted)
+    monkeypatch.setattr(replacements, "virtual_links", noted)
     monkeypatch.setattr(services, "virtual_links", noted)
     ranks = range(64)
     spec = pb.JobSpec(

@@ -19,6 +19,7 @@ from controller.api import convert, guard
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
+from controller.jobs.messages import UpdateJob
 from controller.status import StatusBoard
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client, Unreachable
@@ -94,6 +95,8 @@ def test_every_request_of_a_job_names_the_job(channel: grpc.Channel, jobs: Any) 
         (jobs.GetJob, pb.GetJobRequest(), "job_id"),
         (jobs.UpdateJob, pb.UpdateJobRequest(), "spec"),
         (jobs.UpdateJob, pb.UpdateJobRequest(spec={"max_subflows": 2}), "spec.job_id"),
+        (jobs.UpdateJobs, pb.UpdateJobsRequest(), "jobs"),
+        (jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=[{}]), "jobs[0].spec"),
         (jobs.DeregisterJob, pb.DeregisterJobRequest(), "job_id"),
         (jobs.DeregisterJob, pb.DeregisterJobRequest(force=True), "job_id"),
         (jobs.RenewLease, pb.RenewLeaseRequest(), "job_id"),
@@ -355,7 +358,7 @@ def test_an_update_that_was_merged_with_another_spec_is_aborted(
 
     def late(request: pb.UpdateJobRequest, current: JobSpec) -> tuple[JobSpec, JobSpec | None]:
         merged = updated_spec(request, current)
-        api.control.registry.update(ring(size=9), uid)
+        api.control.registry.update([UpdateJob(ring(size=9), owner=uid)])
         return merged
 
     monkeypatch.setattr(convert, "updated_spec", late)

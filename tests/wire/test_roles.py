@@ -41,6 +41,7 @@ EXPECTED = {
     "GetJob": (NONE, OK),
     "ListJobs": (OK, OK),
     "UpdateJob": (NONE, DENIED),
+    "UpdateJobs": (NONE, DENIED),
     "DeregisterJob": (NONE, DENIED),
     "RenewLease": (NONE, DENIED),
     "ReportIterations": (NONE, DENIED),
@@ -74,6 +75,7 @@ REASON = {DENIED: "NOT_ALLOWED", NONE: "NO_SUCH_JOB", "ALREADY_EXISTS": "JOB_EXI
 AUDITED = {
     "RegisterJob",
     "UpdateJob",
+    "UpdateJobs",
     "DeregisterJob",
     "Replan",
     "SetStrategy",
@@ -171,6 +173,7 @@ def requests(lease_token: str) -> dict[str, Message]:
         "GetJob": pb.GetJobRequest(job_id=JOB),
         "ListJobs": pb.ListJobsRequest(),
         "UpdateJob": pb.UpdateJobRequest(spec=wire_spec, lease_token=lease_token),
+        "UpdateJobs": pb.UpdateJobsRequest(jobs=[pb.UpdateJobRequest(spec=wire_spec, lease_token=lease_token)]),
         "DeregisterJob": pb.DeregisterJobRequest(job_id=JOB, lease_token=lease_token, force=True),
         "RenewLease": pb.RenewLeaseRequest(job_id=own[0], lease_token=own[1]),
         "ReportIterations": pb.ReportIterationsRequest(job_id=JOB, iterations=[iteration], lease_token=lease_token),
@@ -327,12 +330,19 @@ CHANGES_WITH_A_LEASE_TOKEN: dict[str, Callable[[Client, str], object]] = {
     "ReportIterations": lambda client, token: client.report_iterations(JOB, [], token),
     "ReportConnections": lambda client, token: client.report_connections(JOB, ADDRESSES[0], [], token),
     "UpdateJob": lambda client, token: client.update_job(spec(addresses=(H1, H2)), lease_token=token),
+    "UpdateJobs": lambda client, token: client.update_jobs([spec(addresses=(H1, H2))], lease_tokens={JOB: token}),
     "DeregisterJob": lambda client, token: client.deregister_job(JOB, token),
 }
 
 
+def has_lease_token(message: Any) -> bool:
+    """Itself, or one of its entries."""
+    fields = message.fields_by_name
+    return "lease_token" in fields or ("jobs" in fields and "lease_token" in fields["jobs"].message_type.fields_by_name)
+
+
 def test_every_method_with_a_lease_token_is_tried_with_a_former_owners() -> None:
-    with_token = {name for name, method in METHODS.items() if "lease_token" in method.input_type.fields_by_name}
+    with_token = {name for name, method in METHODS.items() if has_lease_token(method.input_type)}
     assert with_token - {"RegisterJob"} == set(CHANGES_WITH_A_LEASE_TOKEN)
 
 

@@ -724,6 +724,18 @@ class UpdateJobResponse(_message.Message):
     job: Job
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
+class UpdateJobsRequest(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[UpdateJobRequest]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[UpdateJobRequest, _Mapping]]] = ...) -> None: ...
+
+class UpdateJobsResponse(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+
 class DeregisterJobRequest(_message.Message):
     __slots__ = ("job_id", "lease_token", "force", "uid")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]

@@ -55,6 +55,11 @@ class JobServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.UpdateJobRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UpdateJobResponse.FromString,
                 _registered_method=True)
+        self.UpdateJobs = channel.unary_unary(
+                '/signalbox.v1.JobService/UpdateJobs',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.UpdateJobsRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UpdateJobsResponse.FromString,
+                _registered_method=True)
         self.DeregisterJob = channel.unary_unary(
                 '/signalbox.v1.JobService/DeregisterJob',
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.DeregisterJobRequest.SerializeToString,
@@ -124,6 +129,16 @@ class JobServiceServicer:
 
     def UpdateJob(self, request, context):
         """Changes the spec of a registered job. It keeps its uid, its lease, and the routes of the pairs that stay.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateJobs(self, request, context):
+        """Changes the specs of several registered jobs at once: all of them or none. Only the specs that result are judged, so
+        that jobs may exchange hosts, and one may grow onto what another one gives up. One plan follows for all of them. An
+        error names the entry at fault: each field path begins with jobs[N]; every other message does so too, and its
+        google.rpc.ErrorInfo has jobs[N] under the key field.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -205,6 +220,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.UpdateJob,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UpdateJobRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.UpdateJobResponse.SerializeToString,
+            ),
+            'UpdateJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateJobs,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UpdateJobsRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.UpdateJobsResponse.SerializeToString,
             ),
             'DeregisterJob': grpc.unary_unary_rpc_method_handler(
                     servicer.DeregisterJob,
@@ -351,6 +371,33 @@ class JobService:
             '/signalbox.v1.JobService/UpdateJob',
             signalbox_dot_v1_dot_signalbox__pb2.UpdateJobRequest.SerializeToString,
             signalbox_dot_v1_dot_signalbox__pb2.UpdateJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.JobService/UpdateJobs',
+            signalbox_dot_v1_dot_signalbox__pb2.UpdateJobsRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.UpdateJobsResponse.FromString,
             options,
             channel_credentials,
             insecure,

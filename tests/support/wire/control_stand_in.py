@@ -28,7 +28,7 @@ from controller.jobs.messages import (
     RenewLease,
     ReportConnections,
     ReportIterations,
-    UpdateJob,
+    UpdateJobs,
 )
 from controller.jobs.registry import JobRegistry
 from controller.planning.analysis.requests import WhatIf
@@ -156,8 +156,8 @@ class ControlStandIn:
                 if held and (end := self.registry.ends.of(held.id, held.uid)):
                     self.registry.ends.confirm(end)
                 return uid
-            case UpdateJob(spec=spec, merged_with=merged_with, owner=owner, quota=quota):
-                return self.registry.update(spec, owner, merged_with, quota).uid
+            case UpdateJobs(updates=updates, quota=quota):
+                return tuple(job.uid for job in self.registry.update(updates, quota))
             case DeregisterJob(job_id=job_id, owner=owner, ended_at=ended_at, force=force, tenant=tenant):
                 if end := self.registry.deregister(job_id, owner, ended_at, force, tenant):
                     self.registry.ends.confirm(end)

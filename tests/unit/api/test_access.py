@@ -24,6 +24,7 @@ METHODS = {
 CHANGES = {
     "RegisterJob",
     "UpdateJob",
+    "UpdateJobs",
     "DeregisterJob",
     "RenewLease",
     "ReportIterations",

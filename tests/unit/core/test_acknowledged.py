@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from controller.jobs.messages import (
     StateNotSaved,
     StateSaved,
     UpdateJob,
+    UpdateJobs,
 )
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobId
@@ -28,7 +30,7 @@ HOSTS = [f"10.0.{leaf}.1" for leaf in range(1, 5)]
 RINGS = [HOSTS, HOSTS[::-1], HOSTS[:3], HOSTS[1:], [HOSTS[0], HOSTS[2]]]
 JOBS = ("a", "b", "c")
 
-Request = RegisterJob | UpdateJob | DeregisterJob
+Request = RegisterJob | UpdateJobs | DeregisterJob
 
 
 class Attempts(FakeFabric):
@@ -41,7 +43,7 @@ class Attempts(FakeFabric):
         self.asked: dict[int, tuple[Future[Any], Request]] = {}
         self.model: dict[JobId, Registration] = {}
         self.ended: set[str] = set()
-        self.refused = self.acknowledged = 0
+        self.refused = self.acknowledged = self.exchanged = 0
 
     def _carry_out(self, command: Command) -> list[Message]:
         if isinstance(command, SaveState):
@@ -68,13 +70,28 @@ class Attempts(FakeFabric):
                 RegisterJob(spec, owner),
                 RegisterJob(held.spec if held else spec, owner, take_over=True),
                 RegisterJob(spec, owner, take_over=True),
-                UpdateJob(spec, owner=owner),
+                UpdateJobs((UpdateJob(spec, owner=owner),)),
                 DeregisterJob(job_id, owner),
             )
         )
+        if len(self.loop.state.jobs.jobs) > 1 and self.draw.random() < 0.4:
+            message = self.several_updates()
         self.asked[id(message.reply)] = message.reply, message
         self.send(message)
         self.take_replies()
+
+    def several_updates(self) -> UpdateJobs:
+        """Of jobs that are there, each with the traffic of another one, or any."""
+        held = self.loop.state.jobs.jobs
+        jobs = self.draw.sample(sorted(held), self.draw.randint(2, len(held)))
+        exchange = self.draw.random() < 0.7
+        updates = []
+        for number, job_id in enumerate(jobs):
+            other = held[jobs[number - 1]].spec if exchange else ring_job("any", self.draw.choice(RINGS))
+            owner = held[job_id].uid if self.draw.random() < 0.95 else ""
+            spec = ring_job(job_id, [*other.endpoints], lease_s=80_000, reports_connections=other.reports_connections)
+            updates.append(UpdateJob(spec, owner=owner, entry=f"jobs[{number}]"))
+        return UpdateJobs(tuple(updates))
 
     def take_replies(self) -> None:
         """In the order of the requests."""
@@ -87,16 +104,17 @@ class Attempts(FakeFabric):
                 self.refused += 1
                 continue
             self.acknowledged += 1
+            if isinstance(message, UpdateJobs):
+                assert value == tuple(self.model[update.job_id].uid for update in message.updates)
+                for update in message.updates:
+                    self.model[update.job_id] = replace(self.model[update.job_id], spec=update.spec)
+                self.exchanged += len(message.updates) > 1
+                continue
             job_id = message.job_id if isinstance(message, DeregisterJob) else JobId(message.spec.job_id)
             before = self.model.pop(job_id, None)
             if isinstance(message, RegisterJob):
                 renewed = before is not None and before.uid == value
                 self.model[job_id] = before if before and renewed else message.registration
-            elif isinstance(message, UpdateJob):
-                assert before
-                self.model[job_id] = Registration(
-                    message.spec, before.uid, before.tenant, before.registered_at, before.request_id
-                )
             if before and self.model.get(job_id, message) is not before and before.uid != value:
                 self.ended.add(before.uid)
 
@@ -131,5 +149,6 @@ def test_what_was_acknowledged_is_there(seed: int) -> None:
     fabric.check()
     assert fabric.acknowledged > 5
     assert fabric.refused > 5
+    assert fabric.exchanged
     fabric.start(CONFIG)
     assert {job_id: job.registration for job_id, job in fabric.loop.state.jobs.jobs.items()} == fabric.model

@@ -105,7 +105,7 @@ def test_an_update_that_cannot_be_saved_is_taken_back(fabric: FakeFabric) -> Non
     assert (job.spec, job.state, len(job.routes)) == (before, "pinned", 4)
     fabric.disk_error = ""
     fabric.send(UpdateJob(after))
-    assert answers(fabric) == [uid(fabric, "job")]
+    assert answers(fabric) == [(uid(fabric, "job"),)]
     assert [job.spec for job in fabric.saved.jobs.values()] == [after]
 
 
@@ -228,7 +228,7 @@ class Published(SlowDisk):
         self.answer()  # the parts of the fabric that were found
         self.log.clear()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message | UpdateJob) -> None:
         super().send(message)
         self.publish()
 

@@ -11,7 +11,7 @@ from controller.config import Config, FabricConfig
 from controller.core.messages import Message, Tick
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.demand import DemandSource
-from controller.jobs.messages import RegisterJob, ReportIterations
+from controller.jobs.messages import RegisterJob, ReportIterations, UpdateJob
 from controller.planning.analysis.requests import Analyse, AnalyseJob, Explain
 from controller.planning.messages import SetStrategy
 from signalbox.jobs.reports import IterationTime
@@ -48,7 +48,7 @@ class Training(Sending):
             self._iterations += 1
             yield self.efficiency
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message | UpdateJob) -> None:
         """``explain`` is asked in the same batch: it never answers with iterations of before other bytes."""
         inbox = deque([self._from_owner(message)])
         while inbox:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.jobs.epochs import Epochs
 from controller.jobs.job import MEASURED_WINDOW, Job, Reported
-from controller.jobs.messages import RegisterJob
+from controller.jobs.messages import RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.reports import REPORT_S, IterationTime
@@ -119,7 +119,7 @@ def test_measured_times_outlive_an_update_of_what_they_do_not_follow_from(
     followed: Followed, other: dict[str, Any]
 ) -> None:
     followed.report(LATE, *times(0.5))
-    followed.registry.update(spec(**other), followed.job.uid)
+    followed.registry.update([UpdateJob(spec(**other), owner=followed.job.uid)])
     followed.follow(LATE)
     assert followed.measured_s == [0.5]
 
@@ -127,7 +127,7 @@ def test_measured_times_outlive_an_update_of_what_they_do_not_follow_from(
 @pytest.mark.parametrize("other", [{"endpoints": ["10.0.0.1", "10.0.0.3"]}, {"transport": "roce_v2"}])
 def test_other_traffic_begins_an_epoch(followed: Followed, other: dict[str, Any]) -> None:
     followed.report(LATE, *times(0.5))
-    followed.registry.update(spec(**other), followed.job.uid)
+    followed.registry.update([UpdateJob(spec(**other), owner=followed.job.uid)])
     followed.follow(LATE)
     assert followed.measured_s == []
     followed.report(LATE + 1, *times(0.5, first=1))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob
+from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry
 from signalbox.errors import SignalboxError
 from signalbox.jobs.reports import Connected
@@ -80,7 +80,8 @@ def beyond_a_quota(registry: JobRegistry) -> None:
 
 
 def an_old_spec(registry: JobRegistry) -> None:
-    registry.update(spec("taken", max_subflows=2), registry.jobs[JobId("taken")].uid, merged_with=spec("reporter"))
+    owner = registry.jobs[JobId("taken")].uid
+    registry.update([UpdateJob(spec("taken", max_subflows=2), spec("reporter"), owner)])
 
 
 def no_token(registry: JobRegistry) -> None:

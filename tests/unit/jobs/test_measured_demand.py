@@ -17,7 +17,7 @@ from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand
 from controller.jobs.measured_demand import BATCH, MeasuredDemand
-from controller.jobs.messages import RegisterJob
+from controller.jobs.messages import RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLinks
@@ -92,7 +92,7 @@ class Cluster:
 
     def update(self, **change: Any) -> None:
         job = self.registry.jobs[self.job]
-        self.registry.update(JobSpec.parse({**job.spec.model_dump(), **change}), job.uid)
+        self.registry.update([UpdateJob(JobSpec.parse({**job.spec.model_dump(), **change}), owner=job.uid)])
         self.demand.follow(self.registry.jobs, self.now)
 
     def train(self, seconds: float, traffic: Traffic, loss: float = 0.0, pause: bool = False) -> JobDemand:
@@ -767,7 +767,7 @@ def test_connections_whose_report_is_undone_are_those_before() -> None:
     cluster.connect(FOUR[0], FOUR[1])
     before = cluster.registry.known(cluster.job)
     cluster.connect(FOUR[0], FOUR[1], 1001)
-    cluster.registry.restore(cluster.job, before)
+    cluster.registry.restore({cluster.job: before})
     cluster.demand.follow(cluster.registry.jobs, cluster.now)
     assert {key[2:] for key in cluster.demand.counters.connections} == {(1000, 2000), (2000, 1000)}
 

@@ -12,7 +12,7 @@ import pytest
 
 from controller.jobs.ends import MAX_ENDS, MAX_SAVED, EndReason, Ends, JobEnd, ends_since
 from controller.jobs.job import Job
-from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, Registration, SavedState
+from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, Registration, SavedState, UpdateJob
 from controller.jobs.registry import JobRegistry
 from signalbox.errors import (
     AlreadyExists,
@@ -57,7 +57,7 @@ CALLS: dict[str, Call] = {
     "renew": lambda registry, owner: registry.renew(A, owner, 1.0),
     "report": lambda registry, owner: registry.report(A, owner, times(1), 0.0),
     "report connections": lambda registry, owner: registry.report_connections(A, "10.0.0.1", frozenset(), owner),
-    "update": lambda registry, owner: registry.update(spec(max_subflows=2), owner),
+    "update": lambda registry, owner: registry.update([UpdateJob(spec(max_subflows=2), owner=owner)]),
     "deregister": lambda registry, owner: registry.deregister(A, owner, WALL),
 }
 
@@ -223,7 +223,7 @@ def test_a_request_id_does_not_take_over_its_own_registration(registry: JobRegis
 def test_a_registration_that_goes_on_is_renewed_by_its_request(registry: JobRegistry, job: Job) -> None:
     before = registry.known(A)
     registry.register(RegisterJob(spec(), take_over=True), 1.0)
-    registry.restore(A, before)
+    registry.restore({A: before})
     assert registry.register(RegisterJob(spec(), tenant="red", request_id="once"), 2.0).uid == job.uid
 
 
@@ -257,10 +257,10 @@ def test_a_job_is_deregistered_by_force_without_its_token(registry: JobRegistry,
 def test_what_is_undone_has_not_ended(registry: JobRegistry, job: Job) -> None:
     before = registry.known(A)
     registry.deregister(A, job.uid, WALL)
-    registry.restore(A, before)
+    registry.restore({A: before})
     assert registry.renew(A, job.uid, 1.0) == 60.0
     new = registry.register(RegisterJob(spec(), take_over=True), 2.0)
-    registry.restore(A, before)
+    registry.restore({A: before})
     assert registry.renew(A, job.uid, 3.0) == 60.0
     with pytest.raises(WrongLeaseToken):
         registry.renew(A, new.uid, 3.0)
@@ -270,7 +270,7 @@ def test_what_is_undone_has_not_ended(registry: JobRegistry, job: Job) -> None:
 def test_a_job_whose_lease_ran_out_is_not_brought_back(registry: JobRegistry) -> None:
     before = registry.known(A)
     registry.expire(60.0, WALL)
-    registry.restore(A, before)
+    registry.restore({A: before})
     assert not registry.jobs
 
 
@@ -408,10 +408,11 @@ def test_connections_that_an_update_keeps_count_with_the_names_that_it_adds() ->
     more = spec(reports_connections=True, endpoints=[f"10.0.0.{host}" for host in range(1, 10)])
     expected = r"has 4 connections \(each counts as a virtual link\) and names as much as 1 more take; the other jobs"
     with pytest.raises(Exhausted, match=expected):
-        registry.update(more, job.uid)
+        registry.update([UpdateJob(more, owner=job.uid)])
     assert registry.jobs[A].spec == job.spec
     registry.report_connections(job.id, "10.0.0.1", frozenset(), job.uid)
-    assert registry.update(more, job.uid).spec == more
+    registry.update([UpdateJob(more, owner=job.uid)])
+    assert registry.jobs[A].spec == more
 
 
 def test_all_saved_jobs_are_accepted_before_the_connections_of_any() -> None:
@@ -441,7 +442,7 @@ def test_every_saved_job_that_cannot_be_accepted_is_named() -> None:
     specs = [spec("a"), spec("b"), wrong, spec("d", (7, 8)), spec("e", (9, 10)), spec("f", (11, 12))]
     saved = SavedState(registered(*map(Registration, specs)))
     problems = JobRegistry(max_jobs=3).take_saved(saved, 0.0)
-    starts = ["job 'b': job 'b' cannot announce", "job 'c': transfers: ", "job 'f': 3 jobs are"]
+    starts = ["job 'b': job 'b' cannot announce", "job 'c': spec.transfers: ", "job 'f': 3 jobs are"]
     assert [problem.startswith(start) for problem, start in zip(problems, starts, strict=True)] == [True] * 3
 
 
@@ -516,7 +517,7 @@ class Life:
         uid = self.mine.get((owner, job_id))
         before = self.registry.jobs
         try:
-            job = self.registry.update(of_job, uid)
+            (job,) = self.registry.update([UpdateJob(of_job, owner=uid)])
         except (NotFound, WrongLeaseToken, Conflict):
             assert self.registry.jobs is before
         else:
@@ -539,7 +540,7 @@ class Life:
             return
         assert uid
         if end and self.draw.random() < 0.3:
-            self.registry.restore(job_id, before)
+            self.registry.restore({job_id: before})
         elif end:
             self.ended[uid] = EndReason.DEREGISTERED
         else:
@@ -559,7 +560,7 @@ class Life:
                 partial(self.registry.renew, job_id, owner, self.now),
                 partial(self.registry.report, job_id, owner, times(99), self.now),
                 partial(self.registry.report_connections, job_id, "10.0.0.1", frozenset(), owner),
-                partial(self.registry.update, spec(job_id, (8, 9)), owner),
+                partial(self.registry.update, [UpdateJob(spec(job_id, (8, 9)), owner=owner)]),
                 partial(self.registry.deregister, job_id, owner, WALL),
             ):
                 with pytest.raises((NotFound, WrongLeaseToken)):

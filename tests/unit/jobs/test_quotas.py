@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.jobs.job import Job
-from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob
+from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry
 from signalbox.errors import AlreadyExists, Conflict, Exhausted, NotFound, WrongLeaseToken
 from signalbox.jobs.reports import Connected
@@ -62,9 +62,9 @@ def test_virtual_links_of_all_jobs_of_a_tenant_count_together(registry: JobRegis
 
 def test_an_update_and_a_take_over_count_what_they_replace(registry: JobRegistry) -> None:
     job = register(registry, spec(1, links=6), "blue", TEN_LINKS)
-    registry.update(spec(1, links=10), job.uid, quota=TEN_LINKS)
+    registry.update([UpdateJob(spec(1, links=10), owner=job.uid)], TEN_LINKS)
     with pytest.raises(Exhausted, match="has 0 virtual links besides the 11 of job 'job1'"):
-        registry.update(spec(1, links=11), job.uid, quota=TEN_LINKS)
+        registry.update([UpdateJob(spec(1, links=11), owner=job.uid)], TEN_LINKS)
     with pytest.raises(Exhausted):
         register(registry, spec(1, links=11), "blue", TEN_LINKS, take_over=True)
     assert len(registry.jobs[job.id].virtual_links) == 10
@@ -73,9 +73,9 @@ def test_an_update_and_a_take_over_count_what_they_replace(registry: JobRegistry
 
 def test_a_job_above_a_quota_that_was_lowered_may_become_smaller(registry: JobRegistry) -> None:
     job = register(registry, spec(1, links=20), "blue")
-    registry.update(spec(1, links=15), job.uid, quota=TEN_LINKS)
+    registry.update([UpdateJob(spec(1, links=15), owner=job.uid)], TEN_LINKS)
     with pytest.raises(Exhausted):
-        registry.update(spec(1, links=16), job.uid, quota=TEN_LINKS)
+        registry.update([UpdateJob(spec(1, links=16), owner=job.uid)], TEN_LINKS)
 
 
 def test_a_large_spec_counts_though_it_makes_one_virtual_link() -> None:
@@ -138,9 +138,9 @@ def test_an_update_to_an_observed_job_counts_and_one_above_a_lowered_quota_may_b
 ) -> None:
     job = register(registry, spec(1, links=5), "blue", TWENTY_RULES)
     with pytest.raises(Exhausted, match="besides the 30 of job 'job1'"):
-        registry.update(observed(1, 6), job.uid, quota=TWENTY_RULES)
-    registry.update(observed(1, 7), job.uid)
-    registry.update(observed(1, 6), job.uid, quota=TWENTY_RULES)
+        registry.update([UpdateJob(observed(1, 6), owner=job.uid)], TWENTY_RULES)
+    registry.update([UpdateJob(observed(1, 7), owner=job.uid)])
+    registry.update([UpdateJob(observed(1, 6), owner=job.uid)], TWENTY_RULES)
 
 
 def test_an_observed_job_that_reports_its_connections_counts_their_pairs(registry: JobRegistry) -> None:
@@ -195,7 +195,7 @@ def test_a_former_owner_changes_nothing(registry: JobRegistry) -> None:
     for change in (
         lambda: registry.renew(former.id, former.uid, 0.0),
         lambda: registry.report(former.id, former.uid, (), 0.0),
-        lambda: registry.update(spec(1, links=2), former.uid),
+        lambda: registry.update([UpdateJob(spec(1, links=2), owner=former.uid)]),
         lambda: registry.deregister(former.id, former.uid, 0.0),
     ):
         with pytest.raises((NotFound, WrongLeaseToken)):

@@ -3,7 +3,7 @@ import pytest
 from controller.jobs.ends import JobEnd
 from controller.jobs.job import Job, Vitals
 from controller.jobs.leases import MOST_ENDED
-from controller.jobs.messages import RegisterJob
+from controller.jobs.messages import RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry
 from signalbox.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
 from signalbox.jobs.reports import Connected, IterationTime
@@ -48,7 +48,8 @@ def report(registry: JobRegistry, job_id: JobId, iterations: tuple[IterationTime
 
 
 def update(registry: JobRegistry, spec: JobSpec, merged_with: JobSpec | None = None) -> Job:
-    return registry.update(spec, owner(registry, JobId(spec.job_id)), merged_with)
+    (job,) = registry.update([UpdateJob(spec, merged_with, owner(registry, JobId(spec.job_id)))])
+    return job
 
 
 def report_connections(registry: JobRegistry, job_id: JobId, address: str, reported: frozenset[Connected]) -> Job:
@@ -171,7 +172,7 @@ def test_a_lease_that_begins_again_is_looked_at_once(registry: JobRegistry) -> N
         register(registry, ring(), now=float(now))
         before = registry.known(A)
         deregister(registry, A)
-        registry.restore(A, before)
+        registry.restore({A: before})
         renew(registry, A, now=float(now))
         if now < 4:
             deregister(registry, A)
@@ -187,7 +188,7 @@ def test_leases_of_registrations_that_are_over_are_forgotten(registry: JobRegist
         before = registry.known(A)
         deregister(registry, A)
     assert len(registry._leases) <= MOST_ENDED + 3
-    registry.restore(A, before)
+    registry.restore({A: before})
     assert registry.expire(59.9, WALL) == ()
     assert registry.expire(60.0, WALL) == (A, JobId("stays"))
 
@@ -199,7 +200,7 @@ def test_a_registration_that_is_restored_after_its_lease_was_forgotten_ends_in_t
     for n in range(2 * MOST_ENDED):
         register(registry, ring("other", (7, 8)), now=float(n))
         deregister(registry, JobId("other"))
-    registry.restore(A, before)
+    registry.restore({A: before})
     renew(registry, A, now=3000.0)
     assert registry.expire(3059.9, WALL) == ()
     assert registry.expire(3060.0, WALL) == (A,)
@@ -299,7 +300,7 @@ def test_an_update_is_taken_back_like_everything_else(registry: JobRegistry) -> 
     register(registry, ring(hosts=(1, 2)), now=0.0)
     before, known = dict(registry.jobs), registry.known(A)
     update(registry, ring(hosts=(3, 4)))
-    registry.restore(A, known)
+    registry.restore({A: known})
     assert registry.jobs == before
     register(registry, ring("b", (3, 4)), now=0.0)
     with pytest.raises(Conflict):

@@ -1,0 +1,79 @@
+"""Jobs in the places of others: what registrations, updates and take-overs make of them, judged as one set.
+
+In: what each job is to become, and all accepted jobs. Out: the jobs, or an error and no change. Only what results is
+judged, so that a job may take what another one of the set gives up. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from controller.jobs.conflicts import refuse_pairs_of_others
+from controller.jobs.job import Change, Job, Vitals
+from controller.jobs.messages import Quota, Registration, UpdateJob
+from controller.jobs.quotas import refuse_over_quota, refuse_too_large, refuse_too_many_links
+from controller.jobs.reported_connections import NO_REPORTS, Reports, among, with_connections
+from signalbox.errors import in_entry
+from signalbox.jobs.collectives import VirtualLinks, virtual_links
+from signalbox.jobs.spec import JobId
+from signalbox.jobs.subflows import Dividing, Pair
+
+
+class Wanted(NamedTuple):
+    """What a job is to become. ``held``: the job that has its id; None for a new one. ``links``: see ``RegisterJob``.
+    ``reports``: the connections that it keeps. ``entry``: see ``UpdateJob``."""
+
+    held: Job | None
+    registration: Registration
+    vitals: Vitals
+    links: VirtualLinks | None = None
+    reports: Reports = NO_REPORTS
+    entry: str = ""
+
+    @classmethod
+    def of_update(cls, update: UpdateJob, held: Job, reports: Reports) -> Wanted:
+        """``reports``: the connections that the job has reported."""
+        spec, wiring, links = update.spec, held.registration.wiring, update.links
+        kept = spec.reports_connections and spec.transport is held.transport
+        reports = among(spec.addresses, reports) if kept else {}
+        if wiring:
+            wiring, links = wiring.with_spec(held.spec, spec), None
+        registration = replace(held.registration, spec=spec, wiring=wiring)
+        return cls(held, registration, held.vitals, links, reports, update.entry)
+
+
+class Accepted(NamedTuple):
+    """What jobs together may have, and have. ``size``: see ``quotas.size``. ``announced_by``: the job that has each
+    pair which no other job may have."""
+
+    jobs: Mapping[JobId, Job]
+    announced_by: Mapping[Pair, JobId]
+    size: int
+    max_virtual_links: int
+
+
+def replacements(wanted: Sequence[Wanted], accepted: Accepted, quota: Quota) -> list[Change]:
+    """Return the jobs as they are wanted, all of different ids. Raises ``InvalidInput``, ``Exhausted`` beyond
+    ``max_virtual_links`` and the quota, and ``Conflict`` when two jobs would announce a pair."""
+    refuse_too_many_links(accepted.max_virtual_links, accepted.size, wanted)
+    changes = [Change(one.held, _job(one), one.entry) for one in wanted]
+    changed = {change.job.id for change in changes}
+    refuse_too_large(accepted.max_virtual_links, accepted.size, changes)
+    refuse_over_quota(quota, (job for job in accepted.jobs.values() if job.id not in changed), changes)
+    refuse_pairs_of_others(changes, accepted.announced_by, accepted.jobs)
+    return changes
+
+
+def _job(wanted: Wanted) -> Job:
+    """Raises ``InvalidInput``."""
+    held, spec, links = wanted.held, wanted.registration.runs, wanted.links
+    if held and spec == held.registration.runs:
+        return with_connections(replace(held, registration=wanted.registration, vitals=wanted.vitals), wanted.reports)
+    with in_entry(wanted.entry, "spec"):
+        links = virtual_links(spec) if links is None else links
+    if held and links == held.virtual_links:
+        links = held.virtual_links
+    job = Job(wanted.registration, links, wanted.vitals, Dividing.of(spec))
+    return with_connections(job, wanted.reports) if wanted.reports else job

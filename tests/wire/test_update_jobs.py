@@ -1,0 +1,180 @@
+"""Several jobs updated by one request, through gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
+from structlog.testing import capture_logs
+
+from signalbox.client import Client
+from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
+from signalbox.jobs.spec import JobSpec
+from signalbox.spec_messages import spec_message
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from tests.support.wire.api_calls import refused, ring, violations
+from tests.support.wire.control_stand_in import H1, H2, Running, running_api
+from tests.wire.test_roles import client as client_of
+from tests.wire.test_roles import tokens_file
+
+NEAR, FAR = (H1, H2), ("10.0.8.1", "10.0.9.1")
+
+
+@pytest.fixture
+def api() -> Iterator[Running]:
+    with running_api() as running:
+        yield running
+
+
+@pytest.fixture
+def client(api: Running) -> Iterator[Client]:
+    """With a job near and one far."""
+    with Client(api.addresses[0], timeout_s=10) as client:
+        client.register_job(ring("a", NEAR))
+        client.register_job(ring("b", FAR))
+        yield client
+
+
+@pytest.fixture
+def jobs(api: Running) -> Iterator[Any]:
+    with grpc.insecure_channel(api.addresses[0]) as channel:
+        yield pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
+
+
+def specs(client: Client) -> dict[str, pb.JobSpec]:
+    return {job.spec.job_id: job.spec for job in client.list_jobs()}
+
+
+def endpoints(client: Client) -> list[tuple[str, ...]]:
+    return [tuple(job.spec.endpoints) for job in client.list_jobs()]
+
+
+def test_two_jobs_exchange_hosts_and_keep_their_registrations(client: Client) -> None:
+    before = {job.spec.job_id: job.uid for job in client.list_jobs()}
+    for _ in range(2):
+        changed = client.update_jobs([ring("b", NEAR), ring("a", FAR)])
+        assert [job.spec.job_id for job in changed] == ["b", "a"]
+        assert {job.spec.job_id: job.uid for job in changed} == before
+        assert endpoints(client) == [FAR, NEAR]
+    assert client.renew_lease("a") == 30.0
+    with pytest.raises(Conflict):
+        client.update_job(ring("a", NEAR))
+
+
+def test_each_entry_has_its_own_mask(client: Client, jobs: Any) -> None:
+    def entry(spec: JobSpec, *fields: str) -> pb.UpdateJobRequest:
+        token = client._tokens[spec.job_id]
+        return pb.UpdateJobRequest(spec=spec_message(spec), update_mask=FieldMask(paths=fields), lease_token=token)
+
+    changed = jobs.UpdateJobs(
+        pb.UpdateJobsRequest(jobs=[entry(ring("a", FAR, size=7), "endpoints"), entry(ring("b", NEAR, size=7))]),
+        timeout=5,
+    )
+    sizes = [job.spec.collectives[0].bytes_per_iteration for job in changed.jobs]
+    assert ([tuple(job.spec.endpoints) for job in changed.jobs], sizes) == ([FAR, NEAR], [1000, 7])
+
+
+def test_a_refused_request_names_the_entry_and_the_field_and_changes_nothing(client: Client, jobs: Any) -> None:
+    before = specs(client)
+    other = client.register_job(ring("other", ("10.0.6.1", "10.0.7.1"))).job
+    wrong: list[tuple[type[SignalboxError], str, list[JobSpec], dict[str, str]]] = [
+        (
+            Conflict,
+            r"^jobs\[1\]: job 'b' cannot announce .*: job 'other' announces it",
+            [ring("a", FAR), ring("b", tuple(other.spec.endpoints))],
+            {},
+        ),
+        (WrongLeaseToken, r"^jobs\[1\]: the lease token is not", [ring("a", FAR), ring("b", NEAR)], {"b": "none"}),
+        (NotFound, r"^jobs\[0\]: there is no job 'x'", [ring("x", FAR), ring("b", NEAR)], {}),
+        (
+            InvalidInput,
+            r"^jobs\[2\]\.job_id: 'a' is that of jobs\[0\] too",
+            [ring("a", FAR), ring("b", NEAR), ring("a", FAR)],
+            {},
+        ),
+        (InvalidInput, "^jobs: is missing", [], {}),
+        (InvalidInput, r"^jobs: at most 256 are allowed \(given: 257\)", [ring("a", FAR)] * 257, {}),
+    ]
+    for kind, text, wanted, tokens in wrong:
+        with pytest.raises(kind, match=text) as error:
+            client.update_jobs(wanted, lease_tokens=tokens)
+        assert error.value.about.get("field", "") == (
+            "" if kind is InvalidInput else str(error.value).partition(":")[0]
+        )
+        assert {name: spec for name, spec in specs(client).items() if name != "other"} == before
+    transfers = [pb.Transfer(src=0, dst=1, bytes_per_iteration=1)] * 3 + [
+        pb.Transfer(src=0, dst=9, bytes_per_iteration=1)
+    ]
+    entries = [
+        pb.UpdateJobRequest(spec=spec_message(ring("a", FAR)), lease_token=client._tokens["a"]),
+        pb.UpdateJobRequest(
+            spec=pb.JobSpec(job_id="b", endpoints=NEAR, transfers=transfers), lease_token=client._tokens["b"]
+        ),
+    ]
+    invalid = refused(jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=entries))
+    assert set(violations(invalid)) == {"jobs[1].spec.transfers[3].dst"}
+    entries[1].update_mask.paths.append("colour")
+    assert set(violations(refused(jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=entries)))) == {
+        "jobs[1].update_mask.paths[0]"
+    }
+    entries[1].ClearField("spec")
+    assert violations(refused(jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=entries))) == {"jobs[1].spec": "is missing"}
+
+
+def test_specs_with_too_many_virtual_links_in_all_are_refused_before_these_are_made(client: Client) -> None:
+    """A small request may make millions."""
+    hosts = [f"10.{a}.{b}.1" for a in range(2) for b in range(105)]
+    many: dict[str, Any] = {
+        "groups": [{"name": "dp", "ranks": range(len(hosts))}],
+        "collectives": [{"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": 1_000_000}],
+    }
+    large = [ring(name, tuple(hosts), **many) for name in "ab"]
+    with pytest.raises(
+        InvalidInput, match=r"^jobs: the jobs make 87780 virtual links; at most 65536 are allowed in one"
+    ):
+        client.update_jobs(large)
+
+
+def test_a_request_counts_as_so_many_calls() -> None:
+    with running_api(max_client_calls_per_s=20) as api, Client(api.addresses[0], timeout_s=10) as client:
+        client.register_job(ring("a", NEAR))
+        entries = [ring("a", NEAR)] * 200
+        with pytest.raises(InvalidInput, match="too"):
+            client.update_jobs(entries)
+        with pytest.raises(Exhausted, match="more than 20 calls per second"):
+            client.get_job("a")
+
+
+def test_an_operator_changes_jobs_of_several_tenants_and_a_tenant_its_own_only(tmp_path: Path) -> None:
+    with (
+        running_api(tokens=tokens_file(tmp_path)) as api,
+        client_of(api, tmp_path, "blue") as blue,
+        client_of(api, tmp_path, "red") as red,
+        client_of(api, tmp_path, "operator") as operator,
+    ):
+        tokens = {
+            "a": blue.register_job(ring("a", NEAR)).lease_token,
+            "b": red.register_job(ring("b", FAR)).lease_token,
+        }
+        swap = [ring("a", FAR), ring("b", NEAR)]
+        with capture_logs() as lines, pytest.raises(NotFound, match=r"^jobs\[1\]: there is no job 'b'"):
+            blue.update_jobs(swap, lease_tokens=tokens)
+        refused_lines = [line for line in lines if line["event"] == "audit" and line.get("method") == "UpdateJobs"]
+        assert [(line["job_id"], line["code"], line["why"]) for line in refused_lines] == [
+            (job_id, "NOT_FOUND", "another tenant's job") for job_id in "ab"
+        ]
+        assert endpoints(operator) == [NEAR, FAR]
+        with capture_logs() as lines:
+            operator.update_jobs(swap, lease_tokens=tokens)
+        done = [line for line in lines if line["event"] == "audit"]
+        assert [(line["method"], line["job_id"], line["code"]) for line in done] == [
+            ("UpdateJobs", job_id, "OK") for job_id in "ab"
+        ]
+        assert not any(token in str(lines) for token in tokens.values())
+        assert endpoints(operator) == [FAR, NEAR]
+        assert [job.tenant for job in operator.list_jobs()] == ["blue", "red"]
