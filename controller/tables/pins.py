@@ -86,6 +86,8 @@ class Pins:
         self._of_pair: dict[JobId, dict[Pair, tuple[Pin, ...]]] = {}
         self._fallen: dict[JobId, set[Pair]] = {}
         self._due: dict[JobId, set[Pair]] = {}
+        self._given_up: dict[JobId, set[Pair]] = {}
+        """Of jobs that are due: pairs that they have no more, and the opposite ones, for which they still have pins."""
         self._astray: dict[FlowId, JobId] = {}
         self.turn = 0
         self._others = Memo(self._find_others)
@@ -119,15 +121,17 @@ class Pins:
         # Jobs that have pins first: a new one may take some of them over, and no two are to have the same one.
         for job_id in sorted(touched, key=lambda job_id: (job_id not in of, job_id)):
             self._due.setdefault(job_id, set()).update(touched[job_id])
-        for job_id in [*self._due]:
-            if at_once <= 0 and job_id not in moved:
+        for first in [*self._due]:
+            if first not in self._due or (at_once <= 0 and first not in moved):
                 continue
-            due, job = self._due.pop(job_id), jobs.get(job_id)
-            if job is None:
-                continue
-            pins[job_id] = self._pins_of(fabric, job, due, routes)
-            of_pair = self._of_pair[job_id]
-            at_once -= sum(max(1, len(of_pair.get(pair, ())) // 2) for pair in due)
+            for job_id in self._together(first, jobs):
+                due, job = self._due.pop(job_id), jobs.get(job_id)
+                self._given_up.pop(job_id, None)
+                if job is None:
+                    continue
+                pins[job_id] = self._pins_of(fabric, job, due, routes)
+                of_pair = self._of_pair[job_id]
+                at_once -= sum(max(1, len(of_pair.get(pair, ())) // 2) for pair in due)
         others = self._others(orphans, tuple(self._counted.values()), fabric.hosts, self._announced.version)
         if of.get(OTHERS) is not others:
             pins[OTHERS] = others
@@ -135,6 +139,18 @@ class Pins:
             fallen = frozenset((*self._fallen, *self._astray.values()))
             self._found = PinSet(updated(of, pins), fallen, dict(self._astray))
         return self._found
+
+    def _together(self, job_id: JobId, jobs: Mapping[JobId, PinnedJob]) -> dict[JobId, None]:
+        """Return the jobs whose pins change together: this one, and those that still have pins for pairs that one of
+        them has now. In between, two jobs would have a pin, or a pair that has changed hands none."""
+        found, to_look_at = {job_id: None}, [job_id]
+        while self._given_up and to_look_at:
+            job = jobs.get(to_look_at.pop())
+            for other, pairs in self._given_up.items():
+                if job and other not in found and other in self._due and not pairs.isdisjoint(job.pairs):
+                    found[other] = None
+                    to_look_at.append(other)
+        return found
 
     def _follow_jobs(self, now: Mapping[JobId, PinnedJob]) -> tuple[defaultdict[JobId, set[Pair]], list[JobId]]:
         """The pairs of jobs that have changed, with those near them, by job; and the jobs that are gone."""
@@ -155,11 +171,14 @@ class Pins:
                 self._job_of.pop(flow, None)
                 self._astray.pop(flow, None)
         for job_id in gone:
+            self._given_up.pop(job_id, None)
             self._fallen.pop(job_id, None)
             self._announced.remove(before[job_id])
         for job_id in changed:
             if job_id in before:
                 self._announced.change(before[job_id], now[job_id])
+                if job_id in self._found.of and (given_up := before[job_id].pairs - now[job_id].pairs):
+                    self._given_up.setdefault(job_id, set()).update(given_up, ((dst, src) for src, dst in given_up))
             else:
                 self._announced.add(now[job_id])
             self._job_of.update(dict.fromkeys(_flow_ids(now[job_id]), job_id))
