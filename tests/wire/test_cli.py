@@ -112,6 +112,43 @@ def test_a_job_with_strategies_is_registered_shown_and_updated(signalbox: Signal
     assert "collectives: is said by each of the strategies" in refused.err
 
 
+def job_file(path: Path, job_id: str, hosts: tuple[str, str]) -> Path:
+    path.write_text(json.dumps({**SPEC, "job_id": job_id, "endpoints": hosts}, indent=1))
+    return path
+
+
+def test_jobs_exchange_hosts_by_their_files(signalbox: Signalbox, tmp_path: Path) -> None:
+    near, far = (H1, H2), ("10.0.8.1", "10.0.9.1")
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
+    for path, hosts in ((one, near), (two, far)):
+        assert signalbox("jobs", "register", job_file(path, path.stem, hosts)).status == 0
+    for path, hosts in ((one, far), (two, near)):
+        job_file(path, path.stem, hosts)
+    assert "announces it" in signalbox("jobs", "update", one).err
+    changed = signalbox("jobs", "update", two, one, "--json").json
+    assert [(job["spec"]["job_id"], tuple(job["spec"]["endpoints"])) for job in changed] == [
+        ("two", near),
+        ("one", far),
+    ]
+    listed = signalbox("jobs", "list", "--json").json["jobs"]
+    assert [tuple(job["spec"]["endpoints"]) for job in listed] == [far, near]
+
+
+def test_of_files_that_are_refused_together_the_one_at_fault_is_named(signalbox: Signalbox, tmp_path: Path) -> None:
+    one, two = (tmp_path / f"{name}.json" for name in ("one", "two"))
+    signalbox("jobs", "register", job_file(one, "one", (H1, H2)))
+    before = signalbox("jobs", "list", "--json").json
+    job_file(one, "one", ("10.0.8.1", "10.0.9.1"))
+    refused = signalbox("jobs", "update", one, job_file(two, "two", (H1, H2)))
+    assert refused == Result(5, "", f"error: {two}:1:1: there is no job 'two'\n")
+    several = tmp_path / "several.json"
+    several.write_text(json.dumps([json.loads(one.read_text())]))
+    refused = signalbox("jobs", "update", one, several)
+    assert refused.status == 1
+    assert refused.err == f"error: {several}:1:14: job_id: 'one' is that of jobs[0] too\n"
+    assert signalbox("jobs", "list", "--json").json == before
+
+
 def test_a_job_is_updated_from_its_file(signalbox: Signalbox, spec_file: Path) -> None:
     assert signalbox("jobs", "update", spec_file) == Result(5, "", "error: there is no job 'ring'\n")
     signalbox("jobs", "register", spec_file)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +22,7 @@ from signalbox.commands.naming import completed, job_names
 from signalbox.commands.output import FORM, Address, AsJson, Form, console, document, fields, file_to_read, show
 from signalbox.commands.printing import Fields
 from signalbox.commands.watch import watched
-from signalbox.errors import AlreadyExists, SignalboxError, WrongLeaseToken
+from signalbox.errors import AlreadyExists, InvalidInput, SignalboxError, WrongLeaseToken
 from signalbox.jobs.spec import JobSpec
 from signalbox.spec_files import JobInPlace, jobs_in
 
@@ -33,6 +36,14 @@ SpecFile = Annotated[
     typer.Argument(
         metavar="FILE",
         help="One job spec or several, in YAML, JSON or TOML by the file's ending; - for standard input.",
+        parser=file_to_read,
+    ),
+]
+SpecFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...",
+        help="Files with one job spec or several each, in YAML, JSON or TOML; - for standard input.",
         parser=file_to_read,
     ),
 ]
@@ -83,17 +94,22 @@ def register_job(
         typer.echo(f"note: for {lease_s:g} s, unless it is renewed (signalbox jobs register --help)", err=True)
 
 
-@commands.command("update", cls=ControllerCommand)
-def update_job(file: SpecFile, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
-    """Change registered jobs to what FILE describes now. Flows that stay keep their routes until the next plan."""
+@commands.command("update", cls=ControllerCommand, epilog="Example: signalbox jobs update one.yaml other.yaml")
+def update_jobs(files: SpecFiles, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Change registered jobs to what the files describe now, all at once or none: jobs may exchange hosts.
 
-    def update(spec: JobSpec) -> Fields:
-        with _needs_token(address, spec.job_id):
-            return fields(client.update_job(spec, lease_token=leases.kept(spec.job_id)))
-
-    jobs, leases = jobs_in(file), LeaseFiles(address)
-    with connect(address) as client:
-        _show_each(jobs, update, as_json)
+    Flows that stay keep their routes until the next plan."""
+    jobs, leases = list(chain.from_iterable(map(jobs_in, files))), LeaseFiles(address)
+    specs = [job.spec for job in jobs]
+    tokens = {spec.job_id: leases.kept(spec.job_id) for spec in specs}
+    with connect(address) as client, _needs_token(address):
+        if len(jobs) == 1:
+            with jobs[0].errors_placed():
+                found = [fields(client.update_job(specs[0], lease_token=tokens[specs[0].job_id]))]
+        else:
+            with _placed_among(jobs):
+                found = [fields(job) for job in client.update_jobs(specs, lease_tokens=tokens)]
+    _show_all(found, as_json)
 
 
 @commands.command("check", cls=PrintingCommand, epilog="Example: signalbox jobs check examples/language.json")
@@ -120,7 +136,7 @@ def check_job(file: SpecFile, as_json: AsJson = False) -> None:
 @commands.command("renew", cls=ControllerCommand)
 def renew_lease(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Renew the lease of a job that was registered by this user on this machine."""
-    with connect(address) as client, _needs_token(address, job):
+    with connect(address) as client, _needs_token(address):
         left_s = client.renew_lease(job, LeaseFiles(address).kept(job))
     show({"job_id": job, "lease_left_s": left_s}, lambda: f"{left_s:g} s left", as_json)
 
@@ -166,7 +182,31 @@ def _show_each(jobs: Sequence[JobInPlace], call: Callable[[JobSpec], Fields], as
         if found:
             typer.echo(f"done: {', '.join(each['spec']['job_id'] for each in found)}; not the others", err=True)
         raise
+    _show_all(found, as_json)
+
+
+def _show_all(found: Sequence[Fields], as_json: bool) -> None:
     show(_one_or_all(found), lambda: Group(*map(printing_jobs.registered, found)), as_json)
+
+
+@contextmanager
+def _placed_among(jobs: Sequence[JobInPlace]) -> Iterator[None]:
+    """What the controller says is wrong with ``jobs[N]`` is told with the place in its file."""
+
+    def placed(text: str) -> str:
+        found = re.match(r"jobs\[(\d+)\][.:]? ?(.*)", text)
+        if not found:
+            return text
+        return ": ".join(filter(None, (jobs[int(found[1])].place_of(found[2]), found[2])))
+
+    try:
+        yield
+    except InvalidInput as error:
+        problems = tuple(replace(problem, path=placed(problem.path)) for problem in error.problems)
+        raise InvalidInput(problems) from None
+    except SignalboxError as error:
+        error.args = (placed(str(error)),)
+        raise
 
 
 def _one_or_all(found: Sequence[Fields]) -> Fields | Sequence[Fields]:
@@ -174,10 +214,15 @@ def _one_or_all(found: Sequence[Fields]) -> Fields | Sequence[Fields]:
     return found[0] if len(found) == 1 else found
 
 
-def _needs_token(address: str, job_id: str) -> AbstractContextManager[None]:
+@contextmanager
+def _needs_token(address: str) -> Iterator[None]:
     """For commands that nothing but the job's lease token helps."""
-    where = LeaseFiles(address).path_of(job_id)
-    return _advice(WrongLeaseToken, f"it is looked for in {where}; signalbox jobs register --take-over FILE makes one")
+    try:
+        yield
+    except WrongLeaseToken as error:
+        where = LeaseFiles(address).path_of(error.about.get("jobId", ""))
+        text = f"{error}; it is looked for in {where}; signalbox jobs register --take-over FILE makes one"
+        raise WrongLeaseToken(text, error.about) from None
 
 
 @contextmanager
