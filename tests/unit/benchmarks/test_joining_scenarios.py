@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from benchmarks.joining.results import Announced, Mode
-from benchmarks.joining.scenarios import churn, elephants, kinds, patterns
+from benchmarks.joining.scenarios import churn, command, elephants, kinds, patterns
 from benchmarks.joining.scenarios.churn import Life, schedule, state_of
-from benchmarks.joining.scenarios.command import SCENARIOS
+from benchmarks.joining.scenarios.command import SCENARIOS, Scenario
 from benchmarks.joining.scenarios.polls import counted
-from benchmarks.joining.scenarios.rows import Row, Target, by_mode, read_rows
+from benchmarks.joining.scenarios.rows import Row, Run, Target, by_mode, read_rows
 from benchmarks.joining.scenarios.stage import Look, Shown, moves
 from benchmarks.joining.scenarios.truth import Sends, longest_off, slowdowns
 from controller.scenarios.topologies import leaf_spine
@@ -257,6 +258,35 @@ def test_kinds_are_judged_by_alarms_and_by_how_long_a_wrong_one_hurts() -> None:
     assert (named.figure, named.met) == (4.0, True)
     rows.append(kind_row(Mode.PLANNED, [1.0, 1.0], Announced.OTHER))
     assert not kinds.judge(rows).targets[2].met, "one was not named at all"
+
+
+def test_runs_that_are_there_are_not_made_again_and_a_missed_target_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Run] = []
+
+    def rows_of(of: Run, _scenario: Scenario, _out: Path) -> list[Row]:
+        made.append(of)
+        took = [1.0, 1.0, 2.0] if of.repeat and of.mode == Mode.PLANNED else [1.0, 1.0, 1.0]
+        written = row(Mode(of.mode), took, states=["quiet"] * 3, known_s=12.0)
+        return [Row(**{**asdict(written), "repeat": of.repeat, "seconds": of.seconds})]
+
+    monkeypatch.setattr(command, "rows_of", rows_of)
+    given: dict[str, Any] = {"seeds": [0], "modes": set(Mode), "seconds": 60.0, "out": tmp_path, "as_json": True}
+    command.run("churn", repeat=1, **given)
+    assert [of.mode for of in made] == [*Mode]
+    command.run("churn", repeat=1, **given)
+    assert len(made) == 3
+    with pytest.raises(typer.Exit) as ended:
+        command.run("churn", repeat=2, **given)
+    assert (len(made), ended.value.exit_code) == (6, 1)
+    assert {
+        (target["target"], target[""]) for target in json.loads((tmp_path / "churn.json").read_text())["targets"]
+    } == {
+        ("mean of all jobs", "missed"),
+        ("worst job", "missed"),
+        ("a known job's mean, 3 s after a newcomer's first byte and later", "missed"),
+    }
 
 
 def test_every_scenario_says_what_it_missed_when_nothing_was_planned() -> None:
