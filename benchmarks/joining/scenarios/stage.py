@@ -8,6 +8,7 @@ here, once per tick; others join by themselves. All times are seconds after the 
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,6 +30,7 @@ from mininet_topos.lab.whole_training import WholeTraining
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import Iteration
 from signalbox.client import Client
+from signalbox.errors import SignalboxError
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.mapping import seconds, word_in
@@ -58,14 +60,12 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """``alarms``: the text by kind and subject. ``paths``: of pinned flows, the names of the switches. ``explained``:
-    per job, where it was asked for."""
+    """``alarms``: the text by kind and subject. ``paths``: of pinned flows, the names of the switches."""
 
     after_s: float
     jobs: Mapping[str, Shown]
     alarms: Mapping[tuple[str, str], str]
     paths: Mapping[Flow, tuple[str, ...]]
-    explained: Mapping[str, str]
 
 
 class Program(Protocol):
@@ -145,8 +145,7 @@ class Live:
 
 @dataclass
 class Stage:
-    """``client``: None on the flat switch. ``explain``: the jobs for which every look asks ``explain``. ``recorder``:
-    of the counters, where they are to be replayed."""
+    """``client``: None on the flat switch. ``recorder``: of the counters, where they are to be replayed."""
 
     lab: Lab
     mode: Mode
@@ -157,7 +156,6 @@ class Stage:
     began: float = field(default_factory=time.monotonic)
     jobs: dict[str, Live] = field(default_factory=dict)
     looks: list[Look] = field(default_factory=list)
-    explain: set[str] = field(default_factory=set)
     recorder: Recorder | None = None
 
     @property
@@ -219,6 +217,30 @@ class Stage:
         found = self.jobs[job_id].program.iterations()
         return [(round(i.start - self.began, 4), round(i.duration_s, 4), i.ok) for i in found]
 
+    @contextmanager
+    def explained(self, job_id: str) -> Iterator[list[tuple[float, str]]]:
+        """``explain`` is asked for the job again and again, in a thread: an answer may take seconds. Yields (when it
+        came, the answer) of each so far."""
+        answers: list[tuple[float, str]] = []
+        over = threading.Event()
+
+        def ask() -> None:
+            with Client(self.address) as client:
+                while not over.wait(LOOK_S):
+                    try:
+                        answer = client.explain(job_id).answer
+                    except SignalboxError:  # it is not registered yet, or not any more
+                        continue
+                    answers.append((self.now_s, " ".join(answer)))
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        try:
+            yield answers
+        finally:
+            over.set()
+            thread.join()
+
     # ---- time
 
     def until(self, at_s: float) -> Iterator[float]:
@@ -259,16 +281,13 @@ class Stage:
     def _look(self, client: Client) -> Look:
         after_s = self.now_s
         jobs = {job.spec.job_id: shown(job) for job in client.list_jobs()}
-        explained = {}
-        for job_id in self.explain & jobs.keys():
-            explained[job_id] = " ".join(client.explain(job_id).answer)
         paths = {
             (route.job_id, route.src, route.dst): tuple(route.held[0].switches)
             for route in client.list_routes()
             if route.held
         }
         alarms = {(word_in(a, "kind"), a.subject): a.text for a in client.get_status().alarms}
-        return Look(round(after_s, 2), jobs, alarms, paths, explained)
+        return Look(round(after_s, 2), jobs, alarms, paths)
 
     def keep(self, file: Path) -> None:
         """Write all looks, for whoever wants to know more than the rows say."""

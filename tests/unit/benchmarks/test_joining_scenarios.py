@@ -51,7 +51,7 @@ def row(mode: Mode, took: Sequence[float], job: str = "c0-0-a", begin: float = 1
 
 def look(after_s: float, source: str = "confirmed", paths: Mapping[Any, Any] | None = None, **more: Any) -> Look:
     jobs = {"a": Shown(source, 1.0, None, "", True)}
-    return Look(**{"after_s": after_s, "jobs": jobs, "alarms": {}, "paths": paths or {}, "explained": {}, **more})
+    return Look(**{"after_s": after_s, "jobs": jobs, "alarms": {}, "paths": paths or {}, **more})
 
 
 # ---- churn
@@ -244,20 +244,22 @@ def test_what_names_a_wrong_announcement(announced: Announced, answer: str, name
 
 
 def kind_row(mode: Mode, took: Sequence[float], announced: Announced, **more: Any) -> Row:
-    said = {"alarms": 0, "alarm_text": "", "counted_s": 2.0, "differs_s": None, "named_s": None, **more}
+    said = {"alarms": 0, "alarm_text": "", "counted_s": 2.0, "differs_s": None, "asked": True, "named_s": None, **more}
     return row(mode, took, announced=announced, moves=0, **said)
 
 
 def test_kinds_are_judged_by_alarms_and_by_how_long_a_wrong_one_hurts() -> None:
-    flat, right = Announced.RIGHT, kind_row(Mode.PLANNED, [1.0, 1.0], Announced.RIGHT, alarms=3, alarm_text="differs")
-    rows = [kind_row(Mode.FLAT, [1.0, 1.0], flat), right]
-    rows.append(kind_row(Mode.PLANNED, [1.0, 2.0, 1.0], Announced.HALF, named_s=6.0))
+    right = kind_row(Mode.PLANNED, [1.0, 1.0], Announced.RIGHT, alarms=3, alarm_text="differs")
+    rows = [kind_row(Mode.FLAT, [1.0, 1.0], Announced.RIGHT), right]
+    rows.append(kind_row(Mode.PLANNED, [1.0, 2.0, 1.0, 1.5, 1.0, 1.0, 1.0], Announced.HALF, named_s=6.0))
     false, settled, named = kinds.judge(rows).targets
     assert (false.figure, false.met) == (3, False)
-    assert (settled.figure, settled.met) == (3.0, True)
+    assert (settled.figure, settled.met) == (5.5, False), "three good ones in a row"
     assert (named.figure, named.met) == (4.0, True)
-    rows.append(kind_row(Mode.PLANNED, [1.0, 1.0], Announced.OTHER))
-    assert not kinds.judge(rows).targets[2].met, "one was not named at all"
+    rows.append(kind_row(Mode.PLANNED, [1.0, 1.0, 2.0], Announced.OTHER))
+    _, settled, named = kinds.judge(rows).targets
+    assert [settled.figure, named.figure] == [None, None], "one did not settle and was not named"
+    assert not settled.met
 
 
 def test_runs_that_are_there_are_not_made_again_and_a_missed_target_is_a_failure(
