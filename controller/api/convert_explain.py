@@ -13,14 +13,12 @@ from controller.api.convert import demand_message
 from controller.jobs.demand import DemandSource, Finding
 from controller.planning.analysis.results import LEAST_BACKGROUND, NOTICEABLE, JobAnalysis, LeafCut, Verdict, Wired
 from controller.planning.efficiency import LEVEL_TOLERANCE
+from signalbox.jobs.reports import MOST_EFFICIENT
 from signalbox.mapping import message_of
 from signalbox.v1 import signalbox_pb2 as pb
 
 MEASURED_TOLERANCE = 0.1
 """A measured efficiency that differs by less (relative) counts as predicted."""
-MOST_EFFICIENT = 1.05
-"""A measured efficiency above this cannot be one: the ideal time is of more bytes than are sent. Reported times are not
-wrong by 5 %."""
 
 
 def explain_message(found: JobAnalysis) -> pb.ExplainResponse:

@@ -269,10 +269,15 @@ FAMILIES: tuple[Family, ...] = (
         "1 while the job sends other traffic, or other amounts, than it announced.",
         lambda d: d.contradicted,
     ),
+    per_demand(
+        "signalbox_job_demand_factor",
+        "Counted over announced bytes, where all announced pairs of the job share that factor; else no series.",
+        lambda d: d.difference.factor if d.difference else None,
+    ),
     per_demand("signalbox_job_learning", "1 while all pairs of the job's hosts are counted.", lambda d: d.learning),
     Family(
         "signalbox_job_demand_source",
-        "Always 1; which bytes the job is planned for.",
+        "Always 1; which bytes the job is planned for. Counters confirm those that are confirmed or measured.",
         samples.demand_source,
         ("job_id", "source"),
     ),

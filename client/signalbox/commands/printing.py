@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from signalbox.commands.output import escape, proven_over
 from signalbox.commands.tables import Column, Fitted, facts
 from signalbox.live.shown import counted as counted
+from signalbox.live.shown import planned_for
 from signalbox.live.shown import rate as rate
 from signalbox.live.shown import word as word
 
@@ -159,7 +160,7 @@ def plan(found: Fields) -> RenderableType:
     }
     levels = Fitted(
         (Column("job"), Column("level", number=True), Column("planned for")),
-        ((job["job_id"], f"{job['level']:.3f}", word(job["demand_source"])) for job in found["jobs"]),
+        ((job["job_id"], f"{job['level']:.3f}", planned_for(job["demand_source"])) for job in found["jobs"]),
     )
     split = any(len(r["route"]["subflows"]) > 1 for r in found["routes"])
     rows = ((r["job_id"], *row) for r in found["routes"] for row in route_rows(r["route"], split))
@@ -182,7 +183,8 @@ def status(found: Fields) -> RenderableType:
         "links": f"{_of_known(found['links'], found['known_links'])} directed",
         "hosts": f"{found['hosts']}{_some_down(found['hosts_down'])}",
         "jobs": f"{found['jobs']}, {found['jobs_pending']} pending, {found['jobs_learning']} being learnt, "
-        f"{found['jobs_differing']} that send what they did not announce",
+        f"{found['jobs_unconfirmed']} not yet confirmed by counters, {found['jobs_differing']} that send what they did "
+        "not announce",
         "rules": f"{found['rules']}; {pins(found['pins'])}",
         "network efficiency": known(found["network_efficiency"], ".1%") + _unserved(found),
         "flows moved": found["moved_flows_total"],

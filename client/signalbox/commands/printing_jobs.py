@@ -23,7 +23,7 @@ from signalbox.commands.printing import (
 from signalbox.commands.tables import Column, Fitted, facts
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import JobSpec
-from signalbox.live.shown import wired
+from signalbox.live.shown import IMPOSSIBLE, SOURCES, planned_for, too_efficient, wired
 
 MOST_PAIRS = 20
 """Of a job, in a table."""
@@ -62,13 +62,14 @@ def jobs(found: Sequence[Fields]) -> RenderableType:
             _planned_for(job["demand"]),
             known(job["level"], ".3f"),
             _predicted(job),
-            known(job["efficiency_measured"], ".1%"),
+            _measured(job["efficiency_measured"]),
             job["iterations"],
             seconds(job["lease_left_s"]),
         )
         for job in found
     )
-    return Group(Fitted(_JOB_COLUMNS, rows), *_without_circuits(found))
+    wrong = any(too_efficient(job["efficiency_measured"]) for job in found)
+    return Group(Fitted(_JOB_COLUMNS, rows), *([f"!: {IMPOSSIBLE}."] if wrong else []), *_without_circuits(found))
 
 
 def _without_circuits(found: Sequence[Fields]) -> list[str]:
@@ -93,11 +94,10 @@ def job(found: Fields) -> RenderableType:
         + (f"; {_of_which_strategy(found)}" if spec["strategies"] else ""),
         "may be split": _split(spec),
         "connections": "reported by the job" if spec["reports_connections"] else "not reported",
-        "planned for": _planned_for(found["demand"]),
+        "planned for": _in_words(found["demand"]),
         "traffic": _traffic(found["demand"], observed=_observed(spec)),
         "level": known(found["level"], ".3f", unknown="not known yet"),
-        "efficiency": f"{_predicted(found, ' predicted', 'not predicted')}, "
-        f"{known(found['efficiency_measured'], '.1%', ' measured', 'not measured')}",
+        "efficiency": f"{_predicted(found, ' predicted', 'not predicted')}, {_measured_in_words(found)}",
         **({"not predicted": found["prediction_withheld"]} if found["prediction_withheld"] else {}),
         "communication": _communication(found),
     }
@@ -148,12 +148,34 @@ def _communication(found: Fields) -> str:
     return f"{ideal}, {last} in the last of {found['iterations']} iterations"
 
 
+def _measured(efficiency: float | None) -> str:
+    return known(efficiency, ".1%", " !" if too_efficient(efficiency) else "")
+
+
+def _measured_in_words(found: Fields) -> str:
+    efficiency = found["efficiency_measured"]
+    if too_efficient(efficiency):
+        return f"{efficiency:.1%} measured, which is not possible: {IMPOSSIBLE}"
+    awaited = "not measured yet on these routes and bytes" if int(found["iterations"]) else "not measured"
+    return known(efficiency, ".1%", " measured", awaited)
+
+
 def _planned_for(demand: Fields | None) -> str:
     """Which bytes, and whether others are looked for."""
+    return "-" if demand is None else planned_for(demand["source"]) + (", learning" if _looks_for(demand) else "")
+
+
+def _in_words(demand: Fields | None) -> str:
     if demand is None:
         return "-"
-    looked_for = demand["learning"] and demand["source"] not in ("learning", "provisional")
-    return word(demand["source"]) + (", learning" if looked_for else "")
+    source = demand["source"]
+    more = "; other pairs are looked for" if _looks_for(demand) else ""
+    return f"{word(source)}: {SOURCES[source]}{more}" if source in SOURCES else word(source)
+
+
+def _looks_for(demand: Fields) -> bool:
+    """Whether pairs are learnt beside those that it is planned for."""
+    return bool(demand["learning"]) and demand["source"] not in ("learning", "provisional")
 
 
 def _traffic(demand: Fields | None, observed: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from math import isfinite
 
+from signalbox.jobs.reports import MOST_EFFICIENT
 from signalbox.mapping import seconds, word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -84,6 +85,47 @@ def wired(circuits: int, strategy: str, iteration_s: float, bound_s: float, alte
 def printable(text: str) -> str:
     """Without what a terminal obeys: names come from those who register jobs."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+SOURCES = {
+    "declared": "what it announced, not yet confirmed by counters",
+    "confirmed": "what it announced, confirmed by counters",
+    "measured": "what switches count",
+    "provisional": "pairs that were seen to send; their bytes are not yet confirmed by counters",
+    "learning": "nothing yet: no traffic of it is confirmed by counters",
+}
+"""Which bytes a job is planned for, by the word of the API."""
+IMPOSSIBLE = "it announced too much, or reports its iterations as too short"
+
+
+def planned_for(source: str) -> str:
+    """Return which bytes a job is planned for in one word, for a row: the API's, but for those that counters have not
+    confirmed."""
+    return "unconfirmed" if source == "declared" else word(source)
+
+
+def traffic_mark(job: pb.Job) -> str:
+    """Return a mark for a row: ``!`` where the announcement is wrong, ``?`` where counters have not confirmed it."""
+    if job.demand.difference or too_efficient(job.efficiency_measured):
+        return " !"
+    return " ?" if word_in(job.demand, "source") in ("declared", "provisional", "learning") else ""
+
+
+def traffic_lines(job: pb.Job) -> list[str]:
+    """Return what the marks of a job mean, in sentences."""
+    source, lines = word_in(job.demand, "source"), list[str]()
+    if job.demand.difference:
+        lines.append(f"Its announcement is wrong: {job.demand.difference}.")
+    if source and source != "confirmed":
+        lines.append(f"It is planned for {SOURCES.get(source, word(source))}.")
+    if too_efficient(job.efficiency_measured):
+        lines.append(f"Its measured efficiency, {job.efficiency_measured:.0%}, is not possible: {IMPOSSIBLE}.")
+    return lines
+
+
+def too_efficient(measured: float | None) -> bool:
+    """Whether a measured efficiency cannot be one."""
+    return measured is not None and measured > MOST_EFFICIENT
 
 
 def efficiencies(job: pb.Job) -> tuple[float | None, float | None]:

@@ -14,6 +14,7 @@ from typing import TypeVar
 from signalbox.client import Client
 from signalbox.distributions import installed
 from signalbox.errors import SignalboxError
+from signalbox.live.shown import too_efficient
 from signalbox.live.state import State
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -94,8 +95,8 @@ def state_of(
 
 
 def efficiency(job: pb.Job) -> float | None:
-    """Measured, else predicted; None while neither is known."""
-    if job.HasField("efficiency_measured"):
+    """Measured, else predicted; None while neither is known. A measured one that is not possible is not known."""
+    if job.HasField("efficiency_measured") and not too_efficient(job.efficiency_measured):
         return job.efficiency_measured
     if job.HasField("efficiency_predicted"):
         return job.efficiency_predicted

@@ -7,7 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
-from signalbox.live.shown import counted, efficiencies, job_state, level, percent, rate, wiring_line, word
+from signalbox.live.shown import (
+    SOURCES,
+    counted,
+    efficiencies,
+    job_state,
+    level,
+    percent,
+    planned_for,
+    rate,
+    too_efficient,
+    traffic_lines,
+    wiring_line,
+)
 from signalbox.live.state import LinkAt, load
 from signalbox.mapping import seconds, word_in
 from signalbox.report.elements import Child, facts, table, tag
@@ -54,9 +66,9 @@ def why(job: pb.Job, gathered: Gathered, crossed: Crossing) -> list[str]:
         found.append(f"On its routes communication takes up to {job.level:.2f} times its ideal.")
     if full := _fullest(job, gathered, crossed):
         found.append(full)
-    if job.HasField("demand") and job.demand.difference:
-        found.append(f"Its traffic differs from what it announced: {job.demand.difference}.")
-    if job.prediction_withheld:
+    if not answer:
+        found += traffic_lines(job)
+    if job.prediction_withheld and not answer:
         found.append(f"No prediction: {job.prediction_withheld}.")
     return found or ["What is known of routes and links does not show it: it may be slow outside the network."]
 
@@ -91,7 +103,7 @@ def slow(gathered: Gathered, crossed: Crossing) -> Element:
     rows = [
         (
             _link_to(job, gathered),
-            percent(efficiencies(job)[1]),
+            measured(job),
             percent(efficiencies(job)[0]),
             level(job.level if job.HasField("level") else None),
             [tag("div", sentence) for sentence in why(job, gathered, crossed)],
@@ -101,6 +113,12 @@ def slow(gathered: Gathered, crossed: Crossing) -> Element:
     more = f"{len(found) - MOST_SLOW} more are below." if len(found) > MOST_SLOW else ""
     shown = table(("slow job", "measured", "predicted", "level", "why"), rows, (1, 2, 3))
     return tag("div", shown, tag("p", more, class_="faint") if more else None, id="slow")
+
+
+def measured(job: pb.Job) -> str:
+    """The measured efficiency; ``!`` after one that is not possible."""
+    found = efficiencies(job)[1]
+    return percent(found) + (" !" if too_efficient(found) else "")
 
 
 def _link_to(job: pb.Job, gathered: Gathered) -> Element:
@@ -124,10 +142,10 @@ def every(gathered: Gathered, crossed: Crossing) -> list[Child]:
             str(len(job.spec.endpoints)),
             str(job.virtual_links),
             str(job.pinned),
-            word(word_in(job.demand, "source")) if job.HasField("demand") else "-",
+            planned_for(word_in(job.demand, "source")) if job.HasField("demand") else "-",
             level(job.level if job.HasField("level") else None),
             percent(efficiencies(job)[0]),
-            percent(efficiencies(job)[1]),
+            measured(job),
             str(job.iterations),
         )
         for name, job in jobs.items()
@@ -166,6 +184,7 @@ def _of_job(job: pb.Job, routes: Sequence[pb.ListedRoute]) -> Element:
     about = facts(
         (
             *([("circuits", wiring)] if wiring else []),
+            ("planned for", SOURCES.get(word_in(job.demand, "source"), "-")),
             ("communication", f"{ideal} ideal, {last} in the last iteration"),
             ("traffic", sent),
         )

@@ -138,7 +138,7 @@ def _cards(gathered: Gathered) -> Element:
         ("switches in sync", f"{status.switches_in_sync} of {known}"),
         ("links", f"{status.links} of {max(status.known_links, status.links)}"),
         ("hosts", str(status.hosts)),
-        ("jobs", str(status.jobs)),
+        ("jobs", str(status.jobs) + (f", {status.jobs_unconfirmed} unconfirmed" if status.jobs_unconfirmed else "")),
         ("network efficiency", percent(network)),
         ("worst level of the plan", level(plan.max_level) if plan else "-"),
         ("no plan is below", level(plan.bound) if plan else "-"),

@@ -14,6 +14,8 @@ from signalbox.live.shown import (
     level,
     percent,
     rate,
+    traffic_lines,
+    traffic_mark,
     wiring_line,
     word,
 )
@@ -79,7 +81,7 @@ def jobs(state: State, find: str) -> Rows:
         found.append(
             (
                 job.spec.job_id,
-                job_state(job) + lost,
+                job_state(job) + traffic_mark(job) + lost,
                 f"{job.pinned}/{job.virtual_links}",
                 level(job.level if job.HasField("level") else None),
                 percent(predicted),
@@ -97,8 +99,8 @@ def of_job(job: Job | None, why: str, routes: Iterable[ListedRoute]) -> str:
         f"{route.src} > {route.dst}: " + (" | ".join(" > ".join(path.switches) for path in route.held) or hashed)
         for route in routes
     ]
-    circuits = wiring_line(job) if job else ""
-    return "\n".join((why, *filter(None, [circuits]), "", *paths))
+    about = [wiring_line(job), *traffic_lines(job)] if job else []
+    return "\n".join((why, *filter(None, about), "", *paths))
 
 
 def links(state: State) -> Rows:

@@ -1237,7 +1237,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision", "drains", "jobs_without_path", "jobs_unplanned", "known_switches", "known_links", "hosts_down", "optical_switches", "optical_switches_down")
+    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision", "drains", "jobs_without_path", "jobs_unplanned", "known_switches", "known_links", "hosts_down", "optical_switches", "optical_switches_down", "jobs_unconfirmed")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
@@ -1264,6 +1264,7 @@ class GetStatusResponse(_message.Message):
     HOSTS_DOWN_FIELD_NUMBER: _ClassVar[int]
     OPTICAL_SWITCHES_FIELD_NUMBER: _ClassVar[int]
     OPTICAL_SWITCHES_DOWN_FIELD_NUMBER: _ClassVar[int]
+    JOBS_UNCONFIRMED_FIELD_NUMBER: _ClassVar[int]
     version: str
     strategy: Strategy
     switches: int
@@ -1290,7 +1291,8 @@ class GetStatusResponse(_message.Message):
     hosts_down: int
     optical_switches: int
     optical_switches_down: int
-    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., jobs_without_path: _Optional[int] = ..., jobs_unplanned: _Optional[int] = ..., known_switches: _Optional[int] = ..., known_links: _Optional[int] = ..., hosts_down: _Optional[int] = ..., optical_switches: _Optional[int] = ..., optical_switches_down: _Optional[int] = ...) -> None: ...
+    jobs_unconfirmed: int
+    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., jobs_without_path: _Optional[int] = ..., jobs_unplanned: _Optional[int] = ..., known_switches: _Optional[int] = ..., known_links: _Optional[int] = ..., hosts_down: _Optional[int] = ..., optical_switches: _Optional[int] = ..., optical_switches_down: _Optional[int] = ..., jobs_unconfirmed: _Optional[int] = ...) -> None: ...
 
 class ForgetPartsRequest(_message.Message):
     __slots__ = ("names",)

@@ -14,7 +14,7 @@ from nicegui import ui
 from signalbox.client import Client
 from signalbox.live.colours import DARK, LIGHT, Paper
 from signalbox.live.picture import Condition, counted_cables
-from signalbox.live.shown import wiring_line
+from signalbox.live.shown import traffic_lines, wiring_line
 from signalbox.live.state import Kind, LinkAt, circuits_of
 from signalbox.web import beside, charts, matrix, said, tables
 from signalbox.web.asking import Asking
@@ -208,10 +208,10 @@ class Page:
         self._show_wiring()
 
     def _show_wiring(self) -> None:
-        """Of the chosen job, where there are optical switches."""
+        """Say how the chosen job is wired, where there are optical switches, and what it is planned for."""
         job = self._board.state.jobs.get(self._job)
-        line = wiring_line(job) if job else ""
-        self._wiring.set_text(f"{self._job}: {line}" if line else "")
+        lines = [*filter(None, [wiring_line(job)]), *traffic_lines(job)] if job else []
+        self._wiring.set_text(f"{self._job}: {' '.join(lines)}" if lines else "")
 
     # ---- charts
 

@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from signalbox.live.happened import event_clock, event_line
-from signalbox.live.shown import alarm_line, clock, efficiencies, job_state, level, percent
+from signalbox.live.shown import alarm_line, clock, efficiencies, job_state, level, percent, traffic_mark
 from signalbox.live.state import Job, State
 from signalbox.mapping import seconds_since_1970
 
@@ -28,7 +28,7 @@ def _job_row(job: Job, chosen: str) -> Row:
     lost = f", {job.flows_without_path} without a path" if job.flows_without_path else ""
     return {
         "job": job.spec.job_id,
-        "state": job_state(job) + lost,
+        "state": job_state(job) + traffic_mark(job) + lost,
         "flows": f"{job.pinned}/{job.virtual_links}",
         "level": level(job.level if job.HasField("level") else None),
         "measured": percent(efficiencies(job)[1]),

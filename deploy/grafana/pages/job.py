@@ -23,7 +23,8 @@ def _overview() -> list[Panel]:
     return [
         number(
             "Measured",
-            "Ideal communication time over what the job reported.",
+            "Ideal communication time over what the job reported, since its routes and bytes last changed. Above "
+            "105 %: it announced too much.",
             "percentunit",
             EFFICIENCY,
             (f"signalbox_job_efficiency_measured_ratio{JOB}", "measured"),
@@ -133,10 +134,11 @@ def _demand() -> list[Panel]:
         graph(
             "What it is planned for",
             "1 for the source of the bytes that its routes are planned for; whether they differ from the "
-            "announcement, and "
-            "whether pairs of hosts are being learnt.",
+            "announcement, and by what factor if all pairs share one; whether pairs of hosts are being learnt. "
+            "declared, provisional, learning: not yet confirmed by counters.",
             "short",
             (f"signalbox_job_demand_source{JOB}", "{{source}}"),
+            (f"signalbox_job_demand_factor{JOB}", "counted / announced"),
             (f"signalbox_job_demand_differs{JOB}", "differs"),
             (f"signalbox_job_learning{JOB}", "learning"),
         ),

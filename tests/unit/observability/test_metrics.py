@@ -13,6 +13,7 @@ from controller.fabric.messages import DrainParts
 from controller.fabric.parts import UNKNOWN_DPID, End, Part, PartKey, PartKind, host_key, switch_key
 from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from controller.histogram import FEW_SECONDS, Histogram
+from controller.jobs.demand import Difference, Finding
 from controller.jobs.messages import RegisterJob
 from controller.observability.exposition import Exposition
 from controller.observability.families import FAMILIES
@@ -20,6 +21,7 @@ from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.dropped import Dropped
 from controller.tables.rules import OtherTable, Table
 from controller.tables.table_use import TableUse
+from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind, Strategy
 from tests.support import status_example as example
@@ -131,6 +133,19 @@ def test_jobs_show_prediction_beside_measurement(scrape: Scrape) -> None:
     assert scrape.value("signalbox_job_efficiency_measured_ratio", job_id="llama") == pytest.approx(0.8)
     assert scrape.value("signalbox_job_pinned_flows", job_id="llama") == 1
     assert scrape.value("signalbox_job_flows", job_id="llama") == 2
+
+
+def test_a_wrong_announcement_has_its_factor_and_an_old_measurement_no_series() -> None:
+    status = example.status()
+    difference = Difference((Finding.OTHER_AMOUNTS,), factor=0.5)
+    demands = {JobId("llama"): replace(example.demand(), difference=difference)}
+    other = replace(status.jobs[JobId("llama")], planned=VirtualLinks())
+    scrape = Scrape(exposition(replace(status, demands=demands, jobs={JobId("llama"): other})))
+    assert scrape.value("signalbox_job_demand_factor", job_id="llama") == 0.5
+    assert scrape.value("signalbox_job_demand_source", job_id="llama", source="measured") == 1
+    assert not scrape.series("signalbox_job_efficiency_measured_ratio"), "its iterations were of other bytes"
+    demands = {JobId("llama"): replace(example.demand(), difference=difference._replace(factor=None))}
+    assert not Scrape(exposition(replace(status, demands=demands))).series("signalbox_job_demand_factor")
 
 
 def test_jobs_that_are_not_served_count_0_and_are_counted_by_why(scrape: Scrape) -> None:

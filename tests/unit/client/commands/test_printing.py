@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from google.protobuf.duration_pb2 import Duration
 from rich.console import Console, Group, RenderableType
 
@@ -184,10 +185,70 @@ def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
         ("provisional", True, ["provisional"]),
         ("measured", True, ["measured,", "learning"]),
         ("measured", False, ["measured"]),
+        ("declared", False, ["unconfirmed"]),
+        ("confirmed", False, ["confirmed"]),
     ):
         demand = {"source": source, "learning": learning}
         (line,) = (line for line in shown(printing_jobs.jobs([{**found, "demand": demand}])) if line[:1] == ["ring"])
         assert line == ["ring", "ecmp", "0", "0", "0", *said, "-", "-", "-", "0", "60", "s"]
+
+
+LEASED = pb.JobSpec(job_id="ring", lease=Duration(seconds=60))
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (pb.DEMAND_SOURCE_DECLARED, "declared: what it announced, not yet confirmed by counters"),
+        (pb.DEMAND_SOURCE_CONFIRMED, "confirmed: what it announced, confirmed by counters"),
+        (pb.DEMAND_SOURCE_MEASURED, "measured: what switches count; other pairs are looked for"),
+        (
+            pb.DEMAND_SOURCE_PROVISIONAL,
+            "provisional: pairs that were seen to send; their bytes are not yet confirmed by counters",
+        ),
+        (pb.DEMAND_SOURCE_LEARNING, "learning: nothing yet: no traffic of it is confirmed by counters"),
+    ],
+)
+def test_a_job_says_whether_counters_confirm_what_it_is_planned_for(source: pb.DemandSource, said: str) -> None:
+    job = pb.Job(spec=LEASED, lease_left=LEASED.lease, demand=pb.Demand(source=source, learning=True))
+    lines = [" ".join(line) for line in shown(printing_jobs.job(fields(job)))]
+    if source in (pb.DEMAND_SOURCE_DECLARED, pb.DEMAND_SOURCE_CONFIRMED):
+        said += "; other pairs are looked for"
+    assert f"planned for {said}" in lines
+
+
+@pytest.mark.parametrize(
+    ("measured", "iterations", "in_row", "said"),
+    [
+        (None, 0, "-", "not measured"),
+        (None, 5, "-", "not measured yet on these routes and bytes"),
+        (0.97, 5, "97.0%", "97.0% measured"),
+        (1.05, 5, "105.0%", "105.0% measured"),
+        (
+            1.62,
+            5,
+            "162.0% !",
+            "162.0% measured, which is not possible: it announced too much, or reports its iterations as too short",
+        ),
+    ],
+)
+def test_a_measured_efficiency_is_of_these_routes_and_bytes_and_possible(
+    measured: float | None, iterations: int, in_row: str, said: str
+) -> None:
+    job = pb.Job(spec=LEASED, lease_left=LEASED.lease, efficiency_measured=measured, iterations=iterations)
+    row, *_ = (line for line in shown(printing_jobs.jobs([fields(job)])) if line[:1] == ["ring"])
+    assert in_row in " ".join(row)
+    legend = "!: it announced too much, or reports its iterations as too short." in text(
+        printing_jobs.jobs([fields(job)])
+    )
+    assert legend is ("!" in in_row)
+    assert f"not predicted, {said}" in " ".join(" ".join(line) for line in shown(printing_jobs.job(fields(job))))
+
+
+def test_the_status_counts_jobs_that_counters_have_not_confirmed() -> None:
+    found = fields(pb.GetStatusResponse(jobs=5, jobs_learning=1, jobs_unconfirmed=2, jobs_differing=1))
+    said = "5, 0 pending, 1 being learnt, 2 not yet confirmed by counters, 1 that send what they did not announce"
+    assert said in " ".join(text(printing.status(found)))
 
 
 def test_of_many_hosts_and_groups_the_first_are_named_in_the_order_of_their_numbers() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from signalbox.live.shown import rate
+from signalbox.live.shown import rate, traffic_lines, traffic_mark
+from signalbox.v1 import signalbox_pb2 as pb
 
 
 @pytest.mark.parametrize(
@@ -21,3 +22,54 @@ from signalbox.live.shown import rate
 )
 def test_a_rate_has_three_digits_and_never_an_exponent(bps: float, said: str) -> None:
     assert rate(bps) == said
+
+
+HALF = pb.Demand(
+    source=pb.DEMAND_SOURCE_MEASURED,
+    difference="all announced pairs carry 2.0 times what was announced",
+    findings=[pb.DEMAND_FINDING_OTHER_AMOUNTS],
+    factor=2.0,
+)
+DECLARED, CONFIRMED = (pb.Demand(source=source) for source in (pb.DEMAND_SOURCE_DECLARED, pb.DEMAND_SOURCE_CONFIRMED))
+SILENT = pb.Demand(source=pb.DEMAND_SOURCE_CONFIRMED, findings=[pb.DEMAND_FINDING_SILENT])
+
+
+@pytest.mark.parametrize(
+    ("job", "mark", "lines"),
+    [
+        (pb.Job(), "", []),
+        (pb.Job(demand=CONFIRMED, efficiency_measured=0.97), "", []),
+        (pb.Job(demand=SILENT), "", []),
+        (
+            pb.Job(demand=DECLARED, efficiency_measured=0.97),
+            " ?",
+            ["It is planned for what it announced, not yet confirmed by counters."],
+        ),
+        (
+            pb.Job(demand=pb.Demand(source=pb.DEMAND_SOURCE_PROVISIONAL)),
+            " ?",
+            [
+                "It is planned for pairs that were seen to send; their bytes are not yet confirmed by counters.",
+            ],
+        ),
+        (
+            pb.Job(demand=HALF),
+            " !",
+            [
+                "Its announcement is wrong: all announced pairs carry 2.0 times what was announced.",
+                "It is planned for what switches count.",
+            ],
+        ),
+        (
+            pb.Job(demand=CONFIRMED, efficiency_measured=1.62),
+            " !",
+            [
+                "Its measured efficiency, 162%, is not possible: it announced too much, or reports its iterations as "
+                "too short."
+            ],
+        ),
+    ],
+)
+def test_a_mark_says_in_a_row_what_sentences_say_of_the_job(job: pb.Job, mark: str, lines: list[str]) -> None:
+    assert traffic_mark(job) == mark
+    assert traffic_lines(job) == lines

@@ -41,3 +41,14 @@ def test_a_job_says_its_circuits_and_without_any_that_nothing_is_hashed() -> Non
     waits = rows.of_job(unwired_job("circuits are being worked out"), "It waits.", routes).splitlines()
     assert waits[1:] == ["no circuits: circuits are being worked out", "", "10.0.1.1 > 10.0.2.1: -"]
     assert rows.of_job(None, "It has ended.", ()).splitlines() == ["It has ended."]
+
+
+def test_a_row_has_a_mark_where_counters_do_not_confirm_what_the_job_announced() -> None:
+    state = State()
+    for name, source in (("known", pb.DEMAND_SOURCE_CONFIRMED), ("new", pb.DEMAND_SOURCE_DECLARED)):
+        spec, demand = pb.JobSpec(job_id=name), pb.Demand(source=source)
+        job = pb.Job(spec=spec, state=pb.JOB_STATE_PINNED, demand=demand)
+        state.take_jobs(pb.WatchJobsResponse(jobs=[job]))
+    assert {row[0]: row[1] for row in rows.jobs(state, "")} == {"known": "pinned", "new": "pinned ?"}
+    said = rows.of_job(state.jobs["new"], "Nothing slows it.", []).splitlines()
+    assert said[1] == "It is planned for what it announced, not yet confirmed by counters."
