@@ -16,7 +16,7 @@ import typer
 from rich.console import Group
 
 from benchmarks.joining.results import Mode
-from benchmarks.joining.scenarios import churn, elephants, kinds, patterns
+from benchmarks.joining.scenarios import churn, elephants, kinds, patterns, swap
 from benchmarks.joining.scenarios.rows import Found, Row, Run, Target, read_rows
 from benchmarks.joining.scenarios.stage import Stage, stage
 from benchmarks.measures import report, table_of
@@ -39,6 +39,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "elephants": Scenario(elephants.play, elephants.judge, elephants.SECONDS),
     "kinds": Scenario(kinds.play, kinds.judge, kinds.SECONDS),
     "patterns": Scenario(patterns.play, patterns.judge, patterns.SECONDS),
+    "swap": Scenario(swap.play, swap.judge, swap.SECONDS),
 }
 
 

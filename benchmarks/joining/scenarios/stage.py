@@ -200,6 +200,12 @@ class Stage:
         self.jobs[job_id].asked_to_end = True
         self.jobs[job_id].program.ask_to_end()
 
+    def exchange(self, first: str, second: str) -> None:
+        """Each of two jobs is announced for the program of the other from now on."""
+        a, b = self.jobs[first], self.jobs[second]
+        a.program, b.program = b.program, a.program
+        a.reported, b.reported = b.reported, a.reported
+
     def end_all(self) -> None:
         """Return when all jobs have ended. Raises ``LabError``."""
         for live in self.jobs.values():

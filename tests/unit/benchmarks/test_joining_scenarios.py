@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from benchmarks.joining.results import Announced, Mode
-from benchmarks.joining.scenarios import churn, command, elephants, kinds, patterns
+from benchmarks.joining.scenarios import churn, command, elephants, kinds, patterns, swap
 from benchmarks.joining.scenarios.churn import Life, schedule, state_of
 from benchmarks.joining.scenarios.command import SCENARIOS, Scenario
 from benchmarks.joining.scenarios.polls import counted
@@ -296,7 +296,25 @@ def test_every_scenario_says_what_it_missed_when_nothing_was_planned() -> None:
         assert not all(target.met for target in scenario.judge([]).targets)
 
 
-# ---- polls
+# ---- swap and polls
+
+
+def test_an_exchange_moves_nothing_when_every_pair_stays_on_its_path() -> None:
+    path, elsewhere = ("leaf1", "spine1", "leaf2"), ("leaf1", "spine2", "leaf2")
+    before = look(9.0, paths={("a", "x", "y"): path, ("b", "u", "v"): path})
+    swapped = look(11.0, paths={("b", "x", "y"): path, ("a", "u", "v"): path})
+    assert swap.moved([before, swapped], 10.0) == 0
+    assert swap.moved([before, look(11.0, paths={("b", "x", "y"): elsewhere})], 10.0) == 2, "one is on no path"
+    assert swap.moved([swapped], 10.0) == 0, "nothing was planned before"
+
+
+def test_a_swap_is_judged_by_iterations_after_it_and_by_what_is_sent_again() -> None:
+    said: dict[str, Any] = {"at_s": 12.0, "took_s": 0.1, "again_before": 5, "again_after": 60, "moved": 0}
+    rows = [row(mode, [1.0, 1.0, took, 1.0], **said) for mode, took in ((Mode.FLAT, 1.0), (Mode.PLANNED, 1.3))]
+    after, moved, lost = swap.judge(rows).targets
+    assert (after.figure, after.met) == (1.3, False)
+    assert moved.met
+    assert (lost.figure, lost.met) == (55, False)
 
 
 def test_counters_of_a_pair_are_those_of_all_its_rules() -> None:
