@@ -272,9 +272,9 @@ def _wrong_fibres(message: str, what: list[str]) -> PydanticCustomError:
 
 
 class CountersConfig(_Section):
-    """``window_s``: rates are taken over the samples of this long; ``noise_fraction``: measured background below this
-    share of a link's capacity is ignored (flow counters lag port counters by up to half a second).
-    ``table_alarm_fraction``: of the entries that fit into a table, from which on it is nearly full."""
+    """``window_s``: rates are taken over the samples of this long, background over one, two and three thirds of it.
+    ``noise_fraction``: measured background below this share of a link's capacity is ignored. ``table_alarm_fraction``:
+    of the entries that fit into a table, from which on it is nearly full."""
 
     interval_s: Seconds = 2.0
     window_s: Seconds = 6.0

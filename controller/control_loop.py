@@ -188,6 +188,7 @@ class ControlLoop:
             return []
         self._go_on_draining(now)
         snapshot = self.derived.snapshot()
+        s.load_events.plan_begins(self.derived.background())
         if is_loss := bool(self.derived.routed_lost_links()):
             self._break_more_routes(now)  # this cycle is the answer to it
         # What is drained still carries its flows: they move once, to where the plan has them.

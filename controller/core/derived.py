@@ -38,7 +38,7 @@ from controller.core.status_and_alarms import AlarmTimes, JobStatuses, status
 from controller.core.told import Unsaved, told, told_missing
 from controller.core.unserved import WithoutPath, not_awaited, unless_awaited
 from controller.core.wired_jobs import damaged, told_unwired, unwired, working_interfaces
-from controller.fabric.background import background
+from controller.fabric.background import background, planned_background
 from controller.fabric.cabling import Cabling, Circuits
 from controller.fabric.drains import (
     all_links,
@@ -114,7 +114,8 @@ class Derived:
     fabric without them, on which rules are derived. ``waiting``: the flows of jobs that miss hosts. ``drained_flows``:
     on each of the drained links that has any; without these: they are hashed when no others are left there. ``cables``:
     all that are remembered; ``senders``, ``drained_hosts``: that ``what_is_drained`` has of each part. ``background``:
-    of every link that has any. ``rules``: what every switch should hold; ``rules_and_unknown``: with the installed
+    of every link that has any; ``planned_background``: with what links carried until lately.
+    ``rules``: what every switch should hold; ``rules_and_unknown``: with the installed
     rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted. ``pins_due``: some jobs
     wait for their turn, which comes with ``next_pins``. ``counted_links``: per rule that counts the links that its
     packets may use; ``follows_uses``: it costs only what other pins there are. ``confirmed``: the pins and routes that
@@ -168,7 +169,11 @@ class Derived:
         self.background = Row(      background,          lambda: (s.load.measured,
                                                                   self.uncounted_links() if s.load.beyond else NO_USES,
                                                                   s.fabric.hosts))
-        self.capacity_bps = Row(    capacities,          lambda: (self.usable(), s.fabric.hosts, self.background()))
+        self.planned_background = Row(planned_background, lambda: (self.background(), s.recent.held, s.recent.left,
+                                                                  self.flows_by_link(),
+                                                                  self.uncounted_links() if s.recent.held else NO_USES))
+        self.capacity_bps = Row(    capacities,          lambda: (self.usable(), s.fabric.hosts,
+                                                                  self.planned_background()))
         self.flows = Row(           Flows(),             lambda: (self.ready(), s.fabric.hosts))
         self.snapshot = Row(        _snapshot,           lambda: (s.cycle.generation, self.capacity_bps(), self.paths(),
                                                                   self.flows(), s.routes.routes, self.avoided()))

@@ -30,6 +30,7 @@ from controller.fabric.messages import (
     SwitchConnected,
     SwitchLeft,
 )
+from controller.fabric.recent_uses import NO_USES
 from controller.jobs.messages import (
     StateNotSaved,
     StateSaved,
@@ -154,6 +155,7 @@ class Intake:
                 return at_once(Work.STAGE)
             case Counters():
                 s.counters.take(s.fabric, message)
+                return self._evaluate_counters(now)
             case LearningCounters():
                 s.counters.take_learning(s.fabric, message)
             case TablesRead():
@@ -299,16 +301,27 @@ class Intake:
             s.load.take_announced()  # little by little, not all that has changed since the last counters
         soon = not_before(Work.PLAN, now + self._config.planning.debounce_s)  # not put off by counters of others
         effects |= self._judge_demand(now, s.demand.look, soon)
-        if now >= s.load.measured_at + self._config.counters.interval_s:
-            s.load.forget(self._derived.ports())
-            s.load.update(now, self._derived.nominal_bps(), self._derived.uncounted_links)
-            without_path = self._derived.without_path()
-            update = partial(s.demand.update, self._suspicious(), without_path=without_path)
-            effects |= self._judge_demand(now, update)
-        elif s.demand.waiting:
+        effects |= self._evaluate_counters(now)
+        if s.demand.waiting and now > s.load.measured_at:
             effects |= self._judge_demand(now, s.demand.go_on)
         effects |= self._follow_parts(now, at)
         return effects | at_once(Work.PLAN) if s.cycle.period_over(now) else effects
+
+    def _evaluate_counters(self, now: float) -> Effects:
+        """Evaluate counters once all switches have answered; what is measured may start a plan."""
+        s, d = self._state, self._derived
+        if not s.counters.round_over(s.load.measured_at, now):
+            return NOTHING
+        s.load.forget(d.ports())
+        s.load.update(now, d.nominal_bps())
+        effects = self._judge_demand(now, partial(s.demand.update, self._suspicious(), without_path=d.without_path()))
+        uncounted = d.uncounted_links() if s.load.beyond or s.recent.held else NO_USES
+        s.recent.follow(d.background(), d.flows_by_link(), uncounted, now)
+        loads = d.background(), d.nominal_bps(), d.flows_by_link()
+        planning = self._config.planning
+        if s.load_events.start_plan(*loads, planning.interval_s, now):
+            effects |= when_quiet(Work.PLAN, now, planning.debounce_s)
+        return effects
 
     def _follow_parts(self, now: float, at: float) -> Effects:
         """What a restart should know of the fabric may be another."""

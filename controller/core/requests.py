@@ -12,6 +12,7 @@ from typing import Any
 
 from controller.core.derived import Derived
 from controller.core.effects import NOTHING, Effects, Work, at_once, commands
+from controller.core.load_events import has_slowed
 from controller.core.messages import Reply
 from controller.core.state import State
 from controller.fabric.drains import MAX_NAMES, links_named, with_links
@@ -75,6 +76,9 @@ class Requests:
             case ReportIterations():
                 new = s.jobs.report(message.job_id, message.owner, message.iterations, now)
                 s.demand.reported(message.job_id, new, now)
+                recent_s = s.jobs.jobs[message.job_id].vitals.reported.recent_communication_s
+                if has_slowed(recent_s, len(new)):
+                    s.load_events.slowed()
                 effects = commands(Reply(message.reply, len(new), after_status=False))
                 between, damaged = message.job_id if new else None, self._derived.damaged
                 for job, wiring in s.wirings.others_due(s.jobs.jobs, damaged, now, between):

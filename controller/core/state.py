@@ -17,12 +17,14 @@ from controller.core.circuits import CircuitState
 from controller.core.commits import Commits
 from controller.core.draining import Draining
 from controller.core.fibres import FibreState
+from controller.core.load_events import LoadEvents
 from controller.core.phases import Adoption, Departures, LinkLosses, Phases
 from controller.core.planning_cycle import PlanningCycle
 from controller.core.refusals import Refusals
 from controller.core.sending import Sending
 from controller.core.silences import Silences
 from controller.core.wired_jobs import Wirings
+from controller.fabric.background import RecentBackground
 from controller.fabric.cabling import cabling_of
 from controller.fabric.drains import Drains
 from controller.fabric.host_discovery import HostDiscovery
@@ -78,10 +80,11 @@ class State:
     ``fibres``: those that are not as configured. ``drains``: what of these operators have taken
     out of use, ``draining``: whether that carries nothing any more. ``hosts``: ARP questions and claims. ``jobs``:
     specs, leases, reported times. ``epochs``: when their measured times begin. ``demand``: what jobs really send.
-    ``routes``: the running routes. ``load``: samples of counters, and the measured background. ``counters``: which
-    counter counts what. ``tables``: how full flow tables are. ``cycle``: the planning cycle and the newest plan.
-    ``wanted``: what switches should hold; ``wanted_at``: when that was derived. ``sync``: what every switch holds, and
-    changes under way. ``wirings``: which jobs are to be wired.
+    ``routes``: the running routes. ``load``: samples of counters, and the measured background; ``recent``: that of
+    before. ``load_events``: when loads start a plan. ``counters``: which counter counts what. ``tables``: how full flow
+    tables are. ``cycle``: the planning cycle and the newest plan. ``wanted``: what switches should hold; ``wanted_at``:
+    when that was derived. ``sync``: what every switch holds, and changes under way. ``wirings``: which jobs are to be
+    wired.
     ``sending``: confirmed pins and routes,
     and replies that wait for confirmation. ``losses``: lost links. ``phases``, ``adoption``, ``departures``: how far
     what is known of the network can be trusted. ``refusals``: packets and connections that were refused. ``silences``:
@@ -102,6 +105,8 @@ class State:
     demand: MeasuredDemand
     routes: RunningRoutes
     load: LinkLoad
+    recent: RecentBackground
+    load_events: LoadEvents
     counters: CounterIntake
     tables: TableUses
     cycle: PlanningCycle
@@ -204,6 +209,8 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
         demand=demand,
         routes=routes,
         load=load,
+        recent=RecentBackground(),
+        load_events=LoadEvents(),
         counters=counters,
         tables=TableUses(config.counters.table_alarm_fraction),
         cycle=PlanningCycle(config.planning, routes),

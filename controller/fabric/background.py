@@ -1,4 +1,5 @@
-"""The background of every link: what was measured on it, less what may be announced flows that are not counted yet.
+"""The background of every link: what was measured on it, less what may be announced flows that are not counted yet;
+and for how long links that were busy are not taken for free.
 
 A flow is not counted before its counters reach back a whole window (``link_load``). Until then a part of what its
 source sends beyond counted flows may be on any link that it may use, and is taken off there. A link keeps all that
@@ -7,13 +8,14 @@ these hosts cannot have sent, or their destinations received: registering a job 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Mapping
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from controller.fabric.counter_samples import Floats, Rows
-from controller.fabric.link_load import Measured, in_use
+from controller.fabric.link_load import SETTLE_S, Measured, in_use
 from controller.fabric.recent_uses import Uses
 from controller.fabric.topology import Host, LinkId
 
@@ -25,7 +27,8 @@ def background(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -
     if uncounted and bps.any():
         most_bps = _most_bps(measured, uncounted, hosts)
         left = bps - most_bps
-        bps = np.where(most_bps > 0, np.where(left > measured.noise_bps, left, 0.0), bps)
+        certain = (left > measured.noise_bps) & (measured.certain_bps > most_bps)
+        bps = np.where(most_bps > 0, np.where(certain, left, 0.0), bps)
     return in_use(measured, bps)
 
 
@@ -57,3 +60,77 @@ def _carrying(measured: Measured, links: frozenset[LinkId]) -> Rows:
     rows = np.array([measured.place[link] for link in links if link in measured.place], np.int64)
     carrying: Rows = rows[measured.beyond_bps[rows] > 0]
     return carrying
+
+
+# ---- links that were busy
+
+HOLD_S = 15.0
+"""Seconds after which a link whose background has ended counts as free for flows that are not on it. Traffic that comes
+and goes would else draw flows back between its bursts, and drive them away again with each."""
+
+NEAR = 0.9
+"""Share of the most that a link carried from which on it still does."""
+
+LEFT_S = 2 * SETTLE_S
+"""Seconds in which the bytes of flows that have left a link may hide background on it."""
+
+
+class _Held(NamedTuple):
+    """The most that a link carried lately, and when it did last."""
+
+    bps: float
+    at: float
+
+
+class RecentBackground:
+    """Keeps the most that links carried within ``HOLD_S``. ``held``: of the links that carry less now, another object
+    with each change. ``left``: those of them that flows have just left."""
+
+    def __init__(self) -> None:
+        self.held: Mapping[LinkId, float] = {}
+        self.left: frozenset[LinkId] = frozenset()
+        self._most: dict[LinkId, _Held] = {}
+        self._flows: Mapping[LinkId, Collection[object]] = {}
+        self._left_at: dict[LinkId, float] = {}
+
+    def follow(
+        self,
+        background_bps: Mapping[LinkId, float],
+        flows: Mapping[LinkId, Collection[object]],
+        uncounted: Uses,
+        now: float,
+    ) -> None:
+        """Take in what was measured. ``flows``: that are pinned to each link. What links carried that ``uncounted``
+        flows may use may have been theirs: it is forgotten."""
+        unknown = _links_of(uncounted) if self._most else frozenset()
+        self._most = {link: most for link, most in self._most.items() if now < most.at + HOLD_S and link not in unknown}
+        for link, bps in background_bps.items():
+            most = self._most.get(link)
+            if most is None or bps >= NEAR * most.bps:
+                self._most[link] = _Held(max(bps, most.bps if most else 0.0), now)
+        was, self._flows = self._flows, {link: flows[link] for link in self._most if link in flows}
+        gone = {link for link, before in was.items() if not set(before) <= set(flows.get(link, ()))}
+        self._left_at = {link: at for link, at in self._left_at.items() if now < at + LEFT_S} | dict.fromkeys(gone, now)
+        self.held = {link: most.bps for link, most in self._most.items() if most.bps > background_bps.get(link, 0.0)}
+        self.left = frozenset(self._left_at)
+
+
+def planned_background(
+    background_bps: Mapping[LinkId, float],
+    held: Mapping[LinkId, float],
+    left: frozenset[LinkId],
+    carrying: Container[LinkId],
+    uncounted: Uses,
+) -> Mapping[LinkId, float]:
+    """Return what plans are made for: on links that carry pinned flows the background of now, unless flows have just
+    left them, on others also what is held. Links that ``uncounted`` flows may use are as they are."""
+    kept = [link for link in held if link in left or link not in carrying]
+    if not kept:
+        return background_bps
+    unknown = _links_of(uncounted)
+    more = {link: held[link] for link in kept if link not in unknown}
+    return {**background_bps, **{link: max(bps, background_bps.get(link, 0.0)) for link, bps in more.items()}}
+
+
+def _links_of(uses: Uses) -> frozenset[LinkId]:
+    return frozenset[LinkId]().union(*set(chain.from_iterable(uses.values())))

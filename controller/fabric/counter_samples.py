@@ -127,8 +127,23 @@ class Samples(Generic[Key]):
     def rates_bps(self, rows: Rows, instants: Floats) -> Floats:
         """Bytes counted between consecutive instants, a row of which is given per counter, in bit/s; NaN where the
         samples do not reach."""
-        totals = self._totals_at(rows, instants)
+        totals, _ = self._between(rows, instants)
         return 8 * np.diff(totals, axis=1) / np.diff(instants, axis=1)
+
+    def read_near(self, rows: Rows, instants: Floats) -> tuple[Floats, Floats]:
+        """Return what each counter said at its row of instants, relative to its newest sample, NaN where the samples do
+        not reach; and how many seconds each instant is away from a sample, 0 where the counter stood still."""
+        times = self._times[rows][:, None, :]
+        apart = np.abs(times - instants[:, :, None]).min(axis=2, initial=np.inf)
+        totals, more = self._between(rows, instants)
+        return totals, np.where(more > 0, apart, 0.0)
+
+    def sampled_before(self, rows: Rows, instants: Floats) -> Floats:
+        """Return the time of the newest sample at or before each instant, and the instant itself where there is none;
+        a row of instants per counter."""
+        times = self._times[rows][:, None, :]
+        newest = np.where(times <= instants[:, :, None], times, _MISSING).max(axis=2, initial=_MISSING)
+        return np.where(newest > _MISSING, newest, instants)
 
     def recent_bps(self, rows: Rows, window_s: float) -> Floats:
         """Over the last ``window_s`` of samples, or as much of it as there are; NaN before two samples."""
@@ -171,8 +186,9 @@ class Samples(Generic[Key]):
             self._totals = np.concatenate([self._totals, np.zeros((new, DEPTH), np.uint64)])
         return np.fromiter(map(row_of.__getitem__, totals), np.int64, len(totals))
 
-    def _totals_at(self, rows: Rows, instants: Floats) -> Floats:
-        """Interpolated, relative to the newest sample; NaN outside the samples."""
+    def _between(self, rows: Rows, instants: Floats) -> tuple[Floats, Floats]:
+        """Return totals, interpolated, relative to the newest sample, NaN outside the samples; and how much was counted
+        between the two samples around each instant."""
         times, totals = self._times[rows], self._totals[rows]
         since = -(totals[:, -1:] - totals).astype(np.float64)  # unsigned: right across a wrap
         right = (times[:, None, :] <= instants[:, :, None]).sum(axis=2)
@@ -183,7 +199,7 @@ class Samples(Generic[Key]):
         between = end > start
         share = np.where(between, (instants - start) / np.where(between, end - start, 1.0), 0.0)
         known = (right > 0) & (start > _MISSING) & ((right < DEPTH) | (instants <= times[:, -1:]))
-        return np.where(known, low + (high - low) * share, np.nan)
+        return np.where(known, low + (high - low) * share, np.nan), high - low
 
 
 class LinkStatus(NamedTuple):

@@ -4,13 +4,15 @@ That is what a link's port sent beyond the announced flows that may have used it
 may be of it that nothing has counted yet. A job's own bytes are never taken for background, at the price of
 underestimating it:
 
-- a flow whose path is not known (ECMP), or changed within the window, counts in full on every link it may have used;
+- a flow whose path is not known (ECMP), or has just changed, counts in full on every link it may have used;
 - a flow that is split is counted by a rule per subflow, each on its own path, and one for the rest;
-- port and flow counters come from different switches at different times, so both are interpolated to common instants;
-- OVS collects flow counters from its datapath twice a second, so they lag: the window is cut into ``PARTS`` and only
-  what is there in every part counts, beyond a small share of the capacity;
-- a flow is counted when its counters reach back a whole window. Then the links that it may use are measured anew:
-  what was smoothed before held its bytes.
+- the excess of a link over its flows is taken over one, two and three thirds of the window. What these counters may
+  miss of the flows is at most what the link carries in ``LAG_S``, in queues (``QUEUED_S``), and in the time between
+  readings of different switches. Only an excess beyond that, over one of these times, proves that there is background;
+- a flow is counted when its counters reach back a whole window.
+
+So traffic that fills half of a link is proven by one reading, and a fifth of it by two or three. Its rate is the mean
+over the longest of these times with which the latest readings agree.
 
 Thousands of links are evaluated together, in arrays. Pure: monotonic times come with the samples.
 """
@@ -25,27 +27,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.fabric.counter_samples import Floats, LinkFigures, RecentFigures, Rows, Samples, known
-from controller.fabric.recent_uses import NO_USES, Counted, Pair, RecentUses, Users, Uses, UsesOf
+from controller.fabric.recent_uses import Counted, Pair, RecentUses, Users, UsesOf
 from controller.fabric.topology import Fabric, LinkId, PortRef
 from controller.memo import Memo
 
 PARTS = 3
-SMOOTHING = 0.5
+LAG_S = 0.5
+"""Seconds by which the counters of flows may be behind: Open vSwitch reads them from its datapath twice a second."""
+
+QUEUED_S = 0.1
+"""Seconds that packets may take from where they are counted first to a link: they wait in queues."""
+
+SETTLE_S = 2.0
+"""Seconds that switches may take to put other rules into force. Until then packets may use the links of before."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """What ``update`` has found. Arrays hold a value per link, at its ``place``, in bit/s. ``beyond_bps``: what lasts
-    beyond the flows that are counted. ``sent_bps``: of the links of hosts the mean beyond these flows, lasting or not;
-    infinite where it is not known. ``noise_bps``: less than this is none. ``counted``: flows whose bytes are known for
-    the whole window. ``reached``: of which links the samples reach back a whole window."""
+    """What ``update`` has found. Arrays hold a value per link, at its ``place``, in bit/s.
+
+    ``beyond_bps``: what a link carries beyond the flows that are counted, where that is certain. ``certain_bps``: the
+    least that it carried beyond them lately. ``sent_bps``: the most that it carried beyond them, certain or not, of the
+    links of hosts; infinite where it is not known. ``noise_bps``: less than this is none. ``counted``: flows whose
+    bytes are known for the whole window. ``reached``: of which links the samples reach back a whole window."""
 
     place: Mapping[LinkId, int]
     beyond_bps: Floats
+    certain_bps: Floats
     sent_bps: Floats
     noise_bps: Floats
     counted: frozenset[Pair]
     reached: NDArray[np.bool_]
+
+    def of(self, links: Collection[LinkId]) -> Measured:
+        """Return the same of these links only."""
+        rows = np.array([self.place[link] for link in links], np.int64)
+        arrays = (self.beyond_bps[rows], self.certain_bps[rows], self.sent_bps[rows], self.noise_bps[rows])
+        return Measured({link: at for at, link in enumerate(links)}, *arrays, self.counted, self.reached[rows])
+
+
+_NONE = np.zeros(0)
 
 
 class _Sized(NamedTuple):
@@ -54,6 +75,15 @@ class _Sized(NamedTuple):
     place: Mapping[LinkId, int]
     bps: Floats
     at_host: NDArray[np.bool_]
+
+
+class _Announced(NamedTuple):
+    """Rules that are wanted ``since`` then. ``first``: since when those before are not, which were wanted for a moment.
+    ``uses``: works out what they use."""
+
+    first: float
+    since: float
+    uses: Callable[[], UsesOf]
 
 
 class LinkLoad:
@@ -68,14 +98,14 @@ class LinkLoad:
         self._links: Samples[LinkId] = Samples(2 * window_s)
         self._flows: Samples[Counted] = Samples(2 * window_s)
         self._recent = RecentFigures(self._links, window_s)
-        self._announced: tuple[float, float, Callable[[], UsesOf]] | None = None
+        self._announced: list[_Announced] = []
         self._uses = RecentUses(2 * window_s)
         self._counted = Memo(self._counted_now)
         self._sized = Memo(_sized)
         self._rows = Memo[Mapping[LinkId, int], int, Rows](lambda links, _numbering: self._links.rows_of(links))
         self._keep_links = Memo(self._keep_links_at)
         self._reached = Memo(_reached)
-        self.measured = Measured({}, np.zeros(0), np.zeros(0), np.zeros(0), frozenset(), np.zeros(0, bool))
+        self.measured = Measured({}, _NONE, _NONE, _NONE, _NONE, frozenset(), np.zeros(0, bool))
         self.measured_at = now
 
     @property
@@ -103,33 +133,26 @@ class LinkLoad:
         if not all(link.at in ports for link in self._links.row_of):
             self._links.keep(lambda link: link.at in ports)
             self._recent.renumbered()
-            m = self.measured
-            kept = [link for link in m.place if link.at in ports]
-            rows = np.array([m.place[link] for link in kept], np.int64)
-            place = {link: number for number, link in enumerate(kept)}
-            of_kept = (m.beyond_bps[rows], m.sent_bps[rows], m.noise_bps[rows])
-            self.measured = Measured(place, *of_kept, m.counted, m.reached[rows])
+            self.measured = self.measured.of([link for link in self.measured.place if link.at in ports])
 
     def routes_changed(self, now: float, uses: Callable[[], UsesOf]) -> None:
         """From ``now`` on there is a rule for each of these, whose packets use (at most) these links. What is not among
         them is forgotten with the window. ``uses`` is called with the next ``update``, if at all: it must not hold up
-        what the change is about, and what lasts for less than a part of the window is no background of any link."""
-        if self._announced and now >= self._announced[0] + self._window_s / PARTS:
-            self.take_announced()
-        since = self._announced[0] if self._announced else now
-        self._announced = since, now, uses
+        what the change is about, and what lasts for less than ``QUEUED_S`` is no background of any link."""
+        first = now
+        if self._announced and now < self._announced[-1].since + QUEUED_S:
+            first = self._announced.pop().first
+        self._announced.append(_Announced(first, now, uses))
 
     def take_announced(self) -> None:
-        """Work out what the rules of now may use, if that was not done since they changed."""
-        if self._announced is None:
-            return
-        first, since, work_out = self._announced
-        self._announced = None
-        appeared = self._uses.change(since, work_out())
-        self._flows.begin_anew(appeared.again)  # what was counted before does not reach on
-        for what in appeared.anew:
-            # A flow is split anew: another rule has counted it until then, this one started at nothing.
-            self._flows.begin_at_zero(what, first - 2 * self._window_s, first)
+        """Work out what rules may use, if that was not done since they changed."""
+        announced, self._announced = self._announced, []
+        for first, since, work_out in announced:
+            appeared = self._uses.change(since, work_out())
+            self._flows.begin_anew(appeared.again)  # what was counted before does not reach on
+            for what in appeared.anew:
+                # A flow is split anew: another rule has counted it until then, this one started at nothing.
+                self._flows.begin_at_zero(what, first - 2 * self._window_s, first)
 
     def bytes_total(self, link: LinkId) -> int | None:
         """None before the first sample."""
@@ -154,85 +177,78 @@ class LinkLoad:
 
     # ---- what is carried beyond counted flows
 
-    def update(
-        self, now: float, capacity_bps: Mapping[LinkId, float], uncounted: Callable[[], Uses] = lambda: NO_USES
-    ) -> None:
-        """Take the windows' rates into what is ``measured``, smoothed. ``capacity_bps``: another object whenever it
-        changes. ``uncounted``: gives the announced flows that were not counted so far, with all links that they may
-        use; it is called when some flow is counted."""
+    def update(self, now: float, capacity_bps: Mapping[LinkId, float]) -> None:
+        """Evaluate the counters that were read so far. ``capacity_bps``: another object whenever it changes."""
         self.measured_at = now
         self.take_announced()
         self._flows.forget(self._uses.forget(now))
-        sized = self._sized(capacity_bps)
-        noise_bps = self.noise_fraction * sized.bps
-        lasting, sent, counted, reached = self._excess_bps(now, sized, noise_bps)
-        anew = np.zeros(len(lasting), bool)
-        announced = uncounted() if counted else NO_USES
-        for links in {links for what, sets in announced.items() if what[:2] in counted for links in sets}:
-            anew[[sized.place[link] for link in links if link in sized.place]] = True
-        before, sent_before = self._measured_of(sized.place)
-        mixed = _mixed(lasting, before, anew)
-        # What hosts send more is known at once: smoothing must not turn it into background of the links that it takes.
-        sent = np.maximum(sent, _mixed(sent, sent_before, anew))
-        beyond = np.where(mixed > 0.01 * sized.bps, mixed, 0.0)
-        self.measured = Measured(sized.place, beyond, sent, noise_bps, counted, reached)
+        self.measured = self._measure(now, self._sized(capacity_bps))
 
-    def _measured_of(self, place: Mapping[LinkId, int]) -> tuple[Floats, Floats]:
-        """Beyond counted flows, and sent by hosts; infinite for links of which nothing is known yet."""
-        known = self.measured
-        if known.place is place:
-            return known.beyond_bps, known.sent_bps
-        rows = np.array([known.place.get(link, -1) for link in place], np.int64)
-        return np.append(known.beyond_bps, np.inf)[rows], np.append(known.sent_bps, np.inf)[rows]
-
-    def _excess_bps(
-        self, now: float, sized: _Sized, noise_bps: Floats
-    ) -> tuple[Floats, Floats, frozenset[Pair], NDArray[np.bool_]]:
-        """Per link what it carried in every part of the window beyond all of its possible users that are counted; 0
-        when that is not known, and when it is noise. Per link at a host the mean beyond them. Which are counted. And of
-        which links the samples reach back a whole window.
-        Only links that carry more than noise are evaluated; of the others, and of
-        those that flows use whose rules are gone, all that they carry is taken for sent."""
+    def _measure(self, now: float, sized: _Sized) -> Measured:
+        """Return what links carry beyond all of their possible users that are counted. Only links that carry more than
+        noise are evaluated, and those of hosts that carry anything."""
         rows = self._rows(sized.place, self._links.numbering)
-        lasting, carried = np.zeros(len(rows)), np.append(np.nan_to_num(self._recent.rates_bps()), np.inf)[rows]
-        sent = carried.copy()
+        read, noise_bps = rows >= 0, self.noise_fraction * sized.bps
         place = np.full(self._links.rows, -1)
-        place[rows[rows >= 0]] = np.flatnonzero(rows >= 0)
+        place[rows[read]] = np.flatnonzero(read)
         users = self._uses.users(self._links, self._flows)
         pairs = place[users.links]
         listed = (pairs >= 0) & self._flows.read(users.flows)
-        pairs, flows = all_pairs, all_flows = pairs[listed], users.flows[listed]
+        on = _Pairs(pairs[listed], users.flows[listed], users.until[listed])
         end = np.full(len(rows), -np.inf)
-        end[rows >= 0] = self._links.last_at(rows[rows >= 0])
-        np.minimum.at(end, pairs, self._flows.last_at(flows))
-        reached = rows >= 0
-        reached[reached] = self._links.first_at(rows[reached]) <= end[reached] - self._window_s
-        known = self._reach_back(pairs, flows, np.where(end > now - self._window_s, end, np.inf))
+        end[read] = self._links.last_at(rows[read])
+        np.minimum.at(end, on.links, self._flows.last_at(on.flows))
+        reached = read.copy()
+        reached[read] = self._links.first_at(rows[read]) <= end[read] - self._window_s
+        known = self._reach_back(on.links, on.flows, np.where(end > now - self._window_s, end, np.inf))
         counted = self._counted(users, np.append(known, False)[users.rows].tobytes())
 
-        left = np.flatnonzero(rows >= 0)
-        left = left[self._links.most_bps(rows[left], self._window_s) > noise_bps[left]]
-        links_bps = self._links.rates_bps(rows[left], self._instants(end[left]))
-        loud = (links_bps.min(axis=1) > noise_bps[left]) | sized.at_host[left]  # not where a rate is NaN
-        left, links_bps = left[loud], links_bps[loud]
-        number = np.full(len(rows), -1)
-        number[left] = np.arange(len(left))
-        on = (number[pairs] >= 0) & known[flows]
-        pairs, flows = pairs[on], flows[on]
-        # Links of one switch were read together: most pairs of a flow ask for the same instants.
-        ends, which_end = np.unique(end[pairs], return_inverse=True)
-        asked, which = np.unique(flows * len(ends) + which_end, return_inverse=True)
-        flows_bps = self._flows.rates_bps(asked // max(len(ends), 1), self._instants(ends[asked % max(len(ends), 1)]))
-        for part in range(PARTS):
-            links_bps[:, part] -= np.bincount(number[pairs], flows_bps[which, part], len(left))
-        least, mean = links_bps.min(axis=1), links_bps.mean(axis=1)
-        lasting[left] = np.where(least > noise_bps[left], least, 0.0)  # nor where a flow's rate is NaN
-        sent[left] = np.where(np.isnan(mean), np.inf, np.maximum(mean, 0.0))
+        left = np.flatnonzero(read)
+        most_bps = self._links.most_bps(rows[left], self._window_s / PARTS)
+        left = left[(most_bps > noise_bps[left]) | (sized.at_host[left] & (most_bps > 0))]
         is_gone = np.zeros(len(known), bool)
         is_gone[users.gone] = True
-        of_gone = all_pairs[is_gone[all_flows]]
-        sent[of_gone] = carried[of_gone]
-        return lasting, sent, counted, reached
+        of_gone = np.zeros(len(rows), bool)
+        of_gone[on.links[is_gone[on.flows]]] = True
+        carried, excess, slack = self._over_parts(rows[left], on.of(known[on.flows]).at(left, len(rows)), end[left])
+        slack = slack * sized.bps[left, None]
+        beyond, certain, sent = np.zeros((3, len(rows)))
+        beyond[left], certain[left] = _lately(excess, slack, noise_bps[left])
+        # All that links carry of flows whose rules are gone may have been sent by others.
+        sent[left] = _most(np.where(of_gone[left, None], carried, excess))
+        sent[~read] = np.inf
+        return Measured(sized.place, beyond, certain, sent, noise_bps, counted, reached)
+
+    def _over_parts(self, links: Rows, on: _Pairs, end: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return three arrays with a column for each of the last one, two and three parts of the window before ``end``:
+        what these links carried, and what of it is beyond their users, in bit/s, NaN where that is not known; and for
+        which share of that time the counters of the users may not agree with theirs.
+
+        The parts begin when counters of a link were read."""
+        ends, first, which = np.unique(end, return_index=True, return_inverse=True)
+        parts = self._window_s * (np.arange(1, PARTS + 1) - 0.1) / PARTS  # readings are not that regular
+        begins = self._links.sampled_before(links[first], ends[:, None] - parts)
+        instants = np.concatenate([ends[:, None], begins], axis=1)
+        spans = instants[:, :1] - instants[:, 1:]
+        totals, apart = self._links.read_near(links, instants[which])
+        excess = totals[:, :1] - totals[:, 1:]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            carried = 8 * excess / spans[which]
+        # Links of one switch were read together: most pairs of a flow ask for the same instants.
+        asked, of_asked = np.unique(on.flows * len(ends) + which[on.links], return_inverse=True)
+        at_end = asked % max(len(ends), 1)
+        totals, flows_apart = self._flows.read_near(asked // max(len(ends), 1), instants[at_end])
+        sent, flows_apart = totals[:, :1] - totals[:, 1:], flows_apart[:, :1] + flows_apart[:, 1:]
+        begin = instants[at_end, 1:] - SETTLE_S
+        longest_s = np.zeros_like(excess)
+        for part in range(PARTS):
+            used = on.until > begin[of_asked, part]
+            users, rows = on.links[used], of_asked[used]
+            excess[:, part] -= np.bincount(users, sent[rows, part], len(links))
+            np.maximum.at(longest_s[:, part], users, LAG_S + flows_apart[rows, part])
+        slack_s = QUEUED_S + apart[:, :1] + apart[:, 1:] + longest_s
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return carried, 8 * excess / spans[which], slack_s / spans[which]
 
     def _reach_back(self, pairs: Rows, flows: Rows, end: Floats) -> NDArray[np.bool_]:
         """Of every counter of a flow whether it reaches back a whole window on all links that it may have used.
@@ -251,9 +267,24 @@ class LinkLoad:
         missing = {users.pairs[number] for number, found in enumerate(known) if not found}
         return self._uses.counted_pairs - missing
 
-    def _instants(self, end: Floats) -> Floats:
-        """Where the parts of the windows that end there begin and end."""
-        return end[:, None] - self._window_s * np.arange(PARTS, -1, -1) / PARTS
+
+class _Pairs(NamedTuple):
+    """Which flows may have used which links, and until when: see ``Users``."""
+
+    links: Rows
+    flows: Rows
+    until: Floats
+
+    def of(self, wanted: NDArray[np.bool_]) -> _Pairs:
+        """Return these pairs only."""
+        return _Pairs(self.links[wanted], self.flows[wanted], self.until[wanted])
+
+    def at(self, links: Rows, count: int) -> _Pairs:
+        """Return the pairs of these of ``count`` links, which are numbered anew."""
+        number = np.full(count, -1)
+        number[links] = np.arange(len(links))
+        here = self.of(number[self.links] >= 0)
+        return here._replace(links=number[here.links])
 
 
 def _reached(measured: Measured) -> Mapping[LinkId, bool]:
@@ -266,10 +297,21 @@ def in_use(measured: Measured, bps: Floats) -> Mapping[LinkId, float]:
     return {links[number]: float(bps[number]) for number in np.flatnonzero(bps)}
 
 
-def _mixed(new: Floats, before: Floats, anew: NDArray[np.bool_]) -> Floats:
-    """Smoothed, but for links that are measured anew."""
-    mixed: Floats = np.where(anew | np.isinf(before), new, SMOOTHING * new + (1 - SMOOTHING) * before)
-    return mixed
+def _lately(excess: Floats, slack: Floats, noise_bps: Floats) -> tuple[Floats, Floats]:
+    """Return what links carry beyond their users now, 0 where that is not certain or noise, and the least that is
+    certain. ``excess``, ``slack``: over each part of the window, in bit/s."""
+    certain = np.nan_to_num(np.fmax.reduce(excess - slack, axis=1), nan=0.0)
+    found = excess[:, 0]
+    for part in range(1, PARTS):
+        steady = (np.abs(excess[:, :part] - excess[:, part, None]) <= noise_bps[:, None]).all(axis=1)
+        found = np.where(steady, excess[:, part], found)
+    return np.where((certain > 0) & (found > noise_bps), found, 0.0), certain
+
+
+def _most(bps: Floats) -> Floats:
+    """Return the most of each row, at least 0; infinite where nothing is known of the latest part."""
+    most = np.maximum(np.fmax.reduce(bps, axis=1), 0.0)
+    return np.where(np.isnan(bps[:, 0]), np.inf, most)
 
 
 def _sized(capacity_bps: Mapping[LinkId, float]) -> _Sized:

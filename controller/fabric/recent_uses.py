@@ -1,11 +1,13 @@
 """Which rules count the packets of which links, now and within the last two windows.
 
 In: what rules may use, job by job, whenever that changes; rows of samples. Out: pairs of rows, a link's and a rule's
-whose packets may have used it, as arrays. Only jobs whose rules have changed are looked at.
+whose packets may have used it, as arrays, with the time until which they may. Only jobs whose rules have changed are
+looked at.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.fabric.counter_samples import Rows, Samples
+from controller.fabric.counter_samples import Floats, Rows, Samples
 from controller.fabric.topology import LinkId
 from controller.shared_map import differing
 
@@ -51,11 +53,12 @@ class Appeared(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class Users:
     """Which rule's packets may have used which link: a pair of rows of samples each, of all rules that counted within
-    the time. ``gone``: rows of samples of those that do no more; ``pairs``: of all others, and their ``rows``, -1
-    without samples."""
+    the time. ``until``: monotonic seconds when the rule stopped using the link, infinite while it uses it. ``gone``:
+    rows of samples of those that do no more; ``pairs``: of all others, and their ``rows``, -1 without samples."""
 
     links: Rows
     flows: Rows
+    until: Floats
     gone: Rows
     pairs: tuple[Pair, ...]
     rows: Rows
@@ -69,6 +72,7 @@ class _Part:
     uses: tuple[Uses, ...]
     links: Rows
     flows: Rows
+    until: Floats
     pairs: tuple[Pair, ...]
     rows: Rows
     known: Rows
@@ -76,7 +80,7 @@ class _Part:
 
 
 _NONE = np.zeros(0, np.int64)
-_NO_PART = _Part((), _NONE, _NONE, (), _NONE, _NONE, False)
+_NO_PART = _Part((), _NONE, _NONE, np.zeros(0), (), _NONE, _NONE, False)
 
 
 class RecentUses:
@@ -159,23 +163,26 @@ class RecentUses:
         rows_of: dict[frozenset[LinkId], Rows] = {}
         latest = self._latest or {}
         for name in dict.fromkeys((*latest, *self._earlier)):
-            uses = latest.get(name, NO_USES), *(ended for _, ended in self._earlier.get(name, ()))
+            earlier = self._earlier.get(name, [])[::-1]
+            uses = latest.get(name, NO_USES), *(ended for _, ended in earlier)
             part = self._parts.get(name, _NO_PART)
             same = len(uses) == len(part.uses) and all(map(is_, uses, part.uses))
             if not same or (part.partial and counted_anew):
-                part = _part(uses, links, flows, rows_of)
+                part = _part(uses, (math.inf, *(at for at, _ in earlier)), links, flows, rows_of)
             yield name, part
 
     def _joined(self, flows: Samples[Counted]) -> Users:
         parts = [_NO_PART, *self._parts.values()]
         gone = flows.rows_of(self._gone)
-        pairs = _without_repeats(
-            np.stack([np.concatenate([part.links for part in parts]), np.concatenate([part.flows for part in parts])]),
-            np.concatenate([part.known for part in parts]),
-        )
+        links, rules = (np.concatenate([getattr(part, name) for part in parts]) for name in ("links", "flows"))
+        until = np.concatenate([part.until for part in parts])
+        times = np.bincount(np.concatenate([part.known for part in parts]))
+        if times.max(initial=0) > 1:  # a rule that was made for another job meanwhile is in several parts
+            links, rules, until = _latest_of_each(links, rules, until)
         return Users(
-            pairs[0],
-            pairs[1],
+            links,
+            rules,
+            until,
             gone[gone >= 0],
             tuple(chain.from_iterable(part.pairs for part in parts)),
             np.concatenate([part.rows for part in parts]),
@@ -184,43 +191,51 @@ class RecentUses:
 
 def _part(
     uses: tuple[Uses, ...],
+    until: tuple[float, ...],
     links: Samples[LinkId],
     flows: Samples[Counted],
     rows_of: dict[frozenset[LinkId], Rows],
 ) -> _Part:
-    """``rows_of``: the links' rows of sets that were looked at already."""
-    used, twice = dict(uses[0]), False
-    for earlier in uses[1:]:
-        for what, sets in earlier.items():
-            known = used.setdefault(what, sets)
-            if known is not sets and known != sets:
-                used[what] = (*known, *(some for some in sets if some not in known))
-                twice = True
-    rows = flows.rows_of(used)
-    link_rows, sizes, flow_rows = [_NONE], [0], [0]
-    for sets, row in zip(used.values(), rows.tolist(), strict=True):
-        for some in sets if row >= 0 else ():
-            found = rows_of.get(some)
+    """``until``: when each of the ``uses`` ended. ``rows_of``: the links' rows of sets that were looked at already."""
+    used: list[tuple[Counted, tuple[frozenset[LinkId], ...], float]] = []
+    known: dict[Counted, tuple[frozenset[LinkId], ...]] = {}
+    for some, ended in zip(uses, until, strict=True):
+        for what, sets in some.items():
+            before = known.get(what)
+            new = sets if before is None else tuple(links_of for links_of in sets if links_of not in before)
+            if new or before is None:
+                known[what] = (*(before or ()), *new)
+                used.append((what, new, ended))
+    rows = dict(zip(known, flows.rows_of(known).tolist(), strict=True))
+    link_rows, sizes, flow_rows, ends = [_NONE], [0], [0], [0.0]
+    for what, sets, ended in used:
+        for links_of in sets if rows[what] >= 0 else ():
+            found = rows_of.get(links_of)
             if found is None:
-                found = links.rows_of(some)
-                found = rows_of[some] = found[found >= 0]
+                found = links.rows_of(links_of)
+                found = rows_of[links_of] = found[found >= 0]
             link_rows.append(found)
             sizes.append(len(found))
-            flow_rows.append(row)
-    pairs = np.stack([np.concatenate(link_rows), np.repeat(np.array(flow_rows, np.int64), sizes)])
-    if twice:
-        pairs = np.unique(pairs, axis=1)
-    now = len(uses[0])
-    of_now = tuple(what[:2] for what in uses[0])
-    return _Part(uses, pairs[0], pairs[1], of_now, rows[:now], rows[rows >= 0], bool((rows < 0).any()))
+            flow_rows.append(rows[what])
+            ends.append(ended)
+    pairs = (
+        np.concatenate(link_rows),
+        np.repeat(np.array(flow_rows, np.int64), sizes),
+        np.repeat(np.array(ends, np.float64), sizes),
+    )
+    if len(used) > len(known):
+        pairs = _latest_of_each(*pairs)
+    of_now = np.array([rows[what] for what in uses[0]], np.int64)
+    all_rows = np.array([*rows.values()], np.int64)
+    return _Part(
+        uses, *pairs, tuple(what[:2] for what in uses[0]), of_now, all_rows[all_rows >= 0], bool((all_rows < 0).any())
+    )
 
 
-def _without_repeats(pairs: Rows, known: Rows) -> Rows:
-    """Each pair once: a rule that was made for another job meanwhile is in several parts. ``known``: the rows of every
-    part."""
-    times = np.bincount(known)
-    if times.max(initial=0) <= 1:
-        return pairs
-    repeated = times[pairs[1]] > 1
-    once: Rows = np.concatenate([pairs[:, ~repeated], np.unique(pairs[:, repeated], axis=1)], axis=1)
-    return once
+def _latest_of_each(links: Rows, flows: Rows, until: Floats) -> tuple[Rows, Rows, Floats]:
+    """Each pair once, with its latest end."""
+    order = np.lexsort((-until, flows, links))
+    links, flows, until = links[order], flows[order], until[order]
+    first = np.ones(len(links), bool)
+    first[1:] = (np.diff(links) != 0) | (np.diff(flows) != 0)
+    return links[first], flows[first], until[first]

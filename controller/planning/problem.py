@@ -303,8 +303,13 @@ def capacities(
         bps[host.uplink] = bps[host.downlink] = host.nic_bps
     for link, background in background_bps.items():
         if link in bps:
-            bps[link] = max(MIN_CAPACITY_FRACTION * bps[link], bps[link] - background)
+            bps[link] = left_bps(bps[link], background)
     return bps
+
+
+def left_bps(capacity_bps: float, background_bps: float) -> float:
+    """Return what the background leaves announced traffic of a link."""
+    return max(MIN_CAPACITY_FRACTION * capacity_bps, capacity_bps - background_bps)
 
 
 class Flows:

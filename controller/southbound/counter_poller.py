@@ -1,9 +1,10 @@
 """Polls counters: per switch and interval the port counters and the counters of flow entries that count together, and
 every few polls the packets that the meters of the control table dropped.
 
-In: the time, parts of replies. Out: requests through ``send``, ``Counters`` messages. Switches are polled at staggered
-times. A switch has one poll at a time: the next waits until the last is answered, or is given up after a few intervals,
-when the replies that did come are reported. ``now`` is monotonic seconds.
+In: the time, parts of replies. Out: requests through ``send``, ``Counters`` messages. Switches are polled at one
+moment: what a link carried is compared with what switches elsewhere counted of its flows in the same time. A switch has
+one poll at a time: the next waits until the last is answered, or is given up after a few intervals, when the replies
+that did come are reported. ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 
 from controller.fabric.topology import Dpid, PortNo
 from controller.southbound import openflow_encode as encode
-from controller.southbound.discovery import phase
 from controller.southbound.framework import ofp
 from controller.southbound.multipart import Gathered, Reply
 from controller.tables.messages import Counters, PortCount, RuleCount
@@ -52,7 +52,7 @@ class CounterPoller:
         }
 
     def switch_connected(self, dpid: Dpid, now: float) -> None:
-        self._switches[dpid] = _Polled(now + self._interval_s * phase(dpid))
+        self._switches[dpid] = _Polled(self._interval_s * (1 + now // self._interval_s))
 
     def switch_left(self, dpid: Dpid) -> None:
         self._switches.pop(dpid, None)

@@ -69,6 +69,13 @@ class CountersRead(NamedTuple):
         return "flows" if self.flows < self.ports else "ports"
 
 
+EARLY = 0.7
+"""Share of an interval after an evaluation before which no other follows."""
+
+PATIENCE = 0.25
+"""Share of an interval for which switches that have not answered are waited for, when others have."""
+
+
 class CounterIntake:
     """``read``: of each connected switch, when its counters were read; another mapping when that changes.
     ``late_after_s``: an age of counters that are not up to date; ``stale_after_s``: one that says that a switch
@@ -82,6 +89,7 @@ class CounterIntake:
         self.drops: dict[PortRef, PuntDrops] = {}
         self.dropped: dict[Dpid, Mapping[Dropped, int]] = {}
         self._drops_at: dict[Dpid, float] = {}
+        self._interval_s = interval_s
         self._load = load
         self._pairs = pairs
         self._edges = Memo(lambda hosts: ports_by_switch(host.at for host in hosts.values()))
@@ -116,6 +124,17 @@ class CounterIntake:
         """Counters of pairs that are learnt say nothing about links."""
         if message.dpid in fabric.switches:
             self._count_pairs(fabric, message.dpid, message.at, message.flows, all_rules=False)
+
+    def round_over(self, evaluated_at: float, now: float) -> bool:
+        """Return whether counters are to be evaluated, which they were last at ``evaluated_at``: all switches, which
+        are asked at one moment, have answered, or those that have not were waited for."""
+        if now < evaluated_at + EARLY * self._interval_s:
+            return False
+        latest = [max(read) for read in self.read.values()]
+        answered = [at for at in latest if at > now - 0.5 * self._interval_s]
+        if not answered:
+            return now >= evaluated_at + LATE_INTERVALS * self._interval_s
+        return len(answered) == len(latest) or now >= min(answered) + PATIENCE * self._interval_s
 
     def switch_left(self, dpid: Dpid) -> None:
         self.read = {known: read for known, read in self.read.items() if known != dpid}

@@ -1,7 +1,7 @@
 """A fake fabric whose hosts send: rings of jobs, announced or not, and traffic that no job announces.
 
 Bytes take the paths that packets take, and are counted by ports and by the rules that are there; the switches are
-polled one after the other, as by the poller.
+polled at one moment, as by the poller.
 """
 
 from __future__ import annotations
@@ -131,10 +131,10 @@ class BusyFabric(FakeFabric):
         return super()._carry_out(command)
 
     def _poll(self, interval_s: float) -> None:
-        for number, (dpid, switch) in enumerate(self.switches.items()):
+        for dpid, switch in self.switches.items():
             for key in self._rules[dpid].keys() - switch.flows.keys():
                 del self._rules[dpid][key]
-            if self.now >= self._polled.setdefault(dpid, self.now + interval_s * number / len(self.switches)):
+            if self.now >= self._polled.setdefault(dpid, self.now + interval_s):
                 self._polled[dpid] += interval_s
                 self.count_rules(self._sent, self._told[dpid], self._received, [dpid])
 

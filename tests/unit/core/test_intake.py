@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 
 from controller.fabric.messages import ArpSeen, LinkLost, LinkSeen, PortChanged
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
@@ -22,18 +21,35 @@ from tests.support.three_rings import CONFIG, RINGS, register
 UPLINK = PortRef(Dpid(1), PortNo(1))
 
 
-def test_background_is_measured_once_per_interval() -> None:
+def test_background_is_measured_when_all_switches_have_answered() -> None:
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
-    measured = []
-    for total in range(200):
-        fabric.count({UPLINK: total * 50_000}, {})
+    first, *others = fabric.switches
+    before = fabric.loop.derived.background()
+    for total in range(10):
+        fabric.count_rules({UPLINK: total * 1_000_000}, {}, of=others)
         fabric.run(0.1)
-        measured.append(fabric.loop.derived.background())
-    changes = sum(before is not after for before, after in pairwise(measured))
-    assert abs(changes - 20 / CONFIG.counters.interval_s) <= 1
-    assert measured[-1][LinkId(*UPLINK)] > 0
+        assert fabric.loop.derived.background() is before, "a switch has not answered"
+        fabric.count_rules({UPLINK: total * 1_000_000}, {}, of=[first])
+        assert fabric.loop.derived.background() is not before
+        before = fabric.loop.derived.background()
+        fabric.run(1.9)
+        assert fabric.loop.derived.background() is before, "once per interval"
+    assert before[LinkId(*UPLINK)] > 0
+
+
+def test_background_is_measured_without_a_switch_that_does_not_answer() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    _, *others = fabric.switches
+    for _ in range(5):
+        fabric.count_rules({}, {}, of=others)
+        before = fabric.loop.derived.background()
+        fabric.run(0.6)
+        assert fabric.loop.derived.background() is not before
+        fabric.run(1.4)
 
 
 def test_a_job_whose_lease_has_ended_is_not_saved_any_more() -> None:

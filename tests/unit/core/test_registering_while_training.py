@@ -87,12 +87,12 @@ def test_a_link_that_others_fill_is_still_avoided() -> None:
     fabric.stray_bps = {STRAY: 0.95 * FABRIC_BPS}
     fabric.carry(16)
     ports = [LinkId(*port) for port in fabric.ports_on(STRAY)[:2]]
-    before = {link: fabric.background_bps()[link] for link in ports}
+    assert fabric.background_bps().keys() >= {*ports}
     register(fabric, 0, 1, 2)
     for _ in range(30):
         found = fabric.background_bps()
-        for link, bps in before.items():
-            assert found[link] >= bps - 3 * 0.2 * FABRIC_BPS - 1
+        for link in ports:
+            assert found[link] >= (0.95 - 3 * 0.2) * FABRIC_BPS - 1
         fabric.carry(0.5)
         routes = [route for job in fabric.status.jobs.values() for route in job.routes.values() if route]
         used = {link for route in routes for piece in route for link in piece.path}

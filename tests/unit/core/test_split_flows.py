@@ -289,6 +289,7 @@ def test_the_counters_of_a_split_flow_are_the_sum_of_its_rules_and_none_of_it_is
     rate = 0.75 * FABRIC_BPS / 8  # as fast as the job can: its level is 4/3
     ports: dict[PortRef, float] = {}
     rules: dict[FlowKey, float] = {}
+    received: dict[PortRef, float] = {}
     for _ in range(40):
         fabric.run(1, step=0.5)
         for flow, route in routes.items():
@@ -300,7 +301,9 @@ def test_the_counters_of_a_split_flow_are_the_sum_of_its_rules_and_none_of_it_is
                 for link in piece.path:
                     ports[link.at] = ports.get(link.at, 0) + sent
             ports[fabric.hosts[flow.dst_ip]] = ports.get(fabric.hosts[flow.dst_ip], 0) + rate
-        fabric.count_rules({at: int(n) for at, n in ports.items()}, {key: int(n) for key, n in rules.items()})
+            received[fabric.hosts[flow.src_ip]] = received.get(fabric.hosts[flow.src_ip], 0) + rate
+        sent_bytes, received_bytes = ({at: int(n) for at, n in totals.items()} for totals in (ports, received))
+        fabric.count_rules(sent_bytes, {key: int(n) for key, n in rules.items()}, received_bytes)
     status = fabric.status
     assert {link: load.background_bps for link, load in status.links.items() if load.background_bps} == {}
     busiest = max(load.rate_bps or 0.0 for link, load in status.links.items() if link in status.fabric.links)

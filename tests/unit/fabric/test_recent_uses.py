@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
+from itertools import chain
 
 import pytest
 
@@ -58,12 +60,14 @@ class Kept:
             one for one, ended in zip(self.history, [*later, self.now + 1], strict=False) if ended > self.now - SPAN_S
         ]
 
-    def expected(self) -> Mapping[Counted, set[LinkId]]:
-        may: dict[Counted, set[LinkId]] = {}
-        for _, uses in self.kept():
+    def expected(self) -> Mapping[Counted, Mapping[LinkId, float]]:
+        """Until when each rule may have used each link."""
+        may: dict[Counted, dict[LinkId, float]] = {}
+        kept = self.kept()
+        for (_, uses), ended in zip(kept, [*(at for at, _ in kept[1:]), math.inf], strict=False):
             for of in uses.values():
                 for what, sets in of.items():
-                    may.setdefault(what, set()).update(*sets)
+                    may.setdefault(what, {}).update(dict.fromkeys(chain(*sets), ended))
         return may
 
 
@@ -96,6 +100,8 @@ def test_users_are_those_of_all_uses_within_the_time(seed: int) -> None:
         expected, now = kept.expected(), flat(kept.uses)
         found = [(rule_of[f], link_of[n]) for f, n in zip(users.flows.tolist(), users.links.tolist(), strict=True)]
         assert len(found) == len({*found}), "each pair once"
+        until = {(what, link): at for what, links in expected.items() for link, at in links.items()}
+        assert dict(zip(found, users.until.tolist(), strict=True)) == {pair: until[pair] for pair in found}
         assert {*found} == {
             (what, link)
             for what, links in expected.items()

@@ -190,12 +190,14 @@ def test_a_malformed_reply_raises_malformed() -> None:
         wire.answer(PORTS, PORT_1[:-1])
 
 
-def test_switches_that_connect_together_are_polled_at_different_moments() -> None:
+def test_switches_are_polled_at_one_moment_whenever_they_connected() -> None:
     wire = Wire(switches=40)
+    wire.now = 0.7
+    wire.poller.switch_connected(Dpid(41), wire.now)
     wire.run(1)
     moments = [now for now, _, kind in wire.asked if kind == PORTS]
-    assert len(moments) == 40
-    assert max(moments.count(moment) for moment in moments) <= 3
+    assert len(moments) == 41
+    assert len(set(moments)) == 1
 
 
 def test_replies_of_a_switch_that_left_are_ignored() -> None:

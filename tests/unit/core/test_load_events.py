@@ -1,0 +1,135 @@
+"""Traffic that nobody announced begins and ends beside jobs that train: plans follow at once, and do not swing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from controller.core.load_events import has_slowed
+from controller.fabric.topology import LinkId
+from controller.jobs.messages import RegisterJob, ReportIterations
+from controller.planning.problem import FlowId
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId
+from tests.support.busy_fabric import COUNTERS, STEP_S, BusyFabric, Ring
+from tests.support.fake_fabric import FABRIC_BPS, ring_job
+from tests.support.three_rings import CONFIG, RINGS
+
+STRAY = FlowId("10.0.1.4", "10.0.2.4")
+HALF = 0.5 * FABRIC_BPS
+"""What an elephant takes of a link beside a flow that takes as much."""
+
+
+def training(count: int = 2, spines: int = 4, duty: Callable[[float], float] = lambda _: 1.0) -> BusyFabric:
+    """Rings that are pinned and train; some paths are free."""
+    fabric = BusyFabric(hosts_per_leaf=4, spines=spines, seed=3)
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.all_speak()
+    fabric.rings = [Ring(ips, duty=duty) for ips in RINGS[:count]]
+    for number in range(count):
+        fabric.send(RegisterJob(ring_job(f"job{number}", RINGS[number], lease_s=6000)))
+    fabric.carry(20)
+    return fabric
+
+
+def used(fabric: BusyFabric) -> set[LinkId]:
+    routes = [route for job in fabric.status.jobs.values() for route in job.routes.values() if route]
+    return {link for route in routes for piece in route for link in piece.path}
+
+
+def meeting(fabric: BusyFabric) -> FlowId:
+    """A flow of nobody whose way is one that a job's flow takes."""
+    for _ in range(200):
+        if LinkId(*fabric.ports_on(STRAY)[0]) in used(fabric):
+            return STRAY
+        fabric.seed += 1
+    raise AssertionError("no flow meets another one")
+
+
+@pytest.mark.parametrize("quarter", range(round(COUNTERS.interval_s / STEP_S)))
+def test_flows_leave_a_link_within_two_readings_of_the_first_byte_of_an_elephant(quarter: int) -> None:
+    fabric = training()
+    fabric.carry(quarter * STEP_S)
+    before, moved = fabric.status.plans_total, fabric.status.moved_flows_total
+    stray = meeting(fabric)
+    fabric.stray_bps = {stray: HALF}
+    link = LinkId(*fabric.ports_on(stray)[0])
+    fabric.carry(2 * COUNTERS.interval_s + CONFIG.planning.debounce_s + STEP_S)
+    assert link not in used(fabric)
+    assert fabric.status.plans_total > before
+    assert fabric.status.moved_flows_total > moved
+    assert {job.level for job in fabric.status.jobs.values()} == {1.0}
+
+
+@pytest.mark.parametrize("quarter", range(0, round(COUNTERS.interval_s / STEP_S), 3))
+def test_the_levels_of_flows_that_cannot_leave_are_true_with_the_second_reading(quarter: int) -> None:
+    fabric = training(count=1, spines=1)
+    assert fabric.status.jobs[JobId("job0")].level == 1.0
+    fabric.carry(quarter * STEP_S)
+    fabric.stray_bps = {STRAY: HALF}
+    fabric.carry(2 * COUNTERS.interval_s + CONFIG.planning.debounce_s + STEP_S)
+    assert fabric.status.jobs[JobId("job0")].level == pytest.approx(2.0, rel=0.15)
+
+
+@pytest.mark.parametrize("period_s", [1, 2, 3, 4, 5, 7, 10, 14, 20])
+def test_an_elephant_that_comes_and_goes_moves_few_flows(period_s: float) -> None:
+    """Not with each of its bursts."""
+    fabric = training()
+    stray, before = meeting(fabric), fabric.status.moved_flows_total
+    for _ in range(round(120 / STEP_S)):
+        fabric.stray_bps = {stray: HALF} if fabric.now % period_s < period_s / 2 else {}
+        fabric.carry(STEP_S)
+    assert fabric.status.moved_flows_total - before <= 6
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_traffic_of_many_that_comes_and_goes_moves_few_flows(seed: int) -> None:
+    """Mice, whose sum changes all the time, and jobs that send in bursts."""
+    draw = random.Random(seed)
+    iteration_s = draw.choice([0.8, 1.3, 3.0])
+    fabric = training(duty=lambda now: float(now / iteration_s % 1 < 0.5))
+    hosts = sorted(fabric.hosts)
+    before = fabric.status.moved_flows_total
+    for _ in range(round(60 / STEP_S)):
+        pairs = [draw.sample(hosts, 2) for _ in range(20)]
+        mice = {FlowId(src, dst): draw.choice([0.02, 0.1]) * FABRIC_BPS for src, dst in pairs}
+        fabric.stray_bps = {flow: bps for flow, bps in mice.items() if flow not in fabric.rings[0].flows}
+        fabric.carry(STEP_S)
+    assert fabric.status.moved_flows_total - before <= 12
+
+
+def test_communication_that_takes_longer_starts_a_plan_with_the_next_reading() -> None:
+    fabric = training()
+    times, plans = [0.5, 0.52, 0.49, 0.5, 0.7, 0.7], fabric.status.plans_total
+    while fabric.status.plans_total == plans:
+        fabric.carry(STEP_S)  # the next periodic one is far away
+    plans = fabric.status.plans_total
+    for index, time_s in enumerate(times):
+        fabric.send(ReportIterations(JobId("job0"), (IterationTime(index, time_s, time_s),)))
+    fabric.carry(COUNTERS.interval_s + 0.5)
+    assert fabric.status.plans_total == plans + 1
+
+
+@pytest.mark.parametrize(
+    ("times_s", "slow"),
+    [
+        pytest.param([1.0] * 16, False, id="steady"),
+        pytest.param([1.0] * 5 + [1.4, 1.4], True, id="two slow ones"),
+        pytest.param([1.0] * 5 + [1.4, 1.0, 1.4], True, id="two of three"),
+        pytest.param([1.0] * 5 + [5.0, 1.0, 1.0], False, id="one alone"),
+        pytest.param([1.0] * 5 + [1.2] * 3, False, id="a little"),
+        pytest.param([1.0, 1.0, 2.0, 2.0], False, id="nothing to compare with"),
+        pytest.param([1.0] * 5 + [1.4, 1.4, 1.4], False, id="slow before"),
+    ],
+)
+def test_a_job_slows_down_when_two_of_three_iterations_take_longer(times_s: list[float], slow: bool) -> None:
+    assert has_slowed(times_s, 1) == slow
+
+
+def test_several_iterations_may_be_reported_together() -> None:
+    assert has_slowed([1.0] * 5 + [1.4] * 4, 4)
+    assert not has_slowed([1.0] * 5 + [1.4] * 4, 1)
+    assert not has_slowed([], 0)
