@@ -114,7 +114,7 @@ def _beats(per_second: float, seconds: float) -> Iterator[None]:
 
 
 def _send_mouse(source: str, target: str) -> bool:
-    """Whether it was sent."""
+    """Return whether it was sent."""
     try:
         with socket.create_connection((target, MICE_PORT), CONNECT_TIMEOUT_S, (source, 0)) as connection:
             connection.sendall(MOUSE)

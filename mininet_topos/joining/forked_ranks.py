@@ -45,7 +45,7 @@ class ForkedRank:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Raises ``TimeoutExpired``."""
+        """Return the exit status. Raises ``TimeoutExpired``."""
         ends = time.monotonic() + (timeout or 60.0)
         while (status := self.poll()) is None:
             if time.monotonic() > ends:
@@ -63,7 +63,8 @@ class ForkedRank:
 
 
 class ForkedRanks:
-    """``folder``: for the statuses. Ready when the constructor returns. Raises ``LabError``."""
+    """The process that forks ranks, ready when the constructor returns. ``folder``: for their statuses. Raises
+    ``LabError``."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +80,7 @@ class ForkedRanks:
         self._answer()
 
     def start(self, name: str, namespace: str, words: Sequence[str], output: Path) -> ForkedRank:
-        """``words``: the options of ``gloo_rank``. ``output``: of the rank."""
+        """Start a rank. ``words``: the options of ``gloo_rank``. ``output``: the file for what it prints."""
         status = self._folder / f"{name}.status"
         wanted = {"namespace": namespace, "words": list(words), "output": str(output), "status": str(status)}
         assert self._server.stdin
@@ -107,7 +108,7 @@ class ForkedRanks:
 
 
 def _serve() -> None:
-    """Until the end of the input. The kernel hands over only whole lines, because the writer waits for an answer."""
+    """Fork ranks until the input ends. A line is there as a whole, because the writer waits for each answer."""
     from mininet_topos.joining import gloo_rank
 
     gloo_rank.prepare()
@@ -145,7 +146,7 @@ def _note_ended(children: dict[int, Path]) -> None:
 
 
 def _become(wanted: dict[str, Any]) -> None:
-    """Never returns."""
+    """Run as the rank that is wanted, and end the process."""
     from mininet_topos.joining import gloo_rank
 
     status = 1

@@ -44,8 +44,8 @@ class Gloo:
         self._trainings: dict[int, Training] = {}
 
     def run(self, collective: str, vector: Vector) -> Vector | None:
-        """Also ``ddp`` and ``fsdp``: one training step of a model with M bytes of parameters. It returns what
-        ``rank.expected`` cannot know only when the gradients are right. Raises ``RuntimeError`` when they are wrong."""
+        """Run a collective, or with ``ddp`` and ``fsdp`` one training step of a model with M bytes of parameters, which
+        has no result that ``rank.expected`` could know. Raises ``RuntimeError`` when its gradients are wrong."""
         tensor = torch.from_numpy(vector)
         own = torch.from_numpy(part(vector, self.rank, self.size))
         if collective == "barrier":
@@ -148,7 +148,7 @@ def prepare() -> None:
 
 @contextmanager
 def joined(spec: RankSpec, address: str, recorded: bool) -> Iterator[Report]:
-    """The job joins the controller at the address, as a program does it with a line, and reports its iterations.
+    """Join the controller at the address, as a program does it with a line; yields what reports iterations.
     ``recorded``: ``signalbox.torch.join`` finds out what it sends; otherwise only its hosts are announced. To be called
     by all ranks."""
     if recorded:

@@ -69,7 +69,7 @@ class RunningJobs:
     gloo_options: Sequence[str] = ()
     _processes: dict[str, subprocess.Popen[Any] | ForkedRank] = field(default_factory=dict)
     _sessions: list[Path] = field(default_factory=list)
-    """Directories of Open MPI, one per mpirun; in the usual place, because paths of sockets in them must be short."""
+    """Directories of Open MPI, one per mpirun, in the usual place: paths of sockets in them must be short."""
 
     def start(self) -> None:
         """Start every rank of Gloo; returns when they wait for the first round. Ranks of MPI start with each round."""
@@ -153,7 +153,7 @@ class RunningJobs:
         self.wait_for_end(number)
 
     def ask_to_end(self, number: int = 0) -> None:
-        """Like ``end_round``; returns at once."""
+        """Ask each job to stop after the iteration that it starts next; returns at once."""
         for job in self.jobs:
             stop(self._control(job), number)
 

@@ -63,7 +63,7 @@ def gloo_rank(rank: int, interface: str, words: Sequence[str]) -> list[str]:
 
 
 def gloo_words(rank: int, interface: str, words: Sequence[str]) -> list[str]:
-    """The options of one rank."""
+    """Return the options of one rank. ``words``: those that all ranks of the job have."""
     return ["--rank", str(rank), "--interface", interface, *words]
 
 

@@ -147,8 +147,8 @@ def is_right(result: Vector | None, right: Vector | None) -> bool:
 
 
 def collectives_at(text: str, iteration: int) -> tuple[str, ...]:
-    """The collectives of an iteration, one after the other. ``a+b``: both in each. ``a*40,b*20``: 40 iterations of the
-    first, 20 of the second, and from the beginning."""
+    """Return the collectives of an iteration, one after the other. ``a+b``: both in each. ``a*40,b*20``: 40 iterations
+    of the first, 20 of the second, and from the beginning."""
     turns = [(names, int(count or 1)) for names, _, count in (turn.partition("*") for turn in text.split(","))]
     place = iteration % sum(count for _, count in turns)
     for names, count in turns:

@@ -23,9 +23,9 @@ LIFE_S = (15.0, 30.0)
 GAP_S = 0.5
 SIZES = (3, 4)
 REST_S = 8.0
-"""How long hosts are not used again: under ECMP a job may end late."""
+"""Seconds for which hosts rest after a job: under ECMP a job may end late."""
 EARLY_S = 3.0
-"""After a newcomer's first byte, what it costs others does not count yet."""
+"""Seconds after a newcomer's first byte in which its cost to others does not count yet."""
 BEING_LEARNT = ("", "learning", "provisional")
 RECORDED, OBSERVED = ("--recorded",), ()
 
@@ -40,8 +40,8 @@ class Arrival(NamedTuple):
 
 
 def schedule(seed: int, total_s: float, hosts: int = HOSTS) -> list[Arrival]:
-    """Three lives follow each other at once, until the time is over: 31 in four minutes. No host is in two jobs, nor in
-    one that has just ended."""
+    """Return the jobs in the order in which they begin: three series of lives beside each other, until the time is
+    over. No host is in two jobs, nor in one that has just ended while others are free."""
     chosen = random.Random(seed)
     lives = []
     for slot in range(AT_ONCE):
@@ -89,7 +89,7 @@ def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, 
 
 
 class Life(NamedTuple):
-    """``known_s``: from when on the job's bytes were known; None: never. Infinite where there is no iteration."""
+    """Times of one job. ``known_s``: when its bytes became known; None: never."""
 
     first_byte_s: float
     known_s: float | None
@@ -109,14 +109,15 @@ def life_of(job_id: str, stage: Stage) -> Life:
 
 
 def known_s(job_id: str, looks: Sequence[Look]) -> float | None:
-    """The first look at which the job is planned for with bytes that are announced or counted."""
+    """Return the time of the first look at which announced or counted bytes of the job are planned for."""
     of_job = ((look.after_s, look.jobs[job_id].source) for look in looks if job_id in look.jobs)
     return next((after_s for after_s, source in of_job if source not in BEING_LEARNT), None)
 
 
 def state_of(begin: float, end: float, own: Life, others: Sequence[Life]) -> str:
-    """``itself``: it is being learnt. ``early``: a newcomer's first byte comes meanwhile or came less than ``EARLY_S``
-    ago. ``late``: another is being learnt for longer. ``quiet``: everything is known."""
+    """Return the state of an iteration. ``itself``: its job is being learnt. ``early``: a newcomer's first byte comes
+    meanwhile or came less than ``EARLY_S`` ago. ``late``: another is being learnt for longer. ``quiet``: everything is
+    known."""
     if own.known_s is None or begin < own.known_s:
         return "itself"
     if any(other.first_byte_s < end and begin < other.first_byte_s + EARLY_S for other in others):
@@ -130,7 +131,8 @@ def state_of(begin: float, end: float, own: Life, others: Sequence[Life]) -> str
 
 
 def by_state(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """A line per repetition and state. ``job``: the worst job's mean. ``above``: part of the iterations above 1.10."""
+    """Return a line per repetition and state. ``worst_job``: the worst job's mean. ``above``: the share of iterations
+    above 1.10."""
     found: dict[tuple[int, int, str], dict[str, list[float]]] = {}
     for row, over in ratios(rows):
         if row.mode == Mode.PLANNED:
@@ -156,7 +158,7 @@ def by_state(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def known_after(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """How long after its first byte a job's bytes were known, by how it joined."""
+    """Return a line per way of joining: the seconds from a job's first byte until its bytes were known."""
     lines = []
     planned = [row for row in rows if row.mode == Mode.PLANNED]
     for name, rest in (("recorded", 0), ("observed", 1)):

@@ -23,11 +23,11 @@ from benchmarks.measures import report, table_of
 from mininet_topos.joining.jobs import LibraryJob
 
 Play = Callable[[Stage, int, float], Iterator[tuple[LibraryJob, Mapping[str, Any]]]]
-"""Given the stage, the seed and the seconds: runs the jobs, then says what to note of each."""
+"""Function that runs the jobs, given the stage, the seed and the seconds, and yields each with what to note of it."""
 
 
 class Scenario(NamedTuple):
-    """``seconds``: how long it takes in each mode, unless another time is asked for."""
+    """A scenario. ``seconds``: its length in each mode, unless another one is asked for."""
 
     play: Play
     judge: Callable[[Sequence[Row]], Found]
@@ -52,7 +52,8 @@ def run(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Exits with status 1 when a target is missed, or a result of a rank was wrong."""
+    """Make the rows that are missing and judge all. Exits with status 1 when a target is missed, or a result was
+    wrong."""
     scenario = SCENARIOS[name]
     length = seconds or scenario.seconds
     out.mkdir(parents=True, exist_ok=True)
@@ -75,7 +76,7 @@ def run(
 
 
 def rows_of(of: Run, scenario: Scenario, out: Path) -> Iterator[Row]:
-    """One run, on a fabric of its own. What the API showed is kept in ``out/raw``."""
+    """Make one run, on a fabric of its own. What the API showed is kept in ``out/raw``."""
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"signalbox-{of.scenario}-")))
         on = stack.enter_context(stage(Mode(of.mode), scratch))
@@ -98,7 +99,7 @@ def rows_of(of: Run, scenario: Scenario, out: Path) -> Iterator[Row]:
 
 
 def keep(on: Stage, folder: Path) -> None:
-    """What a planned run leaves: all looks, the controller's log, and the polls where they were recorded."""
+    """Keep all looks of a planned run, the controller's log, and the polls where they were recorded."""
     if folder.exists():
         shutil.rmtree(folder)
     on.keep(folder / "looks.jsonl")
@@ -118,5 +119,5 @@ def tables(found: Found) -> Group:
 
 
 def plain(line: Mapping[str, Any]) -> dict[str, Any]:
-    """``-`` where nothing was measured."""
+    """Return the line with ``-`` where nothing was measured."""
     return {name: "-" if value is None else value for name, value in line.items()}

@@ -26,10 +26,10 @@ from signalbox.jobs.collectives import virtual_links
 
 SECONDS = 75.0
 WARM_S = 25.0
-"""Until the plan runs and the job's bytes are confirmed."""
+"""Seconds until the plan runs and the bytes of the jobs are confirmed."""
 SAMPLE_S = 0.5
 COUNTERS_S = 2.0
-"""How often the controller reads counters."""
+"""Seconds between two polls of the controller."""
 EARLY_S = 3.0
 MICE_PER_S = 200.0
 KINDS = (("all_reduce", 120_120), ("ddp", 120_408), ("all_gather", 240_240))
@@ -39,7 +39,7 @@ AFTER, OFF_S, TOLERANCE = 1.10, 2 * COUNTERS_S, 0.2
 
 
 def layout(hosts: Sequence[Host], seed: int) -> tuple[list[tuple[Host, ...]], tuple[Host, ...]]:
-    """Three rings with a host of each leaf, and an idle host of each leaf."""
+    """Return three rings with a host of each leaf, and an idle host of each leaf."""
     chosen = random.Random(seed)
     leaves = [chosen.sample(hosts[at : at + HOSTS_PER_LEAF], HOSTS_PER_LEAF) for at in range(0, 16, HOSTS_PER_LEAF)]
     *rings, idle = zip(*leaves, strict=True)
@@ -106,7 +106,7 @@ class Unannounced:
 
 
 def shown_and_true(stage: Stage, jobs: Sequence[LibraryJob], ports: PortBytes) -> dict[str, list[Moment]]:
-    """Per job, at every look since it was warm, the slowdown that the API showed and the true one."""
+    """Return per job, for every look after the warm-up, the slowdown that the API showed and the true one."""
     sends = {}
     for job in jobs:
         flows: dict[tuple[str, str], float] = {}
@@ -131,8 +131,8 @@ def shown_and_true(stage: Stage, jobs: Sequence[LibraryJob], ports: PortBytes) -
 
 
 def by_time(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Ratios of the iterations that end before the traffic, begin within 3 s of its start, or later. ``suffers_s``:
-    when the last one above 1.10 ends, after the traffic has begun."""
+    """Return a line per job: ratios of the iterations that end before the traffic, begin within 3 s of it, or later.
+    ``suffers_s``: when the last one above 1.10 ends, after the traffic has begun."""
     base = flat_s(rows)
     lines = []
     for row in rows:

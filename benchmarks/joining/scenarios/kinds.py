@@ -27,19 +27,20 @@ from signalbox.jobs.spec import Algorithm, JobSpec
 SECONDS = 300.0
 WRONG_S = 40.0
 BASE_S = 20.0
-"""On the flat switch and under ECMP, where only iterations count."""
+"""Seconds on the flat switch and under ECMP, where only iterations count."""
 REST_S = 7.0
-"""Or this batch's traffic, still in the counters' mean, would be the next one's background."""
+"""Seconds between batches: the traffic of one, still in the mean of the counters, would be background of the next."""
 WRONG = (Announced.REVERSED, Announced.HALF, Announced.DOUBLE, Announced.OTHER)
 
 SLOW, SETTLED_S, NAMED_S = 1.10, 5.0, 5.0
 IN_A_ROW = 3
 FACTOR_OFF = 0.15
-"""Of the factor that ``explain`` names."""
+"""Largest relative error of the factor that ``explain`` names."""
 
 
 class Kind(NamedTuple):
-    """``library``: None is the trainer, which sends what the spec says. ``joins``: finds out itself what it sends."""
+    """A kind of job. ``library``: None is the trainer, which sends what the spec says. ``joins``: the job finds out
+    itself what it sends."""
 
     name: str
     library: Library | None
@@ -50,7 +51,7 @@ class Kind(NamedTuple):
 
 
 def _tree(job_id: str, hosts: Sequence[Host]) -> JobSpec:
-    """An all-reduce of 240 kB up and down a binomial tree of four ranks."""
+    """Return an all-reduce of 240 kB up and down a binomial tree of four ranks."""
     up = [(3, 2, 0), (1, 0, 0), (2, 0, 1)]
     steps = [*up, *((dst, src, 3 - step) for src, dst, step in up)]
     transfers = [{"src": s, "dst": d, "bytes_per_iteration": 240_000, "step": step} for s, d, step in steps]
@@ -79,7 +80,7 @@ RING = KINDS[0]
 
 
 class Batch(NamedTuple):
-    """``announced``: of all three jobs."""
+    """Three jobs that train together. ``announced``: how all of them are announced."""
 
     kinds: Sequence[Kind]
     announced: Announced
@@ -134,8 +135,8 @@ def _begin(stage: Stage, batch: Batch, number: int, hosts: tuple[Host, ...]) -> 
 
 
 def said(job: LibraryJob, looks: Sequence[Look], began_s: float) -> dict[str, Any]:
-    """When, in seconds after the job began, its counters are there, and its difference; how many looks had an alarm,
-    with the first text."""
+    """Return when the job's counters were there and when its difference was, in seconds after it began; the number of
+    looks with an alarm; and the first text of that."""
     of_job = [look for look in looks if job.job_id in look.jobs]
 
     def first(holds: Callable[[Look], bool]) -> float | None:
@@ -168,7 +169,7 @@ def names(announced: Announced, answer: str) -> bool:
 
 
 def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """``settled_s``: see ``settled_after``."""
+    """Return a line per planned job. ``settled_s``: see ``settled_after``."""
     base = flat_s(rows)
     lines = []
     for row in rows:
@@ -195,8 +196,8 @@ def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def settled_after(iterations: Sequence[Sequence[float]], slow_s: float) -> float | None:
-    """Seconds after the first byte at which the first of ``IN_A_ROW`` iterations begins that are not slow; the first
-    iteration of all, in which libraries connect, is not looked at. None: there are none."""
+    """Return the seconds from the first byte until the first of ``IN_A_ROW`` iterations begins that are not slow, None
+    where there are none. The first iteration of all, in which libraries connect, does not count."""
     after = iterations[1:]
     for at in range(len(after) - IN_A_ROW + 1):
         if all(took <= slow_s for _, took in after[at : at + IN_A_ROW]):

@@ -21,7 +21,7 @@ from mininet_topos.joining.rank import collectives_at
 
 SECONDS = 270.0
 TURN = 40
-"""Iterations of each pattern in that time; fewer in a shorter one. Both take about 75 s."""
+"""Iterations of each pattern in a run of ``SECONDS``; a shorter run has fewer. Both take about 75 s."""
 FIRST, SECOND = "ddp", "all_to_all"
 ELEMENTS = 120_408
 ALARM = "demand_differs"
@@ -52,7 +52,7 @@ def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, 
 
 
 def alarm_times(job_id: str, looks: Sequence[Look]) -> list[float]:
-    """The looks at which the job's traffic was said to differ."""
+    """Return the times of the looks with an alarm about the job's traffic."""
     return [look.after_s for look in looks if (ALARM, job_id) in look.alarms]
 
 
@@ -60,7 +60,7 @@ def alarm_times(job_id: str, looks: Sequence[Look]) -> list[float]:
 
 
 def by_collective(row: Row) -> dict[str, list[float]]:
-    """Durations of all iterations but the first."""
+    """Return the durations of all iterations but the first, by pattern."""
     found: dict[str, list[float]] = {FIRST: [], SECOND: []}
     for index, (_, took) in enumerate(row.iterations):
         if index:
@@ -69,8 +69,8 @@ def by_collective(row: Row) -> dict[str, list[float]]:
 
 
 def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """A line per repetition, mode and pattern: iteration times over the flat switch, mean of the jobs and the worst of
-    them; and how often the alarm was seen from the third period on."""
+    """Return a line per repetition, mode and pattern: iteration times over the flat switch, mean of the jobs and the
+    worst of them; and how often the alarm was seen from the third period on."""
     base = {
         (row.seed, row.repeat, row.job, name): median(times)
         for row in rows

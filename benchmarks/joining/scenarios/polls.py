@@ -29,7 +29,7 @@ Pair = tuple[str, str]
 
 
 class Answer(NamedTuple):
-    """``at``: seconds after the recording began."""
+    """The counters of one switch. ``at``: seconds after the recording began."""
 
     at: float
     bytes: Counter[Pair]
@@ -37,7 +37,8 @@ class Answer(NamedTuple):
 
 
 def counted(listed: str) -> tuple[Counter[Pair], Counter[Pair]]:
-    """Bytes and packets by source and destination, from ``ovs-ofctl dump-flows``. A pair may have several rules."""
+    """Return bytes and packets by source and destination, from ``ovs-ofctl dump-flows``. A pair may have several
+    rules."""
     bytes_, packets = Counter[Pair](), Counter[Pair]()
     for line in listed.splitlines():
         if found := FLOW.search(line):
@@ -48,7 +49,7 @@ def counted(listed: str) -> tuple[Counter[Pair], Counter[Pair]]:
 
 
 class Recorder:
-    """Of the hosts' switches of a lab."""
+    """Recording of the counters of all leaves of a lab."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -68,7 +69,7 @@ class Recorder:
         self._polls.append((self._now(), answers))
 
     def write(self, spec: JobSpec, iterations: Sequence[tuple[float, float]], file: Path) -> None:
-        """``iterations``: end in monotonic seconds, and duration."""
+        """Write the file of one job. ``iterations``: end in monotonic seconds, and duration."""
         pairs = sorted({pair for link in virtual_links(spec) for pair in both_ways(link.src_ip, link.dst_ip)})
         polls = []
         for now, answers in self._polls:

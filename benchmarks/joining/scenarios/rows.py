@@ -28,9 +28,8 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One job in one run. ``begun_s``: when its first iteration began. ``iterations``: begin and duration of each, in
-    seconds after the run began. ``more``: what the scenario says of the job. ``load``: load average of the machine at
-    the end."""
+    """One job in one run. ``iterations``: begin and duration of each, in seconds after the run began. ``more``: what
+    the scenario says of the job. ``load``: load average of the machine at the end."""
 
     scenario: str
     seed: int
@@ -51,12 +50,12 @@ class Row:
 
     @property
     def settled(self) -> Sequence[Sequence[float]]:
-        """Without the first iteration, in which libraries connect."""
+        """The iterations without the first, in which libraries connect."""
         return self.iterations[1:]
 
 
 class Target(NamedTuple):
-    """``figure``: at most ``limit`` is wanted. None: it was not measured, so the target is missed."""
+    """A target: ``figure`` should be at most ``limit``. None: it was not measured, so the target is missed."""
 
     name: str
     figure: float | None
@@ -69,7 +68,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """``tables``: lines by title."""
+    """The outcome of a scenario. ``tables``: lines by title."""
 
     tables: Mapping[str, Sequence[Mapping[str, Any]]]
     targets: Sequence[Target]
@@ -80,7 +79,7 @@ def read_rows(file: Path) -> list[Row]:
 
 
 def flat_s(rows: Iterable[Row]) -> dict[tuple[int, int, float, str], float]:
-    """The median iteration on the flat switch by seed, repetition, length and job."""
+    """Return the median iteration on the flat switch by seed, repetition, length and job."""
     return {
         (row.seed, row.repeat, row.seconds, row.job): median(duration for _, duration, *_ in row.settled)
         for row in rows
@@ -89,8 +88,8 @@ def flat_s(rows: Iterable[Row]) -> dict[tuple[int, int, float, str], float]:
 
 
 def ratios(rows: Sequence[Row]) -> list[tuple[Row, list[float]]]:
-    """Per row its iterations after the first over the job's median on the flat switch in the same repetition. Rows
-    without one are left out."""
+    """Return with each row its iterations after the first over the job's median on the flat switch in the same
+    repetition. Rows without such a median are left out."""
     base = flat_s(rows)
     found = []
     for row in rows:
@@ -101,7 +100,8 @@ def ratios(rows: Sequence[Row]) -> list[tuple[Row, list[float]]]:
 
 
 def by_mode(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """A line per repetition and mode: the mean over jobs of their mean ratio, the worst job's, the worst iteration."""
+    """Return a line per repetition and mode: the mean over jobs of their mean ratio, the worst job's, the worst
+    iteration."""
     found: dict[tuple[int, int, str], list[list[float]]] = {}
     loads: dict[tuple[int, int, str], float] = {}
     for row, over in ratios(rows):
@@ -124,5 +124,5 @@ def by_mode(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def worst(lines: Iterable[Mapping[str, Any]], name: str, mode: str = Mode.PLANNED) -> float | None:
-    """Of all repetitions."""
+    """Return the largest value of all repetitions in a mode; None where nothing was measured."""
     return max((line[name] for line in lines if line["mode"] == mode and line[name] is not None), default=None)

@@ -60,7 +60,8 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """``alarms``: the text by kind and subject. ``paths``: of pinned flows, the names of the switches."""
+    """What the API shows of all jobs. ``alarms``: the text by kind and subject. ``paths``: of pinned flows, the names
+    of the switches."""
 
     after_s: float
     jobs: Mapping[str, Shown]
@@ -119,7 +120,7 @@ class OfTrainer:
 
     @property
     def running(self) -> bool:
-        """Raises ``LabError`` when a rank has failed."""
+        """Whether a rank has not ended. Raises ``LabError`` when one has failed."""
         states = [self._training.process(rank).poll() for rank in range(self._training.size)]
         if any(states):
             self._training.wait(0)
@@ -145,7 +146,8 @@ class Live:
 
 @dataclass
 class Stage:
-    """``client``: None on the flat switch. ``recorder``: of the counters, where they are to be replayed."""
+    """A running fabric with its jobs. ``client``: None on the flat switch. ``recorder``: records counters that are to
+    be replayed."""
 
     lab: Lab
     mode: Mode
@@ -169,7 +171,7 @@ class Stage:
     # ---- jobs
 
     def begin(self, job: LibraryJob, announced: JobSpec | None = None, join: Sequence[str] | None = None) -> None:
-        """``announced``: what is registered for it. ``join``: it joins by itself, with these options of ``gloo_rank``.
+        """Begin a job. ``announced``: what is registered for it. ``join``: it joins by itself, with these options.
         Under ECMP and on the flat switch it does neither."""
         options = ["--join", self.address, *join] if join is not None and self.planned else []
         running = RunningJobs(
@@ -178,7 +180,7 @@ class Stage:
         self._add(job.job_id, OfLibrary(running), announced)
 
     def begin_whole(self, spec: JobSpec, announced: JobSpec | None = None) -> None:
-        """A job of the trainer, which sends what ``spec`` says."""
+        """Begin a job of the trainer, which sends what ``spec`` says."""
         self._add(spec.job_id, OfTrainer(self.lab, spec, self.folder / "ranks" / spec.job_id), announced or spec)
 
     def _add(self, job_id: str, program: Program, announced: JobSpec | None) -> None:
@@ -188,7 +190,7 @@ class Stage:
             self.client.register_job(announced)
 
     def write_polls(self, job_id: str, file: Path) -> None:
-        """What was recorded of a job, while it is registered."""
+        """Write what was recorded of a job that is registered."""
         assert self.client
         assert self.recorder
         spec = job_spec(self.client.get_job(job_id).spec)
@@ -196,12 +198,12 @@ class Stage:
         self.recorder.write(spec, [(i.end, i.duration_s) for i in done], file)
 
     def ask_to_end(self, job_id: str) -> None:
-        """Returns at once."""
+        """Ask a job to end; returns at once."""
         self.jobs[job_id].asked_to_end = True
         self.jobs[job_id].program.ask_to_end()
 
     def exchange(self, first: str, second: str) -> None:
-        """Each of two jobs is announced for the program of the other from now on."""
+        """Take each of two jobs for the one that announces the program of the other from now on."""
         a, b = self.jobs[first], self.jobs[second]
         a.program, b.program = b.program, a.program
         a.reported, b.reported = b.reported, a.reported
@@ -219,14 +221,14 @@ class Stage:
                 raise LabError(f"waited {STOP_S:g} s for {', '.join(late)} to end")
 
     def iterations_of(self, job_id: str) -> list[tuple[float, float, bool]]:
-        """(begin, duration, whether the result was right) of each."""
+        """Return the begin, the duration and whether the result was right of each."""
         found = self.jobs[job_id].program.iterations()
         return [(round(i.start - self.began, 4), round(i.duration_s, 4), i.ok) for i in found]
 
     @contextmanager
     def explained(self, job_id: str) -> Iterator[list[tuple[float, str]]]:
-        """``explain`` is asked for the job again and again, in a thread: an answer may take seconds. Yields (when it
-        came, the answer) of each so far."""
+        """Ask ``explain`` for the job again and again, in a thread, since an answer may take seconds. Yields the time
+        and the text of each answer so far."""
         answers: list[tuple[float, str]] = []
         over = threading.Event()
 
@@ -250,7 +252,7 @@ class Stage:
     # ---- time
 
     def until(self, at_s: float) -> Iterator[float]:
-        """Ticks until then; yields the time after each."""
+        """Tick until then; yields the time after each tick."""
         while self.now_s < at_s:
             self.tick()
             yield self.now_s
@@ -260,7 +262,7 @@ class Stage:
             pass
 
     def tick(self) -> None:
-        """Raises ``LabError`` when a rank has failed."""
+        """Report, look and record what is due. Raises ``LabError`` when a rank has failed."""
         time.sleep(TICK_S)
         for live in self.jobs.values():
             if not live.ended:
@@ -320,7 +322,7 @@ def shown(job: Any) -> Shown:
 
 @contextmanager
 def stage(mode: Mode, folder: Path, prefix: str = PREFIX) -> Iterator[Stage]:
-    """The jobs end with it."""
+    """Bring up the fabric of a mode. The jobs end with it."""
     with ExitStack() as stack:
         forks = ForkedRanks(folder / "forks")
         stack.callback(forks.stop)
@@ -341,7 +343,7 @@ def stage(mode: Mode, folder: Path, prefix: str = PREFIX) -> Iterator[Stage]:
 
 
 def moves(looks: Sequence[Look]) -> int:
-    """How often a pinned flow was on another path at the look after."""
+    """Return how often a pinned flow was on another path at the look after."""
     count = 0
     for before, after in pairwise(looks):
         both = before.paths.keys() & after.paths.keys()

@@ -23,7 +23,7 @@ from mininet_topos.lab.record import run
 
 SECONDS = 60.0
 LOOKED_AT_S = 10.0
-"""Before and after the exchange, for what is sent again."""
+"""Seconds before and after the exchange in which segments that are sent again are counted."""
 ELEMENTS = 120_120
 SNMP = "/proc/net/snmp"
 
@@ -66,7 +66,7 @@ def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, 
 
 
 def sent_again(stage: Stage) -> int:
-    """Segments that all hosts have sent again so far (proc(5), ``/proc/net/snmp``)."""
+    """Return the number of segments that all hosts have sent again so far (proc(5), ``/proc/net/snmp``)."""
     total = 0
     for host in stage.lab.hosts:
         names, values = re.findall(
@@ -77,8 +77,8 @@ def sent_again(stage: Stage) -> int:
 
 
 def moved(looks: Sequence[Look], at_s: float) -> int:
-    """Pairs of hosts, whoever they belong to, that were on another path, or on none, at some look after the exchange
-    than at the last one before."""
+    """Return the number of pairs of hosts, whichever job has them, that were on another path, or on none, at some look
+    after the exchange than at the last one before."""
     before = [look for look in looks if look.after_s <= at_s]
     if not before:
         return 0

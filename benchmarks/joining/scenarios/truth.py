@@ -25,7 +25,8 @@ Moment = tuple[float, float, float]
 HEADERS = 1514 / 1448
 """Bytes on the wire per byte of payload in full segments with timestamps."""
 LEAST_LEFT = 0.5
-"""Of a link, however much other traffic was there: what adapts gives way (docs/explanation/planning.md)."""
+"""Share of a link that is left however much other traffic was there: what adapts gives way
+(docs/explanation/planning.md)."""
 
 
 @dataclass
@@ -54,12 +55,13 @@ class Sends(NamedTuple):
 
 
 def sent_between(iterations: Iterable[tuple[float, float]], begin: float, end: float) -> float:
-    """How many iterations, in parts, if each sends steadily."""
+    """Return how many iterations were sent between the times, in parts, if each sends steadily."""
     return sum(max(0.0, min(end, at + took) - max(begin, at)) / took for at, took in iterations)
 
 
 def rates(samples: Sequence[tuple[float, Mapping[Link, int]]], at: float, window_s: float) -> dict[Link, float]:
-    """Bits per second of each link over the window that ends at the last sample up to then; empty without one."""
+    """Return the bits per second of each link over the window that ends at the last sample up to then; empty without
+    one."""
     past = [sample for sample in samples if sample[0] <= at]
     before = [sample for sample in past if past and sample[0] <= past[-1][0] - window_s]
     if not before:
@@ -76,7 +78,7 @@ def slowdowns(
     window_s: float,
     capacity_bps: float,
 ) -> dict[str, float]:
-    """Of each job with a path, at least 1. ``paths``: of all announced flows, the switches."""
+    """Return the slowdown of each job with a path, at least 1. ``paths``: of all announced flows, the switches."""
     port_bps = rates(samples, at, window_s)
     own: defaultdict[Link, float] = defaultdict(float)
     demand: defaultdict[Link, float] = defaultdict(float)
@@ -99,7 +101,7 @@ def slowdowns(
 
 
 def longest_off(moments: Sequence[Moment], tolerance: float) -> float:
-    """The longest time that what is shown differs from the truth by more than this part."""
+    """Return the longest time for which what is shown differs from the truth by more than this part."""
     longest, since = 0.0, None
     for at, shown, true in moments:
         if abs(shown / true - 1) <= tolerance:
