@@ -14,8 +14,9 @@ from collections.abc import Sequence, Set
 import numpy as np
 
 from controller.fabric.counter_samples import Rows
+from controller.jobs.iterations import LAG_S
 from controller.jobs.pair_counters import Totals
-from controller.jobs.payload_windows import HEADER_BYTES, LAG_S
+from controller.jobs.payload_windows import HEADER_BYTES
 from controller.memo import Memo
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.spec import Transport

@@ -12,15 +12,17 @@ A contradiction counts when it was found in several consecutive judgements.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.fabric.counter_samples import Floats, Rows
+from controller.fabric.counter_samples import Floats
 from controller.jobs.demand import Difference, Finding
-from controller.jobs.payload_windows import Window
+from controller.jobs.iterations import LAG_S, Bounds
+from controller.jobs.payload_windows import LONGEST, Span, Window
 from signalbox.jobs.subflows import Pair
 
 UNDECLARED = 0.05
@@ -30,23 +32,38 @@ UNDECLARED = 0.05
 INSIGNIFICANT = 0.01
 """Of the busiest pair: not learnt."""
 
-TOLERANCE = 1.33
-"""Factor by which the amount of a pair may differ from the announced one."""
+TOLERANCE = 1.25
+"""Factor by which an announced amount may be wrong."""
 
-SENT_AGAIN = 1.2
-"""Factor by which a pair may carry more than that per iteration: what was lost and sent again. With 7 senders to one
-port of 5 Mbit/s, as in an all-to-all of Open MPI over 8 ranks, a pair carries up to 1.5 times its bytes."""
+AGAIN = 1.5
+"""The same, upwards, for pairs whose destination has more than ``AT_ONCE`` senders in one phase: what is lost is sent
+again. With 7 senders to one port of 5 Mbit/s, as in an all-to-all of Open MPI over 8 ranks, a pair carries up to 1.5
+times its bytes."""
+
+AT_ONCE = 2
+
+JITTER = 0.2
+"""Part of an iteration by which the instant may vary at which a pair sends, among iterations that take equally long. Of
+pairs with more than ``AT_ONCE`` senders it is a whole one: who comes first is chance."""
+
+AGREEMENT = 1.2
+"""Factor by which amounts may differ where the spec is to be planned for again."""
 
 SHARED = 1.25
 """Factor by which the amounts of pairs may differ from the one factor that all of them share."""
 
-AMONG_TOLERANCE = 1.67
-"""The same where pairs are compared with each other over short windows."""
+FOLLOWED = 1.33
+"""Factor by which proportions of measured traffic may change before it is measured anew."""
 
 CONTRADICTIONS = 2
-AMONG_CONTRADICTIONS = 4
+"""Judgements in a row that must find one where it is not certain."""
+
 FIRST_CONTRADICTIONS = 3
-"""Of traffic before the first iteration: more than the parameters take that a training program sends to all ranks."""
+"""The same where no iteration is reported, of traffic that was not announced: more than the parameters take that a
+training program sends to all ranks at its start."""
+
+UNREPORTED_CONTRADICTIONS = LONGEST + 2
+"""The same of amounts: what was sent once has left the longest window by then."""
 
 Flags = NDArray[np.bool_]
 
@@ -56,15 +73,20 @@ Profile = Mapping[Pair, Sequence[tuple[int, int]]]
 
 @dataclass(slots=True, eq=False)
 class Judgement:
-    """Of pairs, in their order: what has lastingly been wrong. ``ratio``: counted to announced. ``clean``: nothing is
-    wrong at all. ``agrees``: nor near it, by half of what an amount may differ; else a job at the limit would go back
-    and forth."""
+    """What is wrong with the pairs of a job, in their order."""
 
     undeclared: Flags
+    """Pairs that were not announced and lastingly carry payload."""
     off: Flags
+    """Announced pairs that lastingly carry other bytes."""
     ratio: Floats
+    """Counted divided by announced bytes."""
     clean: bool
+    """Nothing is outside of its bounds, lastingly or not."""
+    confirms: bool
+    """Clean, and every announced pair has been seen in a whole iteration."""
     agrees: bool
+    """Confirms, and amounts differ by less than may be wrong: else a job at the limit would go back and forth."""
 
     @property
     def differs(self) -> bool:
@@ -79,10 +101,11 @@ class Judge:
         place = {pair: number for number, pair in enumerate(pairs)}
         self._opposite = np.array([place.get((dst, src), -1) for src, dst in pairs], np.int64)
         self._announced = self.in_order({pair: sum(size for _, size in phases) for pair, phases in profile.items()})
-        self._groups = _groups(pairs, profile)
+        crowded = _crowded(profile)
+        self._above = np.array([AGAIN if pair in crowded else TOLERANCE for pair in pairs])
+        self._jitter = np.array([1.0 if pair in crowded else JITTER for pair in pairs])
         self._undeclared_runs = _Runs(len(pairs))
         self._off_runs = _Runs(len(pairs))
-        self._among_runs = _Runs(len(pairs))
         self._changed_runs = _Runs(len(pairs))
 
     def in_order(self, amounts: Mapping[Pair, float]) -> Floats:
@@ -98,31 +121,61 @@ class Judge:
         wanted = (bps > INSIGNIFICANT * bps.max(initial=0.0)) & (bps > UNDECLARED * self._the_other_way(bps))
         return [self.pairs[number] for number in np.flatnonzero(wanted).tolist()]
 
-    def against_spec(self, window: Window) -> Judgement:
-        """What lastingly differs from the spec. Before the window is whole a pair may not have had its turn: amounts
-        are not judged yet."""
+    def against_spec(self, window: Window, span: Span) -> Judgement:
+        """Return what lastingly differs from the spec: ``window`` shows which pairs carry payload, ``span`` how much.
+        When most announced pairs are outside of their bounds at once, that is certain."""
         announced, bps, recent = self._announced, window.bps, window.recent_bps
         busiest = bps.max(initial=0.0)
-        opposite = self._the_other_way(bps)
-        reference = np.where(opposite > INSIGNIFICANT * busiest, opposite, busiest)
-        undeclared = (announced == 0) & (bps > UNDECLARED * reference) & (bps > INSIGNIFICANT * busiest)
-        needed = CONTRADICTIONS if window.begun else FIRST_CONTRADICTIONS
-        lasting = self._undeclared_runs.add(undeclared, needed, recent > INSIGNIFICANT * busiest)
+        undeclared = (announced == 0) & self._significant(bps)
         own = (announced > INSIGNIFICANT * announced.max(initial=0.0)) | (
             (announced > 0) & (bps > UNDECLARED * busiest)
         )
-        if not window.whole:
-            clean = not undeclared.any()
-            return Judgement(lasting, own & False, np.ones(len(bps)), clean, clean)
-        if window.iterations is not None:
-            ratio = _ratios(window.bytes / window.iterations, announced)
-            slack, more, runs, needed = TOLERANCE + 0.5 / window.iterations, SENT_AGAIN, self._off_runs, CONTRADICTIONS
-        else:
-            ratio, slack, more = self._among(recent, own), AMONG_TOLERANCE, 1.0
-            runs, needed = self._among_runs, AMONG_CONTRADICTIONS
-        off, near = (own & ~((ratio > 1 / most) & (ratio < more * most)) for most in (slack, 0.5 + 0.5 * slack))
+        own &= span.seconds > 0
+        least, most, likely = self._bounds(span, own)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(own & (likely > 0), span.bytes / (likely * announced), 1.0)
+            least = np.floor(least - self._jitter)
+            most = np.ceil(most + self._jitter)
+            done = np.where(own, span.bytes / announced, 0.0)
+        off = own & ((done < least / TOLERANCE) | (done > most * self._above))
+        certain = span.bounds is not None and 2 * np.count_nonzero(off) > np.count_nonzero(own)
+        reported = window.begun or certain
+        lasting = self._undeclared_runs.add(
+            undeclared, CONTRADICTIONS if reported else FIRST_CONTRADICTIONS, self._significant(recent)
+        )
+        lasting_off = self._off_runs.add(off, CONTRADICTIONS if span.bounds else UNREPORTED_CONTRADICTIONS)
         clean = not (undeclared.any() or off.any())
-        return Judgement(lasting, runs.add(off, needed), ratio, clean, clean and not near.any())
+        near = (ratio > 1 / AGREEMENT) & (ratio < AGREEMENT)
+        known = bool((own & (least >= 1)).sum() == own.sum()) and window.whole
+        return Judgement(
+            undeclared if certain else lasting,
+            off if certain else lasting_off,
+            ratio,
+            clean,
+            clean and known,
+            clean and known and bool(near[own].all()),
+        )
+
+    def _significant(self, bps: Floats) -> Flags:
+        """Pairs that carry more than acknowledgements and the small messages of libraries."""
+        busiest = bps.max(initial=0.0)
+        opposite = self._the_other_way(bps)
+        reference = np.where(opposite > INSIGNIFICANT * busiest, opposite, busiest)
+        significant: Flags = (bps > UNDECLARED * reference) & (bps > INSIGNIFICANT * busiest)
+        return significant
+
+    def _bounds(self, span: Span, own: Flags) -> Bounds:
+        """Iterations of each pair. Where none are reported, each pair has done as many as the others, but for one that
+        is there in part at either end."""
+        if span.bounds is not None:
+            return span.bounds
+        with np.errstate(divide="ignore", invalid="ignore"):
+            done = np.where(own, span.bytes / span.seconds / self._announced, 0.0) * span.seconds.max(initial=0.0)
+            error = (2 * LAG_S + 2 * span.apart_s) / span.seconds.max(initial=0.0)
+        likely = np.full(len(own), np.median(done[own]) if own.any() else 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            likely = np.where(own, likely * span.seconds / span.seconds.max(initial=0.0), 0.0)
+        return Bounds(np.maximum(0.0, likely * (1 - error) - 1), likely * (1 + error) + 1, likely)
 
     def changed(self, bps: Floats, held: Mapping[Pair, float]) -> bool:
         """Whether other pairs than those held carry traffic, lastingly, or the same ones in other proportions."""
@@ -134,7 +187,7 @@ class Judge:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(own, bps / (amounts * scale), 1.0)
         new = ~own & (bps > UNDECLARED * bps.max()) & (bps > UNDECLARED * self._the_other_way(bps))
-        wrong = new | ~((ratio > 1 / TOLERANCE) & (ratio < TOLERANCE))
+        wrong = new | ~((ratio > 1 / FOLLOWED) & (ratio < FOLLOWED))
         return bool(self._changed_runs.add(wrong, CONTRADICTIONS).any())
 
     def difference(self, judgement: Judgement, bps: Floats) -> Difference:
@@ -163,18 +216,6 @@ class Judge:
     def _the_other_way(self, bps: Floats) -> Floats:
         return np.where(self._opposite >= 0, bps[self._opposite], 0.0)
 
-    def _among(self, bps: Floats, own: Flags) -> Floats:
-        """What each pair carries, as a multiple of what the others of its group do per announced byte; 1 where the
-        group says nothing."""
-        per_byte = _ratios(bps, self._announced)
-        ratio = np.ones(len(bps))
-        for group in np.unique(self._groups[own]):
-            members = own & (self._groups == group)
-            carrying = per_byte[members & (bps > 0)]
-            if len(carrying):
-                ratio[members] = per_byte[members] / np.median(carrying)
-        return ratio
-
 
 class _Runs:
     """In how many consecutive judgements each pair was wrong."""
@@ -189,17 +230,12 @@ class _Runs:
         return lasting
 
 
-def _groups(pairs: Sequence[Pair], profile: Profile) -> Rows:
-    """A number per pair, the same for pairs that send at the same times: in the same phases, in the same
-    proportions."""
-    numbers: dict[object, int] = {}
-    groups = []
-    for pair in pairs:
-        phases = profile.get(pair, ())
-        total = sum(size for _, size in phases)
-        shares = tuple((phase, round(10 * size / total)) for phase, size in phases)
-        groups.append(numbers.setdefault(shares, len(numbers)))
-    return np.array(groups, np.int64)
+def _crowded(profile: Profile) -> frozenset[Pair]:
+    """Pairs whose destination has more than ``AT_ONCE`` senders in one of their phases."""
+    senders = Counter((dst, phase) for (_, dst), sizes in profile.items() for phase, _ in sizes)
+    return frozenset(
+        (src, dst) for (src, dst), sizes in profile.items() if any(senders[dst, phase] > AT_ONCE for phase, _ in sizes)
+    )
 
 
 def _shared_factor(ratios: Floats) -> float | None:
@@ -207,9 +243,3 @@ def _shared_factor(ratios: Floats) -> float | None:
     factor = float(np.median(ratios))
     alike = ratios.min() > 0 and ratios.max() < SHARED * factor and ratios.min() > factor / SHARED
     return factor if alike else None
-
-
-def _ratios(measured: Floats, amounts: Floats) -> Floats:
-    """1 where nothing is announced."""
-    ratios: Floats = np.where(amounts > 0, measured / np.where(amounts > 0, amounts, 1.0), 1.0)
-    return ratios

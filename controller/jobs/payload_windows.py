@@ -6,14 +6,13 @@ counter intervals and, where the job reports its iterations, three of them.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
-from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
 
 from controller.fabric.counter_samples import Floats, Rows
+from controller.jobs.iterations import LAG_S, Bounds, Iterations
 from controller.jobs.pair_counters import Totals
 from signalbox.jobs.spec import Transport
 
@@ -21,17 +20,15 @@ HEADER_BYTES: Mapping[Transport, int] = {Transport.TCP: 66, Transport.ROCE_V2: 5
 """Of a packet that carries data. TCP: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323, appendix A).
 RoCEv2: Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4 (InfiniBand specification, annex A17)."""
 
-LAG_S = 0.5
-"""Counters of Open vSwitch lag by up to so much, at both ends of a window: its ``max-revalidator`` interval."""
-
 SNAPSHOTS = 64
 """At most; then every second one of the older half goes: long iterations need windows that reach far back."""
-REPORTS = 256
 LONGEST = 6
 """Intervals of a window, if three iterations do not take longer."""
 MOST = 60
 """The same of a job whose known pairs come and go."""
 FEWEST_ITERATIONS = 3
+JUDGED_ITERATIONS = 4
+"""Iterations that a window of a judgement may be long, if they take longer than ``LONGEST`` intervals."""
 PLAUSIBLE_S = (1e-3, 86_400.0)
 """Durations of iterations. Others are not of training, and bytes per iteration made of them would be no numbers."""
 STEADY = 30
@@ -70,6 +67,18 @@ class Window(NamedTuple):
         return 0.125 * self.bps * self.seconds
 
 
+class Span(NamedTuple):
+    """What one judgement of amounts rests on: payload per pair between the readings of its counters."""
+
+    bytes: Floats
+    seconds: Floats
+    """0 for pairs that were not counted at both ends."""
+    apart_s: float
+    """Largest difference between the times when counters of two pairs were read at the same end."""
+    bounds: Bounds | None
+    """None while no iteration was reported."""
+
+
 class _Snapshot(NamedTuple):
     """``counted``: pairs of which there are counters."""
 
@@ -95,8 +104,7 @@ class PayloadWindows:
         self._header_bytes = HEADER_BYTES[transport]
         self._longest = LONGEST
         self._steady_since = float("-inf")
-        self._durations: deque[tuple[float, float]] = deque(maxlen=REPORTS)
-        self._trains_since: float | None = None
+        self._reported = Iterations()
         self._snapshots: list[_Snapshot] = []
         self._interrupted_at = float("-inf")
         self._latest_at = float("-inf")
@@ -106,15 +114,14 @@ class PayloadWindows:
         interrupted sends most of its bytes in a small part of its time: windows begin after it."""
         least, most = PLAUSIBLE_S
         durations = [duration for duration in durations_s if least <= duration <= most]
-        ends_at = now - sum(durations)
-        for duration in durations:
-            if ends_at < self._interrupted_at:
-                self.start_anew()
-            else:
-                self._durations.append((ends_at + duration, duration))
-                if self._trains_since is None:
-                    self._trains_since = ends_at
-            ends_at += duration
+        if not durations:
+            return
+        durations_s = np.array(durations)
+        ends = now - np.append(np.cumsum(durations_s[:0:-1])[::-1], 0.0)[-len(durations) :]
+        after = ends - durations_s >= self._interrupted_at
+        if not after.all():
+            self.start_anew()
+        self._reported.add(ends[after], durations_s[after])
 
     def add(self, totals: Totals, now: float) -> None:
         """What is counted so far."""
@@ -142,6 +149,10 @@ class PayloadWindows:
         """What was counted before the latest counters is not looked at any more."""
         self._snapshots = self._snapshots[-1:]
 
+    def overdue(self, now: float) -> bool:
+        """Whether the iteration in progress takes longer than those that were reported."""
+        return self._reported.overdue(now)
+
     def lengthen(self) -> None:
         """Windows twice as long."""
         self._longest = min(2 * self._longest, MOST)
@@ -154,6 +165,29 @@ class PayloadWindows:
         """The best one until now; None as long as there is none. ``planned_bytes``: of one iteration, or of one second,
         as far as is known."""
         return self._best(planned_bytes, now, now - self._longest * self._interval_s)
+
+    def span(self, now: float) -> Span | None:
+        """Return the window until now whose bounds are closest; None as long as there is none. Without reported
+        iterations the longest one."""
+        latest = self._snapshots[-1]
+        longest_s = max(LONGEST * self._interval_s, JUDGED_ITERATIONS * self._iteration_s(now)) + 0.5 * self._interval_s
+        starts = [
+            start
+            for start in self._snapshots
+            if 0.9 * self._interval_s <= latest.now - start.now <= longest_s and start.counted == latest.counted
+        ]
+        if not starts:
+            return None
+        begin = np.array([start.now for start in starts])
+        if bounds := self._reported.between(begin, np.full(len(starts), latest.now)):
+            start = starts[int(np.argmin((bounds.most + 1.0) / (bounds.least + 0.5)))]
+        else:
+            start = starts[0]
+        a, b = start.totals.at, latest.totals.at
+        counted = np.isfinite(a) & np.isfinite(b)
+        apart_s = max((float(np.ptp(at[counted])) for at in (a, b) if counted.any()), default=0.0)
+        bounds = self._reported.between(np.where(counted, a, latest.now), np.where(counted, b, latest.now))
+        return Span(self._payload(start, latest), np.where(counted, b - a, 0.0), apart_s, bounds)
 
     def steady(self, window: Window, planned_bytes: int, now: float) -> Window:
         """The longest good one that ends with this one and in which the same was sent in each iteration, as far as this
@@ -181,7 +215,7 @@ class PayloadWindows:
         seconds = latest.now - start.now
         whole = seconds >= FEWEST_ITERATIONS * iteration_s and self._trains_all_the_time(start)
         recent_bps = self._payload_bps(self._snapshots[-2], latest)
-        begun = bool(self._durations) and self._durations[0][0] <= start.now
+        begun = len(self._reported.ends) > 0 and bool(self._reported.ends[0] <= start.now)
         iterations = self._iterations(start, latest, bps, planned_bytes)
         return Window(start.now, bps, recent_bps, seconds, iterations, begun, whole)
 
@@ -215,26 +249,25 @@ class PayloadWindows:
     def _trains_all_the_time(self, start: _Snapshot) -> bool:
         """From the counters of that snapshot on, each of which may be an interval older. What is counted from before
         the first iteration on is less per iteration, and of each switch by another part."""
-        return self._trains_since is None or self._trains_since <= start.now - self._interval_s
+        return self._reported.since is None or self._reported.since <= start.now - self._interval_s
+
+    def _payload(self, start: _Snapshot, end: _Snapshot) -> Floats:
+        a, b = start.totals, end.totals
+        return np.maximum(0.0, b.bytes - a.bytes - self._header_bytes * (b.packets - a.packets))
 
     def _payload_bps(self, start: _Snapshot, end: _Snapshot) -> Floats:
-        a, b = start.totals, end.totals
-        counted = b.bytes - a.bytes - self._header_bytes * (b.packets - a.packets)
         with np.errstate(invalid="ignore", divide="ignore"):
-            bps = 8 * counted / (b.at - a.at)
-        return np.where(np.isfinite(bps), np.maximum(bps, 0.0), 0.0)
+            bps = 8 * self._payload(start, end) / (end.totals.at - start.totals.at)
+        return np.where(np.isfinite(bps), bps, 0.0)
 
     def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, planned_bytes: int) -> float | None:
         """By their mean duration, weighted with the time that each has in the window. Where they fill less of it by
         more than two of them, the job pauses or does not report all: then by how many were reported, if that makes more
         of what is planned for come true."""
-        spans = [
-            (min(at, end.now) - max(at - duration, start.now), duration)
-            for at, duration in self._durations
-            if start.now < at and at - duration < end.now
-        ]
-        filled_s = sum(span for span, _ in spans)
-        reported = sum(span / duration for span, duration in spans)
+        ends, durations_s = self._reported.ends, self._reported.durations_s
+        spans = np.maximum(0.0, np.minimum(ends, end.now) - np.maximum(ends - durations_s, start.now))
+        filled_s = float(spans.sum())
+        reported = float((spans / durations_s).sum())
         if not reported:
             return None
         window_s = end.now - start.now
@@ -251,11 +284,7 @@ class PayloadWindows:
 
     def _iteration_s(self, now: float) -> float:
         """Mean duration of the iterations that were reported lately; 0 without any."""
-        if not self._durations:
-            return 0.0
-        since = now - max(8 * self._interval_s, 4 * self._durations[-1][1])
-        lately = [duration for _, duration in takewhile(lambda report: report[0] > since, reversed(self._durations))]
-        return sum(lately) / len(lately) if lately else 0.0
+        return self._reported.mean_s(now, 8 * self._interval_s)
 
 
 def _changed(a: Floats, b: Floats, slack: float) -> bool:

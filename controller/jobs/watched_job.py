@@ -19,11 +19,12 @@ from controller.fabric.counter_samples import Rows
 from controller.jobs.announcements import Announcements
 from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand, Measurement
 from controller.jobs.first_bytes import FirstBytes
+from controller.jobs.iterations import LAG_S
 from controller.jobs.job import Job
 from controller.jobs.judgement import Judge, Judgement
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.pairs_to_learn import count_to_learn, pairs_to_learn
-from controller.jobs.payload_windows import LAG_S, PayloadWindows, Window
+from controller.jobs.payload_windows import PayloadWindows, Span, Window
 from controller.memo import Memo
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.subflows import Connections, Pair
@@ -195,7 +196,8 @@ class WatchedJob:
         per_iteration = self._held is None or self._held_per_iteration
         planned = sum(link.bytes for link in self._links) if per_iteration else 0
         window = self._windows.window(planned, now)
-        if window is None:
+        span = self._windows.span(now)
+        if window is None or span is None:
             return
         if window.bytes.max(initial=0.0) < FEWEST_BYTES:
             self._suspect(suspicious, now)
@@ -204,15 +206,18 @@ class WatchedJob:
             self._silent = bool(self.reports_as) and not self._heard
             self._pace = Finding.SILENT if self._heard else None
         else:
-            self._heard, self._silent, self._pace = True, False, None
-            self._judge_traffic(window, self._windows.steady(window, planned, now), suspicious, now)
+            self._heard, self._silent = True, False
+            self._pace = Finding.SLOWER if self._windows.overdue(now) else None
+            self._judge_traffic(window, self._windows.steady(window, planned, now), span, suspicious, now)
         self.demand = self._state()
 
-    def _judge_traffic(self, window: Window, steady: Window, suspicious: frozenset[str], now: float) -> None:
+    def _judge_traffic(
+        self, window: Window, steady: Window, span: Span, suspicious: frozenset[str], now: float
+    ) -> None:
         """The latest ``window`` shows what changes, ``steady`` how much it is while nothing does."""
         self._measurement = Measurement(self.pairs, steady.bps, steady.seconds, steady.iteration_s)
         self._undeclared_fraction = self._judge.undeclared_fraction(window.bps)
-        judgement = self._judge.against_spec(window)
+        judgement = self._judge.against_spec(window, span)
         if self._held is None:
             self._judge_spec(judgement, window)
         elif window.whole:
@@ -227,10 +232,9 @@ class WatchedJob:
     def _judge_spec(self, judgement: Judgement, window: Window) -> None:
         if not self._declared:
             return
-        if judgement.clean:
-            if window.whole:
-                self._agreed = True
-                self._differing = None
+        if judgement.confirms:
+            self._agreed = True
+            self._differing = None
         elif judgement.differs:
             self._agreed = False
             self._differing = self._judge.difference(judgement, window.bps)

@@ -466,6 +466,41 @@ def _contradicted(difference: Difference) -> JobDemand:
     return JobDemand(DemandSource.MEASURED, VirtualLinks(), {}, difference=difference)
 
 
+@pytest.mark.parametrize("killed_at", [30.4, 31.0, 31.7])
+def test_a_job_that_is_killed_is_slower_or_silent_and_not_wrong(killed_at: float) -> None:
+    """It stops within an iteration, which is never reported."""
+    cluster = Cluster(spec(FOUR), lag_s=0.5)
+    cluster.iteration_s = 3.0
+    cluster.train(killed_at, RIGHT)
+    findings = [cluster.train(1, {}, pause=True).difference for _ in range(60)]
+    assert {finding for one in findings if one for finding in one.findings} <= {Finding.SLOWER, Finding.SILENT}
+    assert findings[-1] == Difference((Finding.SILENT,))
+
+
+def test_an_iteration_that_takes_longer_than_the_others_is_found_to_be_slower() -> None:
+    cluster = Cluster(spec(FOUR))
+    cluster.train(30, RIGHT)
+    cluster.iteration_s = 40.0
+    assert cluster.train(20, RIGHT).difference == Difference((Finding.SLOWER,))
+    cluster.train(30, RIGHT)
+    cluster.iteration_s = 1.3
+    assert cluster.train(30, RIGHT).difference is None
+
+
+def test_pairs_that_send_in_bursts_at_random_instants_are_not_doubted() -> None:
+    """In an all-to-all chance decides which of the senders to a host comes first: in three iterations a pair may send
+    two times, or four times."""
+    collectives = [{"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": 8 * M}]
+    cluster, draw = Cluster(spec(ADDRESSES, collectives), lag_s=0.5), random.Random(4)
+    cluster.iteration_s = 1.5
+    pairs = list(permutations(ADDRESSES, 2))
+    for _ in range(400):
+        tenth = [draw.randrange(15) for _ in pairs]
+        for now in range(15):
+            demand = cluster.train(0.1, {pair: 15.0 * M for pair, at in zip(pairs, tenth, strict=True) if at == now})
+            assert not demand.contradicted
+
+
 def test_a_job_that_sends_nothing_is_neither_confirmed_nor_doubted() -> None:
     cluster = Cluster(spec(FOUR))
     demand = cluster.train(60, {})
@@ -563,7 +598,7 @@ def test_an_iteration_that_a_fault_has_held_up_is_not_doubted() -> None:
     cluster.reports = True
     took_s = cluster.now - began
     cluster.demand.reported(cluster.job, [IterationTime(cluster.done, took_s, took_s)], cluster.now)
-    assert not any(cluster.train(INTERVAL_S, traffic).difference for _ in range(30))
+    assert not any(cluster.train(INTERVAL_S, traffic).contradicted for _ in range(30))
     assert cluster.of_job.source is DemandSource.CONFIRMED
 
 
