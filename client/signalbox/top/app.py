@@ -48,8 +48,8 @@ q        quit
 
 Jobs: flows without a path first, then those that wait for hosts, then the lowest efficiency. \
 Predicted: ideal communication time over what the routes allow; measured: over what the job reports. \
-?: what the job announced is not yet confirmed by counters; !: it is wrong. \
-Links: the fullest first, directed; unannounced is what no job has announced. Times are in UTC.
+?: not yet confirmed by counters; !: announced wrong. \
+Links: the fullest first; unannounced is what no job announced. Times are in UTC.
 """
 """Lines of keys fit a terminal of 80 columns; the paragraph is wrapped where it is shown."""
 
