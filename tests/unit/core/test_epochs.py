@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator
 
 import pytest
 
+from controller.api.convert_explain import explain_message
 from controller.config import Config, FabricConfig
 from controller.core.messages import Message, Tick
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.demand import DemandSource
 from controller.jobs.messages import RegisterJob, ReportIterations, UpdateJob
 from controller.planning.analysis.requests import Analyse, AnalyseJob, Explain
+from controller.planning.analysis.results import JobAnalysis
+from controller.planning.analysis.worker import analyse
 from controller.planning.messages import SetStrategy
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
+from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import Strategy
 from tests.support.fake_fabric import FABRIC_BPS, ring_job
 from tests.unit.core.test_measured_demand import FORWARD, HOSTS, Sending
 
 CONFIG = Config(fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS))
 JOB = JobId("job")
+MEASURED = pb.DEMAND_SOURCE_MEASURED
 COUNTED = 150_000
 """Bytes that each host sends to the next one in an iteration of 0.5 s, at half of its rate."""
 
@@ -101,3 +107,37 @@ def test_routes_that_change_begin_a_new_measurement() -> None:
     training.send(SetStrategy(Strategy.ECMP))
     training.run(0.2)
     assert training.efficiency == 0.0, "its flows are hashed now"
+
+
+def explained(training: Training) -> tuple[list[str], pb.ExplainResponse]:
+    (command,) = training.loop.handle([Explain(JOB)], training.now)
+    assert isinstance(command, Analyse)
+    found = analyse(command.request)
+    assert isinstance(found, JobAnalysis)
+    message = explain_message(found)
+    return list(message.answer), message
+
+
+@pytest.mark.parametrize(("announced", "factor"), [(0.5, 2.0), (2.0, 0.5)])
+def test_explain_says_that_bytes_are_unconfirmed_and_then_that_they_are_wrong(announced: float, factor: float) -> None:
+    """Seen: "27.6 %, the difference is not the routing" with half the bytes, 162 % with double."""
+    training = Training(announced)
+    training.run(1)
+    first, message = explained(training)
+    assert first[0] == "What job announced is not yet confirmed by counters. What follows rests on it."
+    assert message.demand.source == pb.DEMAND_SOURCE_DECLARED
+    for _ in training.train(40):
+        answer, message = explained(training)
+        assert not any("not the routing" in each for each in answer if message.demand.source != MEASURED)
+        assert message.efficiency_measured <= 1.05 or "it announced too much" in answer[-1]
+    assert message.demand.source == MEASURED
+    assert message.demand.factor == pytest.approx(factor, rel=0.1)
+    said = re.fullmatch(
+        r"The announcement of job is wrong: all announced pairs carry ([\d.]+) times what was announced\. "
+        r"What follows rests on what switches count\.",
+        answer[0],
+    )
+    assert said
+    assert float(said[1]) == pytest.approx(factor, rel=0.1)
+    assert f"of the bytes that switches count, is {message.efficiency_measured:.1%}" in answer[-1]
+    assert message.efficiency_measured == pytest.approx(0.5, rel=0.06), "it sends at half of its hosts' rate"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from signalbox.report.gathered import Gathered, state_of
+from signalbox.report.gathered import Gathered, slow_jobs, state_of
 from signalbox.report.page import page
 from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.circuit_messages import WIRED, rings, unwired_job, wired_job
@@ -46,3 +46,20 @@ def test_many_circuits_are_a_matrix_without_a_second_direction() -> None:
     assert "Circuits from switches (rows) to switches (columns)" in text
     assert text.count('class="half l5"') == 270
     assert 'class="half lu"' not in text
+
+
+def test_a_job_is_not_fast_by_a_measured_efficiency_that_is_not_possible() -> None:
+    wrong = pb.Job(
+        spec=pb.JobSpec(job_id="wrong"), level=2.0, efficiency_predicted=0.5, efficiency_measured=1.62, iterations=9
+    )
+    assert slow_jobs([wrong]) == [wrong]
+    shown = reported(pb.GetFabricResponse(), wrong)
+    assert "162% !" in shown
+    assert "Its measured efficiency, 162%, is not possible: it announced too much" in shown
+
+
+def test_what_counters_have_not_confirmed_is_said_of_each_job() -> None:
+    demand = pb.Demand(source=pb.DEMAND_SOURCE_DECLARED)
+    shown = reported(pb.GetFabricResponse(), pb.Job(spec=pb.JobSpec(job_id="new"), demand=demand))
+    assert "<td>unconfirmed</td>" in shown
+    assert "what it announced, not yet confirmed by counters" in shown
