@@ -13,12 +13,13 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, cast
 
-from signalbox.errors import InvalidInput, SignalboxError
+from signalbox.errors import Conflict, InvalidInput, SignalboxError
+from signalbox.exchanges import Change, update_with_others
 from signalbox.jobs.spec import JobSpec
 from signalbox.membership import MAX_PAUSE_S, Controller, Ended, Membership
 
@@ -54,8 +55,9 @@ class Keeper:
     kept registered any more, once, in another thread, unless it was released.
 
     A job that another registration has taken over is left to that one until it is released here. One that was refused,
-    or deregistered by an operator, begins anew when another spec comes. The methods may be called from any thread, and
-    all but ``close`` return at once."""
+    or deregistered by an operator, begins anew when another spec comes. Jobs may exchange hosts: a change that
+    conflicts with another job is made together with the changes that wait. The methods may be called from any thread,
+    and all but ``close`` return at once."""
 
     def __init__(
         self,
@@ -64,7 +66,8 @@ class Keeper:
         on_end: Callable[[str, Ended], None] = lambda _job_id, _why: None,
         workers: int = WORKERS,
     ) -> None:
-        self._client = cast(Controller, _OfEachThread(connect))
+        self._client = _OfEachThread(connect)
+        self._controller = cast(Controller, _WithOthers(self._client, self._changes_besides, self._taken))
         self._tokens = tokens or NoTokens()
         self._on_end = on_end
         self._jobs: dict[str, _Job] = {}
@@ -124,7 +127,7 @@ class Keeper:
     def _begin(self, spec: JobSpec) -> None:
         job = self._jobs[spec.job_id] = _Job(spec)
         job.membership = Membership(
-            lambda: self._client,
+            lambda: self._controller,
             spec,
             partial(self._ended, job),
             token=self._guarded(self._tokens.kept, job.id) or "",
@@ -167,11 +170,32 @@ class Keeper:
                 log.info("job '%s' is released", job.id)
             self._guarded(self._tokens.forget, job.id)
             del self._jobs[job.id]
+            self._hurry_changes()
             if job.wanted:
                 self._begin(job.wanted)
             self._changed.notify_all()
 
+    def _hurry_changes(self) -> None:
+        """What was refused may be possible now."""
+        for job in self._jobs.values():
+            if job.membership.change:
+                job.membership.try_again()
+                self._hurry(job)
+
     # ---- inside, in the threads
+
+    def _changes_besides(self, job_id: str) -> list[Change]:
+        """The changes of other jobs that the controller has not taken."""
+        with self._changed:
+            waiting = [job.membership.change for job in self._jobs.values() if job.id != job_id]
+        return [change for change in waiting if change]
+
+    def _taken(self, job_ids: Collection[str]) -> None:
+        """The controller has taken changes of these jobs, which their memberships learn when they repeat them."""
+        with self._changed:
+            for job in [self._jobs[job_id] for job_id in job_ids if job_id in self._jobs]:
+                job.membership.try_again()
+                self._hurry(job)
 
     def _run(self) -> None:
         while True:
@@ -202,6 +226,28 @@ class Keeper:
             return call(job_id, *more)
         except Exception as error:
             log.warning("job '%s': %s", job_id, error)
+
+
+class _WithOthers:
+    """The calls of a client; an update that conflicts with other jobs is made together with the changes of those.
+    ``others``: changes besides that of a job; ``taken``: called with the ids of those that were made."""
+
+    def __init__(
+        self, client: Any, others: Callable[[str], list[Change]], taken: Callable[[Collection[str]], None]
+    ) -> None:
+        self._client = client
+        self._others = others
+        self._taken = taken
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def update_job(self, spec: JobSpec, *, lease_token: str) -> None:
+        try:
+            self._client.update_job(spec, lease_token=lease_token)
+        except Conflict as conflict:
+            change, others = Change(spec, lease_token), self._others(spec.job_id)
+            self._taken(update_with_others(self._client, change, conflict, others))
 
 
 class _Job:

@@ -29,6 +29,7 @@ from signalbox.errors import (
     Unreachable,
     WrongLeaseToken,
 )
+from signalbox.exchanges import Change
 from signalbox.jobs.reports import REPORT_S, Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.rounds import FIRST_PAUSE_S, pause_after
@@ -108,6 +109,8 @@ class Membership:
         self._spec, self._job_id = spec, spec.job_id
         self._announced: JobSpec | None = None  # what the controller has
         self._not_taken: JobSpec | None = None  # a change that the controller has refused
+        self._told_not_taken: JobSpec | None = None  # the one that the log has
+        self._final = False  # it would be refused again, whatever other jobs do
         self.registered = False
         self.in_touch = False
         """Whether the latest calls succeeded."""
@@ -146,6 +149,17 @@ class Membership:
         """Announce this in place of what is announced, in the next round; returns at once, from any thread. A release
         that is not done is called off."""
         self._spec, self._releasing = spec, False
+
+    @property
+    def change(self) -> Change | None:
+        """The change that the controller has not taken yet, refused or not; for any thread."""
+        spec, waits = self._spec, self.registered and not self._releasing
+        return Change(spec, self._token) if waits and spec is not self._announced else None
+
+    def try_again(self) -> None:
+        """Announce in the next round what was refused because of other jobs; returns at once, from any thread."""
+        if not self._final:
+            self._not_taken = None
 
     def release(self) -> None:
         """In place of the next rounds, until it is done or the lease has run out; returns at once, from any thread."""
@@ -211,6 +225,8 @@ class Membership:
             # Answers that cannot be, not a number among them, must neither put the next renewal off nor hurry it.
             left_s = max(left_s if left_s < spec.lease_s else spec.lease_s, spec.lease_s * LEAST_LEFT)
             self._renew_at = now + left_s / RENEWALS_PER_LEASE
+            self.try_again()
+            spec = self._wanted()
         if spec is not self._announced:
             self._update(controller, spec)
         self._send_iterations(controller)
@@ -249,8 +265,10 @@ class Membership:
         try:
             controller.update_job(spec, lease_token=self._token)
         except (InvalidInput, Conflict, Exhausted) as error:
-            log.warning("job '%s' stays announced as it was, the training goes on: %s", self._job_id, error)
-            self._not_taken = spec
+            if spec is not self._told_not_taken:
+                log.warning("job '%s' stays announced as it was, the training goes on: %s", self._job_id, error)
+            self._not_taken = self._told_not_taken = spec
+            self._final = isinstance(error, InvalidInput)
         else:
             self._announced = spec
 

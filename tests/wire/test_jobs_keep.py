@@ -85,6 +85,37 @@ def test_jobs_follow_their_files_through_restarts_of_the_daemon(tmp_path: Path, 
         assert {end.reason for end in api.control.registry.ends.certain} == {EndReason.DEREGISTERED}
 
 
+@pytest.mark.parametrize("while_away", [False, True], ids=["while it runs", "while it is away"])
+def test_jobs_exchange_hosts_when_their_files_do(
+    tmp_path: Path, folder: Path, addresses: Path, while_away: bool
+) -> None:
+    sends = "transfers: [{src: 0, dst: 1, bytes_per_iteration: 1000}]\n"
+
+    def write_both(first: str, second: str) -> None:
+        for job_id, hosts in (("one", first), ("two", second)):
+            (folder / ".new").write_text(f"job_id: {job_id}\nhosts: {hosts}\nlease_s: 600\n{sends}")
+            (folder / ".new").rename(folder / f"{job_id}.yaml")
+
+    with running_api() as api, ExitStack() as daemons:
+
+        def daemon() -> KeepProcess:
+            more = ("--addresses", addresses)
+            return daemons.enter_context(keeping(folder, api.addresses[0], tmp_path, tmp_path / "log", *more))
+
+        keep = daemon()
+        write_both("n[1-2]", "n[3-4]")
+        wait_until(lambda: len(uids(api)) == 2)
+        before = uids(api)
+        if while_away:
+            keep.end()
+        write_both("n[3-4]", "n[1-2]")
+        if while_away:
+            daemon()
+        wait_until(lambda: endpoints(api, "one") == ("10.0.3.1", "10.0.4.1"))
+        assert endpoints(api, "two") == ("10.0.1.1", "10.0.2.1")
+        assert uids(api) == before
+
+
 def test_a_controller_that_comes_later_is_told_all(tmp_path: Path, folder: Path, addresses: Path) -> None:
     with running_api() as api:
         address = api.addresses[0]

@@ -91,6 +91,21 @@ def test_a_job_whose_update_is_refused_stays_as_it_was(
     assert [one["spec"] for one in controller.registrations] == [training.spec] * 2
 
 
+@pytest.mark.parametrize("final", [True, False])
+def test_an_update_that_other_jobs_are_in_the_way_of_is_tried_again_with_each_renewal(
+    final: bool, controller: FakeController, training: Training, caplog: pytest.LogCaptureFixture
+) -> None:
+    training.round()
+    controller.refuses_updates = InvalidInput.of("transfers", "is wrong") if final else Conflict("of another job", {})
+    training.membership.update(CHANGED)
+    training.go_on(3 * LEASE_S)
+    assert caplog.text.count("stays announced as it was") == 1
+    assert (training.membership.change is None) == (controller.spec == CHANGED)
+    controller.refuses_updates = None
+    training.go_on(LEASE_S)
+    assert controller.updates == ([] if final else [CHANGED])
+
+
 def test_iterations_are_reported_soon_once_and_in_order(controller: FakeController, training: Training) -> None:
     training.round()
     for index in range(0, 50, 5):

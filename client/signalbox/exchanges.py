@@ -1,0 +1,52 @@
+"""Updates of jobs of one process that need each other: each takes hosts which another one is to give up.
+
+In: a client, the change of one job, and the changes of others that wait. Out: calls to the controller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
+from signalbox.jobs.spec import JobSpec
+
+MAX_JOBS = 256
+"""That one request may have."""
+
+NO_SUCH_METHOD = "NO_SUCH_METHOD"
+"""The reason of an older controller."""
+
+
+class Change(NamedTuple):
+    """The spec that a job is to have, and the lease token of its registration."""
+
+    spec: JobSpec
+    lease_token: str
+
+
+def update_with_others(client: Any, change: Change, conflict: Conflict, others: Sequence[Change]) -> tuple[str, ...]:
+    """Update a job, whose update alone was refused, together with as many of the others as can be. Returns the ids of
+    these. ``client``: as ``signalbox.client.Client``. Raises ``conflict`` when that does not help, and what
+    keeps the controller from answering."""
+    left = [change, *others[: MAX_JOBS - 1]]
+    while True:
+        tokens = {one.spec.job_id: one.lease_token for one in left}
+        try:
+            client.update_jobs([one.spec for one in left], lease_tokens=tokens)
+        except (Conflict, Exhausted, InvalidInput, NotFound, WrongLeaseToken) as error:
+            if not (at_fault := entry_at_fault(error)):
+                raise conflict from None
+            del left[at_fault]
+        except SignalboxError as error:
+            raise conflict if error.reason == NO_SUCH_METHOD else error from None
+        else:
+            return tuple(one.spec.job_id for one in left[1:])
+
+
+def entry_at_fault(error: SignalboxError) -> int | None:
+    """The number of the entry of the request that the error is about; None when it is about none."""
+    paths = [problem.path for problem in error.problems] if isinstance(error, InvalidInput) else []
+    found = (re.match(r"jobs\[(\d+)\]", path) for path in (*paths, error.about.get("field", "")))
+    return next((int(match[1]) for match in found if match), None)
