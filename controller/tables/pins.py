@@ -103,9 +103,9 @@ class Pins:
         self, fabric: Fabric, jobs: Mapping[JobId, PinnedJob], routes: Routes, orphans: tuple[Pin, ...], _turn: int = 0
     ) -> PinSet:
         """Both directions of every announced flow, then the orphans, then pairs that are learnt; only flows whose hosts
-        are known. Of ``AT_ONCE`` flows at most in one call, but of all whose hosts have moved. Until the turn of a flow
-        comes its rules send nothing over links that are lost or lead away: that follows from the links. The same object
-        while nothing changes."""
+        are known. Of ``AT_ONCE`` flows at most in one call, but of all whose hosts have moved, and of all flows of
+        the jobs whose turn it is. Until the turn of a flow comes its rules send nothing over links that are lost or
+        lead away: that follows from the links. The same object while nothing changes."""
         touched, gone = self._follow_jobs(jobs)
         self._other_routes(routes, touched)
         of = self._found.of

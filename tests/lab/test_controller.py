@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -98,6 +101,47 @@ def test_a_killed_controller_costs_no_rule_and_no_packet(fabric: Fabric, tmp_pat
         assert snoop.count("OFPT_PACKET_OUT") > 0, "the snoop does see what the controller sends"
     assert spine_of(client, "ring") == before
     assert pinned(client, "ring") == LEAVES
+
+
+def test_jobs_exchange_hosts_by_the_command_line_without_a_lost_packet(fabric: Fabric, tmp_path: Path) -> None:
+    lab, _, client = fabric
+    near = [address(lab, f"h{leaf}_2") for leaf in (1, 2, 3)]
+    back = [address(lab, f"h{leaf}_1") for leaf in (3, 2, 1)]
+
+    def files(**endpoints: list[str]) -> list[Path]:
+        specs = {
+            job_id: ring(lab, job_id, 1).model_copy(update={"endpoints": tuple(ips)})
+            for job_id, ips in endpoints.items()
+        }
+        for job_id, spec in specs.items():
+            (tmp_path / f"{job_id}.json").write_text(spec.model_dump_json(exclude_defaults=True))
+        return [tmp_path / f"{job_id}.json" for job_id in specs]
+
+    def jobs(command: str, *given: Path) -> str:
+        argv = [sys.executable, "-m", "signalbox", "jobs", command, *map(str, given), "--json"]
+        where = {"SIGNALBOX_ADDRESS": client._address, "XDG_STATE_HOME": str(tmp_path / "state")}
+        return subprocess.run(argv, check=True, capture_output=True, text=True, env={**os.environ, **where}).stdout
+
+    for one in files(one=near, other=back):
+        jobs("register", one)
+    wait_for(lambda: pinned(client, "one") + pinned(client, "other") == 2 * LEAVES, "the pins of both", 30)
+    before = spine_of(client, "one"), spine_of(client, "other")
+    pings = [
+        lab.popen(src, ["ping", "-q", "-i", "0.01", "-c", "500", "-W", "3", address(lab, dst)], stdout=subprocess.PIPE)
+        for src, dst in (("h1_2", "h2_2"), ("h2_2", "h3_2"), ("h3_1", "h2_1"), ("h1_1", "h2_1"))
+    ]
+    for turn in range(4):
+        given = (back, near) if turn % 2 == 0 else (near, back)
+        changed = json.loads(jobs("update", *files(one=given[0], other=given[1])))
+        assert [job["spec"]["endpoints"] for job in changed] == [*given]
+        wait_for(lambda: pinned(client, "one") + pinned(client, "other") == 2 * LEAVES, "the pins of both", 30)
+        now = spine_of(client, "one"), spine_of(client, "other")
+        assert now == (before[::-1] if turn % 2 == 0 else before)
+    for ping in pings:
+        out = ping.communicate(timeout=60)[0].decode()
+        assert "500 packets transmitted, 500 received, 0% packet loss" in out
+    for job_id in ("one", "other"):
+        client.deregister_job(job_id, force=True)
 
 
 def test_neighbours_refresh_while_the_controller_is_dead(fabric: Fabric) -> None:

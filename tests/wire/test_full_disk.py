@@ -6,8 +6,11 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -18,7 +21,7 @@ from controller.jobs.store import StateStore
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
-from signalbox.errors import Unavailable
+from signalbox.errors import SignalboxError, Unavailable
 from signalbox.jobs.spec import JobSpec
 from signalbox.words import Strategy
 from tests.support.by_id import registered
@@ -173,3 +176,45 @@ def commit(store: StateStore, before: SavedState, after: SavedState) -> int | OS
     done: Future[int | OSError] = Future()
     store.commit(changes(before, after), done.set_result)
     return done.result(10)
+
+
+def exchanged(turn: int) -> list[JobSpec]:
+    """Both jobs, with the hosts of each other in every other turn."""
+    return [job(n).model_copy(update={"endpoints": job((n + turn) % 2).endpoints}) for n in range(2)]
+
+
+def hosts(client: Client) -> list[tuple[str, ...]]:
+    return [tuple(each.spec.endpoints) for each in client.list_jobs()]
+
+
+def test_an_exchange_is_saved_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    """By a disk that takes nothing for a while, and by a controller that is killed while it answers."""
+    controller = ControllerProcess(tmp_path)
+    tokens: dict[str, str] = {}
+    with controller.running() as client:
+        tokens = {spec.job_id: client.register_job(spec).lease_token for spec in exchanged(0)}
+        client.update_jobs(exchanged(1))
+        limit(controller, fsize=64)
+        with pytest.raises(Unavailable, match="so it was not made"):
+            client.update_jobs(exchanged(0))
+        assert hosts(client) == [spec.endpoints for spec in exchanged(1)]
+        limit(controller, fsize="unlimited")
+        wait_for(lambda: "cannot be saved" not in alarms(client), "the alarm's end", 10)
+        client.update_jobs(exchanged(0))
+        controller.kill()
+    answered = Event()
+
+    def exchange(client: Client) -> None:
+        with suppress(SignalboxError):
+            for turn in count():
+                client.update_jobs(exchanged(turn), lease_tokens=tokens)
+                if turn == 5:
+                    answered.set()
+
+    with controller.running() as client, ThreadPoolExecutor(1) as pool:
+        assert hosts(client) == [spec.endpoints for spec in exchanged(0)]
+        pool.submit(exchange, client)
+        assert answered.wait(30)
+        controller.kill()
+    with controller.running() as client:
+        assert hosts(client) in [[spec.endpoints for spec in exchanged(turn)] for turn in range(2)]

@@ -233,6 +233,23 @@ def test_a_set_that_cannot_be_saved_is_undone_as_a_whole(fabric: Planned, then: 
     assert [type(answer) for answer in fabric.answers()] == [tuple]
 
 
+def test_no_lease_of_the_set_runs_out_while_it_waits_for_the_disk(fabric: Planned) -> None:
+    """The jobs may have to be what they were."""
+    for job in (0, 1):
+        fabric.send(RegisterJob(ring_job(f"job{job}", RINGS[job], lease_s=5), take_over=True))
+    fabric.run(1)
+    fabric.slow = True
+    fabric.send(update(*(ring_job(f"job{job}", RINGS[1 - job], lease_s=5) for job in (0, 1))))
+    fabric.run(12)
+    assert {J0, J1} <= fabric.status.jobs.keys()
+    while fabric.waiting:
+        fabric.send(fabric.waiting.pop(0))
+    assert {J0, J1} <= fabric.status.jobs.keys()
+    fabric.slow = False
+    fabric.run(12)
+    assert fabric.status.jobs.keys() == {J2}, "their owners have not been heard since"
+
+
 def vars_of(state: Any) -> dict[str, Any]:
     return {name: getattr(state, name) for name in state.__dataclass_fields__}
 
