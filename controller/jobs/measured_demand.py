@@ -160,7 +160,7 @@ class MeasuredDemand:
     def look(self, now: float) -> None:
         """Look at the next ``BATCH`` jobs that learn, once for all counters that came since this was called last."""
         if not self._unseen and self.counters.take_news():
-            self._unseen.extend(self._wanted)
+            self._unseen.extend(reversed(self._wanted))  # who began last is hashed
         found = []
         for _ in range(min(BATCH, len(self._unseen))):
             watched = self._jobs.get(self._unseen.popleft())
@@ -218,7 +218,7 @@ class MeasuredDemand:
         left, soon = SOON_RULES, set[str]()
         for job_id in sorted(self._turns, key=lambda job_id: -self._turns[job_id]):
             rules = self._wanted.get(job_id, 0)
-            if now - self._turns[job_id] < SOON_S and rules <= left:
+            if 0 <= now - self._turns[job_id] < SOON_S and rules <= left:
                 left -= rules
                 soon |= self._jobs[job_id].job.spec.addresses
         return frozenset(soon)
