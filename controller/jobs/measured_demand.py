@@ -89,13 +89,14 @@ class MeasuredDemand:
         stay = {one for one in changed if one in known and _sends_alike(known[one].job, jobs[one])}
         for one in stay:
             if known[one].connections == jobs[one].dividing.connections:
-                known[one].job = jobs[one]
+                known[one].announced_again(jobs[one])
             else:
                 self.connections_changed(jobs[one], now)
         gone = known.keys() & {*changed, *no_more} - stay
         left = {job_id: known.pop(job_id) for job_id in gone}
         new = [jobs[job_id] for job_id in changed if job_id not in known]
-        if not left and not new:
+        other = [one for one in stay if self.demands[one] is not known[one].demand]
+        if not left and not new and not other:
             return
         for job_id in left.keys() - {job.id for job in new}:
             self._announced.remove(left[job_id].job)
@@ -109,7 +110,7 @@ class MeasuredDemand:
             known[job.id] = WatchedJob(job, self.counters, self._interval_s, now, links, self._announced)
         if any(watched.reports_as for watched in left.values()) or any(job.dividing.owner for job in new):
             self.counters.connections = self._connections()
-        self._publish([job.id for job in new], now, gone)
+        self._publish([*other, *(job.id for job in new)], now, gone)
 
     def connections_changed(self, job: Job, now: float) -> None:
         """The job has reported other connections: an observed one needs no other pairs."""

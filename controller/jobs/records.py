@@ -33,6 +33,9 @@ FORMAT = 7
 ends, since 5 with the ids of requests; since 6 there are parts of the fabric, drains and silences; since 7 jobs may
 have strategies and wirings."""
 
+NEWER = ("strategies", "provisional")
+"""Fields of a spec that versions before did not have; without a value they are left out, so that these read it."""
+
 ROUNDING = 1e-9
 
 MAX_NAMED = 16
@@ -90,7 +93,7 @@ def encode(key: Key, value: Any) -> str:
             return json.dumps(
                 {
                     "spec": value.spec.model_dump(
-                        mode="json", exclude=set() if value.spec.strategies else {"strategies"}
+                        mode="json", exclude={name for name in NEWER if not getattr(value.spec, name)}
                     ),
                     "uid": value.uid,
                     "tenant": value.tenant,

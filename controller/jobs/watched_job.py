@@ -127,6 +127,12 @@ class WatchedJob:
         self.demand = self._state()
         return learning
 
+    def announced_again(self, job: Job) -> None:
+        """Its spec says the same of what it sends."""
+        was, self.job = self.job, job
+        if was.spec.provisional != job.spec.provisional:
+            self.demand = self._state()
+
     def count_from_now(self, totals: Totals, now: float) -> None:
         """Pairs that were not counted yet have counters from now on. ``totals``: what was counted of them before, for
         other jobs. Not to be called while switches were not polled yet."""
@@ -346,8 +352,10 @@ class WatchedJob:
             source = DemandSource.MEASURED
         elif self.job.spec.observed:
             source = DemandSource.LEARNING
+        elif self._agreed:
+            source = DemandSource.CONFIRMED
         else:
-            source = DemandSource.CONFIRMED if self._agreed else DemandSource.DECLARED
+            source = DemandSource.PROVISIONAL if self.job.spec.provisional else DemandSource.DECLARED
         of_iteration = self._held_per_iteration if self._held is not None else bool(self._declared)
         return JobDemand(
             source,
@@ -358,7 +366,7 @@ class WatchedJob:
             self._learning,
             self._silent,
             self._measurement,
-            self._difference(),
+            None if self.job.spec.provisional else self._difference(),
             self._undeclared_fraction,
             self._links if self._held is not None else None,
         )

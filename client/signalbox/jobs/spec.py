@@ -234,7 +234,8 @@ class JobSpec(Frozen):
     can divide each virtual link; 1 keeps them whole. ``transport``: of its connections; whole flows are routed
     whatever it is. ``dealing``: how it divides a virtual link over its connections. ``reports_connections``: the job
     tells which connections it has open, so that subflows need no port classes. ``lease_s``: seconds without renewal
-    after which the job is forgotten."""
+    after which the job is forgotten. ``provisional``: the job may soon announce something else; what is counted decides
+    until then, and is no contradiction."""
 
     job_id: Annotated[str, AfterValidator(_job_id)]
     endpoints: tuple[IPv4, ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
@@ -249,6 +250,7 @@ class JobSpec(Frozen):
     reports_connections: StrictBool = False
     lease_s: Seconds = Field(default=60.0, ge=MIN_LEASE_S, le=MAX_LEASE_S, allow_inf_nan=False)
     strategies: tuple[ParallelStrategy, ...] = Field(default=(), max_length=MAX_STRATEGIES)
+    provisional: StrictBool = False
 
     @property
     def addresses(self) -> frozenset[str]:
@@ -409,7 +411,7 @@ def _in_items(sending: Sequence[Any], rails: Sequence[Any]) -> Iterator[_Count]:
     yield "rails", "addresses in all rails", sum(len(rail.endpoints) for rail in rails), MAX_RAILS * MAX_ENDPOINTS
 
 
-NOT_TRAFFIC = ("lease_s", "max_subflows", "dealing")
+NOT_TRAFFIC = ("lease_s", "max_subflows", "dealing", "provisional")
 
 
 def same_traffic(one: JobSpec, other: JobSpec) -> bool:

@@ -1,7 +1,8 @@
 """What each rank has recorded of its calls, brought to rank 0 through the program's key-value store.
 
 Owns the keys, and one thread per rank, which ends when rank 0 knows what the job sends. No call of the program waits
-for it, and ranks need not reach a window of iterations at the same time, or at all.
+for it, and ranks need not reach a window of iterations at the same time, or at all. The first window comes early,
+the one after it corrects what was understood of it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from signalbox.errors import InvalidInput
-from signalbox.ranks.marks import WINDOW_STARTS, Marks
+from signalbox.ranks.marks import WINDOWS, Marks, Window
 from signalbox.rounds import Rounds
 
 POLL_S = 1.0
+"""At most; at first as long as is waited for already."""
+LEAST_POLL_S = 0.1
 IDLE_S = 3600.0
 """Until a window is complete, which ends the pause."""
 GIVE_UP_S = 600.0
@@ -27,8 +30,8 @@ log = logging.getLogger("signalbox")
 
 Record = Callable[[int, int], Mapping[str, Any]]
 """The calls between two times, in ns since 1970, as a dump of the flight recorder has them. Raises ``InvalidInput``."""
-Understand = Callable[[Mapping[int, Any]], object]
-"""What all ranks have recorded, by rank. Raises ``InvalidInput``."""
+Understand = Callable[[Mapping[int, Any], Window], object]
+"""What all ranks have recorded in a window, by rank. Raises ``InvalidInput``."""
 
 
 class Store(Protocol):
@@ -59,7 +62,7 @@ class Exchange:
         self._asked = 0  # windows that rank 0 is done with
         self._asked_since = 0.0
         self._rounds = Rounds("signalbox-recording", self._round, on_end)
-        self.marks = Marks(self._rounds.hurry)
+        self.marks = Marks(self._rounds.hurry, time.time_ns())
 
     def start(self) -> None:
         """Raises ``RuntimeError`` when there can be no more threads."""
@@ -81,26 +84,30 @@ class Exchange:
 
     def round(self, now: float) -> float | None:
         """Returns seconds until the next one; None when there is none any more."""
-        while self._recorded < len(WINDOW_STARTS) and (window := self.marks.window(self._recorded)):
+        while self._recorded < len(WINDOWS) and (window := self.marks.window(self._recorded)):
             if self._recorded and self._store.check([f"{self._key}/done"]):
                 return None
             self._store.set(self._of(self._recorded, self._rank), _packed(self._record, window))
             self._recorded, self._asked_since = self._recorded + 1, now
         if self._rank:
-            return IDLE_S if self._recorded < len(WINDOW_STARTS) else None
+            return IDLE_S if self._recorded < len(WINDOWS) else None
         if self._asked == self._recorded:
-            return IDLE_S if self._asked < len(WINDOW_STARTS) else None
+            return IDLE_S if self._asked < len(WINDOWS) else None
         return self._ask(now)
 
     def _ask(self, now: float) -> float | None:
         keys = [self._of(self._asked, rank) for rank in range(self._ranks)]
         if not self._store.check(keys):
-            return POLL_S if now - self._asked_since < GIVE_UP_S else None
+            waited_s = now - self._asked_since
+            return min(max(LEAST_POLL_S, waited_s), POLL_S) if waited_s < GIVE_UP_S else None
+        window = WINDOWS[self._asked]
         self._asked += 1
         try:
-            self._understand({rank: _unpacked(self._store.get(key), rank) for rank, key in enumerate(keys)})
+            self._understand({rank: _unpacked(self._store.get(key), rank) for rank, key in enumerate(keys)}, window)
         except InvalidInput as error:
             log.info("what the job sends is not known from its calls, the training goes on: %s", error)
+            return 0.0
+        if window.provisional:
             return 0.0
         self._store.set(f"{self._key}/done", b"")
         return None

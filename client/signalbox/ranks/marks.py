@@ -3,35 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
-WINDOW_STARTS = (2, 10, 50)
-"""A window begins after so many iterations. The first ones are not like the others: buckets of gradients are formed
-anew, optimizers make their state. A later window is for jobs whose earlier one could not be understood."""
-WINDOW = 2
-"""Iterations."""
+
+class Window(NamedTuple):
+    """``start``: iterations before it. ``provisional``: what is seen in it may not be what the job sends from then
+    on."""
+
+    start: int
+    iterations: int
+    provisional: bool = False
+
+    @property
+    def end(self) -> int:
+        """Iterations until it ends."""
+        return self.start + self.iterations
+
+
+WINDOWS = (Window(0, 1, provisional=True), Window(2, 2), Window(10, 2), Window(50, 2))
+"""The first iterations are not like the others: buckets of gradients are formed anew, optimizers make their state. What
+the first one sends is good enough for routes until more is known. A later window is for jobs whose earlier one could
+not be understood."""
 
 
 class Marks:
-    """``on_window``: called when a window is complete, in the thread that marks."""
+    """``on_window``: called when a window is complete, in the thread that marks. ``now_ns``: since 1970, as of all
+    times here; the first iteration begins."""
 
-    def __init__(self, on_window: Callable[[], object]) -> None:
+    def __init__(self, on_window: Callable[[], object], now_ns: int) -> None:
         self._on_window = on_window
-        self._count = 0
-        self._ends_ns: dict[int, int] = {}
+        self.count = 0
+        """Iterations that have ended."""
+        self._ends_ns = {0: now_ns}
 
     def mark(self, now_ns: int) -> None:
-        """An iteration has ended. ``now_ns``: since 1970."""
-        self._count += 1
-        if self._count in WINDOW_STARTS:
-            self._ends_ns[self._count] = now_ns
-        elif self._count - WINDOW in WINDOW_STARTS:
-            self._ends_ns[self._count] = now_ns
+        """An iteration has ended."""
+        self.count += 1
+        if any(self.count in (window.start, window.end) for window in WINDOWS):
+            self._ends_ns[self.count] = now_ns
+        if any(self.count == window.end for window in WINDOWS):
             self._on_window()
 
     def window(self, number: int) -> tuple[int, int] | None:
-        """Its begin and end in ns since 1970; None while it is not complete. Ranks that have made as many iterations
-        have the same ones in it."""
-        start = WINDOW_STARTS[number]
-        if start not in self._ends_ns or start + WINDOW not in self._ends_ns:
-            return None
-        return self._ends_ns[start], self._ends_ns[start + WINDOW]
+        """Its begin and end; None while it is not complete. Ranks that have made as many iterations have the same ones
+        in it."""
+        window = WINDOWS[number]
+        return (self._ends_ns[window.start], self._ends_ns[window.end]) if self.count >= window.end else None

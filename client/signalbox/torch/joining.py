@@ -31,7 +31,7 @@ from signalbox.launchers import HOW_TO_NAME_THE_JOB, job_id_of_environment
 from signalbox.membership import Ended
 from signalbox.ranks.announcement import Told, endpoints_of, gradients_of, groups_of
 from signalbox.ranks.exchange import Exchange
-from signalbox.ranks.marks import WINDOW
+from signalbox.ranks.marks import Window
 from signalbox.ranks.own_address import checked, own_address
 from signalbox.step import Step
 from signalbox.torch import process_groups
@@ -76,8 +76,8 @@ def join(
 
     ``model_or_groups``: the model, or a list of models; a ``DeviceMesh``, whose dimensions name the groups; or a
     mapping of names to process groups. Process groups that PyTorch knows besides are announced too. The gradients of
-    a ``DistributedDataParallel`` model are announced at once. What other programs send is recorded during two of their
-    first iterations, and announced then; until then the job is observed.
+    a ``DistributedDataParallel`` model are announced at once. What other programs send is recorded. What the first
+    iteration has sent is announced as provisional, and corrected after the fourth; until then the job is observed.
 
     An iteration is what is between two steps of the program's first optimizer; or a ``Job.step``, if the program has
     these. ``job``: its id; else that of the environment, as for ``signalbox.join``. ``endpoint``: this rank's IPv4
@@ -245,10 +245,12 @@ class Job(joining.Job):
         devices = {parameter.device.type for model in models for parameter in model.parameters()}
         return devices == {"cpu"} if devices else dist.get_backend() == "gloo" or not torch.cuda.is_available()
 
-    def _understand(self, announced: JobSpec, dumps: Mapping[int, Any]) -> None:
-        spec = job_spec_of(dumps, announced.model_copy(update={"collectives": (), "transfers": ()}), WINDOW)
-        if not spec.observed:
-            self.update(**{name: getattr(spec, name) for name in TRAFFIC})
+    def _understand(self, announced: JobSpec, dumps: Mapping[int, Any], window: Window) -> None:
+        bare = announced.model_copy(update={"collectives": (), "transfers": ()})
+        spec = job_spec_of(dumps, bare, window.iterations)
+        if spec.observed or (window.provisional and not announced.observed):
+            return
+        self.update(**{name: getattr(spec, name) for name in TRAFFIC}, provisional=window.provisional)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         """Of several optimizers the first one counts, as long as it exists."""
@@ -262,8 +264,11 @@ class Job(joining.Job):
         now = time.perf_counter()
         if self._began is not None:
             self._over(now - self._began, None)
-        elif self._timed:
-            CALLS.communicated_s()
+        else:
+            if self._exchange and not self._exchange.marks.count:
+                self._exchange.marks.mark(time.time_ns())  # the first iteration, whose time is not known
+            if self._timed:
+                CALLS.communicated_s()
         self._began = now
 
     def _over(self, duration_s: float, communication_s: float | None) -> None:

@@ -445,7 +445,7 @@ RULE_PURPOSE_FOUND: RulePurpose
 RULE_PURPOSE_DROP: RulePurpose
 
 class JobSpec(_message.Message):
-    __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "dealing", "rails", "reports_connections", "strategies")
+    __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "dealing", "rails", "reports_connections", "strategies", "provisional")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -459,6 +459,7 @@ class JobSpec(_message.Message):
     RAILS_FIELD_NUMBER: _ClassVar[int]
     REPORTS_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
     STRATEGIES_FIELD_NUMBER: _ClassVar[int]
+    PROVISIONAL_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     endpoints: _containers.RepeatedScalarFieldContainer[str]
     groups: _containers.RepeatedCompositeFieldContainer[ParallelGroup]
@@ -472,7 +473,8 @@ class JobSpec(_message.Message):
     rails: _containers.RepeatedCompositeFieldContainer[Rail]
     reports_connections: bool
     strategies: _containers.RepeatedCompositeFieldContainer[ParallelStrategy]
-    def __init__(self, job_id: _Optional[str] = ..., endpoints: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_subflows: _Optional[int] = ..., transport: _Optional[_Union[Transport, str]] = ..., transfers: _Optional[_Iterable[_Union[Transfer, _Mapping]]] = ..., library: _Optional[_Union[Library, str]] = ..., dealing: _Optional[_Union[Dealing, str]] = ..., rails: _Optional[_Iterable[_Union[Rail, _Mapping]]] = ..., reports_connections: _Optional[bool] = ..., strategies: _Optional[_Iterable[_Union[ParallelStrategy, _Mapping]]] = ...) -> None: ...
+    provisional: bool
+    def __init__(self, job_id: _Optional[str] = ..., endpoints: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_subflows: _Optional[int] = ..., transport: _Optional[_Union[Transport, str]] = ..., transfers: _Optional[_Iterable[_Union[Transfer, _Mapping]]] = ..., library: _Optional[_Union[Library, str]] = ..., dealing: _Optional[_Union[Dealing, str]] = ..., rails: _Optional[_Iterable[_Union[Rail, _Mapping]]] = ..., reports_connections: _Optional[bool] = ..., strategies: _Optional[_Iterable[_Union[ParallelStrategy, _Mapping]]] = ..., provisional: _Optional[bool] = ...) -> None: ...
 
 class ParallelStrategy(_message.Message):
     __slots__ = ("name", "groups", "collectives", "transfers", "compute")

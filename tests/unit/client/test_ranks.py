@@ -13,8 +13,8 @@ from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import JobSpec
 from signalbox.ranks import own_address as addresses
 from signalbox.ranks.announcement import Gradients, Group, Told, endpoints_of, gradients_of, groups_of
-from signalbox.ranks.exchange import GIVE_UP_S, IDLE_S, POLL_S, Exchange
-from signalbox.ranks.marks import WINDOW, WINDOW_STARTS, Marks
+from signalbox.ranks.exchange import GIVE_UP_S, IDLE_S, LEAST_POLL_S, POLL_S, Exchange
+from signalbox.ranks.marks import WINDOWS, Marks, Window
 from signalbox.ranks.own_address import own_address
 
 # ---- addresses
@@ -136,24 +136,26 @@ def test_other_groups_or_unknown_gradients_have_to_be_seen_first() -> None:
 # ---- what is recorded
 
 
-def test_windows_are_whole_iterations_after_the_first_ones() -> None:
+def test_windows_are_the_first_iteration_and_whole_ones_after_the_first_ones() -> None:
     complete: list[int] = []
-    marks = Marks(lambda: complete.append(now))
+    marks = Marks(lambda: complete.append(now), 0)
+    assert marks.window(0) is None
     for now in range(1, 101):
         marks.mark(now)
-    assert complete == [4, 12, 52]
-    assert [marks.window(number) for number in range(3)] == [(2, 4), (10, 12), (50, 52)]
-    assert Marks(lambda: None).window(0) is None
+    assert complete == [1, 4, 12, 52]
+    assert [marks.window(number) for number in range(4)] == [(0, 1), (2, 4), (10, 12), (50, 52)]
+    assert [window.provisional for window in WINDOWS] == [True, False, False, False]
 
 
 @dataclass
 class Program:
-    """Ranks that exchange through one dictionary. ``wrong``: windows that rank 0 does not understand."""
+    """Ranks that exchange through one dictionary, and begin at 0. ``wrong``: windows that rank 0 does not understand.
+    ``understood``: those that it does, with what was recorded."""
 
     ranks: int = 3
     wrong: int = 0
     store: dict[str, bytes] = field(default_factory=dict)
-    understood: list[Mapping[int, Any]] = field(default_factory=list)
+    understood: list[tuple[Window, Mapping[int, Any]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.exchanges = [Exchange(self, "key", r, self.ranks, self._record, self._take) for r in range(self.ranks)]
@@ -170,13 +172,13 @@ class Program:
     def _record(self, begin_ns: int, end_ns: int) -> Mapping[str, Any]:
         if begin_ns == 13:
             raise InvalidInput.of("TORCH_FR_BUFFER_SIZE", "is too small")
-        return {"entries": [begin_ns, end_ns]}
+        return {"entries": [begin_ns, end_ns] if begin_ns < 1000 else "first"}
 
-    def _take(self, dumps: Mapping[int, Any]) -> None:
+    def _take(self, dumps: Mapping[int, Any], window: Window) -> None:
         if self.wrong:
             self.wrong -= 1
             raise InvalidInput.of("rank 1", "its calls are not those of rank 0")
-        self.understood.append(dumps)
+        self.understood.append((window, dumps))
 
     def iterate(self, rank: int, times: int, offset_ns: int = 0) -> None:
         for now_ns in range(1, times + 1):
@@ -186,7 +188,8 @@ class Program:
         return [exchange.round(now) for exchange in reversed(self.exchanges)]
 
 
-LONG = WINDOW_STARTS[-1] + WINDOW
+LONG = WINDOWS[-1].end
+FIRST = WINDOWS[0], {rank: {"entries": "first"} for rank in range(3)}
 
 
 def test_rank_0_learns_what_all_ranks_have_recorded_and_then_it_is_over() -> None:
@@ -194,10 +197,13 @@ def test_rank_0_learns_what_all_ranks_have_recorded_and_then_it_is_over() -> Non
     assert program.rounds() == [IDLE_S] * 3
     for rank in (0, 1):
         program.iterate(rank, 5, 100 * rank)
-    assert program.rounds() == [IDLE_S, IDLE_S, POLL_S]
+    assert program.rounds() == [IDLE_S, IDLE_S, LEAST_POLL_S]
     program.iterate(2, 5, 200)
+    assert program.rounds() == [IDLE_S, IDLE_S, 0.0]
+    assert program.understood == [FIRST]
     assert program.rounds() == [IDLE_S, IDLE_S, None]
-    assert program.understood == [{rank: {"entries": [100 * rank + 2, 100 * rank + 4]} for rank in range(3)}]
+    stable = {rank: {"entries": [100 * rank + 2, 100 * rank + 4]} for rank in range(3)}
+    assert program.understood == [FIRST, (WINDOWS[1], stable)]
     for rank in (1, 2):
         program.iterate(rank, LONG)
     assert program.rounds()[:2] == [None, None]
@@ -205,13 +211,14 @@ def test_rank_0_learns_what_all_ranks_have_recorded_and_then_it_is_over() -> Non
 
 def test_a_later_window_follows_one_that_is_not_understood(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "signalbox")
-    program = Program(wrong=1)
+    program = Program(wrong=2)
     for rank in range(3):
         program.iterate(rank, LONG)
     assert program.rounds() == [None, None, 0.0]
     assert "rank 1: its calls are not those of rank 0" in caplog.text
+    assert program.exchanges[0].round(1.0) == 0.0
     assert program.exchanges[0].round(1.0) is None
-    assert program.understood == [{rank: {"entries": [10, 12]} for rank in range(3)}]
+    assert program.understood == [(WINDOWS[2], {rank: {"entries": [10, 12]} for rank in range(3)})]
 
 
 def test_a_rank_that_could_not_record_says_why(caplog: pytest.LogCaptureFixture) -> None:
@@ -220,14 +227,17 @@ def test_a_rank_that_could_not_record_says_why(caplog: pytest.LogCaptureFixture)
     for rank in range(3):
         program.iterate(rank, 5, 11 if rank == 2 else 0)
     assert program.rounds() == [IDLE_S, IDLE_S, 0.0]
+    assert program.rounds() == [IDLE_S, IDLE_S, 0.0]
     assert "rank 2: TORCH_FR_BUFFER_SIZE: is too small" in caplog.text
-    assert program.understood == []
+    assert program.understood == [FIRST]
 
 
 def test_ranks_that_do_not_come_are_given_up() -> None:
     program = Program()
-    program.iterate(0, 5)
-    assert program.rounds(1000.0)[-1] == POLL_S
+    program.iterate(0, 1)
+    assert program.rounds(1000.0)[-1] == LEAST_POLL_S
+    assert program.rounds(1000.0 + 0.5)[-1] == 0.5
+    assert program.rounds(1000.0 + 2 * POLL_S)[-1] == POLL_S
     assert program.rounds(1000.0 + GIVE_UP_S)[-1] is None
 
 
@@ -239,7 +249,7 @@ def test_a_store_that_has_gone_only_ends_the_recording(caplog: pytest.LogCapture
         def set(self, *_: object) -> None:
             raise RuntimeError("connection reset")
 
-    exchange = Exchange(Gone(), "key", 1, 2, lambda *_: {}, lambda _: None, lambda: ended.append(None))
+    exchange = Exchange(Gone(), "key", 1, 2, lambda *_: {}, lambda *_: None, lambda: ended.append(None))
     exchange.start()
     for now_ns in range(5):
         exchange.marks.mark(now_ns)
