@@ -45,20 +45,34 @@ def _confirmed(found: JobAnalysis) -> str:
     job, demand = found.job_id, found.demand
     if demand is None:
         return ""
-    rests_on = "what switches count" if demand.source is DemandSource.MEASURED else "the announcement"
+    source, announced = demand.source, demand.declared.keys()
     if demand.difference and demand.contradicted:
         wrong = difference_text(demand.difference)
-        return f"The announcement of {job} is wrong: {wrong}. What follows rests on {rests_on}."
-    if demand.source is DemandSource.MEASURED and demand.declared:
+        return f"The announcement of {job} is wrong: {wrong}. What follows rests on {_RESTS_ON[source]}."
+    if source is DemandSource.MEASURED and announced:
         return f"{job} is planned for what switches counted, not for what it announced. What follows rests on that."
-    if demand.source is DemandSource.DECLARED:
+    if source is DemandSource.DECLARED:
         return f"What {job} announced is not yet confirmed by counters. What follows rests on it."
-    if not demand.source.counted:
+    if source is DemandSource.PROVISIONAL and demand.pairs <= announced:
+        return (
+            f"{job} announced its traffic as provisional, and counters have not yet confirmed it. What follows rests "
+            "on the announcement."
+        )
+    if source is DemandSource.PROVISIONAL:
         return (
             f"Which hosts of {job} send to each other is known; their bytes are not yet confirmed by counters. What "
             "follows takes all of them to be equal."
         )
     return ""
+
+
+_RESTS_ON = {
+    DemandSource.DECLARED: "the announcement",
+    DemandSource.CONFIRMED: "the announcement",
+    DemandSource.MEASURED: "what switches count",
+    DemandSource.PROVISIONAL: "the pairs that were seen to send",
+    DemandSource.LEARNING: "nothing that was counted",
+}
 
 
 def _pace(found: JobAnalysis) -> str:

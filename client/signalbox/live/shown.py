@@ -91,7 +91,7 @@ SOURCES = {
     "declared": "what it announced, not yet confirmed by counters",
     "confirmed": "what it announced, confirmed by counters",
     "measured": "what switches count",
-    "provisional": "pairs that were seen to send; their bytes are not yet confirmed by counters",
+    "provisional": "pairs that send, with bytes that are not yet confirmed by counters",
     "learning": "nothing yet: no traffic of it is confirmed by counters",
 }
 """Which bytes a job is planned for, by the word of the API."""

@@ -11,7 +11,7 @@ import pytest
 from controller.api.convert_explain import explain_message
 from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand, Measurement
 from controller.planning.analysis.results import BusyLink, FoundRoutes, JobAnalysis, JobShare, Verdict
-from signalbox.jobs.collectives import VirtualLinks
+from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.spec import JobId
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -59,6 +59,9 @@ BACKWARDS = demand(
 OTHER = demand(DemandSource.MEASURED, Difference((Finding.OTHER_TRAFFIC,), undeclared=((BACK, 3e6),)))
 SILENT = demand(DemandSource.CONFIRMED, Difference((Finding.SILENT,)))
 SLOWER = demand(DemandSource.CONFIRMED, Difference((Finding.SLOWER,)))
+SEEN = replace(
+    demand(DemandSource.PROVISIONAL), virtual_links=VirtualLinks([VirtualLink(*BACK, 0, 1)]), declared={PAIR: 1_000_000}
+)
 COUNTED = "What follows rests on what switches count."
 
 
@@ -79,6 +82,20 @@ def said(found: JobAnalysis) -> list[str]:
         (replace(MEASURED, declared={}), []),
         (
             demand(DemandSource.PROVISIONAL),
+            [
+                "g1 announced its traffic as provisional, and counters have not yet confirmed it. What follows rests "
+                "on the announcement."
+            ],
+        ),
+        (
+            replace(SEEN, difference=OTHER.difference),
+            [
+                "The announcement of g1 is wrong: 10.0.2.1 > 10.0.1.1 carries 3 Mbit/s that are not announced. What "
+                "follows rests on the pairs that were seen to send."
+            ],
+        ),
+        (
+            SEEN,
             [
                 "Which hosts of g1 send to each other is known; their bytes are not yet confirmed by counters. What "
                 "follows takes all of them to be equal."

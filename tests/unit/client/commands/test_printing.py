@@ -204,7 +204,7 @@ LEASED = pb.JobSpec(job_id="ring", lease=Duration(seconds=60))
         (pb.DEMAND_SOURCE_MEASURED, "measured: what switches count; other pairs are looked for"),
         (
             pb.DEMAND_SOURCE_PROVISIONAL,
-            "provisional: pairs that were seen to send; their bytes are not yet confirmed by counters",
+            "provisional: pairs that send, with bytes that are not yet confirmed by counters",
         ),
         (pb.DEMAND_SOURCE_LEARNING, "learning: nothing yet: no traffic of it is confirmed by counters"),
     ],
