@@ -264,7 +264,7 @@ class Sending:
                 self._dividing[job_id] = job.dividing
             rerouted = was != now
             if rerouted:
-                job.vitals.begin_epoch(job.virtual_links, at)
+                job.vitals.begin_epoch(at)
             if rerouted or divided != self._dividing.get(job_id):
                 self._changes += 1
                 generation[job_id] = self._changes

@@ -25,7 +25,7 @@ class Epochs:
         before, self._jobs = self._jobs, jobs
         for _, was, job in differing(before, jobs):
             if job and not (was and _same(was, job)):
-                job.vitals.begin_epoch(job.virtual_links, now)
+                job.vitals.begin_epoch(now, job.virtual_links)
 
 
 def _same(was: Job, job: Job) -> bool:

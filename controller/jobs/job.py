@@ -66,8 +66,10 @@ class Vitals:
     reported: Reported = field(default_factory=Reported)
     looked_at: float = math.inf
 
-    def begin_epoch(self, planned: VirtualLinks, now: float) -> None:
-        """Forget the recent times: they were measured on other routes, or of other bytes than ``planned``."""
+    def begin_epoch(self, now: float, planned: VirtualLinks | None = None) -> None:
+        """Forget the recent times: they were measured on other routes, or of other bytes than ``planned``. None: these
+        have not changed."""
+        planned = self.reported.planned if planned is None else planned
         self.reported = self.reported._replace(recent_communication_s=(), since=now, planned=planned)
 
 

@@ -74,7 +74,7 @@ def test_the_mean_is_over_the_latest_reports_and_the_count_over_all(followed: Fo
 
 def test_an_iteration_that_may_have_begun_before_the_epoch_is_counted_but_not_measured(followed: Followed) -> None:
     """It takes 2 s, and may have ended ``REPORT_S`` ago."""
-    followed.job.vitals.begin_epoch(followed.job.virtual_links, 100.0)
+    followed.job.vitals.begin_epoch(100.0)
     followed.report(101.9 + REPORT_S, *times(1.0))
     assert followed.measured_s == []
     followed.report(104.1 + REPORT_S, *times(1.0, 1.5, first=1))
@@ -106,7 +106,7 @@ def test_no_measured_iteration_began_before_the_epoch(
         round_number += 1
         if now >= changed_at and not changed:
             changed = True
-            followed.job.vitals.begin_epoch(followed.job.virtual_links, changed_at)
+            followed.job.vitals.begin_epoch(changed_at)
         over = [iteration for end, iteration in ends_at if end <= now]
         ends_at = ends_at[len(over) :]
         followed.report(now, *over)
@@ -146,6 +146,15 @@ def test_bytes_that_counters_show_begin_an_epoch_and_nothing_else_does(followed:
     followed.report(2 * LATE, *times(0.5, first=1))
     followed.epochs.follow({A: replace(measured, silent=True)}, 2 * LATE)
     assert followed.measured_s == [0.5]
+
+
+def test_routes_that_change_leave_what_the_epoch_is_of(followed: Followed) -> None:
+    planned = followed.job.vitals.reported.planned
+    followed.job.vitals.begin_epoch(LATE)
+    assert followed.job.vitals.reported.planned is planned is followed.job.virtual_links
+    nothing = VirtualLinks()
+    followed.job.vitals.begin_epoch(LATE, nothing)
+    assert followed.job.vitals.reported.planned is nothing
 
 
 def test_a_job_that_is_registered_anew_begins_an_epoch(followed: Followed) -> None:
