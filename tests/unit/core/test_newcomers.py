@@ -227,3 +227,31 @@ def test_pairs_that_an_announced_job_did_not_announce_have_routes_while_they_are
     assert fabric.until_fast(fabric.rings) <= 2
     assert fabric.has(DemandSource.PROVISIONAL)
     assert fabric.demand.pairs == {(HOSTS[0], HOSTS[2]), *(flow.pair for flow in newcomer.flows)}
+
+
+def test_hosts_of_two_new_jobs_have_one_route_per_pair() -> None:
+    fabric = Newcomers()
+    fabric.observe()
+    fabric.send(RegisterJob(JobSpec.parse({"job_id": "twin", "endpoints": HOSTS, "lease_s": 600})))
+    fabric.carry(2)
+    fabric.rings.append(newcomer := Ring(HOSTS))
+    assert fabric.until_fast(fabric.rings) <= 2
+    planned = [job.pairs for job_id, job in fabric.loop.derived.jobs().items() if job_id in (NEWCOMER, "twin")]
+    assert sorted(map(len, planned)) == [0, 4]
+    fabric.send(DeregisterJob(NEWCOMER))
+    assert fabric.until_fast(fabric.rings) <= 2
+    assert fabric.loop.derived.jobs()[JobId("twin")].pairs == {flow.pair for flow in newcomer.flows}
+
+
+def test_a_job_that_announces_pairs_of_one_that_is_learnt_gets_them_with_their_routes() -> None:
+    fabric = Newcomers()
+    fabric.observe()
+    fabric.carry(1)
+    fabric.rings.append(Ring(HOSTS))
+    fabric.until_fast(fabric.rings)
+    fabric.send(RegisterJob(ring_job("owner", HOSTS, lease_s=600)))
+    for _ in range(40):
+        fabric.carry(STEP_S)
+        assert fabric.slowest(fabric.rings) == 1
+    assert len(fabric.status.jobs[JobId("owner")].routes) == 4
+    assert not fabric.loop.derived.jobs()[NEWCOMER].pairs
