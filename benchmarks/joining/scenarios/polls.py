@@ -60,7 +60,7 @@ class Recorder:
 
     def poll(self) -> None:
         """Ask all switches, if it is time."""
-        if self._polls and time.monotonic() < self._began + self._polls[-1][0] + EVERY_S:
+        if self._now() < EVERY_S * len(self._polls):
             return
         answers = []
         for leaf in self._leaves:
@@ -77,7 +77,7 @@ class Recorder:
             counters = [[round(a.at, 4), a.bytes[pair], a.packets[pair]] for pair, a in of_pair]
             polls.append({"now": round(now, 4), "counters": counters})
         data = {
-            "spec": spec.model_dump(mode="json", exclude_unset=True),
+            "spec": spec.model_dump(mode="json", exclude_defaults=True),
             "interval_s": EVERY_S,
             "pairs": [[*pair, self._leaf_of[pair[0]]] for pair in pairs],
             "polls": polls,
