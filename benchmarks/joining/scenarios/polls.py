@@ -1,8 +1,8 @@
 """Counters of a real job as polls bring them, recorded beside the controller, so that they can be replayed.
 
 In: the leaves of a lab, asked with ovs-ofctl every ``EVERY_S``. Out: per job a JSON file: ``spec``, ``interval_s``,
-``pairs`` [source, destination, number of the source's switch], ``polls`` [{``now``, ``counters`` per pair [time of the
-switch's answer, bytes, packets]}], ``reports`` [time, durations of the iterations that ended].
+``pairs`` [source, destination, number of the source's switch] of its hosts, ``polls`` [{``now``, ``counters`` per pair
+[time of the switch's answer, bytes, packets]}], ``reports`` [time, durations of the iterations that ended].
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import NamedTuple
 
 from controller.tables.rules import Table
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run
-from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import JobSpec
 
 EVERY_S = 2.0
@@ -70,7 +70,7 @@ class Recorder:
 
     def write(self, spec: JobSpec, iterations: Sequence[tuple[float, float]], file: Path) -> None:
         """Write the file of one job. ``iterations``: end in monotonic seconds, and duration."""
-        pairs = sorted({pair for link in virtual_links(spec) for pair in both_ways(link.src_ip, link.dst_ip)})
+        pairs = list(permutations(dict.fromkeys(spec.endpoints), 2))
         polls = []
         for now, answers in self._polls:
             of_pair = ((pair, answers[self._leaf_of[pair[0]]]) for pair in pairs)
@@ -88,8 +88,3 @@ class Recorder:
 
     def _now(self) -> float:
         return time.monotonic() - self._began
-
-
-def both_ways(src: str, dst: str) -> Iterator[Pair]:
-    yield src, dst
-    yield dst, src

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import typer
 
 from benchmarks.joining.results import Announced, Mode
-from benchmarks.joining.scenarios import churn, command, elephants, kinds, patterns, swap
+from benchmarks.joining.scenarios import churn, command, elephants, kinds, patterns, polls, swap
 from benchmarks.joining.scenarios.churn import Life, schedule, state_of
 from benchmarks.joining.scenarios.command import SCENARIOS, Scenario
 from benchmarks.joining.scenarios.polls import counted
@@ -22,6 +24,8 @@ from benchmarks.joining.scenarios.stage import Look, Shown, moves
 from benchmarks.joining.scenarios.truth import Sends, longest_off, slowdowns
 from controller.scenarios.topologies import leaf_spine
 from mininet_topos.joining.rank import collectives_at
+from mininet_topos.lab.lab import Lab
+from signalbox.jobs.spec import JobSpec
 
 HOSTS = leaf_spine(4, 4, 4, 5e6, 5e6).hosts
 
@@ -327,3 +331,31 @@ def test_counters_of_a_pair_are_those_of_all_its_rules() -> None:
     bytes_, packets = counted(listed)
     assert bytes_ == {("10.0.1.1", "10.0.2.1"): 15206}
     assert packets == {("10.0.1.1", "10.0.2.1"): 11}
+
+
+def test_a_recording_has_the_counters_of_each_pair_from_the_switch_of_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = HOSTS[0], HOSTS[4]
+    asked: list[str] = []
+
+    def run(*argv: str) -> str:
+        asked.append(argv[4])
+        n = len(asked)
+        return f"n_packets={n}, n_bytes={100 * n}, priority=3,ip,nw_src={one.ip},nw_dst={other.ip} actions=group:7"
+
+    monkeypatch.setattr(polls, "run", run)
+    recorder = polls.Recorder(cast(Lab, SimpleNamespace(hosts=HOSTS[:8], bridge=lambda leaf: f"jn{leaf}")))
+    recorder.poll()
+    recorder.poll()  # not yet
+    assert asked == ["jnleaf1", "jnleaf2"]
+    spec = JobSpec.parse({"job_id": "a", "endpoints": [one.ip, other.ip]})
+    recorder.write(spec, [(time.monotonic(), 1.5)], tmp_path / "polls" / "a.json")
+    written = json.loads((tmp_path / "polls" / "a.json").read_text())
+    assert JobSpec.parse(written["spec"]) == spec
+    assert written["pairs"] == [[one.ip, other.ip, 0], [other.ip, one.ip, 1]]
+    [poll] = written["polls"]
+    assert [counters[1:] for counters in poll["counters"]] == [[100, 1], [0, 0]], (
+        "the second switch counts another pair"
+    )
+    assert [took for _, took in written["reports"]] == [[1.5]]
