@@ -109,8 +109,8 @@ class Membership:
         self._spec, self._job_id = spec, spec.job_id
         self._announced: JobSpec | None = None  # what the controller has
         self._not_taken: JobSpec | None = None  # a change that the controller has refused
-        self._told_not_taken: JobSpec | None = None  # the one that the log has
-        self._final = False  # it would be refused again, whatever other jobs do
+        self._final = False  # whether it would be refused again, whatever other jobs do
+        self._try_again = False
         self.registered = False
         self.in_touch = False
         """Whether the latest calls succeeded."""
@@ -157,9 +157,9 @@ class Membership:
         return Change(spec, self._token) if waits and spec is not self._announced else None
 
     def try_again(self) -> None:
-        """Announce in the next round what was refused because of other jobs; returns at once, from any thread."""
-        if not self._final:
-            self._not_taken = None
+        """Announce in the next round what was refused because of other jobs, and else again what the controller should
+        have; returns at once, from any thread."""
+        self._try_again = True
 
     def release(self) -> None:
         """In place of the next rounds, until it is done or the lease has run out; returns at once, from any thread."""
@@ -225,9 +225,12 @@ class Membership:
             # Answers that cannot be, not a number among them, must neither put the next renewal off nor hurry it.
             left_s = max(left_s if left_s < spec.lease_s else spec.lease_s, spec.lease_s * LEAST_LEFT)
             self._renew_at = now + left_s / RENEWALS_PER_LEASE
-            self.try_again()
-            spec = self._wanted()
-        if spec is not self._announced:
+            spec = spec if self._final else self._spec
+        again = self._try_again
+        if again:
+            self._try_again = False  # another thread may set it again meanwhile: then the next round tries too
+            spec = spec if self._final else self._spec
+        if again or spec is not self._announced:
             self._update(controller, spec)
         self._send_iterations(controller)
         if spec.reports_connections:
@@ -265,9 +268,9 @@ class Membership:
         try:
             controller.update_job(spec, lease_token=self._token)
         except (InvalidInput, Conflict, Exhausted) as error:
-            if spec is not self._told_not_taken:
+            if spec is not self._not_taken:
                 log.warning("job '%s' stays announced as it was, the training goes on: %s", self._job_id, error)
-            self._not_taken = self._told_not_taken = spec
+            self._not_taken = spec
             self._final = isinstance(error, InvalidInput)
         else:
             self._announced = spec

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from typing import Any
 
 import pytest
 
@@ -104,6 +105,39 @@ def test_an_update_that_other_jobs_are_in_the_way_of_is_tried_again_with_each_re
     controller.refuses_updates = None
     training.go_on(LEASE_S)
     assert controller.updates == ([] if final else [CHANGED])
+
+
+def test_an_update_is_tried_again_that_others_make_possible_while_it_is_refused(
+    controller: FakeController, training: Training
+) -> None:
+    """They say so from another thread, before the refusal has arrived."""
+    training.round()
+    update_job = controller.update_job
+
+    def refused(spec: Any, *, lease_token: str) -> None:
+        controller.update_job = update_job  # type: ignore[method-assign]
+        training.membership.try_again()
+        raise Conflict(f"{spec.job_id}: of another job", {"token": lease_token})
+
+    controller.update_job = refused  # type: ignore[method-assign]
+    training.membership.update(CHANGED)
+    training.round()
+    assert not controller.updates
+    training.round()
+    assert controller.updates == [CHANGED]
+
+
+def test_what_others_have_announced_for_the_job_is_set_right(controller: FakeController, training: Training) -> None:
+    """They may have announced an older change together with theirs, after a newer one of the job itself."""
+    training.round()
+    training.membership.update(CHANGED)
+    training.round()
+    controller.spec = training.spec
+    training.membership.try_again()
+    training.round()
+    assert controller.spec == CHANGED
+    training.go_on(LEASE_S)
+    assert controller.updates == [CHANGED, CHANGED]
 
 
 def test_iterations_are_reported_soon_once_and_in_order(controller: FakeController, training: Training) -> None:
