@@ -235,7 +235,7 @@ def _routed(
 def _ideal_times_s(job: Job, hosts: Mapping[str, Host]) -> Mapping[int, float]:
     """Of each phase, on an idle fabric."""
     nic_bps = {ip: hosts[ip].nic_bps for pair in job.pairs for ip in pair}
-    return ideal_time_s(job.virtual_links, nic_bps, OVERHEAD[job.transport])
+    return ideal_time_s(job.sending, nic_bps, OVERHEAD[job.transport])
 
 
 def _job_status(
@@ -267,7 +267,7 @@ def _job_status(
         routes_generation=generation + other_pairs,
         routes_known=generation > 0,
         unwired=unwired,
-        planned=job.virtual_links,
+        planned=job.sending,
     )
 
 

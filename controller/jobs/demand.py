@@ -106,6 +106,12 @@ class JobDemand:
     difference: Difference | None = None
     undeclared_fraction: float = 0.0
     held: VirtualLinks | None = None
+    of_pattern: VirtualLinks | None = None
+    """The part of ``virtual_links`` that the current traffic pattern has; None where there is only one pattern."""
+    patterns: int = 0
+    """Number of known traffic patterns."""
+    pattern: int = 0
+    """Which of them the job sends now, from 1; 0 if none."""
 
     @property
     def contradicted(self) -> bool:
@@ -118,7 +124,7 @@ class JobDemand:
         return self.virtual_links.pairs
 
 
-_Inputs = tuple[Job, VirtualLinks, frozenset[Pair], bool, bool]
+_Inputs = tuple[Job, VirtualLinks, VirtualLinks | None, frozenset[Pair], bool, bool]
 
 
 class MeasuredJobs:
@@ -137,7 +143,8 @@ class MeasuredJobs:
         other: dict[JobId, Job | None] = dict.fromkeys(gone)
         for job_id in changed:
             demand = demands[job_id]
-            inputs = jobs[job_id], demand.virtual_links, demand.counted, demand.per_iteration, demand.silent
+            links = demand.virtual_links, demand.of_pattern
+            inputs = jobs[job_id], *links, demand.counted, demand.per_iteration, demand.silent
             known = self._known.get(job_id)
             if known is None or not all(map(same, known[0], inputs)):
                 other[job_id] = job = _measured_job(*inputs)
@@ -171,12 +178,22 @@ class MeasuredJobs:
 def _without(job: Job, pairs: frozenset[Pair]) -> Job:
     if not pairs:
         return job
-    links = VirtualLinks(link for link in job.virtual_links if (link.src_ip, link.dst_ip) not in pairs)
-    return _measured_job(job, links, job.counted, job.per_iteration, job.silent)
+
+    def own(links: VirtualLinks) -> VirtualLinks:
+        return VirtualLinks(link for link in links if (link.src_ip, link.dst_ip) not in pairs)
+
+    links = own(job.virtual_links)
+    of_pattern = job.of_pattern and own(job.of_pattern)
+    return _measured_job(job, links, of_pattern, job.counted, job.per_iteration, job.silent)
 
 
 def _measured_job(
-    job: Job, virtual_links: VirtualLinks, counted: frozenset[Pair], per_iteration: bool, silent: bool
+    job: Job,
+    virtual_links: VirtualLinks,
+    of_pattern: VirtualLinks | None,
+    counted: frozenset[Pair],
+    per_iteration: bool,
+    silent: bool,
 ) -> Job:
     if virtual_links is job.virtual_links:
         return replace(job, counted=counted, silent=silent) if counted or silent else job
@@ -185,6 +202,7 @@ def _measured_job(
         virtual_links=virtual_links,
         counted=counted,
         per_iteration=per_iteration,
-        phases_known=job.phases_known and virtual_links.pairs <= job.pairs,
+        phases_known=job.phases_known and (of_pattern or virtual_links).pairs <= job.pairs,
         silent=silent,
+        of_pattern=of_pattern,
     )

@@ -89,6 +89,13 @@ class Job:
     per_iteration: bool = True
     phases_known: bool = True
     silent: bool = False
+    of_pattern: VirtualLinks | None = None
+    """The part of ``virtual_links`` that the current traffic pattern has; None where there is only one pattern."""
+
+    @property
+    def sending(self) -> VirtualLinks:
+        """What the job sends now, with the phases of ``virtual_links``."""
+        return self.virtual_links if self.of_pattern is None else self.of_pattern
 
     @property
     def spec(self) -> JobSpec:

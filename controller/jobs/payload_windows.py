@@ -161,6 +161,11 @@ class PayloadWindows:
         """Windows as long as at first."""
         self._longest = LONGEST
 
+    @property
+    def are_long(self) -> bool:
+        """Whether they were lengthened: the job sends different traffic within one iteration."""
+        return self._longest > LONGEST
+
     def window(self, planned_bytes: int, now: float) -> Window | None:
         """The best one until now; None as long as there is none. ``planned_bytes``: of one iteration, or of one second,
         as far as is known."""

@@ -45,7 +45,7 @@ def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False)
         return "the steps of its halving collectives wait for each other, and the network does not say for how long"
     if found & {*TREES} and len(job.pairs) > 1:
         return "ranks of a tree send to several others at once, in an order that the library chooses"
-    links = job.virtual_links
+    links = job.sending
     if (most := links.most_to_one) > (1 if ALL_TO_ALL in found else MOST_AT_ONCE):
         return f"up to {most} hosts send to one at once; how its port is shared is not known"
     if (most := links.most_from_one) > MOST_AT_ONCE:

@@ -25,15 +25,13 @@ from controller.jobs.judgement import Judge, Judgement
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.pairs_to_learn import count_to_learn, pairs_to_learn
 from controller.jobs.payload_windows import PayloadWindows, Span, Window
+from controller.jobs.traffic_patterns import MOST_MIXED, Pattern, TrafficPatterns, levelled
 from controller.memo import Memo
-from signalbox.jobs.collectives import VirtualLink, VirtualLinks
+from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.subflows import Connections, Pair
 
 EQUAL = 0.08
 """Amounts closer than this (relative) are planned as equal, or closer than what is uncertain of them."""
-
-EXACT = 0.02
-"""By which the bytes of an iteration may be wrong (relative) before they are corrected."""
 
 STABLE = 3
 RETURNS = 2
@@ -61,14 +59,13 @@ class WatchedJob:
         self._to_learn = Memo(count_to_learn)
         self._announced = announced
         self.job = job
+        self._interval_s = interval_s
         self._windows = PayloadWindows(interval_s, job.transport)
         self._first = FirstBytes(job.transport)
         self._profile = job.virtual_links.in_phases
         self._declared = job.virtual_links.bytes_of
-        self._links = measured or job.virtual_links
-        self._held: dict[Pair, float] | None = dict(measured.bytes_of) if measured else None
-        self._held_per_iteration = False
-        self._held_error = inf
+        self._patterns = TrafficPatterns(job.virtual_links, measured, now)
+        self._mixed = 0
         self._seen = set(self._held or ())
         self._measurement: Measurement | None = None
         self._undeclared_fraction = 0.0
@@ -102,6 +99,15 @@ class WatchedJob:
     def rows(self, job: str, version: int) -> Rows:
         """Of its pairs in the counters."""
         return self._rows[job](self.pairs, job, version)
+
+    @property
+    def _held(self) -> Mapping[Pair, float] | None:
+        """Measured amounts that the job is planned for; None while the announced ones hold."""
+        return self._patterns.held
+
+    @property
+    def _links(self) -> VirtualLinks:
+        return self._patterns.links
 
     # ---- what is counted
 
@@ -199,8 +205,8 @@ class WatchedJob:
     def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:
         """``totals``: of its pairs until now. ``suspicious``: addresses that send more than is announced for them."""
         self._windows.add(totals, now)
-        per_iteration = self._held is None or self._held_per_iteration
-        planned = sum(link.bytes for link in self._links) if per_iteration else 0
+        per_iteration = self._patterns.current.per_iteration
+        planned = sum(link.bytes for link in self._patterns.sending) if per_iteration else 0
         window = self._windows.window(planned, now)
         span = self._windows.span(now)
         if window is None or span is None:
@@ -223,11 +229,15 @@ class WatchedJob:
         """The latest ``window`` shows what changes, ``steady`` how much it is while nothing does."""
         self._measurement = Measurement(self.pairs, steady.bps, steady.seconds, steady.iteration_s)
         self._undeclared_fraction = self._judge.undeclared_fraction(window.bps)
+        if self._recognise(window):
+            return
         judgement = self._judge.against_spec(window, span)
         if self._held is None:
             self._judge_spec(judgement, window)
+            if self._agreed and judgement.confirms and window.whole:
+                self._patterns.saw_current(self._judge, window, now)
         elif window.whole:
-            self._judge_held(judgement, window, steady)
+            self._judge_held(judgement, window, steady, now)
         if judgement.clean or not self._declared:
             self._suspect(suspicious, now)
         if self._learning:
@@ -247,7 +257,38 @@ class WatchedJob:
             self._hold(window)
             self._wants_learning = True
 
-    def _judge_held(self, judgement: Judgement, window: Window, steady: Window) -> None:
+    def _recognise(self, window: Window) -> bool:
+        """Whether the window shows known patterns other than the current one alone: then it says nothing new. One that
+        spans a change is a mixture; the next window begins after it."""
+        patterns, judge = self._patterns, self._judge
+        shown = patterns.made_of(judge, window.bps, window.error)
+        if len(shown) == 1 and shown[0] is not patterns.current:
+            if window.whole:
+                self._enter(shown[0])
+                self._mixed = 0
+            return True
+        carrying = set(judge.carrying(window.bps))
+        latest = shown if self._windows.are_long else patterns.made_of(judge, window.recent_bps, 0.0)
+        alone = shown == (patterns.current,) and carrying <= patterns.current.amounts.keys()
+        if (alone and len(latest) != 1) or latest == (patterns.current,):
+            self._mixed = 0
+            return False
+        if len(shown) < 2 and not patterns.cover(carrying):
+            return False
+        self._mixed += 1
+        self._windows.start_anew()
+        return self._mixed <= MOST_MIXED
+
+    def _enter(self, pattern: Pattern) -> None:
+        """The job sends a known pattern again."""
+        self._patterns.enter(pattern)
+        if pattern.announced:
+            self._differing, self._agreed = None, True
+        self._agreeing = 0
+        self._wants_learning = self._hold_next = False
+        self._count_pairs()
+
+    def _judge_held(self, judgement: Judgement, window: Window, steady: Window, now: float) -> None:
         """Planned for what was counted: it may change, it may be known better, and it may agree with the spec again."""
         if self._declared:
             self._agreeing = self._agreeing + 1 if judgement.agrees else 0
@@ -261,8 +302,10 @@ class WatchedJob:
             return
         elif self._judge.changed(window.bps, held):
             self._follow(window)
-        elif steady.iterations is not None and held.keys() == set(self._judge.carrying(steady.bps)):
-            self._hold(steady)
+        else:
+            self._patterns.saw_current(self._judge, window, now)
+            if steady.iterations is not None and held.keys() == set(self._judge.carrying(steady.bps)):
+                self._hold(steady)
 
     def _follow(self, window: Window) -> None:
         """Learn anew if pairs carry traffic that are not known. Known pairs that came and went twice, or changed their
@@ -273,19 +316,20 @@ class WatchedJob:
             self._windows.shorten()
             return
         self._hold_next = True
-        self._held_error = inf
+        self._patterns.current.error = inf
         self._returns += not carrying < (self._held or {}).keys()
         if self._returns > RETURNS:
             self._windows.lengthen()
+            self._patterns.forget()
         else:
             self._windows.start_anew()
 
     def _return_to_spec(self) -> None:
         """What is counted agrees with the spec again."""
-        self._held, self._differing, self._agreed = None, None, True
+        self._patterns.return_to_announced()
+        self._differing, self._agreed = None, True
         self._agreeing = 0
         self._wants_learning = False
-        self._links = self.job.virtual_links
         self._count_pairs()
 
     def _suspect(self, suspicious: frozenset[str], now: float) -> None:
@@ -302,6 +346,8 @@ class WatchedJob:
             self._hold(window)
             self._first.measured(window.start)
         self._stable = self._stable + window.whole if frozenset(self._held or ()) == before else 0
+        if self._stable and self._held is not None:
+            self._patterns.saw_current(self._judge, window, now)
         if self._stable >= STABLE:
             self._wants_learning = False
             self._relearn_at = now + self._relearn_after_s
@@ -315,40 +361,25 @@ class WatchedJob:
         rate_of = dict(zip(self.pairs, window.bps.tolist(), strict=True))
         carrying = {pair: scale * rate_of[pair] for pair in self._judge.carrying(window.bps)}
         amounts = levelled(carrying, max(EQUAL, 2 * LAG_S / window.seconds))
-        per_iteration = window.iterations is not None
-        held = self._held or {}
-        same = held.keys() == amounts.keys() and per_iteration == self._held_per_iteration
-        wrong = EXACT if window.error < self._held_error else window.error + self._held_error
-        if not same or any(abs(amounts[pair] - held[pair]) > wrong * held[pair] for pair in held):
-            self._held, self._held_per_iteration, self._held_error = amounts, per_iteration, window.error
+        if self._patterns.hold(amounts, window.iterations is not None, window.error):
             self._seen |= amounts.keys()
-            self._links = self._measured_links(self._held)
             self._count_besides()
-
-    def _measured_links(self, held: Mapping[Pair, float]) -> VirtualLinks:
-        """Where only amounts differ, the phases of the spec with other amounts; else one phase."""
-        if held.keys() <= self._declared.keys():
-            links = [
-                VirtualLink(*pair, phase, max(1, round(amount * size / self._declared[pair])))
-                for pair, amount in held.items()
-                for phase, size in self._profile[pair]
-            ]
-        else:
-            links = [VirtualLink(*pair, 0, max(1, round(amount))) for pair, amount in held.items()]
-        return VirtualLinks(sorted(links, key=lambda link: (link.src_ip, link.dst_ip, link.phase)))
 
     def _difference(self) -> Difference | None:
         """What differs from the spec, and whether the job is silent."""
+        differing = None if self._patterns.repeats else self._differing
         if self._pace is None:
-            return self._differing
-        differing = self._differing or Difference(())
+            return differing
+        differing = differing or Difference(())
         return differing._replace(findings=(self._pace, *differing.findings))
 
     def _state(self) -> JobDemand:
-        links = self._first.added_to(self._links)
-        if links is not self._links:
+        patterns = self._patterns
+        links = self._first.added_to(patterns.links)
+        measured = self._held is not None or patterns.links is not patterns.sending
+        if links is not patterns.links:
             source = DemandSource.PROVISIONAL
-        elif self._held is not None:
+        elif measured:
             source = DemandSource.MEASURED
         elif self.job.spec.observed:
             source = DemandSource.LEARNING
@@ -356,7 +387,7 @@ class WatchedJob:
             source = DemandSource.CONFIRMED
         else:
             source = DemandSource.PROVISIONAL if self.job.spec.provisional else DemandSource.DECLARED
-        of_iteration = self._held_per_iteration if self._held is not None else bool(self._declared)
+        of_iteration = patterns.current.per_iteration if self._held is not None else bool(self._declared)
         return JobDemand(
             source,
             links,
@@ -368,23 +399,8 @@ class WatchedJob:
             self._measurement,
             None if self.job.spec.provisional else self._difference(),
             self._undeclared_fraction,
-            self._links if self._held is not None else None,
+            patterns.links if measured else None,
+            patterns.sending if patterns.sending is not patterns.links else None,
+            len(patterns.known),
+            patterns.number,
         )
-
-
-def levelled(amounts: Mapping[Pair, float], equal: float) -> dict[Pair, float]:
-    """Amounts of nearly the same size made equal: to the mean of those within a share ``equal`` of the largest."""
-    level: dict[Pair, float] = {}
-    group: list[Pair] = []
-
-    def close() -> None:
-        mean = sum(amounts[pair] for pair in group) / max(1, len(group))
-        level.update(dict.fromkeys(group, mean))
-        group.clear()
-
-    for pair in sorted(amounts, key=lambda pair: -amounts[pair]):
-        if group and amounts[pair] < (1 - equal) * amounts[group[0]]:
-            close()
-        group.append(pair)
-    close()
-    return level

@@ -94,7 +94,7 @@ def job(found: Fields) -> RenderableType:
         + (f"; {_of_which_strategy(found)}" if spec["strategies"] else ""),
         "may be split": _split(spec),
         "connections": "reported by the job" if spec["reports_connections"] else "not reported",
-        "planned for": _in_words(found["demand"]),
+        "planned for": _in_words(found["demand"]) + _patterns(found["demand"]),
         "traffic": _traffic(found["demand"], observed=_observed(spec)),
         "level": known(found["level"], ".3f", unknown="not known yet"),
         "efficiency": f"{_predicted(found, ' predicted', 'not predicted')}, {_measured_in_words(found)}",
@@ -176,6 +176,14 @@ def _in_words(demand: Fields | None) -> str:
 def _looks_for(demand: Fields) -> bool:
     """Whether pairs are learnt beside those that it is planned for."""
     return bool(demand["learning"]) and demand["source"] not in ("learning", "provisional")
+
+
+def _patterns(demand: Fields | None) -> str:
+    """Which of its traffic patterns the job sends now, where several are known."""
+    if demand is None or demand["patterns"] < 2:
+        return ""
+    now = f"number {demand['pattern']}" if demand["pattern"] else "another one"
+    return f"; {demand['patterns']} traffic patterns, now {now}"
 
 
 def _traffic(demand: Fields | None, observed: bool) -> str:

@@ -539,7 +539,7 @@ class Collective(_message.Message):
     def __init__(self, algorithm: _Optional[_Union[Algorithm, str]] = ..., groups: _Optional[_Iterable[str]] = ..., bytes_per_iteration: _Optional[int] = ..., phase: _Optional[int] = ...) -> None: ...
 
 class Demand(_message.Message):
-    __slots__ = ("source", "learning", "difference", "measured_bps", "window", "undeclared_fraction", "pairs", "findings", "factor", "backwards")
+    __slots__ = ("source", "learning", "difference", "measured_bps", "window", "undeclared_fraction", "pairs", "findings", "factor", "backwards", "patterns", "pattern")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     LEARNING_FIELD_NUMBER: _ClassVar[int]
     DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
@@ -550,6 +550,8 @@ class Demand(_message.Message):
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
     FACTOR_FIELD_NUMBER: _ClassVar[int]
     BACKWARDS_FIELD_NUMBER: _ClassVar[int]
+    PATTERNS_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
     source: DemandSource
     learning: bool
     difference: str
@@ -560,7 +562,9 @@ class Demand(_message.Message):
     findings: _containers.RepeatedScalarFieldContainer[DemandFinding]
     factor: float
     backwards: bool
-    def __init__(self, source: _Optional[_Union[DemandSource, str]] = ..., learning: _Optional[bool] = ..., difference: _Optional[str] = ..., measured_bps: _Optional[float] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., undeclared_fraction: _Optional[float] = ..., pairs: _Optional[_Iterable[_Union[PairDemand, _Mapping]]] = ..., findings: _Optional[_Iterable[_Union[DemandFinding, str]]] = ..., factor: _Optional[float] = ..., backwards: _Optional[bool] = ...) -> None: ...
+    patterns: int
+    pattern: int
+    def __init__(self, source: _Optional[_Union[DemandSource, str]] = ..., learning: _Optional[bool] = ..., difference: _Optional[str] = ..., measured_bps: _Optional[float] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., undeclared_fraction: _Optional[float] = ..., pairs: _Optional[_Iterable[_Union[PairDemand, _Mapping]]] = ..., findings: _Optional[_Iterable[_Union[DemandFinding, str]]] = ..., factor: _Optional[float] = ..., backwards: _Optional[bool] = ..., patterns: _Optional[int] = ..., pattern: _Optional[int] = ...) -> None: ...
 
 class PairDemand(_message.Message):
     __slots__ = ("src", "dst", "declared_bytes", "measured_bps", "measured_bytes")

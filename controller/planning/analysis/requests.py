@@ -221,8 +221,8 @@ def analysis_request(
 
 def _efficiency_measured(fabric: Fabric, job: Job) -> float | None:
     reported = job.vitals.reported
-    measured_s = reported.mean_communication_s if reported.planned is job.virtual_links else 0.0
+    measured_s = reported.mean_communication_s if reported.planned is job.sending else 0.0
     if not measured_s or not job.per_iteration:
         return None
     nic_bps = {ip: fabric.hosts[ip].nic_bps for pair in job.pairs for ip in pair}
-    return ideal_communication_s(job.virtual_links, nic_bps, OVERHEAD[job.transport]) / measured_s
+    return ideal_communication_s(job.sending, nic_bps, OVERHEAD[job.transport]) / measured_s

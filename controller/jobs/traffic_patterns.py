@@ -1,0 +1,273 @@
+"""Traffic patterns of one job: what it sends in parts of its time, such as an all-reduce and then an all-to-all.
+
+In: amounts that were held, and windows of counters. Out: the patterns that a window consists of, the current one, and
+the virtual links to plan for. Every pattern that comes back has phases of its own there, so routes serve all of them
+and nothing moves when the job goes from one to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, combinations
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.fabric.counter_samples import Floats
+from controller.jobs.judgement import FOLLOWED, UNDECLARED, Judge
+from controller.jobs.payload_windows import Window
+from controller.memo import Memo
+from signalbox.jobs.collectives import VirtualLink, VirtualLinks
+from signalbox.jobs.subflows import Pair
+
+MOST = 4
+"""Known patterns per job. A new one replaces the one that was seen longest ago."""
+
+LASTING = 2
+"""Windows that show a pattern alone before it is known."""
+
+KEPT_S = 900.0
+"""Seconds for which a pattern is planned for after it was seen last. It stays known."""
+
+EXACT = 0.02
+"""By which the bytes of an iteration may be wrong (relative) before they are corrected."""
+
+MOST_MIXED = 4
+"""Consecutive windows that several patterns may share. If more do, the mixture is new traffic."""
+
+
+@dataclass(slots=True, eq=False)
+class Pattern:
+    """One traffic pattern."""
+
+    amounts: Mapping[Pair, float]
+    """Bytes per iteration, else per second."""
+    links: VirtualLinks
+    """The same, with phases that begin at 0."""
+    per_iteration: bool = True
+    announced: bool = False
+    error: float = 0.0
+    """Relative error of the amounts."""
+    bps_per_byte: float = 0.0
+    """Rate of a pair, per byte of its amount, while the pattern is sent."""
+    windows: int = 0
+    """Windows that showed it alone."""
+    periods: int = 1
+    """Times that the job began it."""
+    alternates: bool = False
+    """Whether the job returned to it, or returned from it to a known one."""
+    seen_at: float = -inf
+
+
+class Planned(NamedTuple):
+    """Virtual links that several patterns have together, and those of each with the same phases."""
+
+    links: VirtualLinks
+    of_each: tuple[VirtualLinks, ...]
+
+
+class TrafficPatterns:
+    """The known patterns of a job, and the current one, which may not be known yet."""
+
+    def __init__(self, announced: VirtualLinks, measured: VirtualLinks, now: float) -> None:
+        """Begin with ``measured`` if there is any: what the job was planned for before a restart. That may be several
+        patterns, so it is planned for beside those that are found."""
+        self._announced = Pattern(announced.bytes_of, announced, announced=True)
+        self.known: list[Pattern] = []
+        self.current = self._announced
+        if measured:
+            restored = Pattern(measured.bytes_of, measured, False, error=inf, alternates=True, seen_at=now)
+            self.known, self.current = [restored], restored
+        self._version = 0
+        self._rates = Memo(self._rates_of)
+        self._planned = Memo(_joined)
+        self._plan()
+
+    @property
+    def held(self) -> Mapping[Pair, float] | None:
+        """Amounts of the current pattern; None while it is the announced one."""
+        return None if self.current.announced else self.current.amounts
+
+    @property
+    def number(self) -> int:
+        """Place of the current pattern among the known ones, from 1; 0 while it is not known."""
+        return self.known.index(self.current) + 1 if self.current in self.known else 0
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the current pattern and another one have each begun twice."""
+        return self.current.periods > 1 and sum(pattern.periods > 1 for pattern in self.known) > 1
+
+    def made_of(self, judge: Judge, bps: Floats, error: float) -> tuple[Pattern, ...]:
+        """Return the fewest patterns, at most two, that these rates can consist of; none if they show anything else.
+        ``error``: relative, of the part that each pattern has."""
+        candidates = self._candidates
+        if candidates == [self.current]:
+            return ()
+        rates = self._rates(judge, self._version)
+        return tuple(candidates[number] for number in _fewest(rates, bps, error))
+
+    def cover(self, pairs: Iterable[Pair]) -> bool:
+        """Whether the job alternates between patterns, which have all of these pairs."""
+        alternating = [pattern.amounts for pattern in self.known if pattern.alternates]
+        return len(alternating) > 1 and all(any(pair in amounts for amounts in alternating) for pair in pairs)
+
+    def saw_current(self, judge: Judge, window: Window, now: float) -> None:
+        """Note that a window shows the current pattern alone. After ``LASTING`` of them it is known."""
+        current = self.current
+        amounts = judge.in_order(current.amounts)
+        own = amounts > 0
+        current.bps_per_byte = float(np.median(window.bps[own] / amounts[own])) if own.any() else 0.0
+        current.windows += 1
+        current.seen_at = now
+        if current.windows >= LASTING and current not in self.known:
+            self.known.append(current)
+            if len(self.known) > MOST:
+                self.known.remove(min(self.known, key=lambda pattern: pattern.seen_at))
+        self._plan()
+
+    def enter(self, pattern: Pattern) -> None:
+        """Make this pattern the current one. If the job sent it before, it alternates with the one until now."""
+        if pattern.windows:
+            pattern.periods += 1
+            pattern.alternates = self.current.alternates = True
+        self.current = pattern
+        self._plan()
+
+    def forget(self) -> None:
+        """Forget the known patterns: they are parts of one iteration, and longer windows show their mixture."""
+        self.known = []
+        self.current.alternates = False
+        self._plan()
+
+    def return_to_announced(self) -> None:
+        """Plan for the announced amounts again. The current pattern is the announced one if it is like it."""
+        measured, announced = self.current, self._announced
+        if not _alike(measured.amounts, announced.amounts):
+            self.enter(announced)
+            return
+        self.current = announced
+        announced.periods, announced.alternates = measured.periods, measured.alternates
+        self.known = [pattern for pattern in self.known if pattern is not measured]
+        self._plan()
+
+    def hold(self, amounts: Mapping[Pair, float], per_iteration: bool, error: float) -> bool:
+        """Take measured amounts as those of the current pattern if they are like its own, else as a new pattern.
+        Return whether anything changed: not if they are no better known, and differ by less than is uncertain."""
+        current = self.current
+        held = self.held or {}
+        wrong = EXACT if error < current.error else error + current.error
+        same = held.keys() == amounts.keys() and per_iteration == current.per_iteration
+        if same and all(abs(amounts[pair] - held[pair]) <= wrong * held[pair] for pair in held):
+            return False
+        links = self._links_of(amounts)
+        if current.announced or not _alike(held, amounts):
+            self.current = current = Pattern(amounts, links)
+        current.amounts, current.links, current.per_iteration, current.error = amounts, links, per_iteration, error
+        self._plan()
+        return True
+
+    def _links_of(self, amounts: Mapping[Pair, float]) -> VirtualLinks:
+        """Where only amounts differ, the announced phases with other amounts; else one phase."""
+        announced = self._announced.links
+        if amounts.keys() <= announced.pairs:
+            links = [
+                VirtualLink(*pair, phase, max(1, round(amount * size / announced.bytes_of[pair])))
+                for pair, amount in amounts.items()
+                for phase, size in announced.in_phases[pair]
+            ]
+        else:
+            links = [VirtualLink(*pair, 0, max(1, round(amount))) for pair, amount in amounts.items()]
+        return _in_order(links)
+
+    @property
+    def links(self) -> VirtualLinks:
+        """What to plan for: the current pattern and those that come back."""
+        return self._planned(self._parts).links
+
+    @property
+    def sending(self) -> VirtualLinks:
+        """The part of ``links`` that the current pattern has."""
+        return self._planned(self._parts).of_each[self._place]
+
+    def _plan(self) -> None:
+        self._version += 1
+        latest = max([pattern.seen_at for pattern in self.known], default=-inf)
+        kept = [each for each in self.known if each.alternates and latest - each.seen_at <= KEPT_S]
+        planned = kept if self.current in kept else [*kept, self.current]
+        self._place = planned.index(self.current)
+        self._parts = tuple(pattern.links for pattern in planned)
+
+    @property
+    def _candidates(self) -> list[Pattern]:
+        """Patterns that a window may show; the current one first, so that it is preferred."""
+        return [self.current, *(pattern for pattern in self.known if pattern is not self.current)]
+
+    def _rates_of(self, judge: Judge, _version: int) -> Floats:
+        """Bit/s of each candidate while it is sent, per pair of the judge."""
+        rows = [(pattern.bps_per_byte or 1.0) * judge.in_order(pattern.amounts) for pattern in self._candidates]
+        return np.array(rows).reshape(len(rows), len(judge.pairs))
+
+
+def _joined(parts: tuple[VirtualLinks, ...]) -> Planned:
+    """The patterns after each other, the phases of each after those of the one before."""
+    if len(parts) == 1:
+        return Planned(parts[0], parts)
+    of_each, first = [], 0
+    for links in parts:
+        of_each.append(VirtualLinks(replace(link, phase=first + link.phase) for link in links))
+        first = 1 + max((link.phase for link in of_each[-1]), default=first)
+    return Planned(_in_order(chain.from_iterable(of_each)), tuple(of_each))
+
+
+def _in_order(links: Iterable[VirtualLink]) -> VirtualLinks:
+    return VirtualLinks(sorted(links, key=lambda link: (link.src_ip, link.dst_ip, link.phase)))
+
+
+def _alike(before: Mapping[Pair, float], now: Mapping[Pair, float]) -> bool:
+    """Whether the same pairs carry traffic in the same proportions."""
+    if before.keys() != now.keys():
+        return False
+    ratios = np.array([now[pair] / amount for pair, amount in before.items()])
+    return not len(ratios) or bool(ratios.max() < FOLLOWED**2 * ratios.min())
+
+
+def _fewest(rates: Floats, bps: Floats, error: float) -> Sequence[int]:
+    """The first row of ``rates`` that ``bps`` is a multiple of, else two whose mixture it is."""
+    for number, rate in enumerate(rates):
+        own = rate > 0
+        scale = np.median(bps[own] / rate[own]) if own.any() else 0.0
+        if _matches(bps, scale * rate, 0.0):
+            return (number,)
+    for pair in combinations(range(len(rates)), 2):
+        both = rates[list(pair)]
+        weights = np.linalg.lstsq(both.T, bps, rcond=None)[0]
+        if weights.min() > 0 and _matches(bps, weights @ both, 2 * error * both.max(axis=0)):
+            return pair
+    return ()
+
+
+def _matches(bps: Floats, expected: Floats, slack: Floats | float) -> bool:
+    """Whether no pair differs by more than ``FOLLOWED`` and ``slack``, but for pairs with hardly any traffic."""
+    allowed = (FOLLOWED - 1) * expected + UNDECLARED * bps.max(initial=0.0) + slack
+    return bool((expected > 0).any() and (np.abs(bps - expected) <= allowed).all())
+
+
+def levelled(amounts: Mapping[Pair, float], equal: float) -> dict[Pair, float]:
+    """Amounts of nearly the same size made equal: to the mean of those within a share ``equal`` of the largest."""
+    level: dict[Pair, float] = {}
+    group: list[Pair] = []
+
+    def close() -> None:
+        mean = sum(amounts[pair] for pair in group) / max(1, len(group))
+        level.update(dict.fromkeys(group, mean))
+        group.clear()
+
+    for pair in sorted(amounts, key=lambda pair: -amounts[pair]):
+        if group and amounts[pair] < (1 - equal) * amounts[group[0]]:
+            close()
+        group.append(pair)
+    close()
+    return level

@@ -1,0 +1,187 @@
+"""A job whose traffic changes between a few patterns: all of them are known and planned for, and nothing changes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from controller.jobs.demand import DemandSource, JobDemand
+from controller.jobs.traffic_patterns import MOST
+from signalbox.jobs.collectives import VirtualLinks
+from tests.unit.jobs.test_measured_demand import (
+    ADDRESSES,
+    INTERVAL_S,
+    Cluster,
+    M,
+    Traffic,
+    alike,
+    ring,
+    spec,
+)
+
+RING = ring(ADDRESSES)
+BACKWARDS = ring(ADDRESSES, -1)
+THIRD = ring(ADDRESSES, 3)
+ALL_TO_ALL = {pair: M / len(ADDRESSES) for pair in permutations(ADDRESSES, 2)}
+
+
+def proportions(links: VirtualLinks) -> dict[tuple[str, str, int], float]:
+    """Bytes as parts of the most in the phase: what routes depend on."""
+    most: dict[int, int] = {}
+    for link in links:
+        most[link.phase] = max(most.get(link.phase, 0), link.bytes)
+    return {(link.src_ip, link.dst_ip, link.phase): link.bytes / most[link.phase] for link in links}
+
+
+class Periods:
+    """Trains one period after the other, each with one of the patterns. ``changes``: how often something else was
+    planned for in each; ``alarms``: intervals with an alarm."""
+
+    def __init__(self, cluster: Cluster, patterns: Sequence[Traffic], period_s: float, iterations_s: Sequence[float]):
+        self.cluster = cluster
+        self.patterns = patterns
+        self.period_s = period_s
+        self.iterations_s = iterations_s
+        self.changes: list[int] = []
+        self.alarms: list[int] = []
+
+    def train(self, number: int) -> JobDemand:
+        cluster, changes, alarms = self.cluster, 0, 0
+        cluster.iteration_s = self.iterations_s[number % len(self.iterations_s)]
+        for _ in range(round(self.period_s / INTERVAL_S)):
+            before = proportions(cluster.of_job.virtual_links)
+            demand = cluster.train(INTERVAL_S, self.patterns[number])
+            now = proportions(demand.virtual_links)
+            changes += before.keys() != now.keys() or any(abs(before[key] - now[key]) > 0.1 for key in now)
+            alarms += demand.contradicted
+        self.changes.append(changes)
+        self.alarms.append(alarms)
+        return cluster.of_job
+
+
+def cluster_of(announced: bool = True, **more: Any) -> Cluster:
+    return Cluster(spec(ADDRESSES, None if announced else []), lag_s=0.5, apart_s=0.1, **more)
+
+
+SECOND = {"announced and all-to-all": [RING, ALL_TO_ALL], "never as announced": [BACKWARDS, ALL_TO_ALL]}
+
+
+@pytest.mark.parametrize("patterns", SECOND.values(), ids=SECOND)
+@pytest.mark.parametrize(
+    ("period_s", "iterations_s", "more"),
+    [
+        (52, [1.3], {}),
+        (30, [0.4], {}),
+        (30, [1.3, 2.2], {"reports": False}),
+        (120, [3.1, 1.7], {"bursts": 0.4}),
+    ],
+)
+def test_two_patterns_are_planned_for_together_after_the_second_period(
+    patterns: list[Traffic], period_s: float, iterations_s: list[float], more: dict[str, Any]
+) -> None:
+    periods = Periods(cluster_of(**more), patterns, period_s, iterations_s)
+    for number in (0, 1, 0, 1, 0, 1):
+        demand = periods.train(number)
+    assert periods.alarms[4:] == [0, 0]
+    assert periods.changes[4:] == [0, 0]
+    assert (demand.patterns, demand.source) == (2, DemandSource.MEASURED)
+    assert demand.pairs == {pair for traffic in patterns for pair in traffic}
+    for number in (0, 1):
+        periods.train(number)
+        sending = periods.cluster.of_job.of_pattern
+        assert sending is not None
+        total = sum(sending.bytes_of.values())
+        assert alike({pair: size / total for pair, size in sending.bytes_of.items()}, patterns[number], 0.1)
+        assert {link.phase for link in sending} < {link.phase for link in periods.cluster.of_job.virtual_links}
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_three_patterns_in_any_order_raise_no_alarm_once_known(announced: bool) -> None:
+    periods = Periods(cluster_of(announced), [RING, ALL_TO_ALL, THIRD], 30, [1.3])
+    draw, last = random.Random(5), 2
+    for number in (0, 1, 2, 0, 1, 2):
+        periods.train(number)
+    for _ in range(6):
+        last = draw.choice([number for number in range(3) if number != last])
+        assert periods.train(last).patterns == 3
+    assert sum(periods.alarms[6:]) == sum(periods.changes[6:]) == 0
+
+
+def test_a_pattern_that_appears_once_is_not_planned_for_any_more() -> None:
+    cluster = cluster_of()
+    cluster.train(60, RING)
+    cluster.train(60, ALL_TO_ALL)
+    cluster.train(60, RING)
+    assert cluster.train(900, RING).pairs == RING.keys()
+    assert not cluster.of_job.contradicted
+    assert cluster.of_job.source is DemandSource.CONFIRMED
+
+
+def test_traffic_that_changed_for_good_leaves_nothing_of_the_traffic_before() -> None:
+    cluster = cluster_of(announced=False)
+    cluster.train(60, RING)
+    assert cluster.train(60, THIRD).pairs == THIRD.keys()
+    assert cluster.of_job.of_pattern is None
+
+
+def test_a_wrong_announcement_is_not_taken_for_one_of_two_patterns() -> None:
+    collectives = [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": M // 2}]
+    cluster = Cluster(spec(ADDRESSES, collectives), lag_s=0.5)
+    cluster.train(60, RING)
+    assert all(cluster.train(INTERVAL_S, RING).contradicted for _ in range(100))
+
+
+def test_a_new_pattern_beside_known_ones_raises_the_alarm_and_is_learnt() -> None:
+    periods = Periods(cluster_of(), [RING, ALL_TO_ALL], 40, [1.3])
+    for number in (0, 1, 0, 1):
+        periods.train(number)
+    five = {(src, dst): 1.0 * M for src, dst in ALL_TO_ALL if src == ADDRESSES[0]}
+    demand = periods.cluster.train(60, five)
+    assert demand.contradicted
+    assert demand.of_pattern is not None
+    assert demand.of_pattern.pairs == five.keys()
+    assert demand.pairs == ALL_TO_ALL.keys()
+
+
+def test_a_job_that_never_sends_the_same_keeps_a_few_patterns() -> None:
+    draw = random.Random(4)
+    cluster = cluster_of(announced=False)
+    for _ in range(25):
+        demand = cluster.train(24, {pair: draw.choice([1, 3]) * M for pair in draw.sample(sorted(ALL_TO_ALL), 6)})
+        assert demand.patterns <= MOST
+        assert len({link.phase for link in demand.virtual_links}) <= MOST + 1
+
+
+def test_a_window_that_spans_a_change_begins_no_pattern() -> None:
+    periods = Periods(cluster_of(), [RING, ALL_TO_ALL], 37, [1.3])
+    for number in (0, 1) * 6:
+        assert periods.train(number).patterns <= 2
+
+
+def test_patterns_shorter_than_a_window_are_planned_for_as_their_mixture() -> None:
+    periods = Periods(cluster_of(), [RING, ALL_TO_ALL], 6, [1.3])
+    for number in (0, 1) * 6:
+        periods.train(number)
+    for number in (0, 1) * 6:
+        demand = periods.train(number)
+        assert demand.patterns <= 1
+        assert demand.pairs == ALL_TO_ALL.keys()
+        assert demand.of_pattern is None
+
+
+def test_after_a_restart_routes_of_all_patterns_stay_while_they_are_learnt_again() -> None:
+    periods = Periods(cluster_of(), [RING, ALL_TO_ALL], 40, [1.3])
+    for number in (0, 1, 0, 1):
+        demand = periods.train(number)
+    after = cluster_of()
+    after.demand.follow({}, after.now)
+    after.demand.follow(after.registry.jobs, after.now, {after.job: demand.held or VirtualLinks()})
+    again = Periods(after, [RING, ALL_TO_ALL], 40, [1.3])
+    for number in (0, 1, 0, 1):
+        assert again.train(number).pairs == demand.pairs
+    assert again.alarms[3] == 0
+    assert len({link.phase for link in after.train(1000, RING).virtual_links}) == 1
