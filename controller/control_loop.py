@@ -182,10 +182,11 @@ class ControlLoop:
         if broken:
             s.cycle.supersede()
             self._pending |= at_once(Work.PLAN)
-        if s.cycle.solving or (s.phases.adopting and s.fabric.switches) or s.cycle.rests(now):
+        if s.cycle.solving or (s.phases.adopting and s.fabric.switches):
             return []
-        if not self._is_due(Work.PLAN, now):
-            return []
+        if s.cycle.rests(now) or not self._is_due(Work.PLAN, now):
+            return s.cycle.work_out_levels(self.derived.snapshot()) if self._is_due(Work.LEVELS, now) else []
+        self._is_due(Work.LEVELS, now)  # they come with the plan
         self._go_on_draining(now)
         snapshot = self.derived.snapshot()
         s.load_events.plan_begins(self.derived.background())

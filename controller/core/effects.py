@@ -18,11 +18,13 @@ MAX_DEBOUNCES = 10
 
 class Work(Enum):
     """``RULES``: derive the rules that switches should hold. ``STAGE``: compare them with what switches hold and send
-    the first stage. ``PLAN``: begin a planning cycle. ``SAVE``: write what a restart must know."""
+    the first stage. ``PLAN``: begin a planning cycle. ``LEVELS``: work out those of the running routes. ``SAVE``: write
+    what a restart must know."""
 
     RULES = auto()
     STAGE = auto()
     PLAN = auto()
+    LEVELS = auto()
     SAVE = auto()
 
 

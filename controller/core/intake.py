@@ -316,11 +316,14 @@ class Intake:
         s.load.update(now, d.nominal_bps())
         effects = self._judge_demand(now, partial(s.demand.update, self._suspicious(), without_path=d.without_path()))
         uncounted = d.uncounted_links() if s.load.beyond or s.recent.held else NO_USES
-        s.recent.follow(d.background(), d.flows_by_link(), uncounted, now)
-        loads = d.background(), d.nominal_bps(), d.flows_by_link()
+        between = {link: bps for link, bps in d.background().items() if link in s.fabric.links}
+        s.recent.follow(between, d.flows_by_link(), uncounted, now)
+        loads, routed = (d.background(), d.nominal_bps()), d.flows_by_link()
         planning = self._config.planning
-        if s.load_events.start_plan(*loads, planning.interval_s, now):
+        if s.load_events.start_plan(*loads, routed, planning.interval_s, now):
             effects |= when_quiet(Work.PLAN, now, planning.debounce_s)
+        elif s.load_events.show(*loads, routed, d.ready(), s.fabric.hosts):
+            effects |= at_once(Work.LEVELS)
         return effects
 
     def _follow_parts(self, now: float, at: float) -> Effects:

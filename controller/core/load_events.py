@@ -1,21 +1,27 @@
 """When loads start a plan: background that has appeared on links that carry pinned flows, and jobs that have slowed
-down. What ends or falls starts none: no job runs slower for it, and the periodic cycle follows it.
+down. What ends or falls starts none: no job runs slower for it, and the periodic cycle follows it. But the levels of
+jobs are worked out again.
 
-In: the background of links after each reading of counters, times of iterations. Out: whether a plan is due now. Pure;
-``now`` is monotonic seconds.
+In: the background of links after each reading of counters, times of iterations. Out: whether a plan, or levels, are due
+now. Pure; ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from statistics import median
 
-from controller.fabric.topology import LinkId
+from controller.fabric.topology import Host, LinkId
+from controller.jobs.job import Job
 from controller.planning.problem import left_bps
+from signalbox.jobs.spec import JobId
 
 RISE = 1.1
 """Factor by which a flow on a link must become slower, by what the link has left, to start a plan."""
+
+SHOWN = 1.03
+"""Factor by which it must become slower or faster for levels to be worked out again."""
 
 SLOWER = 1.3
 """Factor by which the communication of an iteration must take longer than it did to be slow."""
@@ -26,7 +32,7 @@ LATEST = 3
 FEWEST_BEFORE = 3
 """Iterations that say how long communication took before."""
 
-FIRST_REST_S = 2.0
+FIRST_REST_S = 1.5
 """Seconds after a plan that loads have started until they may start another one. It doubles with each, up to the period
 of plans, and is this again after a period without any: bursts that come and go do not keep the planner busy."""
 
@@ -36,13 +42,15 @@ class LoadEvents:
 
     def __init__(self) -> None:
         self._planned_bps: Mapping[LinkId, float] = {}
+        self._shown_bps: Mapping[LinkId, float] = {}
         self._has_slowed = False
         self._started_at = -math.inf
         self._rest_s = FIRST_REST_S
 
     def plan_begins(self, background_bps: Mapping[LinkId, float]) -> None:
         """Note what the plan that begins is made for."""
-        self._planned_bps, self._has_slowed = background_bps, False
+        self._planned_bps = self._shown_bps = background_bps
+        self._has_slowed = False
 
     def slowed(self) -> None:
         """Note that a job's communication takes longer: the next reading of counters may show why."""
@@ -58,27 +66,57 @@ class LoadEvents:
     ) -> bool:
         """Return whether a plan is due, once per reading of counters. ``carrying``: links that pinned flows use.
         ``period_s``: of plans without events."""
-        risen = self._has_slowed or has_risen(self._planned_bps, background_bps, capacity_bps, carrying)
+        rises = _rises(self._planned_bps, background_bps, capacity_bps, carrying)
+        risen = self._has_slowed or any(rise >= RISE for rise in rises)
         if not risen or now < self._started_at + self._rest_s:
             return False
         self._rest_s = min(2 * self._rest_s, period_s) if now < self._started_at + period_s else FIRST_REST_S
         self._started_at = now
         return True
 
+    def show(
+        self,
+        background_bps: Mapping[LinkId, float],
+        capacity_bps: Mapping[LinkId, float],
+        routed: Container[LinkId],
+        jobs: Mapping[JobId, Job],
+        hosts: Mapping[str, Host],
+    ) -> bool:
+        """Return whether the levels that are shown are of another background. Then they are to be worked out for this
+        one. ``routed``: links that pinned flows of the ``jobs`` use."""
+        carrying = _links_of_flows({**self._shown_bps, **background_bps}, routed, jobs, hosts)
+        rises = _rises(self._shown_bps, background_bps, capacity_bps, carrying)
+        if all(1 / SHOWN < rise < SHOWN for rise in rises):
+            return False
+        self._shown_bps = background_bps
+        return True
 
-def has_risen(
+
+def _rises(
     before_bps: Mapping[LinkId, float],
     now_bps: Mapping[LinkId, float],
     capacity_bps: Mapping[LinkId, float],
     carrying: Container[LinkId],
-) -> bool:
-    """Return whether the background leaves flows on some link so much less than before that they are slower by
-    ``RISE``."""
-    return any(
-        left_bps(capacity_bps[link], before_bps.get(link, 0.0)) >= RISE * left_bps(capacity_bps[link], bps)
-        for link, bps in now_bps.items()
-        if link in carrying and link in capacity_bps
-    )
+) -> Iterator[float]:
+    """Yield by which factor flows on each link are slower than before, for what the background leaves them."""
+    for link in {**before_bps, **now_bps}:
+        if link in carrying and link in capacity_bps:
+            before, now = (left_bps(capacity_bps[link], bps.get(link, 0.0)) for bps in (before_bps, now_bps))
+            yield before / now
+
+
+def _links_of_flows(
+    links: Collection[LinkId],
+    routed: Container[LinkId],
+    jobs: Mapping[JobId, Job],
+    hosts: Mapping[str, Host],
+) -> frozenset[LinkId]:
+    """Return those of the links that flows of jobs use: by their routes, or at their hosts."""
+    others = {link for link in links if link not in routed}
+    at = {host.at: ip for ip, host in hosts.items() if {host.uplink, host.downlink} & others} if others else {}
+    used = frozenset(at.values())
+    used = frozenset[str]().union(*(used & job.addresses for job in jobs.values())) if used else used
+    return frozenset(link for link in links if link in routed or at.get(link.at) in used)
 
 
 def has_slowed(recent_s: Sequence[float], new: int) -> bool:

@@ -142,6 +142,12 @@ class PlanningCycle:
         anew = not all(waiter.cancelled() for waiter in self._waiters)
         return [SolvePlan(snapshot, self.limits, self._config.min_gain, self.target, installs, anew, repairs)]
 
+    def work_out_levels(self, snapshot: Snapshot) -> list[Command]:
+        """Return what asks for the levels of the running routes, when loads are others and nothing is planned.
+        ``snapshot``: as for ``begin``."""
+        self.generation, self._levels_due = snapshot.generation, True
+        return [WorkOutLevels(snapshot, self._config.ecmp_draws)]
+
     def take_levels(self, levels: Levels) -> None:
         """Of the running routes, as long as no others have been adopted."""
         if self._levels_due and levels.generation == self.generation:

@@ -100,8 +100,9 @@ class RecentBackground:
         uncounted: Uses,
         now: float,
     ) -> None:
-        """Take in what was measured. ``flows``: that are pinned to each link. What links carried that ``uncounted``
-        flows may use may have been theirs: it is forgotten."""
+        """Take in what was measured on links between switches: no route avoids those of hosts. ``flows``: that are
+        pinned to each link. What links carried that ``uncounted`` flows may use may have been theirs: it is
+        forgotten."""
         unknown = _links_of(uncounted) if self._most else frozenset()
         self._most = {link: most for link, most in self._most.items() if now < most.at + HOLD_S and link not in unknown}
         for link, bps in background_bps.items():

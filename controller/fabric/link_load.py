@@ -38,6 +38,9 @@ LAG_S = 0.5
 QUEUED_S = 0.1
 """Seconds that packets may take from where they are counted first to a link: they wait in queues."""
 
+NEAR = 0.5
+"""Share of what is noise by which rates over two times may differ if traffic is steady."""
+
 SETTLE_S = 2.0
 """Seconds that switches may take to put other rules into force. Until then packets may use the links of before."""
 
@@ -303,7 +306,7 @@ def _lately(excess: Floats, slack: Floats, noise_bps: Floats) -> tuple[Floats, F
     certain = np.nan_to_num(np.fmax.reduce(excess - slack, axis=1), nan=0.0)
     found = excess[:, 0]
     for part in range(1, PARTS):
-        steady = (np.abs(excess[:, :part] - excess[:, part, None]) <= noise_bps[:, None]).all(axis=1)
+        steady = (np.abs(excess[:, :part] - excess[:, part, None]) <= NEAR * noise_bps[:, None]).all(axis=1)
         found = np.where(steady, excess[:, part], found)
     return np.where((certain > 0) & (found > noise_bps), found, 0.0), certain
 

@@ -66,23 +66,36 @@ def test_flows_leave_a_link_within_two_readings_of_the_first_byte_of_an_elephant
 
 @pytest.mark.parametrize("quarter", range(0, round(COUNTERS.interval_s / STEP_S), 3))
 def test_the_levels_of_flows_that_cannot_leave_are_true_with_the_second_reading(quarter: int) -> None:
+    """When traffic of others begins, and when it ends."""
     fabric = training(count=1, spines=1)
     assert fabric.status.jobs[JobId("job0")].level == 1.0
     fabric.carry(quarter * STEP_S)
-    fabric.stray_bps = {STRAY: HALF}
-    fabric.carry(2 * COUNTERS.interval_s + CONFIG.planning.debounce_s + STEP_S)
-    assert fabric.status.jobs[JobId("job0")].level == pytest.approx(2.0, rel=0.15)
+    for stray, level in (({STRAY: HALF}, 2.0), ({}, 1.0)):
+        fabric.stray_bps = stray
+        fabric.carry(2 * COUNTERS.interval_s + CONFIG.planning.debounce_s + STEP_S)
+        assert fabric.status.jobs[JobId("job0")].level == pytest.approx(level, rel=0.1)
 
 
-@pytest.mark.parametrize("period_s", [1, 2, 3, 4, 5, 7, 10, 14, 20])
+def test_the_level_shows_traffic_at_a_host_of_the_job() -> None:
+    """No route avoids it."""
+    fabric = training(count=1)
+    fabric.stray_bps = {FlowId(RINGS[0][0], "10.0.3.4"): HALF}
+    fabric.carry(2 * COUNTERS.interval_s + STEP_S)
+    assert fabric.status.jobs[JobId("job0")].level == pytest.approx(2.0, rel=0.1)
+    fabric.stray_bps = {}
+    fabric.carry(2 * COUNTERS.interval_s + STEP_S)
+    assert fabric.status.jobs[JobId("job0")].level == 1.0
+
+
+@pytest.mark.parametrize("period_s", [1, 3, 4, 7, 10, 20])
 def test_an_elephant_that_comes_and_goes_moves_few_flows(period_s: float) -> None:
-    """Not with each of its bursts."""
-    fabric = training()
+    """Not with each of its bursts, though jobs share a link without need between them."""
+    fabric = training(spines=2)
     stray, before = meeting(fabric), fabric.status.moved_flows_total
-    for _ in range(round(120 / STEP_S)):
-        fabric.stray_bps = {stray: HALF} if fabric.now % period_s < period_s / 2 else {}
+    for _ in range(round(80 / STEP_S)):
+        fabric.stray_bps = {stray: 0.7 * FABRIC_BPS} if fabric.now % period_s < period_s / 2 else {}
         fabric.carry(STEP_S)
-    assert fabric.status.moved_flows_total - before <= 6
+    assert fabric.status.moved_flows_total - before <= 4
 
 
 @pytest.mark.parametrize("seed", range(3))

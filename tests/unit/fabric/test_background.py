@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fabric.background import background
+from controller.fabric.background import HOLD_S, LEFT_S, RecentBackground, background, planned_background
 from controller.fabric.link_load import LinkLoad, Measured
 from controller.fabric.recent_uses import Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths
@@ -250,3 +250,51 @@ def test_all_that_others_send_is_background_as_soon_as_the_job_is_counted(
     assert dict(run.background()) == {
         link: pytest.approx(bps, rel=0.01) for link, bps in others.items() if bps > NOISE * RATE
     }
+
+
+# ---- links that were busy
+
+
+def follow(recent: RecentBackground, now: float, background: Mapping[LinkId, float], *on: LinkId) -> set[LinkId]:
+    """The links that are held for plans when flows are on these."""
+    flows = {link: frozenset(["flow"]) for link in on}
+    recent.follow(background, flows, {}, now)
+    planned = planned_background(background, recent.held, recent.left, flows, {})
+    return {link for link, bps in planned.items() if bps > background.get(link, 0.0)}
+
+
+def test_a_link_that_was_busy_lately_is_not_free() -> None:
+    recent = RecentBackground()
+    follow(recent, 0, {UP: 5e5})
+    assert follow(recent, HOLD_S - 1, {}) == {UP}
+    assert follow(recent, HOLD_S, {}) == set()
+
+
+def test_bursts_keep_a_link_busy() -> None:
+    recent = RecentBackground()
+    held = [follow(recent, now, {UP: 5e5} if now % 10 == 0 else {}) for now in range(0, 60, 2)]
+    assert all(UP in links for now, links in zip(range(0, 60, 2), held, strict=True) if now % 10)
+    assert follow(recent, 62, {UP: 1e5}) == {UP}, "the most of lately counts"
+
+
+def test_flows_that_are_on_a_link_see_it_as_it_is() -> None:
+    recent = RecentBackground()
+    follow(recent, 0, {UP: 5e5}, UP)
+    assert follow(recent, 2, {}, UP) == set()
+
+
+def test_bytes_of_flows_that_have_just_left_a_link_do_not_make_it_free_for_others_on_it() -> None:
+    recent = RecentBackground()
+    recent.follow({UP: 5e5}, {UP: frozenset(["one", "other"])}, {}, 0)
+    assert follow(recent, 2, {}, UP) == {UP}
+    assert follow(recent, 2 + LEFT_S, {}, UP) == set()
+
+
+def test_what_may_have_been_the_bytes_of_a_job_is_not_held() -> None:
+    recent, uncounted = RecentBackground(), may_use((A, X))
+    follow(recent, 0, {UP: 5e5, BACK[0]: 5e5})
+    follow(recent, 2, {})
+    planned = planned_background({}, recent.held, recent.left, {}, uncounted)
+    assert planned == {BACK[0]: 5e5}
+    recent.follow({}, {}, uncounted, 4)
+    assert recent.held == {BACK[0]: 5e5}, "nor later"

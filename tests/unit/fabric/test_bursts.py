@@ -33,11 +33,12 @@ READ_WITHIN_S = 0.03
 @dataclass
 class Bursts:
     """Every flow sends at the rate that its links leave it, in each iteration for a part of the time. ``elephants``:
-    bytes that no rule counts, from when until when, and on which links."""
+    bytes that no rule counts, from when until when, and on which links. ``missed``: share of readings that fail."""
 
     seed: int
     elephants: list[tuple[float, float, tuple[LinkId, ...]]] = field(default_factory=list)
     mice: bool = False
+    missed: float = 0.0
     now: float = 0.0
 
     def __post_init__(self) -> None:
@@ -99,9 +100,10 @@ class Bursts:
             self.step()
             self.now = round(self.now, 6)
         at = {dpid: self.now - self.draw.random() * READ_WITHIN_S for dpid in (Dpid(1), Dpid(3), Dpid(9))}
-        for link in CAPACITY:
+        at = {dpid: moment for dpid, moment in at.items() if self.draw.random() >= self.missed}
+        for link in (link for link in CAPACITY if link.dpid in at):
             self.load.count_links(at[link.dpid], {link: self.carried(link, at[link.dpid])})
-        for dpid in (Dpid(1), Dpid(3)):
+        for dpid in at.keys() - {Dpid(9)}:
             totals = {flow: self.counted(flow, at[dpid]) for flow, (of, _) in FLOWS.items() if of == dpid}
             self.load.count_flows(at[dpid], totals)
         self.load.update(self.now, CAPACITY)
@@ -116,6 +118,12 @@ def test_bursts_of_jobs_are_no_background_though_their_counters_lag(seed: int) -
     bursts = Bursts(seed)
     assert [bursts.poll() for _ in range(40)] == [{}] * 40
     assert len(bursts.load.measured.counted) == len(FLOWS)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bursts_are_no_background_when_readings_fail(seed: int) -> None:
+    bursts = Bursts(seed, missed=0.2)
+    assert [bursts.poll() for _ in range(60)] == [{}] * 60
 
 
 @pytest.mark.parametrize("seed", range(20))
