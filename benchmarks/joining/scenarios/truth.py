@@ -17,13 +17,14 @@ from typing import NamedTuple
 from mininet_topos.lab.lab import Lab
 
 Link = tuple[str, str]
-"""Names of the switches, in the direction of the bytes."""
+"""Names of the bridges, which the controller has for the switches, in the direction of the bytes."""
 Flow = tuple[str, str, str]
 Moment = tuple[float, float, float]
 """Seconds, the slowdown that is shown, the true one."""
 
 HEADERS = 1514 / 1448
 """Bytes on the wire per byte of payload in full segments with timestamps."""
+INTERFACES = Path("/sys/class/net")
 LEAST_LEFT = 0.5
 """Share of a link that is left however much other traffic was there: what adapts gives way
 (docs/explanation/planning.md)."""
@@ -41,7 +42,8 @@ class PortBytes:
         for cable in self.lab.topo.fabric.cables:
             for src, dst, port in ((cable.a, cable.b, cable.b_port), (cable.b, cable.a, cable.a_port)):
                 name = self.lab.topo.interface(dst, port)
-                found[src, dst] = int(Path(f"/sys/class/net/{name}/statistics/rx_bytes").read_text())
+                ends = self.lab.bridge(src), self.lab.bridge(dst)
+                found[ends] = int((INTERFACES / name / "statistics" / "rx_bytes").read_text())
         self.samples.append((round(at_s, 2), found))
 
 
@@ -78,7 +80,8 @@ def slowdowns(
     window_s: float,
     capacity_bps: float,
 ) -> dict[str, float]:
-    """Return the slowdown of each job with a path, at least 1. ``paths``: of all announced flows, the switches."""
+    """Return the slowdown, at least 1, of each job with a path whose links were all counted. ``paths``: of all
+    announced flows, the switches."""
     port_bps = rates(samples, at, window_s)
     own: defaultdict[Link, float] = defaultdict(float)
     demand: defaultdict[Link, float] = defaultdict(float)
@@ -92,10 +95,12 @@ def slowdowns(
             own[link] += 8 * HEADERS * sends.flows[src, dst] * parts / window_s
             demand[link] += sends.shares[src, dst]
             users[link].add(job)
-    found = {job: 1.0 for job, _, _ in paths if job in jobs}
+    known = {job for job, _, _ in paths if job in jobs}
+    known -= {job for link, of_jobs in users.items() if link not in port_bps for job in of_jobs}
+    found = dict.fromkeys(known, 1.0)
     for link, of_jobs in users.items():
         others = max(0.0, port_bps.get(link, 0.0) - own[link]) / capacity_bps
-        for job in of_jobs:
+        for job in of_jobs & known:
             found[job] = max(found[job], demand[link] / max(LEAST_LEFT, 1 - others))
     return found
 
