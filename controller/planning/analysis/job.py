@@ -113,7 +113,8 @@ def _hashed_level(problem: Problem, own: Sequence[Flow], running: Routes, limits
     flow of it has a choice of paths."""
     if not any(len(problem.candidates(flow)) > 1 for flow in own if problem.reachable(flow)) or not limits.ecmp_draws:
         return None
-    others = {flow: route for flow, route in running.items() if flow not in {each.id for each in own}}
+    hashed = {flow.id for flow in own}
+    others = {flow: route for flow, route in running.items() if flow not in hashed}
     return ecmp_job_levels(problem, others, limits.ecmp_draws, limits.seed).get(own[0].job_id)
 
 
