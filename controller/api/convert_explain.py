@@ -49,6 +49,12 @@ def _confirmed(found: JobAnalysis) -> str:
     if demand.difference and demand.contradicted:
         wrong = difference_text(demand.difference)
         return f"The announcement of {job} is wrong: {wrong}. What follows rests on {_RESTS_ON[source]}."
+    if demand.patterns > 1:
+        now = f"number {demand.pattern}" if demand.pattern else "another one"
+        return (
+            f"{job} changes between {demand.patterns} traffic patterns that switches count, and sends {now} now. What "
+            "follows rests on all of them."
+        )
     if source is DemandSource.MEASURED and announced:
         return f"{job} is planned for what switches counted, not for what it announced. What follows rests on that."
     if source is DemandSource.DECLARED:

@@ -120,6 +120,20 @@ def said(found: JobAnalysis) -> list[str]:
                 f"{COUNTED}"
             ],
         ),
+        (
+            replace(MEASURED, patterns=2, pattern=1),
+            [
+                "g1 changes between 2 traffic patterns that switches count, and sends number 1 now. What follows rests "
+                "on all of them."
+            ],
+        ),
+        (
+            replace(MEASURED, patterns=3),
+            [
+                "g1 changes between 3 traffic patterns that switches count, and sends another one now. What follows "
+                "rests on all of them."
+            ],
+        ),
         (SILENT, ["g1 has stopped sending."]),
         (SLOWER, ["The iteration in progress of g1 takes longer than those before."]),
     ],
