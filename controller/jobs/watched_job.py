@@ -204,6 +204,7 @@ class WatchedJob:
 
     def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:
         """``totals``: of its pairs until now. ``suspicious``: addresses that send more than is announced for them."""
+        self.look(totals, now)
         self._windows.add(totals, now)
         per_iteration = self._patterns.current.per_iteration
         planned = sum(link.bytes for link in self._patterns.sending) if per_iteration else 0
