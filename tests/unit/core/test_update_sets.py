@@ -11,6 +11,7 @@ from controller.core.messages import Command, Message
 from controller.jobs.messages import (
     DeregisterJob,
     RegisterJob,
+    ReportConnections,
     SaveState,
     StateNotSaved,
     StateSaved,
@@ -20,6 +21,7 @@ from controller.jobs.messages import (
 from controller.planning.messages import SolvePlan
 from controller.tables.rules import FlowRule, RuleSet, Table
 from signalbox.errors import Conflict, Unavailable, WrongLeaseToken
+from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.optical_fabric import all_reduce, reach, started
@@ -314,3 +316,31 @@ def test_jobs_with_circuits_exchange_servers() -> None:
 
 def wired_servers(wiring: Any) -> set[int]:
     return {at.dpid for circuit in wiring.circuits for at in circuit}
+
+
+# ---- connections
+
+
+def test_jobs_that_report_connections_exchange_hosts(fabric: Planned) -> None:
+    """What they have reported of addresses that leave is forgotten, and no packet of a pair is lost."""
+    shares = {"reports_connections": True}
+    fabric.send(rings(0, 1, **shares))
+    fabric.run(1)
+    ports = iter(range(5000, 6000))
+
+    def connect(job_id: JobId, ring: list[str]) -> set[Connected]:
+        found = {Connected(src, next(ports), dst, 7000) for src, dst in sorted(pairs_of(ring))}
+        for one in found:
+            fabric.send(ReportConnections(job_id, one.src_ip, frozenset({one})))
+        fabric.run(3)
+        return found
+
+    for turn in range(2):
+        reported = {job_id: connect(job_id, RINGS[(n + turn) % 2]) for n, job_id in enumerate((J0, J1))}
+        assert fabric.loop.state.jobs.connections == reported
+        fabric.after_each_mod = lambda: spines_used(fabric)
+        fabric.send(rings(1 - turn, turn, **shares))
+        fabric.run(3)
+        fabric.after_each_mod = lambda: None
+        assert not any(fabric.loop.state.jobs.connections.values())
+    assert_no_collision(fabric)
