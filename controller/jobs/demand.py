@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from controller.fabric.counter_samples import Floats
 from controller.jobs.job import Job
-from controller.memo import Changed, MemoPerKey, same
+from controller.memo import Changed, Memo, MemoPerKey, same
 from controller.shared_map import SharedMap, updated
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import JobId
@@ -137,6 +137,7 @@ class MeasuredJobs:
         self._measured: Mapping[JobId, Job] = SharedMap()
         self._beyond: dict[JobId, Job] = {}
         self._owned = MemoPerKey[JobId, Job, frozenset[Pair], Job](_without)
+        self._together = Memo(_together)
 
     def __call__(self, jobs: Mapping[JobId, Job], demands: Mapping[JobId, JobDemand]) -> Mapping[JobId, Job]:
         changed, gone = self._changed(jobs, demands)
@@ -157,7 +158,7 @@ class MeasuredJobs:
             self._known.pop(job_id, None)
             self._beyond.pop(job_id, None)
         self._measured = updated(self._measured, other)
-        return updated(self._measured, self._without_conflicts(jobs)) if self._beyond else self._measured
+        return self._together(self._measured, self._without_conflicts(jobs)) if self._beyond else self._measured
 
     def _without_conflicts(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, Job]:
         """The jobs that were found to use pairs that they did not announce, without those that are another's."""
@@ -173,6 +174,10 @@ class MeasuredJobs:
                 for job_id, own in beyond.items()
             }
         )
+
+
+def _together(measured: Mapping[JobId, Job], owned: Mapping[JobId, Job]) -> Mapping[JobId, Job]:
+    return updated(measured, owned)
 
 
 def _without(job: Job, pairs: frozenset[Pair]) -> Job:
