@@ -131,12 +131,15 @@ class Samples(Generic[Key]):
         return 8 * np.diff(totals, axis=1) / np.diff(instants, axis=1)
 
     def read_near(self, rows: Rows, instants: Floats) -> tuple[Floats, Floats]:
-        """Return what each counter said at its row of instants, relative to its newest sample, NaN where the samples do
-        not reach; and how many seconds each instant is away from a sample, 0 where the counter stood still."""
-        times = self._times[rows][:, None, :]
-        apart = np.abs(times - instants[:, :, None]).min(axis=2, initial=np.inf)
-        totals, more = self._between(rows, instants)
-        return totals, np.where(more > 0, apart, 0.0)
+        """Return what each counter said at its row of instants, relative to its newest sample, NaN before the oldest
+        one; and how many seconds each instant is away from a sample, 0 where the counter stood still. After its newest
+        sample it is taken to stand still if it did before, else nothing is known."""
+        times = self._times[rows]
+        apart = np.abs(times[:, None, :] - instants[:, :, None]).min(axis=2, initial=np.inf)
+        totals, more = self._between(rows, np.minimum(instants, times[:, -1:]))
+        stood_still = self._totals[rows, -1:] == self._totals[rows, -2:-1]
+        known = (instants <= times[:, -1:]) | (stood_still & (times[:, -2:-1] > _MISSING))
+        return np.where(known, totals, np.nan), np.where(more > 0, apart, 0.0)
 
     def sampled_before(self, rows: Rows, instants: Floats) -> Floats:
         """Return the time of the newest sample at or before each instant, and the instant itself where there is none;

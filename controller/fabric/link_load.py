@@ -200,7 +200,10 @@ class LinkLoad:
         on = _Pairs(pairs[listed], users.flows[listed], users.until[listed])
         end = np.full(len(rows), -np.inf)
         end[read] = self._links.last_at(rows[read])
-        np.minimum.at(end, on.links, self._flows.last_at(on.flows))
+        is_gone = np.zeros(self._flows.rows, bool)  # no more is read of these
+        is_gone[users.gone] = True
+        still = on.of(~is_gone[on.flows])
+        np.minimum.at(end, still.links, self._flows.last_at(still.flows))
         reached = read.copy()
         reached[read] = self._links.first_at(rows[read]) <= end[read] - self._window_s
         known = self._reach_back(on.links, on.flows, np.where(end > now - self._window_s, end, np.inf))
@@ -209,11 +212,10 @@ class LinkLoad:
         left = np.flatnonzero(read)
         most_bps = self._links.most_bps(rows[left], self._window_s / PARTS)
         left = left[(most_bps > noise_bps[left]) | (sized.at_host[left] & (most_bps > 0))]
-        is_gone = np.zeros(len(known), bool)
-        is_gone[users.gone] = True
         of_gone = np.zeros(len(rows), bool)
         of_gone[on.links[is_gone[on.flows]]] = True
-        carried, excess, slack = self._over_parts(rows[left], on.of(known[on.flows]).at(left, len(rows)), end[left])
+        used = on.of((known | is_gone)[on.flows]).at(left, len(rows))
+        carried, excess, slack = self._over_parts(rows[left], used, end[left])
         slack = slack * sized.bps[left, None]
         beyond, certain, sent = np.zeros((3, len(rows)))
         beyond[left], certain[left] = _lately(excess, slack, noise_bps[left])

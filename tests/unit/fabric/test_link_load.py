@@ -20,7 +20,9 @@ from controller.scenarios.fabrics import leaf_spine
 LINK, OTHER = LinkId(Dpid(1), PortNo(1)), LinkId(Dpid(1), PortNo(2))
 FLOW = Counted("10.0.0.1", "10.0.0.2")
 CAPACITY = {LINK: 1e6, OTHER: 1e6}
-HOSTS = {ip: Host(ip, None, PortRef(Dpid(1), PortNo(8)), 1e6) for ip in FLOW[:2]}
+HOSTS = {
+    ip: Host(ip, None, PortRef(Dpid(1), PortNo(8)), 1e6) for ip in ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")
+}
 """Nothing counts what they send."""
 ON_LINK: Uses = {FLOW: (frozenset([LINK]),)}
 
@@ -207,6 +209,39 @@ def test_rules_that_are_gone_count_until_switches_have_removed_them(load: LinkLo
     assert [run(load, range(now, now + 1), 8e5, 8e5, announced={}) for now in (20, 22)] == [{}] * 2
     assert run(load, range(24, 25), 8e5, 8e5, announced={}) == {LINK: pytest.approx(8e5, rel=0.1)}
     assert run(load, range(26, 50), 8e5, 0, announced={}) == {LINK: pytest.approx(8e5, rel=0.1)}
+
+
+def test_links_of_a_rule_that_has_gone_are_measured_with_the_next_counters(load: LinkLoad) -> None:
+    """It counted nothing, as a rule that learns below a pin."""
+    other = Counted("10.0.0.3", "10.0.0.4")
+    load.routes_changed(0, lambda: {"job": {FLOW: (frozenset([LINK]),), other: (frozenset([LINK]),)}})
+    for now in range(0, 30, 2):
+        load.count_links(now, {LINK: int((4e5 * now + 5e5 * min(now, 20)) / 8)})
+        load.count_flows(now, {FLOW: int(4e5 / 8 * now)} | ({other: 0} if now < 18 else {}))
+        if now == 18:
+            load.routes_changed(17, lambda: {"job": {FLOW: (frozenset([LINK]),)}})
+        found = updated(load, now)
+        if now > 8:
+            assert found == ({LINK: pytest.approx(5e5, rel=0.02)} if now <= 20 else {}), f"at {now}"
+
+
+@pytest.mark.parametrize("seconds", [3, 5, 7, 9])
+def test_the_bytes_of_a_job_that_leaves_soon_after_it_came_are_no_background(load: LinkLoad, seconds: int) -> None:
+    other = Counted("10.0.0.3", "10.0.0.4")
+    run(load, range(20), 0, 0)
+    for now in range(20, 40):
+        sent = int(8e5 / 8 * min(now - 20, seconds))
+        if now == 20:
+            load.routes_changed(
+                now, lambda: {"job": {FLOW: (frozenset([LINK]),)}, "other": {other: (frozenset([LINK]),)}}
+            )
+        if now == 20 + seconds:
+            load.routes_changed(now, lambda: {"job": {FLOW: (frozenset([LINK]),)}})
+        if now % 2 == 0:
+            load.count_links(now, {LINK: sent})
+            load.count_flows(now, {FLOW: 0} | ({other: sent} if now < 20 + seconds else {}))
+            announced = {FLOW: (frozenset([LINK]),)} | ({other: (frozenset([LINK]),)} if now < 20 + seconds else {})
+            assert updated(load, now, announced) == {}, f"at {now}"
 
 
 def test_a_link_whose_counter_wraps_around_keeps_its_rate_and_background(load: LinkLoad) -> None:
