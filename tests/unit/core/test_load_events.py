@@ -79,7 +79,7 @@ def test_the_levels_of_flows_that_cannot_leave_are_true_with_the_second_reading(
 def test_the_level_shows_traffic_at_a_host_of_the_job() -> None:
     """No route avoids it."""
     fabric = training(count=1)
-    fabric.stray_bps = {FlowId(RINGS[0][0], "10.0.3.4"): HALF}
+    fabric.stray_bps = {FlowId("10.0.3.4", RINGS[0][0]): HALF}
     fabric.carry(2 * COUNTERS.interval_s + STEP_S)
     assert fabric.status.jobs[JobId("job0")].level == pytest.approx(2.0, rel=0.1)
     fabric.stray_bps = {}
