@@ -310,8 +310,9 @@ class Intake:
     def _evaluate_counters(self, now: float) -> Effects:
         """Evaluate counters once all switches have answered; what is measured may start a plan."""
         s, d = self._state, self._derived
-        if not s.counters.round_over(s.load.measured_at, now):
+        if not s.counters.round_over(now):
             return NOTHING
+        s.counters.evaluated(now)
         s.load.forget(d.ports())
         s.load.update(now, d.nominal_bps())
         effects = self._judge_demand(now, partial(s.demand.update, self._suspicious(), without_path=d.without_path()))

@@ -8,6 +8,7 @@ carried.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from itertools import compress
@@ -90,6 +91,9 @@ class CounterIntake:
         self.dropped: dict[Dpid, Mapping[Dropped, int]] = {}
         self._drops_at: dict[Dpid, float] = {}
         self._interval_s = interval_s
+        self._evaluated_at = -math.inf
+        self._answers_since: float | None = None
+        self._awaited: set[Dpid] = set()
         self._load = load
         self._pairs = pairs
         self._edges = Memo(lambda hosts: ports_by_switch(host.at for host in hosts.values()))
@@ -117,6 +121,7 @@ class CounterIntake:
             if packets := dropped_packets(message.flows):
                 self.dropped[message.dpid] = packets
         self.read = {**self.read, message.dpid: CountersRead(ports_at, flows_at)}
+        self._answered(message.dpid, message.at)
         if message.punt_drops:
             self._count_drops(message.dpid, message.at, message.punt_drops)
 
@@ -125,19 +130,28 @@ class CounterIntake:
         if message.dpid in fabric.switches:
             self._count_pairs(fabric, message.dpid, message.at, message.flows, all_rules=False)
 
-    def round_over(self, evaluated_at: float, now: float) -> bool:
-        """Return whether counters are to be evaluated, which they were last at ``evaluated_at``: all switches, which
-        are asked at one moment, have answered, or those that have not were waited for."""
-        if now < evaluated_at + EARLY * self._interval_s:
+    def round_over(self, now: float) -> bool:
+        """Return whether counters are to be evaluated: all switches, which are asked at one moment, have answered, or
+        those that have not were waited for."""
+        if now < self._evaluated_at + EARLY * self._interval_s:
             return False
-        latest = [max(read) for read in self.read.values()]
-        answered = [at for at in latest if at > now - 0.5 * self._interval_s]
-        if not answered:
-            return now >= evaluated_at + LATE_INTERVALS * self._interval_s
-        return len(answered) == len(latest) or now >= min(answered) + PATIENCE * self._interval_s
+        if self._answers_since is None:
+            return now >= self._evaluated_at + LATE_INTERVALS * self._interval_s
+        return not self._awaited or now >= self._answers_since + PATIENCE * self._interval_s
+
+    def evaluated(self, now: float) -> None:
+        """Note that counters were evaluated. From now on all switches are waited for again."""
+        self._evaluated_at, self._answers_since, self._awaited = now, None, set(self.read)
+
+    def _answered(self, dpid: Dpid, at: float) -> None:
+        """A switch that answers late belongs to the evaluation before."""
+        if at >= self._evaluated_at + EARLY * self._interval_s:
+            self._awaited.discard(dpid)
+            self._answers_since = at if self._answers_since is None else self._answers_since
 
     def switch_left(self, dpid: Dpid) -> None:
         self.read = {known: read for known, read in self.read.items() if known != dpid}
+        self._awaited.discard(dpid)
         self.dropped.pop(dpid, None)
         self._drops_at.pop(dpid, None)
         self._links.pop(dpid, None)

@@ -31,7 +31,7 @@ def training(count: int = 2, spines: int = 4, duty: Callable[[float], float] = l
     fabric.rings = [Ring(ips, duty=duty) for ips in RINGS[:count]]
     for number in range(count):
         fabric.send(RegisterJob(ring_job(f"job{number}", RINGS[number], lease_s=6000)))
-    fabric.carry(20)
+    fabric.carry(12)
     return fabric
 
 
@@ -49,7 +49,7 @@ def meeting(fabric: BusyFabric) -> FlowId:
     raise AssertionError("no flow meets another one")
 
 
-@pytest.mark.parametrize("quarter", range(round(COUNTERS.interval_s / STEP_S)))
+@pytest.mark.parametrize("quarter", range(0, round(COUNTERS.interval_s / STEP_S), 2))
 def test_flows_leave_a_link_within_two_readings_of_the_first_byte_of_an_elephant(quarter: int) -> None:
     fabric = training()
     fabric.carry(quarter * STEP_S)
@@ -87,18 +87,18 @@ def test_the_level_shows_traffic_at_a_host_of_the_job() -> None:
     assert fabric.status.jobs[JobId("job0")].level == 1.0
 
 
-@pytest.mark.parametrize("period_s", [1, 3, 4, 7, 10, 20])
+@pytest.mark.parametrize("period_s", [1, 4, 7, 20])
 def test_an_elephant_that_comes_and_goes_moves_few_flows(period_s: float) -> None:
     """Not with each of its bursts, though jobs share a link without need between them."""
     fabric = training(spines=2)
     stray, before = meeting(fabric), fabric.status.moved_flows_total
-    for _ in range(round(80 / STEP_S)):
+    for _ in range(round(60 / STEP_S)):
         fabric.stray_bps = {stray: 0.7 * FABRIC_BPS} if fabric.now % period_s < period_s / 2 else {}
         fabric.carry(STEP_S)
     assert fabric.status.moved_flows_total - before <= 4
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_traffic_of_many_that_comes_and_goes_moves_few_flows(seed: int) -> None:
     """Mice, whose sum changes all the time, and jobs that send in bursts."""
     draw = random.Random(seed)
@@ -106,12 +106,12 @@ def test_traffic_of_many_that_comes_and_goes_moves_few_flows(seed: int) -> None:
     fabric = training(duty=lambda now: float(now / iteration_s % 1 < 0.5))
     hosts = sorted(fabric.hosts)
     before = fabric.status.moved_flows_total
-    for _ in range(round(60 / STEP_S)):
+    for _ in range(round(40 / STEP_S)):
         pairs = [draw.sample(hosts, 2) for _ in range(20)]
         mice = {FlowId(src, dst): draw.choice([0.02, 0.1]) * FABRIC_BPS for src, dst in pairs}
         fabric.stray_bps = {flow: bps for flow, bps in mice.items() if flow not in fabric.rings[0].flows}
         fabric.carry(STEP_S)
-    assert fabric.status.moved_flows_total - before <= 12
+    assert fabric.status.moved_flows_total - before <= 8
 
 
 def test_communication_that_takes_longer_starts_a_plan_with_the_next_reading() -> None:

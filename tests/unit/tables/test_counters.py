@@ -209,3 +209,27 @@ def test_a_switch_that_begins_at_0_again_is_told_as_it_is(counts: Counts) -> Non
 def test_arp_and_ip_to_unknown_hosts_are_one_kind(counts: Counts) -> None:
     counts.take_packets({rule.key: 1 for rule in dropped.RULES})
     assert counts.intake.dropped[LEAF][Dropped.UNKNOWN_HOST] == 2
+
+
+def test_a_switch_that_answers_late_belongs_to_the_evaluation_before(counts: Counts) -> None:
+    """Else the next one would not wait for the others."""
+    intake = counts.intake
+    for dpid in (LEAF, SPINE):
+        intake.switch_connected(dpid, 0.0)
+    intake.evaluated(0.0)
+    intake.take(FABRIC, Counters(LEAF, 2.0, {}, {}))
+    assert not intake.round_over(2.0)
+    assert intake.round_over(2.5), "it was waited for"
+    intake.evaluated(2.5)
+    intake.take(FABRIC, Counters(SPINE, 2.6, {}, {}))
+    assert not intake.round_over(3.9)
+    intake.take(FABRIC, Counters(LEAF, 4.0, {}, {}))
+    assert not intake.round_over(4.0)
+    intake.take(FABRIC, Counters(SPINE, 4.1, {}, {}))
+    assert intake.round_over(4.1)
+
+
+def test_counters_are_evaluated_when_none_come(counts: Counts) -> None:
+    counts.intake.switch_connected(LEAF, 0.0)
+    counts.intake.evaluated(0.0)
+    assert [now for now in range(10) if counts.intake.round_over(now)] == [*range(4, 10)]
