@@ -84,7 +84,8 @@ class Judgement:
     clean: bool
     """Nothing is outside of its bounds, lastingly or not."""
     confirms: bool
-    """Clean, and every announced pair has been seen in a whole iteration."""
+    """Clean, every announced pair has been seen in a whole iteration, and carries about what was announced. The bounds
+    of a few iterations leave room for half or double of it."""
     agrees: bool
     """Confirms, and amounts differ by less than may be wrong: else a job at the limit would go back and forth."""
 
@@ -146,7 +147,8 @@ class Judge:
         lasting_off = self._off_runs.add(off, CONTRADICTIONS if span.bounds else UNREPORTED_CONTRADICTIONS)
         clean = not (undeclared.any() or off.any())
         near = (ratio > 1 / AGREEMENT) & (ratio < AGREEMENT)
-        known = bool((own & (least >= 1)).sum() == own.sum()) and window.whole
+        likely_right = (ratio > 1 / TOLERANCE) & (ratio < self._above)
+        known = bool((own & (least >= 1)).sum() == own.sum()) and window.whole and bool(likely_right[own].all())
         return Judgement(
             undeclared if certain else lasting,
             off if certain else lasting_off,

@@ -36,21 +36,23 @@ class Training(Sending):
     """A ring that trains all the time, and reports each iteration when it is over. ``announced``: times what it
     sends."""
 
-    def __init__(self, announced: float) -> None:
+    def __init__(self, announced: float, iteration_s: float = 0.5) -> None:
         super().__init__()
+        self._iteration_s = iteration_s
         self.asked: float | None = None
         self.start(CONFIG)
         self.run(3)
-        whole = round(COUNTED * announced * len(HOSTS) / (2 * (len(HOSTS) - 1)))
+        whole = round(2 * iteration_s * COUNTED * announced * len(HOSTS) / (2 * (len(HOSTS) - 1)))
         ring = [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": whole}]
         self.send(RegisterJob(ring_job("job", HOSTS, lease_s=600, collectives=ring)))
         self._iterations = 0
 
     def train(self, seconds: float) -> Iterator[float]:
         """Gives after every iteration the efficiency that is published."""
-        for _ in range(round(seconds / 0.5)):
-            self.carry(0.5, FORWARD)
-            self.send(ReportIterations(JOB, (IterationTime(self._iterations, 0.5, 0.5),)))
+        for _ in range(round(seconds / self._iteration_s)):
+            self.carry(self._iteration_s, FORWARD)
+            took_s = self._iteration_s
+            self.send(ReportIterations(JOB, (IterationTime(self._iterations, took_s, took_s),)))
             self._iterations += 1
             yield self.efficiency
 
@@ -129,6 +131,7 @@ def test_explain_says_that_bytes_are_unconfirmed_and_then_that_they_are_wrong(an
     for _ in training.train(40):
         answer, message = explained(training)
         assert not any("not the routing" in each for each in answer if message.demand.source != MEASURED)
+        assert message.demand.source != pb.DEMAND_SOURCE_CONFIRMED
         assert message.efficiency_measured <= 1.05 or "it announced too much" in answer[-1]
     assert message.demand.source == MEASURED
     assert message.demand.factor == pytest.approx(factor, rel=0.1)
@@ -141,3 +144,13 @@ def test_explain_says_that_bytes_are_unconfirmed_and_then_that_they_are_wrong(an
     assert float(said[1]) == pytest.approx(factor, rel=0.1)
     assert f"of the bytes that switches count, is {message.efficiency_measured:.1%}" in answer[-1]
     assert message.efficiency_measured == pytest.approx(0.5, rel=0.06), "it sends at half of its hosts' rate"
+
+
+@pytest.mark.parametrize("announced", [0.5, 2.0])
+@pytest.mark.parametrize("iteration_s", [1.5, 3.0, 5.0])
+def test_half_or_double_the_bytes_are_never_confirmed(announced: float, iteration_s: float) -> None:
+    """Seen on the emulated fabric: 8 s of ``confirmed`` before the difference was found."""
+    training = Training(announced, iteration_s)
+    for _ in training.train(60):
+        assert training.demand.source is not DemandSource.CONFIRMED
+    assert training.demand.source is DemandSource.MEASURED
