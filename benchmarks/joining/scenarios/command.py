@@ -110,7 +110,8 @@ def keep(on: Stage, folder: Path) -> None:
 
 def target_line(target: Target) -> dict[str, Any]:
     figure = "-" if target.figure is None else f"{target.figure:.2f}"
-    return {"target": target.name, "at most": f"{target.limit:g}", "figure": figure, "": "" if target.met else "missed"}
+    limit = f"{round(target.limit, 3):g}"
+    return {"target": target.name, "at most": limit, "figure": figure, "": "" if target.met else "missed"}
 
 
 def tables(found: Found) -> Group:
