@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.joining.results import Mode
-from benchmarks.joining.scenarios.stage import stage
+from benchmarks.joining.scenarios.stage import RUN_FOLDER, stage
 from mininet_topos.joining.jobs import LibraryJob
 from mininet_topos.joining.launch import missing
 from mininet_topos.lab.record import LabError
@@ -20,9 +20,13 @@ DEADLINE_S = 60.0
 
 
 def test_jobs_begin_while_others_train_and_end_when_asked(lab_prefix: str, tmp_path: Path) -> None:
-    """The second one has two collectives in each iteration. The third one cannot begin: its error is told."""
+    """The second one has two collectives in each iteration. The third one cannot begin: its error is told.
+    Switches go before other programs meanwhile."""
     needs(missing().get("gloo"))
+    autogroup = Path("/proc", (RUN_FOLDER / "ovs-vswitchd.pid").read_text().strip(), "autogroup")
+    before = autogroup.read_text() if autogroup.exists() else ""
     with stage(Mode.FLAT, tmp_path, lab_prefix) as on:
+        assert not before or autogroup.read_text().split()[-1] == "-20"
         hosts = on.lab.hosts
         jobs = [
             LibraryJob("first", "gloo", "all_reduce", hosts[:3], ELEMENTS),
@@ -40,3 +44,4 @@ def test_jobs_begin_while_others_train_and_end_when_asked(lab_prefix: str, tmp_p
         on.begin(LibraryJob("third", "gloo", "no_such", hosts[:2], ELEMENTS))
         with pytest.raises(LabError, match="no collective 'no_such'"):
             on.wait(on.now_s + DEADLINE_S)
+    assert not before or autogroup.read_text() == before

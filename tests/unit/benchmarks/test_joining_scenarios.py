@@ -218,6 +218,7 @@ def test_moves_are_flows_that_are_pinned_elsewhere() -> None:
     first = look(1.0, paths={flow: ("leaf1", "spine1", "leaf2")})
     second = look(2.0, paths={flow: ("leaf1", "spine2", "leaf2"), other: ("leaf2", "spine1", "leaf1")})
     assert moves([first, second, second, look(3.0)]) == 1
+    assert moves([first, look(1.5), second]) == 1, "hashed in between"
 
 
 # ---- patterns and kinds
