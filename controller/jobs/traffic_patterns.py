@@ -96,6 +96,11 @@ class TrafficPatterns:
         return self.known.index(self.current) + 1 if self.current in self.known else 0
 
     @property
+    def several(self) -> bool:
+        """Whether the job may send another known pattern than the current one."""
+        return any(pattern is not self.current for pattern in self.known)
+
+    @property
     def repeats(self) -> bool:
         """Whether the current pattern and another one have each begun twice."""
         return self.current.periods > 1 and sum(pattern.periods > 1 for pattern in self.known) > 1
@@ -104,12 +109,18 @@ class TrafficPatterns:
         """Return the fewest patterns, at most two, that these rates can consist of; none if they show anything else.
         ``error``: relative, of the part that each pattern has."""
         candidates = self._candidates
-        if candidates == [self.current]:
-            return ()
         rates = self._rates(judge, self._version)
         return tuple(candidates[number] for number in _fewest(rates, bps, error))
 
-    def cover(self, pairs: Iterable[Pair]) -> bool:
+    def mixed(self, judge: Judge, window: Window, shown: tuple[Pattern, ...], are_long: bool) -> bool:
+        """Whether a window that is ``made_of`` the patterns ``shown`` spans a change. The latest interval tells too,
+        unless windows ``are_long``. A window that none explains spans one if known patterns have all of its pairs."""
+        carrying, alone = set(judge.carrying(window.bps)), (self.current,)
+        latest = shown if are_long else self.made_of(judge, window.recent_bps, 0.0)
+        stays = shown == alone and carrying <= self.current.amounts.keys() and len(latest) != 1
+        return not stays and latest != alone and (len(shown) > 1 or self._cover(carrying))
+
+    def _cover(self, pairs: Iterable[Pair]) -> bool:
         """Whether the job alternates between patterns, which have all of these pairs."""
         alternating = [pattern.amounts for pattern in self.known if pattern.alternates]
         return len(alternating) > 1 and all(any(pair in amounts for amounts in alternating) for pair in pairs)
@@ -117,9 +128,10 @@ class TrafficPatterns:
     def saw_current(self, judge: Judge, window: Window, now: float) -> None:
         """Note that a window shows the current pattern alone. After ``LASTING`` of them it is known."""
         current = self.current
-        amounts = judge.in_order(current.amounts)
-        own = amounts > 0
-        current.bps_per_byte = float(np.median(window.bps[own] / amounts[own])) if own.any() else 0.0
+        if current.windows < LASTING or len(self.known) > 1:
+            amounts = judge.in_order(current.amounts)
+            own = amounts > 0
+            current.bps_per_byte = float(np.median(window.bps[own] / amounts[own])) if own.any() else 0.0
         current.windows += 1
         current.seen_at = now
         if current.windows >= LASTING and current not in self.known:

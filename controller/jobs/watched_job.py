@@ -59,7 +59,6 @@ class WatchedJob:
         self._to_learn = Memo(count_to_learn)
         self._announced = announced
         self.job = job
-        self._interval_s = interval_s
         self._windows = PayloadWindows(interval_s, job.transport)
         self._first = FirstBytes(job.transport)
         self._profile = job.virtual_links.in_phases
@@ -261,31 +260,25 @@ class WatchedJob:
     def _recognise(self, window: Window) -> bool:
         """Whether the window shows known patterns other than the current one alone: then it says nothing new. One that
         spans a change is a mixture; the next window begins after it."""
-        patterns, judge = self._patterns, self._judge
-        shown = patterns.made_of(judge, window.bps, window.error)
+        patterns = self._patterns
+        if not patterns.several:
+            return False
+        shown = patterns.made_of(self._judge, window.bps, window.error)
         if len(shown) == 1 and shown[0] is not patterns.current:
             if window.whole:
                 self._enter(shown[0])
-                self._mixed = 0
             return True
-        carrying = set(judge.carrying(window.bps))
-        latest = shown if self._windows.are_long else patterns.made_of(judge, window.recent_bps, 0.0)
-        alone = shown == (patterns.current,) and carrying <= patterns.current.amounts.keys()
-        if (alone and len(latest) != 1) or latest == (patterns.current,):
-            self._mixed = 0
-            return False
-        if len(shown) < 2 and not patterns.cover(carrying):
-            return False
-        self._mixed += 1
-        self._windows.start_anew()
-        return self._mixed <= MOST_MIXED
+        self._mixed = self._mixed + 1 if patterns.mixed(self._judge, window, shown, self._windows.are_long) else 0
+        if self._mixed:
+            self._windows.start_anew()
+        return 0 < self._mixed <= MOST_MIXED
 
     def _enter(self, pattern: Pattern) -> None:
         """The job sends a known pattern again."""
         self._patterns.enter(pattern)
         if pattern.announced:
             self._differing, self._agreed = None, True
-        self._agreeing = 0
+        self._agreeing = self._mixed = 0
         self._wants_learning = self._hold_next = False
         self._count_pairs()
 
