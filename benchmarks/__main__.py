@@ -16,6 +16,7 @@ MODULES = {
     "plan": "benchmarks.plan.command",
     "plan-scale": "benchmarks.plan_scale",
     "judge": "benchmarks.judge.command",
+    "judgement": "benchmarks.judgement.command",
     "workloads": "benchmarks.judge.workloads",
     "certificates": "benchmarks.judge.certificates",
     "fabric": "benchmarks.fabric.command",

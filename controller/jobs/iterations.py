@@ -13,11 +13,14 @@ that a right announcement shows between two readings of a pair's counters, in it
 - Until the first reported iteration has ended a training program may send more, such as its parameters: there is no
   upper bound.
 - A report arrives up to ``LATE_S`` after the iteration ended, at most as long as the next one takes. That shifts all
-  iterations alike, so their number between two times stays, except near pauses.
+  iterations alike, so their number between two times stays, except near pauses. The job may pause since the latest
+  report: the lower bound counts no iteration in the time by which that may be late. An iteration had not ended when the
+  report before its own was sent, so after a few reports this is little.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -30,11 +33,17 @@ LAG_S = 0.5
 LATE_S = 2.0
 """Clients report so often (``signalbox.membership.REPORT_S``)."""
 
+ON_THE_WAY_S = 0.25
+"""Seconds that a report takes to arrive."""
+
 REPORTS = 256
 """Iterations that are kept."""
 
 USUAL = 32
 """Latest iterations of which the median is the usual duration."""
+
+CLOCK_S = 0.02
+"""Seconds between two iterations that are no gap."""
 
 PAUSE = 0.25
 """Part of a usual iteration: if no iteration covers so much time, the job has paused."""
@@ -56,6 +65,10 @@ class _Progress(NamedTuple):
     """Iterations done."""
     idle: Floats
     """Seconds that no iteration covers."""
+    unusual: Floats
+    """Part of a usual iteration by which each takes longer or shorter."""
+    pauses: Floats
+    """Begin and end of each, in two columns."""
     usual_s: float
     fastest_s: float
 
@@ -66,16 +79,13 @@ class _Progress(NamedTuple):
         return idle
 
     def unsteady(self, at: Floats) -> Floats:
-        """Part of an iteration by which a pair may send earlier or later at these times than usual: 1 in a pause."""
-        starts, ends = self.times[::2], self.times[1::2]
+        """Iterations by which a pair may send earlier or later at these times than usual."""
         first, last = at[:, None] - LAG_S, at[:, None] + min(LATE_S, self.usual_s)
-        unusual = np.minimum(1.0, np.abs((ends - starts) / self.usual_s - 1.0))
-        paused = starts[1:] - ends[:-1] > PAUSE * self.usual_s
-        near: Floats = np.where((starts < last) & (ends > first), unusual, 0.0).max(axis=1)
-        if not paused.any():
-            return near
-        in_pause = ((ends[:-1] < last) & (starts[1:] > first) & paused).any(axis=1)
-        unsteady: Floats = np.maximum(near, in_pause)
+        near = (self.times[::2] < last) & (self.times[1::2] > first)
+        unsteady: Floats = (near * self.unusual).max(axis=1)
+        if len(self.pauses):
+            in_pause = (self.pauses[:, 0] < at[:, None] + LATE_S) & (self.pauses[:, 1] > first)
+            unsteady = np.where(in_pause.any(axis=1), 1.0 + LATE_S / self.usual_s, unsteady)
         return unsteady
 
 
@@ -85,11 +95,14 @@ class Iterations:
     def __init__(self) -> None:
         self.ends = self.durations_s = np.zeros(0)
         """Of the latest ``REPORTS`` iterations, oldest first, as well as is known."""
+        self._not_before = np.zeros(0)
+        """When the report before that of each iteration arrived; minus infinity if it is not the first of its own."""
+        self._reported_at = -inf
         self.since: float | None = None
         """When the first iteration began."""
         self._progress: _Progress | None = None
 
-    def add(self, ends: Floats, durations_s: Floats) -> None:
+    def add(self, ends: Floats, durations_s: Floats, now: float) -> None:
         """Take in the iterations of one report, oldest first. Those before them ended before they began: their own
         reports were late."""
         if not len(ends):
@@ -102,7 +115,20 @@ class Iterations:
             self.ends = np.minimum(self.ends, begun - earlier)
         self.ends = np.concatenate([self.ends, ends])[-REPORTS:]
         self.durations_s = np.concatenate([self.durations_s, durations_s])[-REPORTS:]
+        not_before = np.full(len(ends), -inf)
+        not_before[0], self._reported_at = self._reported_at, now
+        self._not_before = np.concatenate([self._not_before, not_before])[-REPORTS:]
         self._progress = None
+
+    @property
+    def known_until(self) -> float:
+        """Until when progress is known although reports are late; minus infinity without any."""
+        if not len(self.ends):
+            return -inf
+        gaps = np.flatnonzero(self.ends[1:] - self.durations_s[1:] - self.ends[:-1] > CLOCK_S)
+        since = int(gaps[-1]) + 1 if len(gaps) else 0
+        late_s = float((self.ends - self._not_before)[since:].min()) + ON_THE_WAY_S
+        return float(self.ends[-1]) - min(LATE_S, late_s)
 
     def mean_s(self, now: float, recent_s: float) -> float:
         """Return the mean duration of the iterations that ended in the last ``recent_s`` seconds, or within four times
@@ -125,7 +151,7 @@ class Iterations:
             return None
         progress = self._progress = self._progress or self._drawn()
         number = len(start)
-        at = np.concatenate([start - LAG_S, start, end - LAG_S, end])
+        at = np.concatenate([start - LAG_S, start, np.minimum(end - LAG_S, self.known_until), end])
         done = np.interp(at, progress.times, progress.done).reshape(4, number)
         idle = progress.idle_at(at).reshape(4, number)
         times, places = np.unique(np.concatenate([start, end]), return_inverse=True)
@@ -139,5 +165,9 @@ class Iterations:
         times = np.maximum.accumulate(times)
         number = np.arange(1, len(times) + 1)
         idle = np.cumsum(np.diff(times, prepend=times[0]) * (number % 2))
-        recent = self.durations_s[-USUAL:]
-        return _Progress(times, (number // 2).astype(np.float64), idle, float(np.median(recent)), float(recent.min()))
+        recent = np.sort(self.durations_s[-USUAL:])
+        usual_s, fastest_s = float(recent[len(recent) // 2]), float(recent[0])
+        unusual = np.minimum(1.0, np.abs(self.durations_s / usual_s - 1.0))
+        between = times[1:-1].reshape(-1, 2)
+        pauses = between[between[:, 1] - between[:, 0] > PAUSE * usual_s]
+        return _Progress(times, (number // 2).astype(np.float64), idle, unusual, pauses, usual_s, fastest_s)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +50,7 @@ pairs with more than ``AT_ONCE`` senders it is a whole one: who comes first is c
 AGREEMENT = 1.2
 """Factor by which amounts may differ where the spec is to be planned for again."""
 
-SHARED = 1.25
+SHARED = 1.5
 """Factor by which the amounts of pairs may differ from the one factor that all of them share."""
 
 FOLLOWED = 1.33
@@ -94,6 +95,20 @@ class Judgement:
         return bool(self.undeclared.any() or self.off.any())
 
 
+class _Compared(NamedTuple):
+    """One value per pair."""
+
+    outside: Flags
+    ratio: Floats
+    """Counted divided by announced bytes."""
+    seen: Flags
+    """At least one whole iteration must have been sent; where none are reported, something was."""
+    right: Flags
+    """About what was announced."""
+    near: Flags
+    """Close enough to be planned for as announced."""
+
+
 class Judge:
     """Of ``pairs``: remembers for each how often it was wrong in turn. ``profile``: of those that are announced."""
 
@@ -122,41 +137,48 @@ class Judge:
         wanted = (bps > INSIGNIFICANT * bps.max(initial=0.0)) & (bps > UNDECLARED * self._the_other_way(bps))
         return [self.pairs[number] for number in np.flatnonzero(wanted).tolist()]
 
-    def against_spec(self, window: Window, span: Span) -> Judgement:
-        """Return what lastingly differs from the spec: ``window`` shows which pairs carry payload, ``span`` how much.
+    def against_spec(self, window: Window, spans: Sequence[Span]) -> Judgement:
+        """Return what lastingly differs from the spec: ``window`` shows which pairs carry payload, ``spans`` how much.
         When most announced pairs are outside of their bounds at once, that is certain."""
         announced, bps, recent = self._announced, window.bps, window.recent_bps
-        busiest = bps.max(initial=0.0)
         undeclared = (announced == 0) & self._significant(bps)
         own = (announced > INSIGNIFICANT * announced.max(initial=0.0)) | (
-            (announced > 0) & (bps > UNDECLARED * busiest)
+            (announced > 0) & (bps > UNDECLARED * bps.max(initial=0.0))
         )
-        own &= span.seconds > 0
-        least, most, likely = self._bounds(span, own)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(own & (likely > 0), span.bytes / (likely * announced), 1.0)
-            least = np.floor(least - self._jitter)
-            most = np.ceil(most + self._jitter)
-            done = np.where(own, span.bytes / announced, 0.0)
-        off = own & ((done < least / TOLERANCE) | (done > most * self._above))
-        certain = span.bounds is not None and 2 * np.count_nonzero(off) > np.count_nonzero(own)
-        reported = window.begun or certain
+        compared = [self._compared(span, own & (span.seconds > 0)) for span in spans]
+        off = np.logical_or.reduce([one.outside for one in compared])
+        seen = np.logical_or.reduce([one.seen for one in compared])
+        right = np.logical_and.reduce([one.right for one in compared])
+        near = np.logical_and.reduce([one.near for one in compared])
+        reported = spans[0].bounds is not None
+        certain = reported and 2 * np.count_nonzero(off) > np.count_nonzero(own)
         lasting = self._undeclared_runs.add(
-            undeclared, CONTRADICTIONS if reported else FIRST_CONTRADICTIONS, self._significant(recent)
+            undeclared,
+            CONTRADICTIONS if window.begun or certain else FIRST_CONTRADICTIONS,
+            self._significant(recent),
         )
-        lasting_off = self._off_runs.add(off, CONTRADICTIONS if span.bounds else UNREPORTED_CONTRADICTIONS)
+        lasting_off = self._off_runs.add(off, CONTRADICTIONS if reported else UNREPORTED_CONTRADICTIONS)
         clean = not (undeclared.any() or off.any())
-        near = (ratio > 1 / AGREEMENT) & (ratio < AGREEMENT)
-        likely_right = (ratio > 1 / TOLERANCE) & (ratio < self._above)
-        known = bool((own & (least >= 1)).sum() == own.sum()) and window.whole and bool(likely_right[own].all())
+        confirms = clean and window.whole and bool((seen & right)[own].all())
         return Judgement(
             undeclared if certain else lasting,
             off if certain else lasting_off,
-            ratio,
+            compared[0].ratio,
             clean,
-            clean and known,
-            clean and known and bool(near[own].all()),
+            confirms,
+            confirms and bool(near[own].all()),
         )
+
+    def _compared(self, span: Span, own: Flags) -> _Compared:
+        """The payload of a window with its bounds. ``own``: pairs that are judged."""
+        least, most, likely = span.bounds or self._among(span, own)
+        least, most = np.floor(least - self._jitter), np.ceil(most + self._jitter)
+        done = np.where(own, span.bytes / np.where(own, self._announced, 1.0), 0.0)
+        ratio = np.where(own & (likely > 0), done / np.where(likely > 0, likely, 1.0), 1.0)
+        outside = own & ((done < least / TOLERANCE) | (done > most * self._above))
+        seen = own & ((least >= 1) if span.bounds else (done > 0))
+        right = (ratio > 1 / TOLERANCE) & (ratio < self._above)
+        return _Compared(outside, ratio, seen, right, (ratio > 1 / AGREEMENT) & (ratio < AGREEMENT))
 
     def _significant(self, bps: Floats) -> Flags:
         """Pairs that carry more than acknowledgements and the small messages of libraries."""
@@ -166,18 +188,15 @@ class Judge:
         significant: Flags = (bps > UNDECLARED * reference) & (bps > INSIGNIFICANT * busiest)
         return significant
 
-    def _bounds(self, span: Span, own: Flags) -> Bounds:
-        """Iterations of each pair. Where none are reported, each pair has done as many as the others, but for one that
-        is there in part at either end."""
-        if span.bounds is not None:
-            return span.bounds
-        with np.errstate(divide="ignore", invalid="ignore"):
-            done = np.where(own, span.bytes / span.seconds / self._announced, 0.0) * span.seconds.max(initial=0.0)
-            error = (2 * LAG_S + 2 * span.apart_s) / span.seconds.max(initial=0.0)
-        likely = np.full(len(own), np.median(done[own]) if own.any() else 0.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            likely = np.where(own, likely * span.seconds / span.seconds.max(initial=0.0), 0.0)
-        return Bounds(np.maximum(0.0, likely * (1 - error) - 1), likely * (1 + error) + 1, likely)
+    def _among(self, span: Span, own: Flags) -> Bounds:
+        """Bounds where no iterations are reported: each pair has done as many as the median of all, but for one that is
+        there in part at either end."""
+        longest_s = span.seconds.max(initial=0.0) or 1.0
+        share = span.seconds / longest_s
+        done = np.where(own, span.bytes / np.where(own, self._announced * share, 1.0), 0.0)
+        likely = share * (np.median(done[own]) if own.any() else 0.0)
+        error = 2 * (LAG_S + span.apart_s) / longest_s
+        return Bounds(likely * (1 - error) - 1, likely * (1 + error) + 1, likely)
 
     def changed(self, bps: Floats, held: Mapping[Pair, float]) -> bool:
         """Whether other pairs than those held carry traffic, lastingly, or the same ones in other proportions."""
@@ -212,7 +231,7 @@ class Judge:
             undeclared,
             off,
             bool(backwards),
-            _shared_factor(judgement.ratio[own]) if len(off) == np.count_nonzero(own) else None,
+            _shared_factor(judgement.ratio[own]) if 2 * len(off) > np.count_nonzero(own) else None,
         )
 
     def _the_other_way(self, bps: Floats) -> Floats:

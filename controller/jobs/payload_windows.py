@@ -121,7 +121,7 @@ class PayloadWindows:
         after = ends - durations_s >= self._interrupted_at
         if not after.all():
             self.start_anew()
-        self._reported.add(ends[after], durations_s[after])
+        self._reported.add(ends[after], durations_s[after], now)
 
     def add(self, totals: Totals, now: float) -> None:
         """What is counted so far."""
@@ -171,28 +171,36 @@ class PayloadWindows:
         as far as is known."""
         return self._best(planned_bytes, now, now - self._longest * self._interval_s)
 
-    def span(self, now: float) -> Span | None:
-        """Return the window until now whose bounds are closest; None as long as there is none. Without reported
-        iterations the longest one."""
+    def spans(self, now: float) -> list[Span]:
+        """Return the windows with the closest lower and with the closest upper bound, often the same one; none as long
+        as there is none. They end with the latest counters, or with the latest until which progress is
+        known. Without reported iterations the longest one."""
         latest = self._snapshots[-1]
         longest_s = max(LONGEST * self._interval_s, JUDGED_ITERATIONS * self._iteration_s(now)) + 0.5 * self._interval_s
-        starts = [
-            start
+        covered = [end for end in self._snapshots[-4:-1] if end.now - LAG_S <= self._reported.known_until]
+        windows = [
+            (start, end)
+            for end in (latest, *covered[-1:])
             for start in self._snapshots
-            if 0.9 * self._interval_s <= latest.now - start.now <= longest_s and start.counted == latest.counted
+            if 0.9 * self._interval_s <= end.now - start.now <= longest_s
+            and start.counted == end.counted == latest.counted
         ]
-        if not starts:
-            return None
-        begin = np.array([start.now for start in starts])
-        if bounds := self._reported.between(begin, np.full(len(starts), latest.now)):
-            start = starts[int(np.argmin((bounds.most + 1.0) / (bounds.least + 0.5)))]
+        if not windows:
+            return []
+        starts, ends = np.array([(start.now, end.now) for start, end in windows]).T
+        if bounds := self._reported.between(starts, ends):
+            likely = np.maximum(bounds.likely, 1e-9)
+            chosen = {int(np.argmax(np.floor(bounds.least) / likely)), int(np.argmin(np.ceil(bounds.most) / likely))}
         else:
-            start = starts[0]
-        a, b = start.totals.at, latest.totals.at
+            chosen = {0}
+        return [self._span(*windows[number]) for number in sorted(chosen)]
+
+    def _span(self, start: _Snapshot, end: _Snapshot) -> Span:
+        a, b = start.totals.at, end.totals.at
         counted = np.isfinite(a) & np.isfinite(b)
         apart_s = max((float(np.ptp(at[counted])) for at in (a, b) if counted.any()), default=0.0)
-        bounds = self._reported.between(np.where(counted, a, latest.now), np.where(counted, b, latest.now))
-        return Span(self._payload(start, latest), np.where(counted, b - a, 0.0), apart_s, bounds)
+        bounds = self._reported.between(np.where(counted, a, end.now), np.where(counted, b, end.now))
+        return Span(self._payload(start, end), np.where(counted, b - a, 0.0), apart_s, bounds)
 
     def steady(self, window: Window, planned_bytes: int, now: float) -> Window:
         """The longest good one that ends with this one and in which the same was sent in each iteration, as far as this

@@ -208,8 +208,8 @@ class WatchedJob:
         per_iteration = self._patterns.current.per_iteration
         planned = sum(link.bytes for link in self._patterns.sending) if per_iteration else 0
         window = self._windows.window(planned, now)
-        span = self._windows.span(now)
-        if window is None or span is None:
+        spans = self._windows.spans(now)
+        if window is None or not spans:
             return
         if window.bytes.max(initial=0.0) < FEWEST_BYTES:
             self._suspect(suspicious, now)
@@ -220,18 +220,18 @@ class WatchedJob:
         else:
             self._heard, self._silent = True, False
             self._pace = Finding.SLOWER if self._windows.overdue(now) else None
-            self._judge_traffic(window, self._windows.steady(window, planned, now), span, suspicious, now)
+            self._judge_traffic(window, self._windows.steady(window, planned, now), spans, suspicious, now)
         self.demand = self._state()
 
     def _judge_traffic(
-        self, window: Window, steady: Window, span: Span, suspicious: frozenset[str], now: float
+        self, window: Window, steady: Window, spans: list[Span], suspicious: frozenset[str], now: float
     ) -> None:
         """The latest ``window`` shows what changes, ``steady`` how much it is while nothing does."""
         self._measurement = Measurement(self.pairs, steady.bps, steady.seconds, steady.iteration_s)
         self._undeclared_fraction = self._judge.undeclared_fraction(window.bps)
         if self._recognise(window):
             return
-        judgement = self._judge.against_spec(window, span)
+        judgement = self._judge.against_spec(window, spans)
         if self._held is None:
             self._judge_spec(judgement, window)
             if self._agreed and judgement.confirms and window.whole:

@@ -1,0 +1,103 @@
+"""Drives the controller's judgement with the polls of one job, in virtual time.
+
+In: ``Polls``. Out: when the announcement was contradicted, and with which findings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.judgement.windows import Polls
+from controller.fabric.recent_uses import Counted
+from controller.fabric.topology import Dpid
+from controller.jobs.demand import Difference, JobDemand
+from controller.jobs.measured_demand import MeasuredDemand
+from controller.jobs.messages import RegisterJob
+from controller.jobs.registry import JobRegistry
+from controller.jobs.watched_job import FEWEST_BYTES
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId
+
+JOB = JobId("job")
+MAX_RULES = 4032
+
+
+@dataclass(frozen=True)
+class Watched:
+    """``first_counters_at``: of the poll that first shows what the job sends."""
+
+    first_counters_at: float | None
+    contradicted_at: tuple[tuple[float, Difference], ...]
+    """Each time a contradiction was found where there was none before."""
+    last: JobDemand
+
+
+def watch(polls: Polls, until_contradicted: bool = False) -> Watched:
+    """Every rule that is asked for counts from the next poll on."""
+    demand = MeasuredDemand(polls.interval_s, MAX_RULES)
+    registry = JobRegistry(1)
+    registry.register(RegisterJob(polls.spec), 0.0)
+    demand.follow(registry.jobs, 0.0)
+    driver = _Driver(polls, demand)
+    contradictions: list[tuple[float, Difference]] = []
+    first, contradicted, report = None, False, 0
+    for number, now in enumerate(polls.now.tolist()):
+        while report < len(polls.reports) and polls.reports[report].at <= now:
+            at, durations_s = polls.reports[report]
+            demand.reported(JOB, [IterationTime(0, duration_s, duration_s) for duration_s in durations_s], at)
+            report += 1
+        most = driver.poll(number, now)
+        first = now if first is None and most > FEWEST_BYTES else first
+        of_job = demand.demands[JOB]
+        if of_job.contradicted and not contradicted and of_job.difference:
+            contradictions.append((now, of_job.difference))
+            if until_contradicted:
+                break
+        contradicted = of_job.contradicted
+    return Watched(first, tuple(contradictions), demand.demands[JOB])
+
+
+class _Driver:
+    def __init__(self, polls: Polls, demand: MeasuredDemand) -> None:
+        self._polls, self._demand = polls, demand
+        self._place = {pair: number for number, pair in enumerate(polls.pairs)}
+        self._base: dict[int, tuple[float, float]] = {}
+        self._known: JobDemand | None = None
+        self._asked: list[tuple[Dpid, int, tuple[Counted, ...], list[int], np.ndarray]] = []
+        self._ask(0)
+
+    def poll(self, number: int, now: float) -> float:
+        """Give the counters of this poll to the controller. Returns the largest payload of a pair so far."""
+        polls = self._polls
+        counts = np.stack((polls.bytes[number], polls.packets[number]), axis=1)
+        for dpid, first, what, places, base in self._asked:
+            at = float(polls.at[number, first])
+            if at == at:
+                self._demand.counters.count(dpid, at, what, counts[places] - base)
+        self._demand.update(frozenset(), now)
+        self._ask(number)
+        return float((counts[:, 0] - 66 * counts[:, 1]).max())
+
+    def _ask(self, number: int) -> None:
+        """Rules that are asked for now count from here on."""
+        of_job = self._demand.demands[JOB]
+        if of_job is self._known or (
+            self._known and of_job.counted == self._known.counted and of_job.pairs == self._known.pairs
+        ):
+            return
+        self._known = of_job
+        wanted = of_job.pairs | {(dst, src) for src, dst in of_job.pairs} | of_job.counted
+        places = sorted(self._place[pair] for pair in wanted)
+        at_first = not self._base
+        for place in places:
+            counted = self._polls.bytes[number, place], self._polls.packets[number, place]
+            self._base.setdefault(place, (0.0, 0.0) if at_first else counted)
+        self._base = {place: self._base[place] for place in places}
+        self._asked = []
+        for switch in np.unique(self._polls.switch).tolist():
+            own = [place for place in places if self._polls.switch[place] == switch]
+            what = tuple(Counted(*self._polls.pairs[place]) for place in own)
+            base = np.array([self._base[place] for place in own]).reshape(-1, 2)
+            self._asked.append((Dpid(switch + 1), own[0] if own else 0, what, own, base))

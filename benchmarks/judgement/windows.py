@@ -1,0 +1,225 @@
+"""Counters of one job as polls bring them: generated with the ways in which real ones are uneven, or read from a file.
+
+In: a kind of job and a seed; or JSON. Out: ``Polls``. No sockets, no clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.judgement.kinds import HOSTS, RANKS, Kind
+from controller.fabric.counter_samples import Floats, Rows
+from signalbox.jobs.spec import JobSpec
+from signalbox.jobs.subflows import Pair
+
+INTERVAL_S = 2.0
+SEGMENT, HEADERS = 1448, 66
+SWITCHES = 4
+HOSTS_PER_SWITCH = RANKS // SWITCHES
+PAIRS: tuple[Pair, ...] = tuple(permutations(HOSTS, 2))
+FIRST_S, LAST_S = 0.1, 30.0
+"""Usual durations of iterations."""
+
+
+class Report(NamedTuple):
+    """Iterations that the job reports, oldest first. ``at``: when the report arrives."""
+
+    at: float
+    durations_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Polls:
+    """What the controller gets of one job, one row per poll and one column per pair."""
+
+    spec: JobSpec
+    interval_s: float
+    now: Floats
+    """When all answers of a poll are there."""
+    pairs: tuple[Pair, ...]
+    switch: Rows
+    """Of each pair: the one that counts it."""
+    at: Floats
+    """When the pair's switch answered; NaN where it did not."""
+    bytes: Floats
+    packets: Floats
+    reports: Sequence[Report]
+
+    @property
+    def hours(self) -> float:
+        return float(self.now[-1] - self.now[0]) / 3600
+
+    def write(self, file: Path) -> None:
+        """As JSON."""
+        rounds = [
+            {"now": now, "counters": [[at, bytes_, packets] for at, bytes_, packets in zip(*row, strict=True)]}
+            for now, *row in zip(
+                self.now.tolist(),
+                [[None if at != at else at for at in row] for row in self.at.tolist()],
+                self.bytes.tolist(),
+                self.packets.tolist(),
+                strict=True,
+            )
+        ]
+        data = {
+            "spec": self.spec.model_dump(mode="json", exclude_unset=True),
+            "interval_s": self.interval_s,
+            "pairs": [[*pair, switch] for pair, switch in zip(self.pairs, self.switch.tolist(), strict=True)],
+            "polls": rounds,
+            "reports": self.reports,
+        }
+        file.write_text(json.dumps(data) + "\n")
+
+    @classmethod
+    def read(cls, file: Path) -> Polls:
+        """Of a file that ``write`` or a recording has made."""
+        data = json.loads(file.read_text())
+        counters = np.array([one["counters"] for one in data["polls"]], np.float64)
+        return cls(
+            JobSpec.parse(data["spec"]),
+            data["interval_s"],
+            np.array([one["now"] for one in data["polls"]]),
+            tuple((src, dst) for src, dst, _ in data["pairs"]),
+            np.array([switch for *_, switch in data["pairs"]], np.int64),
+            counters[:, :, 0],
+            counters[:, :, 1],
+            counters[:, :, 2],
+            [Report(at, tuple(durations_s)) for at, durations_s in data["reports"]],
+        )
+
+
+class _Iterations(NamedTuple):
+    begun: Floats
+    durations_s: Floats
+    sends_at: Floats
+    """When the communication begins."""
+    sends_s: Floats
+
+
+def generated(kind: Kind, spec: JobSpec, seed: int, hours: float, matrix: Floats | None = None) -> Polls:
+    """Counters of a job that announces ``spec`` and sends as ``kind`` does, or the bytes of ``matrix``."""
+    draw = np.random.default_rng(seed)
+    seconds = 3600 * hours
+    matrix = kind.matrix if matrix is None else matrix
+    usual_s = float(np.exp(draw.uniform(np.log(FIRST_S), np.log(LAST_S))))
+    iterations = _iterations(draw, usual_s, seconds)
+    times, sent = _sent(draw, kind, matrix, usual_s, iterations)
+    now, at = _polls(draw, seconds)
+    seen = _counted(draw, at)
+    payload = _at(seen, times, sent)
+    acknowledged = _at(seen, times[:, _OPPOSITE], sent[:, _OPPOSITE])
+    packets = np.round(payload / SEGMENT) + np.round(draw.choice([0.5, 1.0]) * acknowledged / SEGMENT)
+    blocks = draw.choice([0.0, 0.0, 0.02]) * 28 / SEGMENT * acknowledged
+    bytes_ = np.round(payload + blocks) + HEADERS * packets
+    return Polls(spec, INTERVAL_S, now, PAIRS, _SWITCH, at, bytes_, packets, _reports(draw, iterations, seconds))
+
+
+def _at(seen: Floats, times: Floats, sent: Floats) -> Floats:
+    """Bytes of each pair at these times."""
+    columns = zip(seen.T, times.T, sent.T, strict=True)
+    return np.stack([np.interp(at, when, total, left=0.0) for at, when, total in columns], axis=1)
+
+
+_SWITCH: Rows = np.array([HOSTS.index(src) // HOSTS_PER_SWITCH for src, _ in PAIRS])
+_OPPOSITE = [PAIRS.index((dst, src)) for src, dst in PAIRS]
+
+
+def _iterations(draw: np.random.Generator, usual_s: float, seconds: float) -> _Iterations:
+    """Compute times are log-normal. Now and then a rank is slow, a checkpoint is written, within an iteration or
+    between two, or the network is slow for a time."""
+    number = int(2.0 * seconds / usual_s) + 20
+    share = draw.uniform(0.15, 0.95)
+    compute_s = (1 - share) * usual_s * draw.lognormal(0.0, draw.choice([0.02, 0.08, 0.25]), number)
+    sends_s = share * usual_s * draw.lognormal(0.0, draw.choice([0.01, 0.05]), number)
+    slow = draw.random(number) < 0.005
+    compute_s[slow] += usual_s * draw.uniform(1.0, 5.0, slow.sum())
+    compute_s[0] += usual_s * draw.uniform(0.0, 4.0)
+    roughly_at = np.cumsum(compute_s + sends_s)
+    for _ in range(draw.poisson(3 * seconds / 3600)):
+        begins = draw.uniform(0, seconds)
+        during = (roughly_at > begins) & (roughly_at < begins + draw.uniform(5, 200))
+        sends_s[during] *= draw.uniform(1.1, 2.5)
+    pauses_s = np.zeros(number)
+    every = max(1, round(draw.uniform(60, 900) / usual_s))
+    if draw.random() < 0.7:
+        pauses_s[every::every] = draw.uniform(0.5, 40.0)
+    if draw.random() < 0.5:
+        compute_s += pauses_s
+        pauses_s[:] = 0.0
+    durations_s = compute_s + sends_s
+    begun = draw.uniform(1, 20) + np.cumsum(durations_s + pauses_s) - durations_s
+    last = int(np.searchsorted(begun, seconds)) + 1
+    sends_at = begun + compute_s * draw.choice([0.0, 0.5, 1.0])
+    return _Iterations(*(values[:last] for values in (begun, durations_s, sends_at, sends_s)))
+
+
+def _sent(
+    draw: np.random.Generator, kind: Kind, matrix: Floats, usual_s: float, iterations: _Iterations
+) -> tuple[Floats, Floats]:
+    """Times, and bytes that each pair has sent until then. Where many send to one host, each sends at another instant
+    of every iteration, and its part of what is lost again."""
+    number = len(iterations.begun)
+    src, dst = np.array([(HOSTS.index(a), HOSTS.index(b)) for a, b in PAIRS]).T
+    first, last = kind.ranges[src, dst].T
+    crowded = kind.crowded[src, dst]
+    width = (last - first) * draw.uniform(0.05, 1.0)
+    place = first + (last - first - width) * draw.random()
+    within = np.where(crowded, draw.random((number, len(PAIRS))) * (1 - width), place)
+    offset_s = draw.uniform(0.0, 0.15 * usual_s, RANKS)[src]
+    if kind.name == "broadcast":
+        offset_s = offset_s - draw.uniform(0.0, 0.2 * usual_s, (number, 1))
+    shaken = draw.normal(0.0, 0.02, (number, len(PAIRS)))
+    begins = iterations.sends_at[:, None] + iterations.sends_s[:, None] * (within + shaken) + offset_s
+    ends = begins + iterations.sends_s[:, None] * width
+    times = np.maximum.accumulate(np.stack((begins, ends), axis=1).reshape(2 * number, -1), axis=0)
+    again = np.where(crowded, draw.uniform(1.0, 1.4, len(PAIRS)), 1.0 + draw.choice([0.0, 0.03]))
+    again = again * (1 + np.minimum(0.1, draw.exponential(0.01, (number, len(PAIRS)))))
+    sizes = matrix[src, dst] * again
+    sent = np.repeat(np.cumsum(sizes, axis=0), 2, axis=0)
+    sent[::2] -= sizes
+    if draw.random() < 0.5:
+        parameters = np.where(src == 0, draw.uniform(0.2, 1.0) * matrix.max(), 0.0)
+        times = np.concatenate([times[:1] - 2.0, np.maximum(times[:1] - 0.5, times[:1] - 2.0), times])
+        sent = np.concatenate([np.zeros((1, len(PAIRS))), parameters[None], sent + parameters])
+    return times, sent
+
+
+def _polls(draw: np.random.Generator, seconds: float) -> tuple[Floats, Floats]:
+    """All switches are asked together; now and then one does not answer."""
+    asked = draw.uniform(0, INTERVAL_S) + INTERVAL_S * np.arange(int(seconds / INTERVAL_S))
+    apart_s = draw.choice([0.05, 0.05, 0.05, 0.8])
+    at = asked[:, None] + draw.uniform(0, apart_s, (len(asked), SWITCHES))
+    at[draw.random(at.shape) < 0.002] = np.nan
+    now = np.maximum(asked, np.nanmax(np.where(np.isnan(at), asked[:, None], at), axis=1)) + 0.01
+    return now, at[:, _SWITCH]
+
+
+def _counted(draw: np.random.Generator, at: Floats) -> Floats:
+    """When the counters of an answer were brought up to date: each switch does that in its own rhythm."""
+    every_s = draw.uniform(0.1, 0.5, SWITCHES)[_SWITCH]
+    phase_s = draw.uniform(0.0, every_s)
+    seen: Floats = at - (at - phase_s) % every_s
+    return np.nan_to_num(seen)
+
+
+def _reports(draw: np.random.Generator, iterations: _Iterations, seconds: float) -> list[Report]:
+    """Every 2 s what has ended since. Now and then the controller cannot be reached for a time, or a report is lost."""
+    ended = iterations.begun + iterations.durations_s
+    moments = np.arange(draw.uniform(0, 2), seconds, 2.0) + draw.uniform(0, 0.05)
+    for _ in range(draw.poisson(seconds / 3600)):
+        away = draw.uniform(0, seconds)
+        moments = moments[(moments < away) | (moments > away + draw.uniform(3, 60))]
+    places = np.searchsorted(ended, moments - 0.02)
+    lost = draw.random(len(moments)) < 0.0002
+    return [
+        Report(float(at), tuple(iterations.durations_s[first:last].tolist()))
+        for at, first, last, is_lost in zip(moments, np.append(0, places[:-1]), places, lost, strict=True)
+        if last > first and not is_lost
+    ]

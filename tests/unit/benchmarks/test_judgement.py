@@ -1,0 +1,70 @@
+"""The judgement by generated counters, in short; ``python -m benchmarks judgement`` takes thousands of hours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.judgement.command import Right, Wrong, missed, ways
+from benchmarks.judgement.kinds import kinds
+from benchmarks.judgement.watching import watch
+from benchmarks.judgement.windows import Polls, generated
+from controller.jobs.demand import DemandSource, Finding
+
+HOURS = 0.05
+PAUSES = 53
+"""A job with iterations of 0.1 s that pauses while its reports are lost: the latest reported end is late."""
+
+
+@pytest.mark.parametrize("name", kinds())
+@pytest.mark.parametrize("seed", [1, 3])
+def test_a_right_announcement_is_confirmed_and_not_contradicted(name: str, seed: int) -> None:
+    one = kinds()[name]
+    watched = watch(generated(one, one.spec(), seed, 3 * HOURS))
+    assert watched.contradicted_at == ()
+    assert watched.last.source is DemandSource.CONFIRMED
+
+
+def test_a_job_that_pauses_while_its_reports_are_lost_is_not_contradicted() -> None:
+    kind = kinds()["ddp"]
+    assert watch(generated(kind, kind.spec(), PAUSES, 0.25)).contradicted_at == ()
+
+
+@pytest.mark.parametrize("name", ["ring", "all-to-all", "ddp"])
+def test_wrong_announcements_are_contradicted_and_told_apart(name: str) -> None:
+    expected = {
+        "reversed": Finding.OTHER_TRAFFIC,
+        "half": Finding.OTHER_AMOUNTS,
+        "double": Finding.OTHER_AMOUNTS,
+    }
+    for way, sends, spec, matrix in ways(kinds()[name], seed=22):
+        watched = watch(generated(sends, spec, 22, HOURS, matrix))
+        assert watched.first_counters_at is not None
+        assert watched.contradicted_at[0][0] - watched.first_counters_at <= 20, way
+        difference = watched.last.difference
+        assert difference is not None
+        assert difference.contradicts
+        assert expected.get(way, difference.findings[0]) in difference.findings, way
+        assert difference.backwards == (way == "reversed")
+        if way in ("half", "double") and name != "all-to-all":
+            assert difference.factor == pytest.approx(2.0 if way == "half" else 0.5, rel=0.1)
+
+
+def test_polls_are_the_same_after_they_were_written_and_read(tmp_path: Path) -> None:
+    kind = kinds()["ring"]
+    polls = generated(kind, kind.spec(), 5, HOURS)
+    polls.write(tmp_path / "polls.json")
+    again = Polls.read(tmp_path / "polls.json")
+    assert again.reports == polls.reports
+    assert (again.spec, again.pairs) == (polls.spec, polls.pairs)
+    for name in ("now", "at", "bytes", "packets", "switch"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(polls, name))
+
+
+def test_targets_that_are_missed_are_said() -> None:
+    good = Right("ring", 1000.0, 4000, 1), Wrong("half", "ring", 1.0, 8.0, 2.0)
+    assert missed([good[0]], [good[1]]) == []
+    said = missed([Right("ring", 500.0, 2000, 1)], [Wrong("reversed", "ring", 1.0, float("inf"), float("inf"))])
+    assert said == ["ring: 2.0 false alarms per 1,000 hours", "reversed: nine of ten take inf windows"]
