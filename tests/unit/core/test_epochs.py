@@ -152,5 +152,4 @@ def test_half_or_double_the_bytes_are_never_confirmed(announced: float, iteratio
     """Seen on the emulated fabric: 8 s of ``confirmed`` before the difference was found."""
     training = Training(announced, iteration_s)
     for _ in training.train(60):
-        assert training.demand.source is not DemandSource.CONFIRMED
-    assert training.demand.source is DemandSource.MEASURED
+        assert training.demand.source in (DemandSource.DECLARED, DemandSource.MEASURED)
