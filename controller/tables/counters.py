@@ -107,11 +107,12 @@ class CounterIntake:
         self.read = {**self.read, dpid: CountersRead(now, now)}
 
     def take(self, fabric: Fabric, message: Counters) -> None:
-        """Counters of a switch, or a port, that the fabric does not have count nothing."""
+        """Counters of a switch, or a port, that the fabric does not have count nothing, nor do those that come after
+        their switch has left: nothing would end waiting for its next ones."""
         switch = fabric.switches.get(message.dpid)
-        if switch is None:
+        if switch is None or message.dpid not in self.read:
             return
-        ports_at, flows_at = self.read.get(message.dpid, CountersRead(message.at, message.at))
+        ports_at, flows_at = self.read[message.dpid]
         if message.ports is not None:
             ports_at = message.at
             self._load.count_links(message.at, self._link_bytes(fabric, switch, message.ports))
@@ -127,7 +128,7 @@ class CounterIntake:
 
     def take_learning(self, fabric: Fabric, message: LearningCounters) -> None:
         """Counters of pairs that are learnt say nothing about links."""
-        if message.dpid in fabric.switches:
+        if message.dpid in fabric.switches and message.dpid in self.read:
             self._count_pairs(fabric, message.dpid, message.at, message.flows, all_rules=False)
 
     def round_over(self, now: float) -> bool:

@@ -15,7 +15,7 @@ from controller.scenarios.fabrics import leaf_spine
 from controller.tables import dropped
 from controller.tables.counters import CounterIntake
 from controller.tables.dropped import Dropped
-from controller.tables.messages import Counters, PortCount, RuleCount
+from controller.tables.messages import Counters, LearningCounters, PortCount, RuleCount
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowKey, Match, Table
 
@@ -33,6 +33,7 @@ class Counts:
         self.load = LinkLoad(6, 0.1)
         self.intake = CounterIntake(self.load, PairCounters(), 2.0)
         self.now = 0.0
+        self.intake.switch_connected(LEAF, 0.0)
 
     def take(
         self,
@@ -131,6 +132,8 @@ def test_rules_count_flows_only_at_the_switch_that_they_begin_at(counts: Counts)
 def test_a_rule_that_counts_a_flow_elsewhere_on_its_path_says_nothing_of_the_flow(counts: Counts) -> None:
     """The flow comes from the other leaf; packets that took another way do not pass the rule here."""
     back, far_leaf = pin_key(FlowId(THERE, HERE)), FABRIC.hosts[THERE].at.dpid
+    for dpid in (SPINE, far_leaf):
+        counts.intake.switch_connected(dpid, 0.0)
     counts.load.routes_changed(0.0, lambda: {"job": {Counted(THERE, HERE): (frozenset({LinkId(SPINE, PortNo(1))}),)}})
     for total in range(1, 20):
         counts.take({}, {back: total * 10**6}, dpid=far_leaf)
@@ -175,8 +178,22 @@ def test_counters_of_a_switch_that_left_are_forgotten(counts: Counts) -> None:
 def test_drops_that_are_read_first_after_a_switch_has_returned_may_be_from_long_ago(counts: Counts) -> None:
     counts.take(drops={HOST_PORT: 50})
     counts.intake.switch_left(LEAF)
+    counts.intake.switch_connected(LEAF, counts.now)
     counts.take(drops={HOST_PORT: 950})
     assert counts.dropped() == {}
+
+
+def test_counters_that_come_after_their_switch_has_left_are_not_waited_for_again(counts: Counts) -> None:
+    """The fabric has it for a moment longer, and what it answered is handed on with the next tick."""
+    intake = counts.intake
+    intake.switch_connected(SPINE, 0.0)
+    intake.switch_left(SPINE)
+    counts.take(dpid=SPINE)
+    intake.take_learning(FABRIC, LearningCounters(SPINE, counts.now, {}))
+    intake.evaluated(counts.now)
+    counts.take()
+    assert list(intake.read) == [LEAF]
+    assert intake.round_over(counts.now)
 
 
 def rule_for(kind: Dropped) -> FlowKey:
