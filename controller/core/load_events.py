@@ -113,10 +113,10 @@ def _links_of_flows(
 ) -> frozenset[LinkId]:
     """Return those of the links that flows of jobs use: by their routes, or at their hosts."""
     others = {link for link in links if link not in routed}
-    at = {host.at: ip for ip, host in hosts.items() if {host.uplink, host.downlink} & others} if others else {}
-    used = frozenset(at.values())
-    used = frozenset[str]().union(*(used & job.addresses for job in jobs.values())) if used else used
-    return frozenset(link for link in links if link in routed or at.get(link.at) in used)
+    at = {ip: host.at for ip, host in hosts.items() if {host.uplink, host.downlink} & others} if others else {}
+    used = frozenset[str]().union(*(at.keys() & job.addresses for job in jobs.values())) if at else frozenset[str]()
+    ports = {at[ip] for ip in used}
+    return frozenset(link for link in links if link in routed or link.at in ports)
 
 
 def has_slowed(recent_s: Sequence[float], new: int) -> bool:

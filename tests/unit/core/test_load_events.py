@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.core.load_events import has_slowed
-from controller.fabric.topology import LinkId
+from controller.core.load_events import LoadEvents, has_slowed
+from controller.fabric.topology import Dpid, Host, LinkId, PortNo, PortRef
 from controller.jobs.messages import RegisterJob, ReportIterations
 from controller.planning.problem import FlowId
 from signalbox.jobs.reports import IterationTime
@@ -85,6 +85,15 @@ def test_the_level_shows_traffic_at_a_host_of_the_job() -> None:
     fabric.stray_bps = {}
     fabric.carry(2 * COUNTERS.interval_s + STEP_S)
     assert fabric.status.jobs[JobId("job0")].level == 1.0
+
+
+@pytest.mark.parametrize("other", ["10.0.1.0", "10.0.1.9"])
+def test_levels_are_shown_anew_whichever_addresses_are_at_the_port_of_a_host(other: str) -> None:
+    at, mine = PortRef(Dpid(1), PortNo(3)), RINGS[0][0]
+    hosts = {ip: Host(ip, None, at, FABRIC_BPS) for ip in sorted((mine, other))}
+    down = hosts[mine].downlink
+    jobs = training(count=1).loop.derived.ready()
+    assert LoadEvents().show({down: HALF}, {down: FABRIC_BPS}, {}, jobs, hosts)
 
 
 @pytest.mark.parametrize("period_s", [1, 4, 7, 20])
