@@ -183,8 +183,7 @@ def status(found: Fields) -> RenderableType:
         "links": f"{_of_known(found['links'], found['known_links'])} directed",
         "hosts": f"{found['hosts']}{_some_down(found['hosts_down'])}",
         "jobs": f"{found['jobs']}, {found['jobs_pending']} pending, {found['jobs_learning']} being learnt, "
-        f"{found['jobs_unconfirmed']} not yet confirmed by counters, {found['jobs_differing']} that send what they did "
-        "not announce",
+        f"{found['jobs_unconfirmed']} not yet confirmed by counters, {found['jobs_differing']} announced wrongly",
         "rules": f"{found['rules']}; {pins(found['pins'])}",
         "network efficiency": known(found["network_efficiency"], ".1%") + _unserved(found),
         "flows moved": found["moved_flows_total"],

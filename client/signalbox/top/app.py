@@ -48,7 +48,7 @@ q        quit
 
 Jobs: flows without a path first, then those that wait for hosts, then the lowest efficiency. \
 Predicted: ideal communication time over what the routes allow; measured: over what the job reports. \
-?: not yet confirmed by counters; !: announced wrong. \
+?: not yet confirmed by counters; !: announced wrongly. \
 Links: the fullest first; unannounced is what no job announced. Times are in UTC.
 """
 """Lines of keys fit a terminal of 80 columns; the paragraph is wrapped where it is shown."""

@@ -247,7 +247,7 @@ def test_a_measured_efficiency_is_of_these_routes_and_bytes_and_possible(
 
 def test_the_status_counts_jobs_that_counters_have_not_confirmed() -> None:
     found = fields(pb.GetStatusResponse(jobs=5, jobs_learning=1, jobs_unconfirmed=2, jobs_differing=1))
-    said = "5, 0 pending, 1 being learnt, 2 not yet confirmed by counters, 1 that send what they did not announce"
+    said = "5, 0 pending, 1 being learnt, 2 not yet confirmed by counters, 1 announced wrongly"
     assert said in " ".join(text(printing.status(found)))
 
 
