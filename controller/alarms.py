@@ -23,7 +23,7 @@ MAX_MISSING = 4
 """Switches of a role that the sentence of an incomplete fabric names."""
 
 NOTHING = 0.01
-"""Of what was announced: less is said to be nothing."""
+"""Part of the announced bytes; less is worded as nothing."""
 
 Severity = Literal["warning", "critical"]
 
@@ -151,7 +151,7 @@ def _by_number(name: str) -> list[tuple[int, str]]:
 
 
 def _contradiction_text(difference: Difference) -> str:
-    """What the job does, and what is wrong with it."""
+    """Return what the job does, and what contradicts its announcement."""
     what = "traffic" if Finding.OTHER_TRAFFIC in difference.findings else "amounts"
     does = "has stopped sending; before, it sent" if Finding.SILENT in difference.findings else "sends"
     return f"{does} other {what} than it announced: {difference_text(difference)}"

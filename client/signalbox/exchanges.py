@@ -13,10 +13,10 @@ from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, Signal
 from signalbox.jobs.spec import JobSpec
 
 MAX_JOBS = 256
-"""That one request may have."""
+"""Largest number of jobs in one request."""
 
 NO_SUCH_METHOD = "NO_SUCH_METHOD"
-"""The reason of an older controller."""
+"""Reason of the error of a controller that has no ``UpdateJobs``."""
 
 
 class Change(NamedTuple):

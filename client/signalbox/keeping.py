@@ -176,7 +176,7 @@ class Keeper:
             self._changed.notify_all()
 
     def _hurry_changes(self) -> None:
-        """What was refused may be possible now."""
+        """Try refused changes again: they may be possible now."""
         for job in self._jobs.values():
             if job.membership.change:
                 job.membership.try_again()

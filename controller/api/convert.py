@@ -74,7 +74,7 @@ def request_id(request: pb.RegisterJobRequest) -> str:
 
 
 Entry = tuple[str, pb.UpdateJobRequest]
-"""Of a request that updates jobs, with its name in errors (``jobs[1]``); empty for the whole request."""
+"""Name of an entry in errors (``jobs[1]``, empty for the whole request), and the entry."""
 
 
 def updated_specs(entries: Sequence[Entry], current: Sequence[JobSpec]) -> list[tuple[JobSpec, JobSpec | None]]:
@@ -252,7 +252,7 @@ def _known(value_s: float) -> Duration | None:
 
 
 def demand_message(demand: JobDemand, with_pairs: bool = False) -> pb.Demand:
-    """What switches count of a job. ``with_pairs``: the traffic of each pair too."""
+    """Return what switches count of a job. ``with_pairs``: the traffic of each pair too."""
     measured, difference = demand.measurement, demand.difference
     return message_of(
         pb.Demand,

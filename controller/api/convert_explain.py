@@ -125,7 +125,7 @@ def _whether(found: JobAnalysis) -> str:
 
 
 def _at_nic(found: JobAnalysis) -> str:
-    """What slows it where a NIC does."""
+    """Return what slows the job at its NIC."""
     job, nic = found.job_id, found.fullest_nic
     if others := _sharing(found):
         return f"A NIC that it shares with {listed(others)} slows {job}, not the fabric"

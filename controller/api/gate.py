@@ -251,7 +251,7 @@ def _entries(request: Any) -> list[tuple[str, Any]]:
 
 
 def _job_id(request: Any) -> str | None:
-    """That the request, or an entry of it, names; None when it can name none, or could not be decoded."""
+    """Return the job that a request or an entry names; None when it can name none, or could not be decoded."""
     found = request.spec if hasattr(request, "spec") else request
     return getattr(found, "job_id", None)
 

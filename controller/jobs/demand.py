@@ -111,7 +111,7 @@ class JobDemand:
     patterns: int = 0
     """Number of known traffic patterns."""
     pattern: int = 0
-    """Which of them the job sends now, from 1; 0 if none."""
+    """Number of the pattern that the job sends now, from 1; 0 if none."""
 
     @property
     def contradicted(self) -> bool:

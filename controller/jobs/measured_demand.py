@@ -215,7 +215,7 @@ class MeasuredDemand:
         self.soon = self._asked_for_soon(now) if self._turns else frozenset()
 
     def _asked_for_soon(self, now: float) -> frozenset[str]:
-        """Which addresses are those of jobs that have begun to be learnt lately."""
+        """Return the addresses of jobs that have begun to be learnt lately."""
         left, soon = SOON_RULES, set[str]()
         for job_id in sorted(self._turns, key=lambda job_id: -self._turns[job_id]):
             rules = self._wanted.get(job_id, 0)

@@ -18,7 +18,7 @@ def pairs_within(spec: JobSpec) -> list[Pair]:
 
 
 def count_pairs(spec: JobSpec) -> int:
-    """How many ``pairs_within`` would find."""
+    """Return the number of pairs that ``pairs_within`` would find."""
     return sum(len(addresses) * (len(addresses) - 1) for addresses in _nics(spec))
 
 
@@ -34,14 +34,14 @@ def _nics(spec: JobSpec) -> list[set[str]]:
 
 
 def pairs_to_learn(job: Job, announced: Announcements) -> Sequence[Pair]:
-    """That no other job has announced; of a job that reports its connections those that have any."""
+    """Return the pairs that no other job has announced; for a job that reports connections, those with any."""
     if job.dividing.owner:
         return list(job.dividing.connections)
     return [pair for pair in pairs_within(job.spec) if announced.owner(pair) in (None, job.id)]
 
 
 def count_to_learn(_version: int, job: Job, announced: Announcements) -> int:
-    """How many ``pairs_to_learn`` would find."""
+    """Return the number of pairs that ``pairs_to_learn`` would find."""
     if job.dividing.owner:
         return len(job.dividing.connections)
     nics, most = _nics(job.spec), count_pairs(job.spec)

@@ -60,7 +60,7 @@ class _Excess(NamedTuple):
 def _excess(
     limit: int | None, measure: Callable[[Job], int], others: Iterable[Job], changes: Sequence[Change]
 ) -> _Excess | None:
-    """None: all is within the limit, or the changes need no more than before."""
+    """Return what exceeds the limit; None when nothing does, or the changes need no more than before."""
     if limit is None:
         return None
     before = [measure(change.held) if change.held else 0 for change in changes]

@@ -32,7 +32,7 @@ KEPT_S = 900.0
 """Seconds for which a pattern is planned for after it was seen last. It stays known."""
 
 EXACT = 0.02
-"""By which the bytes of an iteration may be wrong (relative) before they are corrected."""
+"""Relative error of the bytes of an iteration below which they are not corrected."""
 
 MOST_MIXED = 4
 """Consecutive windows that several patterns may share. If more do, the mixture is new traffic."""
@@ -196,7 +196,7 @@ class TrafficPatterns:
 
     @property
     def links(self) -> VirtualLinks:
-        """What to plan for: the current pattern and those that come back."""
+        """Virtual links to plan for: those of the current pattern and of patterns that come back."""
         return self._planned(self._parts).links
 
     @property

@@ -360,7 +360,7 @@ class WatchedJob:
             self._count_besides()
 
     def _difference(self) -> Difference | None:
-        """What differs from the spec, and whether the job is silent."""
+        """Return what differs from the spec, and whether the job is silent."""
         differing = None if self._patterns.repeats else self._differing
         if self._pace is None:
             return differing

@@ -43,7 +43,7 @@ class LearningPoller:
         self._open.pop(dpid, None)
 
     def poll(self, dpids: frozenset[Dpid]) -> None:
-        """From now on poll these switches, no others."""
+        """Poll these switches from now on, no others."""
         self._polled = dpids
 
     def tick(self, now: float) -> None:

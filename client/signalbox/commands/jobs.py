@@ -191,7 +191,7 @@ def _show_all(found: Sequence[Fields], as_json: bool) -> None:
 
 @contextmanager
 def _placed_among(jobs: Sequence[JobInPlace]) -> Iterator[None]:
-    """What the controller says is wrong with ``jobs[N]`` is told with the place in its file."""
+    """Put the place in its file before what the controller says about ``jobs[N]``."""
 
     def placed(text: str) -> str:
         found = re.match(r"jobs\[(\d+)\][.:]? ?(.*)", text)

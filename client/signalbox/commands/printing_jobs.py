@@ -179,7 +179,7 @@ def _looks_for(demand: Fields) -> bool:
 
 
 def _patterns(demand: Fields | None) -> str:
-    """Which of its traffic patterns the job sends now, where several are known."""
+    """Return which of its traffic patterns the job sends now; empty unless several are known."""
     if demand is None or demand["patterns"] < 2:
         return ""
     now = f"number {demand['pattern']}" if demand["pattern"] else "another one"

@@ -94,7 +94,7 @@ SOURCES = {
     "provisional": "pairs that send, with bytes that are not yet confirmed by counters",
     "learning": "nothing yet: no traffic of it is confirmed by counters",
 }
-"""Which bytes a job is planned for, by the word of the API."""
+"""Description of the bytes that a job is planned for, by the word of the API."""
 IMPOSSIBLE = "it announced too much, or reports its iterations as too short"
 
 
