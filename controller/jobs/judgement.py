@@ -123,6 +123,8 @@ class Judge:
         self._undeclared_runs = _Runs(len(pairs))
         self._off_runs = _Runs(len(pairs))
         self._changed_runs = _Runs(len(pairs))
+        self._unreported = 0
+        """Judgements in a row that found nothing wrong, without iterations to compare with."""
 
     def in_order(self, amounts: Mapping[Pair, float]) -> Floats:
         """One per pair; 0 where there is none."""
@@ -159,14 +161,15 @@ class Judge:
         )
         lasting_off = self._off_runs.add(off, CONTRADICTIONS if reported else UNREPORTED_CONTRADICTIONS)
         clean = not (undeclared.any() or off.any())
-        confirms = clean and window.whole and bool((seen & right)[own].all())
+        self._unreported = self._unreported + 1 if clean and not reported else 0
+        fits = clean and window.whole and bool((seen & right)[own].all())
         return Judgement(
             undeclared if certain else lasting,
             off if certain else lasting_off,
             compared[0].ratio,
             clean,
-            confirms,
-            confirms and bool(near[own].all()),
+            fits and (reported or self._unreported >= UNREPORTED_CONTRADICTIONS),
+            fits and bool(near[own].all()),
         )
 
     def _compared(self, span: Span, own: Flags) -> _Compared:

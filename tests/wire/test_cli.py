@@ -137,7 +137,7 @@ def test_jobs_exchange_hosts_by_their_files(signalbox: Signalbox, tmp_path: Path
 def test_of_files_that_are_refused_together_the_one_at_fault_is_named(signalbox: Signalbox, tmp_path: Path) -> None:
     one, two = (tmp_path / f"{name}.json" for name in ("one", "two"))
     signalbox("jobs", "register", job_file(one, "one", (H1, H2)))
-    before = signalbox("jobs", "list", "--json").json
+    before = [job["spec"] for job in signalbox("jobs", "list", "--json").json["jobs"]]
     job_file(one, "one", ("10.0.8.1", "10.0.9.1"))
     refused = signalbox("jobs", "update", one, job_file(two, "two", (H1, H2)))
     assert refused == Result(5, "", f"error: {two}:1:1: there is no job 'two'\n")
@@ -145,8 +145,8 @@ def test_of_files_that_are_refused_together_the_one_at_fault_is_named(signalbox:
     several.write_text(json.dumps([json.loads(one.read_text())]))
     refused = signalbox("jobs", "update", one, several)
     assert refused.status == 1
-    assert refused.err == f"error: {several}:1:14: job_id: 'one' is that of jobs[0] too\n"
-    assert signalbox("jobs", "list", "--json").json == before
+    assert refused.err == f"error: {several}:1:3: job_id: 'one' is that of jobs[0] too\n"
+    assert [job["spec"] for job in signalbox("jobs", "list", "--json").json["jobs"]] == before
 
 
 def test_a_job_is_updated_from_its_file(signalbox: Signalbox, spec_file: Path) -> None:

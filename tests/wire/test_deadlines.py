@@ -28,6 +28,8 @@ def about_a_job(request: Any) -> Any:
     for about in (request, request.spec) if "spec" in request.DESCRIPTOR.fields_by_name else (request,):
         if "job_id" in about.DESCRIPTOR.fields_by_name:
             about.job_id = "job"
+    if "jobs" in request.DESCRIPTOR.fields_by_name:
+        request.jobs.add().spec.job_id = "job"
     return request
 
 
