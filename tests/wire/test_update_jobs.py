@@ -135,7 +135,7 @@ def test_specs_with_too_many_virtual_links_in_all_are_refused_before_these_are_m
     }
     large = [ring(name, tuple(hosts), **many) for name in "ab"]
     with pytest.raises(
-        InvalidInput, match=r"^jobs: the jobs make 87780 virtual links; at most 65536 are allowed in one"
+        InvalidInput, match=r"^jobs: the jobs make 87780 virtual links; at most 8192 are allowed in one"
     ):
         client.update_jobs(large)
 
