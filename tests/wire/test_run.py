@@ -307,7 +307,7 @@ while True:
 
 
 def test_signals_are_passed_on_once() -> None:
-    default = ["env", "--default-signal=INT,HUP"]  # also where the tests run under nohup
+    default = ["env", "--default-signal=INT,HUP,QUIT"]  # also where the tests run under nohup
     with running("--hosts", H1, "--", sys.executable, "-c", SIGNALS, before=default) as process:
         assert line(process) == "ready"
         for name in ("SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGQUIT"):
