@@ -14,7 +14,7 @@ from collections.abc import Sequence, Set
 import numpy as np
 
 from controller.fabric.counter_samples import Rows
-from controller.jobs.iterations import LAG_S
+from controller.fabric.link_load import LAG_S
 from controller.jobs.pair_counters import Totals
 from controller.jobs.payload_windows import HEADER_BYTES
 from controller.memo import Memo

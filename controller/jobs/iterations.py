@@ -26,12 +26,8 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.fabric.counter_samples import Floats
-
-LAG_S = 0.5
-"""Counters of Open vSwitch lag by up to so much, at both ends of a window: its ``max-revalidator`` interval."""
-
-LATE_S = 2.0
-"""Clients report so often (``signalbox.membership.REPORT_S``)."""
+from controller.fabric.link_load import LAG_S
+from signalbox.jobs.reports import REPORT_S as LATE_S
 
 ON_THE_WAY_S = 0.25
 """Seconds that a report takes to arrive."""

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.fabric.counter_samples import Floats
+from controller.fabric.link_load import LAG_S
 from controller.jobs.demand import Difference, Finding
-from controller.jobs.iterations import LAG_S, Bounds
+from controller.jobs.iterations import Bounds
 from controller.jobs.payload_windows import LONGEST, Span, Window
 from signalbox.jobs.subflows import Pair
 
@@ -88,7 +89,8 @@ class Judgement:
     """Clean, every announced pair has been seen in a whole iteration, and carries about what was announced. The bounds
     of a few iterations leave room for half or double of it."""
     agrees: bool
-    """Confirms, and amounts differ by less than may be wrong: else a job at the limit would go back and forth."""
+    """As ``confirms``, also where no iterations are reported yet, and amounts differ by less than may be wrong: else a
+    job at the limit would go back and forth."""
 
     @property
     def differs(self) -> bool:

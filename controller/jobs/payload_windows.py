@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.fabric.counter_samples import Floats, Rows
-from controller.jobs.iterations import LAG_S, Bounds, Iterations
+from controller.fabric.link_load import LAG_S
+from controller.jobs.iterations import Bounds, Iterations
 from controller.jobs.pair_counters import Totals
 from signalbox.jobs.spec import Transport
 

@@ -16,10 +16,10 @@ from math import inf
 import numpy as np
 
 from controller.fabric.counter_samples import Rows
+from controller.fabric.link_load import LAG_S
 from controller.jobs.announcements import Announcements
 from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand, Measurement
 from controller.jobs.first_bytes import FirstBytes
-from controller.jobs.iterations import LAG_S
 from controller.jobs.job import Job
 from controller.jobs.judgement import Judge, Judgement
 from controller.jobs.pair_counters import PairCounters, Totals
