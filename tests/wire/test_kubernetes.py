@@ -240,6 +240,25 @@ def test_it_can_be_ended_while_the_cluster_is_away(api: Running, tmp_path: Path)
         until(lambda: "the cluster cannot be watched" in (tmp_path / "log").read_text())
 
 
+SIGNALLED_WHILE_KOPF_FAILS = """
+import os, signal, sys
+from signalbox import __main__
+from signalbox.kubernetes import operator
+async def kopf_operator(**_):
+    os.kill(os.getpid(), signal.SIGTERM)
+    raise OSError("no route to host")
+operator.kopf.operator = kopf_operator
+__main__.main()
+"""
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_signal_that_comes_while_kopf_does_not_run_ends_it(api: Running, tmp_path: Path) -> None:
+    environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    command = [sys.executable, "-c", SIGNALLED_WHILE_KOPF_FAILS, "kubernetes", "--address", api.addresses[0]]
+    assert subprocess.run(command, env=environment, timeout=DEADLINE_S, check=False).returncode == 0
+
+
 def test_only_named_namespaces_are_followed(cluster: Cluster, api: Running, tmp_path: Path) -> None:
     for kind in ("Job", "PyTorchJob", "MPIJob"):
         job, pods = recorded(kind)

@@ -12,6 +12,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -42,9 +43,14 @@ def run(make_keeper: MakeKeeper, namespaces: Sequence[str] = ()) -> None:
     """Until SIGTERM or SIGINT. ``namespaces``: that are watched, all when empty. Jobs stay registered for the process
     that comes next, while their leases last. Raises ``SignalboxError`` when it is not known where the cluster is."""
     operator = _Operator(make_keeper)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, operator.end)
     kopf.configure()
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # of every event of every pod it would say that it came
-    asyncio.run(operator.run(namespaces))
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # it would say that it ignores signals
+    # In the main thread kopf takes the signals, and those that come while it stops or starts again are lost.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, operator.run(namespaces)).result()
 
 
 class _Operator:
@@ -53,20 +59,28 @@ class _Operator:
         self._keeper = make_keeper(self._ended)
         self._following = Following(self._keeper, _tell)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._signalled = asyncio.Event()
         self._context: contextvars.Context | None = None  # of a handler: only there kopf posts events
+
+    def end(self, *_: object) -> None:
+        """In the main thread, as the handler of a signal."""
+        if self._loop:
+            self._loop.call_soon_threadsafe(self._signalled.set)
+        else:
+            self._signalled.set()
 
     async def run(self, namespaces: Sequence[str]) -> None:
         self._loop = asyncio.get_running_loop()
         checks = asyncio.create_task(self._checks())
         try:
-            while not (await self._watched(namespaces) or await _ended_within(AGAIN_S)):
-                pass
+            while not self._signalled.is_set():
+                await self._watch(namespaces)
         finally:
             checks.cancel()
             self._keeper.close(release=False)
 
-    async def _watched(self, namespaces: Sequence[str]) -> bool:
-        """Whether it was ended, as it should be. Otherwise what is registered stays: leases go on being renewed."""
+    async def _watch(self, namespaces: Sequence[str]) -> None:
+        """Run kopf until a signal comes. When kopf fails, registered jobs stay, and their leases are renewed."""
         try:
             await kopf.operator(
                 registry=self._registry(),
@@ -74,11 +88,12 @@ class _Operator:
                 standalone=True,
                 clusterwide=not namespaces,
                 namespaces=namespaces,
+                stop_flag=self._signalled,
             )
         except Exception as error:
             log.warning("the cluster cannot be watched, again in %g s: %s: %s", AGAIN_S, type(error).__name__, error)
-            return False
-        return True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._signalled.wait(), AGAIN_S)
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -137,16 +152,6 @@ class _Operator:
         ):
             found = (await answer.json())["items"]
         return any(item["metadata"]["uid"] == metadata["uid"] for item in found)
-
-
-async def _ended_within(seconds: float) -> bool:
-    """By a signal, which kopf looks at only while it runs."""
-    ended, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
-    with suppress(TimeoutError):
-        await asyncio.wait_for(ended.wait(), seconds)
-    return ended.is_set()
 
 
 def _server() -> kopf.ConnectionInfo:
