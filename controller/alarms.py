@@ -169,7 +169,7 @@ def difference_text(difference: Difference) -> str:
         said.append(f"{src} > {dst} carries {bps / 1e6:.3g} Mbit/s that are not announced{_and_more(others)}")
     if difference.factor is not None:
         said.append(f"all announced pairs carry {_times(difference.factor)}")
-    elif difference.off:
+    elif difference.off and not difference.backwards:
         (src, dst), ratio = difference.off[0]
         said.append(f"{src} > {dst} carries {_times(ratio)}{_and_more(len(difference.off) - 1)}")
     return "; ".join(said)

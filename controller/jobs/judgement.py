@@ -226,7 +226,9 @@ class Judge:
 
         own = self._announced > 0
         undeclared, off = of_pairs(judgement.undeclared, bps), of_pairs(judgement.off, judgement.ratio)
-        backwards = judgement.undeclared.any() and (bps < UNDECLARED * self._the_other_way(bps))[own].all()
+        reverse = bps < UNDECLARED * self._the_other_way(bps)
+        backwards = bool(judgement.undeclared.any() and reverse[own].all())
+        most = 2 * len(off) > np.count_nonzero(own) and not backwards
         return Difference(
             tuple(
                 finding
@@ -235,8 +237,8 @@ class Judge:
             ),
             undeclared,
             off,
-            bool(backwards),
-            _shared_factor(judgement.ratio[own]) if 2 * len(off) > np.count_nonzero(own) else None,
+            backwards,
+            _shared_factor(judgement.ratio[own]) if most else None,
         )
 
     def _the_other_way(self, bps: Floats) -> Floats:

@@ -191,18 +191,23 @@ def _show_all(found: Sequence[Fields], as_json: bool) -> None:
 
 @contextmanager
 def _placed_among(jobs: Sequence[JobInPlace]) -> Iterator[None]:
-    """Put the place in its file before what the controller says about ``jobs[N]``."""
+    """Put the place in its file before what the controller says about ``jobs[N]``, and in place of it elsewhere."""
+
+    def named(text: str) -> str:
+        return re.sub(r"\bjobs\[(\d+)\]", lambda found: jobs[int(found[1])].place_of(""), text)
 
     def placed(text: str) -> str:
         found = re.match(r"jobs\[(\d+)\][.:]? ?(.*)", text)
         if not found:
-            return text
-        return ": ".join(filter(None, (jobs[int(found[1])].place_of(found[2]), found[2])))
+            return named(text)
+        return ": ".join(filter(None, (jobs[int(found[1])].place_of(found[2]), named(found[2]))))
 
     try:
         yield
     except InvalidInput as error:
-        problems = tuple(replace(problem, path=placed(problem.path)) for problem in error.problems)
+        problems = tuple(
+            replace(problem, path=placed(problem.path), message=named(problem.message)) for problem in error.problems
+        )
         raise InvalidInput(problems) from None
     except SignalboxError as error:
         error.args = (placed(str(error)),)

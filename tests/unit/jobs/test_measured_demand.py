@@ -884,7 +884,10 @@ def test_an_announcement_of_the_other_direction_is_called_that() -> None:
     for reports in (True, False):
         reversed_ring = Cluster(spec(ips), reports=reports).train(40.0, ring(ips, -1))
         assert reversed_ring.difference is not None
-        assert difference_text(reversed_ring.difference).startswith("all announced pairs carry traffic in the other ")
+        said = difference_text(reversed_ring.difference)
+        assert said.startswith("all announced pairs carry traffic in the other direction only; ")
+        assert said.endswith(" that are not announced (and 3 more pairs)")
+        assert reversed_ring.difference.factor is None
     broadcast = [{"algorithm": "broadcast", "groups": ["dp"], "bytes_per_iteration": M}]
     other = Cluster(spec(ips, broadcast, library="gloo")).train(40.0, ring(ips, -1))
     assert other.difference is not None
