@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
@@ -17,6 +17,7 @@ from controller.jobs.demand import Difference, Finding
 from controller.silence import Silence
 from controller.tables.rules import Table
 from controller.tables.table_use import TableUse
+from signalbox.jobs.subflows import Pair
 from signalbox.words import AlarmKind
 
 MAX_MISSING = 4
@@ -160,19 +161,31 @@ def _contradiction_text(difference: Difference) -> str:
 def difference_text(difference: Difference) -> str:
     """Return what contradicts the announcement of a job, in words; empty where nothing does. The first pair of each
     kind is named."""
-    said = []
+    said, undeclared, off = [], difference.undeclared, difference.off
     if difference.backwards:
         said.append("all announced pairs carry traffic in the other direction only")
-    if difference.undeclared:
-        (src, dst), bps = difference.undeclared[0]
-        others = len(difference.undeclared) - 1
-        said.append(f"{src} > {dst} carries {bps / 1e6:.3g} Mbit/s that are not announced{_and_more(others)}")
-    if difference.factor is not None:
+        opposite = {(dst, src) for (src, dst), _ in off}
+        undeclared, off = tuple(one for one in undeclared if one[0] not in opposite), ()
+    if undeclared:
+        (src, dst), bps = undeclared[0]
+        others = _and_more(len(undeclared) - 1)
+        said.append(f"{src} > {dst} carries {bps / 1e6:.3g} Mbit/s that are not announced{others}")
+    if off and difference.factor is not None:
         said.append(f"all announced pairs carry {_times(difference.factor)}")
-    elif difference.off and not difference.backwards:
-        (src, dst), ratio = difference.off[0]
-        said.append(f"{src} > {dst} carries {_times(ratio)}{_and_more(len(difference.off) - 1)}")
+    elif off:
+        said += _other_amounts(off)
     return "; ".join(said)
+
+
+def _other_amounts(off: Sequence[tuple[Pair, float]]) -> Iterator[str]:
+    """Yield a phrase each for pairs that carry nothing, less and more than was announced."""
+    nothing = [one for one in off if one[1] < NOTHING]
+    less = [one for one in off if NOTHING <= one[1] < 1]
+    more = [one for one in off if one[1] >= 1]
+    for ratios, how in (nothing, ""), (less, " with less"), (more, " with more"):
+        if ratios:
+            (src, dst), ratio = ratios[0]
+            yield f"{src} > {dst} carries {_times(ratio)}{_and_more(len(ratios) - 1, how)}"
 
 
 def _times(ratio: float) -> str:
@@ -183,8 +196,8 @@ def _times(ratio: float) -> str:
     return f"{round(ratio, 1 - math.floor(math.log10(ratio))):,.{digits}f} times what was announced"
 
 
-def _and_more(count: int) -> str:
-    return f" (and {count} more pairs)" if count > 1 else " (and 1 more pair)" if count else ""
+def _and_more(count: int, how: str = "") -> str:
+    return f" (and {count} more pair{'s' if count > 1 else ''}{how})" if count else ""
 
 
 _NOUNS = {SwitchRole.LEAF: ("leaf", "leaves"), SwitchRole.SPINE: ("spine", "spines"), None: ("switch", "switches")}

@@ -462,6 +462,27 @@ def test_factors_are_said_without_exponents(ratio: float, said: str) -> None:
     )
 
 
+def test_pairs_that_carry_nothing_less_and_more_are_told_apart() -> None:
+    a, b, c, d = FOUR
+    off = ((a, b), 0.001), ((a, c), 6.1), ((b, c), 0.0), ((b, d), 0.5), ((c, d), 2.0), ((d, a), 0.002)
+    assert difference_text(Difference((Finding.OTHER_AMOUNTS,), (), off)) == (
+        f"{a} > {b} carries nothing (and 2 more pairs); {b} > {d} carries 0.50 times what was announced; "
+        f"{a} > {c} carries 6.1 times what was announced (and 1 more pair with more)"
+    )
+
+
+def test_traffic_in_the_other_direction_is_said_once() -> None:
+    a, b, c, d = FOUR
+    findings = Finding.OTHER_TRAFFIC, Finding.OTHER_AMOUNTS
+    undeclared = ((b, a), 4.2e6), ((c, b), 4.1e6)
+    off = ((a, b), 0.001), ((b, c), 0.001)
+    one = Difference(findings, undeclared, off, backwards=True, factor=0.001)
+    backwards = "all announced pairs carry traffic in the other direction only"
+    assert difference_text(one) == backwards
+    more = one._replace(undeclared=(*undeclared, ((d, a), 1e6)))
+    assert difference_text(more) == f"{backwards}; {d} > {a} carries 1 Mbit/s that are not announced"
+
+
 def _contradicted(difference: Difference) -> JobDemand:
     return JobDemand(DemandSource.MEASURED, VirtualLinks(), {}, difference=difference)
 
