@@ -906,8 +906,7 @@ def test_an_announcement_of_the_other_direction_is_called_that() -> None:
         reversed_ring = Cluster(spec(ips), reports=reports).train(40.0, ring(ips, -1))
         assert reversed_ring.difference is not None
         said = difference_text(reversed_ring.difference)
-        assert said.startswith("all announced pairs carry traffic in the other direction only; ")
-        assert said.endswith(" that are not announced (and 3 more pairs)")
+        assert said.startswith("all announced pairs carry traffic in the other direction only")
         assert reversed_ring.difference.factor is None
     broadcast = [{"algorithm": "broadcast", "groups": ["dp"], "bytes_per_iteration": M}]
     other = Cluster(spec(ips, broadcast, library="gloo")).train(40.0, ring(ips, -1))
