@@ -51,9 +51,10 @@ def _confirmed(found: JobAnalysis) -> str:
         return f"The announcement of {job} is wrong: {wrong}. What follows rests on {_RESTS_ON[source]}."
     if demand.patterns > 1:
         now = f"number {demand.pattern}" if demand.pattern else "another one"
+        rests_on = "this one" if demand.idle_phases else "all of them"
         return (
             f"{job} changes between {demand.patterns} traffic patterns that switches count, and sends {now} now. What "
-            "follows rests on all of them."
+            f"follows rests on {rests_on}."
         )
     if source is DemandSource.MEASURED and announced:
         return f"{job} is planned for what switches counted, not for what it announced. What follows rests on that."

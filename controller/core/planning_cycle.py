@@ -222,7 +222,7 @@ class PlanningCycle:
 
     def _adopt(self, judged: Verdict) -> None:
         self._routes.replace(judged.plan.routes)
-        self.levels, self.phase_levels = judged.plan.job_level, judged.phase_levels
+        self.levels, self.phase_levels = judged.levels, judged.phase_levels
         self.outweighed = judged.outweighed
         self._levels_due = False
 

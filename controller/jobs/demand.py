@@ -112,6 +112,8 @@ class JobDemand:
     """Number of known traffic patterns."""
     pattern: int = 0
     """Number of the pattern that the job sends now, from 1; 0 if none."""
+    idle_phases: frozenset[int] = frozenset()
+    """Phases of ``virtual_links`` that other patterns have, while the current one is expected to last."""
 
     @property
     def contradicted(self) -> bool:
@@ -124,7 +126,7 @@ class JobDemand:
         return self.virtual_links.pairs
 
 
-_Inputs = tuple[Job, VirtualLinks, VirtualLinks | None, frozenset[Pair], bool, bool]
+_Inputs = tuple[Job, VirtualLinks, VirtualLinks | None, frozenset[int], frozenset[Pair], bool, bool]
 
 
 class MeasuredJobs:
@@ -144,7 +146,7 @@ class MeasuredJobs:
         other: dict[JobId, Job | None] = dict.fromkeys(gone)
         for job_id in changed:
             demand = demands[job_id]
-            links = demand.virtual_links, demand.of_pattern
+            links = demand.virtual_links, demand.of_pattern, demand.idle_phases
             inputs = jobs[job_id], *links, demand.counted, demand.per_iteration, demand.silent
             known = self._known.get(job_id)
             if known is None or not all(map(same, known[0], inputs)):
@@ -189,13 +191,14 @@ def _without(job: Job, pairs: frozenset[Pair]) -> Job:
 
     links = own(job.virtual_links)
     of_pattern = job.of_pattern and own(job.of_pattern)
-    return _measured_job(job, links, of_pattern, job.counted, job.per_iteration, job.silent)
+    return _measured_job(job, links, of_pattern, job.idle_phases, job.counted, job.per_iteration, job.silent)
 
 
 def _measured_job(
     job: Job,
     virtual_links: VirtualLinks,
     of_pattern: VirtualLinks | None,
+    idle_phases: frozenset[int],
     counted: frozenset[Pair],
     per_iteration: bool,
     silent: bool,
@@ -210,4 +213,5 @@ def _measured_job(
         phases_known=job.phases_known and (of_pattern or virtual_links).pairs <= job.pairs,
         silent=silent,
         of_pattern=of_pattern,
+        idle_phases=idle_phases,
     )

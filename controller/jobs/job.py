@@ -91,6 +91,8 @@ class Job:
     silent: bool = False
     of_pattern: VirtualLinks | None = None
     """The part of ``virtual_links`` that the current traffic pattern has; None where there is only one pattern."""
+    idle_phases: frozenset[int] = frozenset()
+    """Phases of ``virtual_links`` that other patterns have, while the current one is expected to last."""
 
     @property
     def sending(self) -> VirtualLinks:

@@ -1,8 +1,8 @@
 """Traffic patterns of one job: what it sends in parts of its time, such as an all-reduce and then an all-to-all.
 
 In: amounts that were held, and windows of counters. Out: the patterns that a window consists of, the current one, and
-the virtual links to plan for. Every pattern that comes back has phases of its own there, so routes serve all of them
-and nothing moves when the job goes from one to another.
+the virtual links to plan for. Every pattern that comes back has phases of its own there, so that routes can serve all
+of them; and which of these phases are idle, for a plan that serves the current pattern better.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ MOST = 4
 LASTING = 2
 """Windows that show a pattern alone before it is known."""
 
+LONG_S = 15.0
+"""Seconds for which a pattern was seen in its period before, from which on routes for it alone may be worth their
+moves: about twice as long as it takes to recognise a change, which is after 4 to 8 s."""
+
 KEPT_S = 900.0
 """Seconds for which a pattern is planned for after it was seen last. It stays known."""
 
@@ -36,6 +40,9 @@ EXACT = 0.02
 
 MOST_MIXED = 4
 """Consecutive windows that several patterns may share. If more do, the mixture is new traffic."""
+
+
+NO_PHASES = frozenset[int]()
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +65,17 @@ class Pattern:
     """Times that the job began it."""
     alternates: bool = False
     """Whether the job returned to it, or returned from it to a known one."""
+    began_at: float = inf
+    """Monotonic seconds when it was seen first in the present period."""
     seen_at: float = -inf
+    """Monotonic seconds when it was seen last."""
+    lasted_s: float = 0.0
+    """Seconds for which it was seen in the period before."""
+
+    def end_period(self) -> None:
+        """Note that the job sends something else."""
+        self.lasted_s = max(0.0, self.seen_at - self.began_at)
+        self.began_at = inf
 
 
 class Planned(NamedTuple):
@@ -83,6 +100,7 @@ class TrafficPatterns:
         self._version = 0
         self._rates = Memo(self._rates_of)
         self._planned = Memo(_joined)
+        self._other_phases = Memo(_other_phases)
         self._plan()
 
     @property
@@ -133,7 +151,7 @@ class TrafficPatterns:
             own = amounts > 0
             current.bps_per_byte = float(np.median(window.bps[own] / amounts[own])) if own.any() else 0.0
         current.windows += 1
-        current.seen_at = now
+        current.began_at, current.seen_at = min(current.began_at, now), now
         if current.windows >= LASTING and current not in self.known:
             self.known.append(current)
             if len(self.known) > MOST:
@@ -145,6 +163,7 @@ class TrafficPatterns:
         if pattern.windows:
             pattern.periods += 1
             pattern.alternates = self.current.alternates = True
+        self.current.end_period()
         self.current = pattern
         self._plan()
 
@@ -162,6 +181,7 @@ class TrafficPatterns:
             return
         self.current = announced
         announced.periods, announced.alternates = measured.periods, measured.alternates
+        announced.began_at, announced.lasted_s = measured.began_at, measured.lasted_s
         self.known = [pattern for pattern in self.known if pattern is not measured]
         self._plan()
 
@@ -176,6 +196,7 @@ class TrafficPatterns:
             return False
         links = self._links_of(amounts)
         if current.announced or not _alike(held, amounts):
+            current.end_period()
             self.current = current = Pattern(amounts, links)
         current.amounts, current.links, current.per_iteration, current.error = amounts, links, per_iteration, error
         self._plan()
@@ -203,6 +224,11 @@ class TrafficPatterns:
     def sending(self) -> VirtualLinks:
         """The part of ``links`` that the current pattern has."""
         return self._planned(self._parts).of_each[self._place]
+
+    @property
+    def idle_phases(self) -> frozenset[int]:
+        """Phases of ``links`` that the current pattern does not have, if it is expected to last."""
+        return self._other_phases(self.links, self.sending) if self.current.lasted_s >= LONG_S else NO_PHASES
 
     def _plan(self) -> None:
         self._version += 1
@@ -232,6 +258,10 @@ def _joined(parts: tuple[VirtualLinks, ...]) -> Planned:
         of_each.append(VirtualLinks(replace(link, phase=first + link.phase) for link in links))
         first = 1 + max((link.phase for link in of_each[-1]), default=first)
     return Planned(_in_order(chain.from_iterable(of_each)), tuple(of_each))
+
+
+def _other_phases(links: VirtualLinks, sending: VirtualLinks) -> frozenset[int]:
+    return frozenset(link.phase for link in links) - frozenset(link.phase for link in sending)
 
 
 def _in_order(links: Iterable[VirtualLink]) -> VirtualLinks:

@@ -397,4 +397,5 @@ class WatchedJob:
             patterns.sending if patterns.sending is not patterns.links else None,
             len(patterns.known),
             patterns.number,
+            patterns.idle_phases,
         )

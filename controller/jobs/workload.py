@@ -21,9 +21,10 @@ class WorkloadJob:
     ring the indices of its links. ``ideal_s``: the all-reduce alone on an idle fabric, set by the busiest NIC.
     ``max_subflows``: pieces that a flow may be cut into; ``dealing``: how its bytes are divided over them;
     ``transport``: how they would be told apart on switches. ``counted``: no other pairs are counted to learn of them.
-    ``silent``: it does not send yet. ``steps``: of each ring, without them 2(n-1). ``parts``: of the iteration, in
-    which each ring runs, counted from 0 without gaps: those of one part at once, part after part; without them all at
-    once. So what is no ring, such as an all-to-all, is a ring of one step in a part of its own.
+    ``silent``: it does not send yet. ``idle_phases``: none, for it has one traffic pattern. ``steps``: of each ring,
+    without them 2(n-1). ``parts``: of the iteration, in which each ring runs, counted from 0 without gaps: those of one
+    part at once, part after part; without them all at once. So what is no ring, such as an all-to-all, is a ring of one
+    step in a part of its own.
     """
 
     id: JobId
@@ -37,6 +38,7 @@ class WorkloadJob:
     transport: Transport = Transport.TCP
     counted: frozenset[Pair] = frozenset()
     silent: bool = False
+    idle_phases: frozenset[int] = frozenset()
     registered_at: float = 0.0
     steps: tuple[int, ...] = ()
     parts: tuple[int, ...] = ()

@@ -70,6 +70,7 @@ class Answers:
 
     def compare(self, problem: Problem, request: SolvePlan) -> Compared:
         """Of the latest plan. A comparison is no reason to stop planning."""
+        problem = problem.now if self._last and self._last[1].for_now else problem
         if self._baselines is None:
             try:
                 self._baselines = baseline_levels(problem, request.limits)

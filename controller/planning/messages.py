@@ -101,12 +101,13 @@ PlanningRequest = SolvePlan | WorkOutLevels
 class Planned:
     """The answer to one ``SolvePlan``. ``repair``: new paths for flows whose own have gone; the plan itself
     follows. ``verdict``: on a plan; None from a planner that leaves it to the control loop. ``target``: that is left
-    when the plan is adopted, None when there is none."""
+    when the plan is adopted, None when there is none. ``for_now``: the plan is of ``Problem.now``."""
 
     answer: Plan | NoPlan
     repair: bool = False
     verdict: Verdict | None = None
     target: TargetLeft | None = None
+    for_now: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,7 +313,7 @@ def _worth(before: tuple[float, ...], plan: Plan, min_gain: float, target: Targe
     index = first_difference(before, aim.sorted_levels)
     if index is None and not target:
         return Decision(False, "the running routes are as good")
-    gain = 0.0 if index is None else 1 - aim.sorted_levels[index] / before[index]
+    gain = relative_gain(before, aim.sorted_levels)
     change = f"{_change(before, plan.sorted_levels)} with {_flows(plan.moves)} moved"
     if target and target.moves:
         aimed = _change(plan.sorted_levels, aim.sorted_levels)
@@ -323,6 +323,12 @@ def _worth(before: tuple[float, ...], plan: Plan, min_gain: float, target: Targe
     if gain < min_gain and not (target and target.held):
         return Decision(False, f"not worth it: {change}; at least {min_gain:.1%} is asked for")
     return Decision(True, change)
+
+
+def relative_gain(before: Sequence[float], after: Sequence[float]) -> float:
+    """Return by which part the first of the sorted levels that differs is smaller; 0 where none does."""
+    index = first_difference(before, after)
+    return 0.0 if index is None else 1 - after[index] / before[index]
 
 
 def _change(before: Sequence[float], after: Sequence[float], falls: str = "falls") -> str:

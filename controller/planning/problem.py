@@ -98,7 +98,8 @@ class Flow:
 
     ``nic_links``: the source's link in and the destination's link out, loaded whatever the path.
     ``current``: how the flow is pinned now, None under ECMP. ``max_subflows``: into how many pieces its job can
-    divide it; 1 is whole. ``paced``: each of these pieces is sent at its own steady rate.
+    divide it; 1 is whole. ``paced``: each of these pieces is sent at its own steady rate. ``idle_phases``: of its job,
+    which are not sent now and will not be for some time: other traffic patterns have them.
     """
 
     id: FlowId
@@ -110,6 +111,7 @@ class Flow:
     current: Route | None = None
     max_subflows: int = 1
     paced: bool = False
+    idle_phases: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,18 @@ class Problem:
         other = replace(self, flows=tuple(flows))
         vars(other)["links"] = self.links
         return other
+
+    @cached_property
+    def now(self) -> Problem:
+        """The same problem without demand in idle phases; the same object where there are none."""
+        if not any(flow.idle_phases for flow in self.flows):
+            return self
+
+        def sending(flow: Flow) -> Flow:
+            kept = tuple(demand for demand in flow.demand_bps if demand[0] not in flow.idle_phases)
+            return replace(flow, demand_bps=kept, idle_phases=frozenset())
+
+        return self.with_flows(sending(flow) if flow.idle_phases else flow for flow in self.flows)
 
     @cached_property
     def tiers(self) -> Tiers | None:
@@ -275,7 +289,8 @@ def route_of(dividing: Dividing, pair: tuple[str, str], routes: Routes) -> Route
 
 class Announced(Protocol):
     """What the planner needs of a job, registered or from a file. ``pairs``: (source, destination) addresses of its
-    virtual links. ``dividing``: how it can divide each. ``silent``: it does not send yet, see ``SILENT_PART``."""
+    virtual links. ``dividing``: how it can divide each. ``silent``: it does not send yet, see ``SILENT_PART``.
+    ``idle_phases``: see ``Flow``."""
 
     @property
     def id(self) -> JobId: ...
@@ -287,6 +302,8 @@ class Announced(Protocol):
     def dividing(self) -> Dividing: ...
     @property
     def silent(self) -> bool: ...
+    @property
+    def idle_phases(self) -> frozenset[int]: ...
 
 
 def missing_hosts(hosts: Mapping[str, Host], addresses: frozenset[str]) -> tuple[str, ...]:
@@ -394,7 +411,8 @@ def _flows(job: Announced, hosts: Mapping[str, Host]) -> tuple[Flow, ...]:
         for piece, weight in enumerate(weights):
             own_bps = tuple((phase, part * weight * bps) for phase, bps in demand_bps)
             flow_id = FlowId(*pair, job.dividing.owner, piece)
-            yield Flow(flow_id, job.id, src.at.dpid, dst.at.dpid, nic_links, own_bps, None, max_subflows, paced)
+            ends = src.at.dpid, dst.at.dpid
+            yield Flow(flow_id, job.id, *ends, nic_links, own_bps, None, max_subflows, paced, job.idle_phases)
 
     return tuple(flow for item in demands(job.virtual_links, nic_bps).items() for flow in flows(*item))
 

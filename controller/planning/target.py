@@ -31,6 +31,7 @@ import structlog
 from controller.planning import greedy
 from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.current_patterns import FOR_NOW, for_now
 from controller.planning.efficiency import first_difference
 from controller.planning.messages import Planned
 from controller.planning.plan import NoPlan, Plan, Target, answered, draft
@@ -72,11 +73,16 @@ def solved(
     answer, target = plan_towards(problem, limits, held)
     if isinstance(answer, NoPlan):
         return Solved(Planned(answer), None)
+    if of_now := for_now(problem, answer, limits, min_gain):
+        problem, answer, target = problem.now, of_now, None
     stay = repair(problem) if answer.moves and not all(map(problem.stands, problem.flows)) else None
     judged = verdict(problem, answer, min_gain, running, stay if isinstance(stay, Plan) else None, target)
     adopted = judged.decision.adopt and judged.decision.moving
+    if of_now:
+        judged = replace(judged, decision=replace(judged.decision, reason=f"{FOR_NOW}: {judged.decision.reason}"))
     left = target if target and (target.blocked or (adopted and target.moves)) else None
-    return Solved(Planned(judged.plan, verdict=judged, target=left.left if left else None), left)
+    planned = Planned(judged.plan, False, judged, left.left if left else None, of_now is not None)
+    return Solved(planned, left)
 
 
 class Towards(NamedTuple):

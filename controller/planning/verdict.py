@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from controller.planning.ecmp import ecmp_job_levels
-from controller.planning.efficiency import outweighed, phase_levels
+from controller.planning.efficiency import job_levels, outweighed, phase_levels
 from controller.planning.plan import Decision, Plan, Target, decide
 from controller.planning.problem import Problem, Route, Routes
 from controller.shared_map import SharedMap
@@ -23,8 +23,8 @@ NO_ROUTES: Routes = {}
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Of the running routes of the problem with this generation. ``of_phase``: where all flows are pinned.
-    ``outweighed``: see ``efficiency``."""
+    """Of the running routes of the problem with this generation, for what jobs send now. ``of_phase``: where all
+    flows are pinned. ``outweighed``: see ``efficiency``."""
 
     generation: int
     of_job: Mapping[JobId, float]
@@ -36,6 +36,7 @@ def levels(problem: Problem, draws: int) -> Levels | None:
     """None where paths of running routes are gone: nothing runs as it is planned. ``draws``: of ECMP."""
     if problem.broken:
         return None
+    problem = problem.now
     running = {flow.id: flow.current for flow in problem.flows if flow.current is not None}
     of_job = ecmp_job_levels(problem, running, draws, ECMP_SEED)
     pinned = len(running) == len(problem.flows)
@@ -46,11 +47,13 @@ def levels(problem: Problem, draws: int) -> Levels | None:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """``plan``: adopted if ``decision`` is for it. Subflows are in the classes they are in now where that is possible:
-    the rules and connections of a subflow that stays need not change. ``phase_levels``, ``outweighed`` (see
-    ``efficiency``): of its routes. ``repaired``: how many flows whose path has gone have another one."""
+    the rules and connections of a subflow that stays need not change. ``levels``, ``phase_levels``, ``outweighed`` (see
+    ``efficiency``): of its routes, for what jobs send now. ``repaired``: how many flows whose path has gone
+    have another one."""
 
     plan: Plan
     decision: Decision
+    levels: Mapping[JobId, float]
     phase_levels: Mapping[JobId, Mapping[int, float]]
     outweighed: frozenset[JobId]
     repaired: int
@@ -73,9 +76,10 @@ def verdict(
         plan = _placed(problem, stay)
     gone = {flow.id for flow in problem.flows if flow.current is not None} - problem.standing
     shared = SharedMap.of(running).become(plan.routes)
-    of_phase = phase_levels(problem, plan.routes)
-    heavier = outweighed(problem, plan.routes)
-    return Verdict(replace(plan, routes=shared), decision, of_phase, heavier, len(gone & plan.routes.keys()))
+    now, routes = problem.now, plan.routes
+    of_job = plan.job_level if now is problem else job_levels(now, routes)
+    of_phase, heavier = phase_levels(now, routes), outweighed(now, routes)
+    return Verdict(replace(plan, routes=shared), decision, of_job, of_phase, heavier, len(gone & routes.keys()))
 
 
 def _placed(problem: Problem, plan: Plan) -> Plan:

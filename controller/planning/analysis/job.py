@@ -39,7 +39,7 @@ WORST_LINKS = 10
 def analyse_job(request: AnalyseJob) -> JobAnalysis:
     """Flows without a route that stands are hashed. Raises ``NotFound`` for a job without flows, ``SignalboxError``
     when the planner has no answer."""
-    job_id, network, wiring = request.job_id, request.network, request.wiring
+    job_id, network, wiring = request.job_id, request.network.sending, request.wiring
     problem, limits = network.problem, network.limits
     own = [flow for flow in problem.flows if flow.job_id == job_id]
     if not own:

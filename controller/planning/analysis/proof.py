@@ -21,7 +21,7 @@ def prove_routes(request: ProveRoutes) -> PlanProof:
     """Flows without any path are left out. Raises ``NotKnownYet`` while others have no route in force: how they are
     hashed is not known, so that no level would be right. Raises ``SignalboxError`` when the planner has no answer, or
     capacities are too far apart for a proof."""
-    network = request.network
+    network = request.network.sending
     problem = network.problem
     hashed = Counter(flow.job_id for flow in problem.flows if problem.reachable(flow) and not problem.stands(flow))
     if hashed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -119,6 +119,12 @@ class Network:
     @property
     def problem(self) -> Problem:
         return self.found if isinstance(self.found, Problem) else self.found.problem
+
+    @property
+    def sending(self) -> Network:
+        """The same with the flows that jobs send now."""
+        problem, now = self.problem, self.problem.now
+        return self if now is problem else replace(self, found=now.with_flows(f for f in now.flows if f.demand_bps))
 
 
 @dataclass(frozen=True, slots=True)

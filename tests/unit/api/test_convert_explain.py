@@ -128,6 +128,13 @@ def said(found: JobAnalysis) -> list[str]:
             ],
         ),
         (
+            replace(MEASURED, patterns=2, pattern=2, idle_phases=frozenset({0})),
+            [
+                "g1 changes between 2 traffic patterns that switches count, and sends number 2 now. What follows rests "
+                "on this one."
+            ],
+        ),
+        (
             replace(MEASURED, patterns=3),
             [
                 "g1 changes between 3 traffic patterns that switches count, and sends another one now. What follows "

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import permutations
 
 from controller.jobs.messages import RegisterJob
 from controller.planning.problem import FlowId
+from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.busy_fabric import BusyFabric, Ring
 from tests.support.fake_fabric import FABRIC_BPS, ring_job
 from tests.support.three_rings import CONFIG, RINGS
@@ -59,3 +62,69 @@ def test_jobs_that_alternate_move_no_flow_and_change_no_rule_after_the_second_pe
     assert fabric.status.moved_flows_total == moved
     assert fabric.rule_changes == changes
     assert fabric.status.plans_total - plans <= 3 * (PERIOD_S / 10 + 4), "one per planning interval, and at changes"
+
+
+# ---- patterns that hold each other back
+
+
+@dataclass
+class Sending(Ring):
+    pairs: Sequence[tuple[str, str]] = ()
+
+    @property
+    def flows(self) -> list[FlowId]:
+        return [FlowId(*pair) for pair in self.pairs]
+
+
+OTHER = [("10.0.1.1", "10.0.2.1"), ("10.0.3.1", "10.0.4.1")]
+PATTERNS = [[("10.0.1.2", "10.0.4.2")], [("10.0.1.3", "10.0.5.1"), ("10.0.3.2", "10.0.5.2")]]
+"""On two spines the first pattern wants the flows of the other job on one spine, the second on two."""
+
+
+class HeldBack(BusyFabric):
+    """Two observed jobs; one changes between ``PATTERNS``."""
+
+    def __init__(self) -> None:
+        super().__init__(leaves=5, spines=2, hosts_per_leaf=3, seed=1)
+        self.lag_s = 0.5
+        self.start(CONFIG)
+        self.run(3)
+        self.all_speak()
+        for name, pairs in (("other", OTHER), ("changing", [pair for pattern in PATTERNS for pair in pattern])):
+            ips = sorted({ip for pair in pairs for ip in pair})
+            self.send(RegisterJob(JobSpec.parse({"job_id": name, "endpoints": ips, "lease_s": 6000.0})))
+        self.carry(1)
+
+    def period(self, number: int, seconds: float) -> list[float]:
+        """Return the share of their rate that the slowest flows had in each second."""
+        self.rings = [Sending((), pairs=OTHER), Sending((), pairs=PATTERNS[number])]
+        shares = []
+        for _ in range(round(seconds)):
+            self.carry(1)
+            shares.append(min(self.rates_bps().values()) / FABRIC_BPS)
+        return shares
+
+
+def test_a_job_that_enters_a_pattern_that_others_hold_back_gets_routes_for_it() -> None:
+    fabric = HeldBack()
+    for number in (0, 1, 0, 1):
+        fabric.period(number, 40)
+    for number in (0, 1, 0, 1):
+        moved = fabric.status.moved_flows_total
+        shares = fabric.period(number, 40)
+        assert min(shares[:8]) == 0.5, "until the change is recognised"
+        assert set(shares[8:]) == {1.0}
+        assert fabric.status.moved_flows_total - moved == 2, "once"
+        assert {job.level for job in fabric.status.jobs.values()} == {1.0}, "of what is sent now"
+        assert not fabric.status.alarms
+
+
+def test_patterns_that_change_too_soon_for_that_move_nothing() -> None:
+    fabric = HeldBack()
+    for number in (0, 1) * 3:
+        fabric.period(number, 18)
+    moved = fabric.status.moved_flows_total
+    for number in (0, 1) * 3:
+        fabric.period(number, 18)
+    assert fabric.status.demands[JobId("changing")].patterns == 2
+    assert fabric.status.moved_flows_total == moved

@@ -185,3 +185,25 @@ def test_after_a_restart_routes_of_all_patterns_stay_while_they_are_learnt_again
         assert again.train(number).pairs == demand.pairs
     assert again.alarms[3] == 0
     assert len({link.phase for link in after.train(1000, RING).virtual_links}) == 1
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_phases_of_other_patterns_are_idle_while_a_pattern_that_lasted_is_sent(announced: bool) -> None:
+    periods = Periods(cluster_of(announced), [RING, ALL_TO_ALL], 40, [1.3])
+    for number in (0, 1, 0, 1):
+        periods.train(number)
+    for number in (0, 1, 0):
+        demand = periods.train(number)
+        assert demand.of_pattern is not None
+        assert demand.idle_phases == {link.phase for link in demand.virtual_links} - {
+            link.phase for link in demand.of_pattern
+        }
+        assert periods.cluster.train(1, periods.patterns[number]).idle_phases
+
+
+def test_no_phases_are_idle_where_patterns_change_soon() -> None:
+    periods = Periods(cluster_of(), [RING, ALL_TO_ALL], 18, [1.3])
+    for number in (0, 1) * 6:
+        demand = periods.train(number)
+        assert not demand.idle_phases
+    assert demand.of_pattern is not None

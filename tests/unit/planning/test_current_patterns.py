@@ -1,0 +1,146 @@
+"""A job that alternates is planned for all of its patterns, or for the present one where that gains enough."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.planning.analysis.job import analyse_job
+from controller.planning.analysis.requests import AnalyseJob, FabricNames, Network
+from controller.planning.efficiency import job_levels
+from controller.planning.plan import Plan, relative_gain
+from controller.planning.plan_check import check
+from controller.planning.planner import plan
+from controller.planning.problem import Flow, PlanLimits, Problem
+from controller.planning.target import solved
+from controller.planning.verdict import Verdict, levels
+from signalbox.jobs.spec import JobId
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
+from tests.support.planning.random_problems import problems
+
+LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=20, deterministic=True)
+GAIN = 0.02
+
+OTHER = [flow("b", (1, 1), (2, 1), RATE), flow("b", (3, 1), (4, 1), RATE)]
+HELD_BACK = [
+    flow("a", (1, 2), (4, 2), [(0, RATE)]),
+    flow("a", (1, 3), (5, 1), [(1, RATE)]),
+    flow("a", (3, 2), (5, 2), [(1, RATE)]),
+]
+"""On two spines phase 0 wants the flows of b on one spine, phase 1 on two: with any routes one of them collides."""
+FREE = [
+    flow("a", (1, 2), (4, 2), [(0, RATE)]),
+    flow("a", (4, 2), (1, 2), [(0, RATE)]),
+    flow("a", (1, 3), (5, 1), [(1, RATE)]),
+]
+
+
+def sending(problem: Problem, phase: int | None) -> Problem:
+    """The same problem while job a sends this one of its two phases, for long; with None for an unknown time."""
+    idle = frozenset() if phase is None else frozenset({1 - phase})
+    return problem.with_flows(replace(f, idle_phases=idle if f.job_id == "a" else f.idle_phases) for f in problem.flows)
+
+
+def of(flows: Sequence[Flow]) -> Problem:
+    return problem_of(leaf_spine(5, 2), [*OTHER, *flows])
+
+
+def cycle(problem: Problem, phase: int | None, limits: PlanLimits = LIMITS) -> tuple[Problem, Verdict]:
+    """One planning cycle, and the problem after it."""
+    problem = sending(problem, phase)
+    judged = solved(problem, limits, GAIN).planned.verdict
+    assert judged
+    return pinned(problem, judged.plan.routes) if judged.decision.adopt else problem, judged
+
+
+def worst_now(problem: Problem) -> float:
+    shown = levels(problem, 1)
+    assert shown
+    return max(shown.of_job.values())
+
+
+def test_routes_for_the_present_pattern_are_taken_where_routes_for_all_hold_it_back() -> None:
+    problem, judged = cycle(of(HELD_BACK), None)
+    assert judged.plan.max_level == 2.0, "nothing is better for both"
+    for phase in (0, 1, 0, 1):
+        problem, judged = cycle(problem, phase)
+        assert worst_now(problem) == 1.0
+        assert max(judged.levels.values()) == 1.0
+        assert problem.standing == {f.id for f in problem.flows}, "also of the flows that send nothing now"
+        said = judged.decision.reason.startswith("for what jobs send now: worst level falls from 2.00 to 1.00 (50.0%)")
+        assert said == (phase == 1), "the plan for both is the best one for the other"
+        again, judged = cycle(problem, phase)
+        assert (again, judged.decision.adopt) == (problem, False)
+
+
+def test_a_pattern_that_may_end_soon_moves_nothing() -> None:
+    problem, _ = cycle(of(HELD_BACK), None)
+    for _ in range(3):
+        problem, judged = cycle(problem, None)
+        assert not judged.decision.adopt
+
+
+def test_where_routes_for_all_patterns_are_as_good_nothing_moves_at_a_change() -> None:
+    problem, judged = cycle(of(FREE), 0)
+    assert judged.plan.max_level == 1.0
+    for phase in (1, 0, 1):
+        problem, judged = cycle(problem, phase)
+        assert not judged.decision.adopt
+        assert worst_now(problem) == 1.0
+
+
+@pytest.mark.parametrize("share", [0.01, 0.04])
+def test_it_is_planned_for_the_present_pattern_if_that_gains_what_moves_must(share: float) -> None:
+    """Phase 0 is so small that colliding costs no more than ``share``."""
+    small = [flow("a", (1, 2), (4, 2), [(0, share * RATE)]), *HELD_BACK[1:]]
+    problem, judged = cycle(of(small), None)
+    assert judged.plan.max_level == pytest.approx(1 + share)
+    problem, judged = cycle(problem, 0)
+    assert judged.decision.adopt == (share / (1 + share) > GAIN)
+
+
+def test_moves_keep_to_the_cap() -> None:
+    problem, _ = cycle(of(HELD_BACK), 0)
+    _, judged = cycle(problem, 1, replace(LIMITS, max_moves=1))
+    assert judged.plan.moves <= 1
+
+
+def test_explain_is_about_what_the_job_sends_now() -> None:
+    problem, _ = cycle(of(HELD_BACK), 0)
+    fabric = leaf_spine(5, 2)
+    network = Network(problem, fabric, fabric, LIMITS, FabricNames(fabric))
+    found = analyse_job(AnalyseJob(network, JobId("a"), efficiency_measured=None))
+    assert (found.level, found.flows) == (1.0, 1)
+
+
+@settings(max_examples=40)
+@given(problems(), st.data())
+def test_it_is_never_worse_now_than_routes_for_all_patterns_and_stays(problem: Problem, data: st.DataObject) -> None:
+    phases = defaultdict[JobId, set[int]](set)
+    for f in problem.flows:
+        phases[f.job_id] |= {phase for phase, _ in f.demand_bps}
+    idle = {
+        job: frozenset(data.draw(st.sets(st.sampled_from(sorted(own)), max_size=len(own) - 1)))
+        for job, own in sorted(phases.items())
+    }
+    problem = problem.with_flows(replace(f, idle_phases=idle[f.job_id]) for f in problem.flows)
+    union = plan(problem, LIMITS)
+    assert isinstance(union, Plan)
+    found = solved(problem, LIMITS, GAIN)
+    assert found.planned.verdict
+    judged = found.planned.verdict
+    assert judged.plan.routes.keys() == union.routes.keys()
+    assert check(problem.now if found.planned.for_now else problem, judged.plan, None) == ()
+
+    def now(routes: Plan) -> tuple[float, ...]:
+        return tuple(sorted(job_levels(problem.now, routes.routes).values(), reverse=True))
+
+    assert relative_gain(now(union), now(judged.plan)) >= 0
+    again = solved(pinned(problem, judged.plan.routes), LIMITS, GAIN).planned.verdict
+    assert again
+    assert not again.decision.adopt
