@@ -31,6 +31,7 @@ from controller.fabric.messages import (
     SwitchLeft,
 )
 from controller.fabric.recent_uses import NO_USES
+from controller.fabric.topology import LinkId
 from controller.jobs.messages import (
     StateNotSaved,
     StateSaved,
@@ -38,7 +39,7 @@ from controller.jobs.messages import (
 from controller.planning.messages import Compared, Planned, Request
 from controller.planning.verdict import Levels
 from controller.tables.adoption import installed_hosts
-from controller.tables.messages import Counters, LearningCounters, StageDone, SwitchRules, TablesRead
+from controller.tables.messages import Counters, LearningCounters, PollHalfway, StageDone, SwitchRules, TablesRead
 from controller.wiring.messages import FindWiring, WiringFound
 from signalbox.errors import SignalboxError
 from signalbox.words import Strategy
@@ -312,10 +313,15 @@ class Intake:
         s, d = self._state, self._derived
         if not s.counters.round_over(now):
             return NOTHING
-        s.counters.evaluated(now)
+        halfway = s.counters.is_halfway(now)
         s.load.forget(d.ports())
         s.load.update(now, d.nominal_bps())
-        effects = self._judge_demand(now, partial(s.demand.update, self._suspicious(), without_path=d.without_path()))
+        look_again = not halfway and s.load_events.look_again(self._senders())
+        s.counters.evaluated(now, look_again)
+        effects = commands(PollHalfway()) if look_again else NOTHING
+        if not halfway:
+            judge = partial(s.demand.update, self._suspicious(), without_path=d.without_path())
+            effects |= self._judge_demand(now, judge)
         uncounted = d.uncounted_links() if s.load.beyond or s.recent.held else NO_USES
         between = {link: bps for link, bps in d.background().items() if link in s.fabric.links}
         s.recent.follow(between, d.flows_by_link(), uncounted, now)
@@ -333,9 +339,13 @@ class Intake:
         before, self._saved_parts = self._saved_parts, self._derived.saved_parts()
         return NOTHING if self._saved_parts is before else when_quiet(Work.SAVE, now, PARTS_QUIET_S)
 
+    def _senders(self) -> frozenset[LinkId]:
+        """Links on which hosts send more than is counted."""
+        return frozenset(link for link in self._derived.background() if link.direction == "in")
+
     def _suspicious(self) -> frozenset[str]:
         """Addresses of hosts that send more than is announced for them."""
-        busy = {link.at for link in self._derived.background() if link.direction == "in"}
+        busy = {link.at for link in self._senders()}
         hosts = self._state.fabric.hosts
         return frozenset(ip for ip, host in hosts.items() if host.at in busy) if busy else frozenset()
 

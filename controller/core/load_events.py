@@ -44,6 +44,7 @@ class LoadEvents:
         self._planned_bps: Mapping[LinkId, float] = {}
         self._shown_bps: Mapping[LinkId, float] = {}
         self._has_slowed = False
+        self._senders: frozenset[LinkId] = frozenset()
         self._started_at = -math.inf
         self._rest_s = FIRST_REST_S
 
@@ -51,6 +52,13 @@ class LoadEvents:
         """Note what the plan that begins is made for."""
         self._planned_bps = self._shown_bps = background_bps
         self._has_slowed = False
+
+    def look_again(self, senders: frozenset[LinkId]) -> bool:
+        """Return whether counters should be read again soon, once per reading at regular polls. ``senders``: links on
+        which hosts send more than is counted. What has just begun there fills only a part of the time between the
+        latest two readings: on links that carry pinned flows it may be too little yet to be certain."""
+        before, self._senders = self._senders, senders
+        return not senders <= before
 
     def slowed(self) -> None:
         """Note that a job's communication takes longer: the next reading of counters may show why."""

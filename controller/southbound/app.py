@@ -61,6 +61,7 @@ from controller.tables.messages import (
     FromSwitches,
     InstallStage,
     LearningCounters,
+    PollHalfway,
     PollLearning,
     ReadRules,
     ToSwitches,
@@ -129,6 +130,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
                 self._reader.read(command.dpid, time.monotonic())
         elif isinstance(command, PollLearning):
             self._learning.poll(command.dpids)
+        elif isinstance(command, PollHalfway):
+            self._poller.poll_halfway()
         elif isinstance(command, ProbePorts):
             self._discovery.rules_confirmed(command.dpids)
         elif isinstance(command, ProbeCircuits):

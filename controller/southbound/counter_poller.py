@@ -9,6 +9,7 @@ that did come are reported. ``now`` is monotonic seconds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,13 +29,14 @@ PATIENCE = 3
 @dataclass(slots=True)
 class _Polled:
     """``answered_at``: when the last complete reply of the open poll came in, or when it was asked. ``waited``:
-    intervals that it has taken so far. ``meters``: False once the switch has refused to read them. ``polls``: their
-    number so far."""
+    intervals that it has taken so far. ``halfway_at``: when it is polled once more. ``meters``: False once the switch
+    has refused to read them. ``polls``: their number so far."""
 
     next_at: float
     asked: Gathered | None = None
     answered_at: float = 0.0
     waited: int = 0
+    halfway_at: float = math.inf
     meters: bool = True
     polls: int = 0
 
@@ -57,9 +59,18 @@ class CounterPoller:
     def switch_left(self, dpid: Dpid) -> None:
         self._switches.pop(dpid, None)
 
+    def poll_halfway(self) -> None:
+        """Poll every switch once more, half an interval before its next poll."""
+        for polled in self._switches.values():
+            polled.halfway_at = polled.next_at - self._interval_s / 2
+
     def tick(self, now: float) -> None:
         """Sends the polls that are due."""
         for dpid, polled in self._switches.items():
+            if polled.halfway_at <= now:
+                polled.halfway_at = math.inf
+                if polled.asked is None and now < polled.next_at:
+                    self._ask(dpid, polled, now)
             if polled.next_at > now:
                 continue
             polled.next_at += self._interval_s * (1 + (now - polled.next_at) // self._interval_s)

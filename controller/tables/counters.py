@@ -71,7 +71,7 @@ class CountersRead(NamedTuple):
 
 
 EARLY = 0.7
-"""Share of an interval after an evaluation before which no other follows."""
+"""Share of the time between two polls after an evaluation before which no other follows."""
 
 PATIENCE = 0.25
 """Share of an interval for which switches that have not answered are waited for, when others have."""
@@ -92,6 +92,8 @@ class CounterIntake:
         self._drops_at: dict[Dpid, float] = {}
         self._interval_s = interval_s
         self._evaluated_at = -math.inf
+        self._whole_at = -math.inf
+        self._apart_s = interval_s
         self._answers_since: float | None = None
         self._awaited: set[Dpid] = set()
         self._load = load
@@ -134,19 +136,28 @@ class CounterIntake:
     def round_over(self, now: float) -> bool:
         """Return whether counters are to be evaluated: all switches, which are asked at one moment, have answered, or
         those that have not were waited for."""
-        if now < self._evaluated_at + EARLY * self._interval_s:
+        if now < self._evaluated_at + EARLY * self._apart_s:
             return False
         if self._answers_since is None:
             return now >= self._evaluated_at + LATE_INTERVALS * self._interval_s
         return not self._awaited or now >= self._answers_since + PATIENCE * self._interval_s
 
-    def evaluated(self, now: float) -> None:
-        """Note that counters were evaluated. From now on all switches are waited for again."""
+    def is_halfway(self, now: float) -> bool:
+        """Return whether counters that are evaluated now were read between two regular polls."""
+        return now < self._whole_at + EARLY * self._interval_s
+
+    def evaluated(self, now: float, again_halfway: bool) -> None:
+        """Note that counters were evaluated. From now on all switches are waited for again. ``again_halfway``: they are
+        polled once more before the next regular poll."""
+        halfway = self.is_halfway(now)
         self._evaluated_at, self._answers_since, self._awaited = now, None, set(self.read)
+        self._apart_s = self._interval_s / 2 if halfway or again_halfway else self._interval_s
+        if not halfway:
+            self._whole_at = now
 
     def _answered(self, dpid: Dpid, at: float) -> None:
         """A switch that answers late belongs to the evaluation before."""
-        if at >= self._evaluated_at + EARLY * self._interval_s:
+        if at >= self._evaluated_at + EARLY * self._apart_s:
             self._awaited.discard(dpid)
             self._answers_since = at if self._answers_since is None else self._answers_since
 

@@ -116,6 +116,11 @@ class PollLearning:
 
 
 @dataclass(frozen=True, slots=True)
+class PollHalfway:
+    """Poll the counters of all switches once more, half an interval after the latest poll."""
+
+
+@dataclass(frozen=True, slots=True)
 class InstallStage:
     """Send the mods, then a barrier on each switch; answered by ``StageDone``. ``dark_s``: pause between deletions and
     what is added, while an optical switch moves its mirrors; the ``change_id`` of such a stage is negative."""
@@ -143,5 +148,7 @@ FromSwitches = (
 )
 """What the southbound reports."""
 
-ToSwitches = ReadRules | PollLearning | ProbePorts | ProbeCircuits | InstallStage | SendArpRequest | SendArpReply
+ToSwitches = (
+    ReadRules | PollLearning | PollHalfway | ProbePorts | ProbeCircuits | InstallStage | SendArpRequest | SendArpReply
+)
 """What the southbound is asked to do."""

@@ -18,7 +18,7 @@ from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, LinkId, PortRef
 from controller.planning.problem import FlowId
 from controller.southbound.learning_poller import TIMES
-from controller.tables.messages import LearningCounters, PollLearning
+from controller.tables.messages import LearningCounters, PollHalfway, PollLearning
 from controller.tables.pinned_table import LEARNING_PRIORITY, pin_key
 from controller.tables.rules import FlowKey
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, packets_of
@@ -64,6 +64,7 @@ class BusyFabric(FakeFabric):
         self._received: Counter[PortRef] = Counter()
         self._rules: defaultdict[Dpid, Counter[FlowKey]] = defaultdict(Counter)
         self._polled: dict[Dpid, float] = {}
+        self._halfway: dict[Dpid, float] = {}
 
     def all_speak(self) -> None:
         """Every host is heard."""
@@ -128,14 +129,21 @@ class BusyFabric(FakeFabric):
     def _carry_out(self, command: Command) -> list[Message]:
         if isinstance(command, PollLearning):
             self.soon = command.dpids
+        elif isinstance(command, PollHalfway):
+            self._halfway = {dpid: at - COUNTERS.interval_s / 2 for dpid, at in self._polled.items()}
         return super()._carry_out(command)
 
     def _poll(self, interval_s: float) -> None:
         for dpid, switch in self.switches.items():
             for key in self._rules[dpid].keys() - switch.flows.keys():
                 del self._rules[dpid][key]
-            if self.now >= self._polled.setdefault(dpid, self.now + interval_s):
+            halfway = self.now >= self._halfway.get(dpid, self.now + 1)
+            if halfway:
+                del self._halfway[dpid]
+            regular = self.now >= self._polled.setdefault(dpid, self.now + interval_s)
+            if regular:
                 self._polled[dpid] += interval_s
+            if regular or halfway:
                 self.count_rules(self._sent, self._told[dpid], self._received, [dpid])
 
     def background_bps(self) -> dict[LinkId, float]:

@@ -49,15 +49,16 @@ def meeting(fabric: BusyFabric) -> FlowId:
     raise AssertionError("no flow meets another one")
 
 
-@pytest.mark.parametrize("quarter", range(0, round(COUNTERS.interval_s / STEP_S), 2))
-def test_flows_leave_a_link_within_two_readings_of_the_first_byte_of_an_elephant(quarter: int) -> None:
+@pytest.mark.parametrize("quarter", range(round(COUNTERS.interval_s / STEP_S)))
+def test_flows_leave_a_link_soon_after_the_first_byte_of_an_elephant(quarter: int) -> None:
+    """Within two readings, one of which may come halfway between two regular ones."""
     fabric = training()
     fabric.carry(quarter * STEP_S)
     before, moved = fabric.status.plans_total, fabric.status.moved_flows_total
     stray = meeting(fabric)
     fabric.stray_bps = {stray: HALF}
     link = LinkId(*fabric.ports_on(stray)[0])
-    fabric.carry(2 * COUNTERS.interval_s + CONFIG.planning.debounce_s + STEP_S)
+    fabric.carry(1.25 * COUNTERS.interval_s + CONFIG.planning.debounce_s + STEP_S)
     assert link not in used(fabric)
     assert fabric.status.plans_total > before
     assert fabric.status.moved_flows_total > moved

@@ -218,3 +218,22 @@ def test_polls_missed_during_a_stall_are_skipped() -> None:
     wire.answer_all(PORT_1)
     wire.poller.tick(wire.now)
     assert len(wire.asked) == 5
+
+
+def test_a_poll_halfway_comes_once_and_the_regular_ones_stay_where_they_are() -> None:
+    wire = Wire()
+    wire.run(1.1)
+    wire.answer_all()
+    wire.poller.poll_halfway()
+    wire.run(0.5)
+    wire.answer_all()
+    wire.run(1.6)
+    assert [round(at, 1) for at, _, kind in wire.asked if kind == PORTS] == [2.0, 3.0, 4.0]
+
+
+def test_a_switch_that_has_not_answered_is_not_polled_halfway() -> None:
+    wire = Wire()
+    wire.run(1.1)
+    wire.poller.poll_halfway()
+    wire.run(0.6)
+    assert [round(at, 1) for at, _, kind in wire.asked if kind == PORTS] == [2.0]
