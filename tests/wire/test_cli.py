@@ -596,7 +596,8 @@ def test_watching_jobs_prints_a_line_per_change_until_it_is_interrupted(api: Run
         assert jobs.stderr is not None
         assert jobs.stdout.readline()[10:] == "no jobs now\n"
         client.register_job(spec)
-        assert jobs.stdout.readline()[10:] == "job ring: ecmp, 0 of 2 flows pinned, level 1.250, 0 iterations\n"
+        line = "job ring: ecmp, 0 of 2 flows pinned, planned for unconfirmed, level 1.250, 0 iterations\n"
+        assert jobs.stdout.readline()[10:] == line
         client.deregister_job("ring")
         assert jobs.stdout.readline()[10:] == "job ring: deregistered\n"
         jobs.send_signal(signal.SIGINT)

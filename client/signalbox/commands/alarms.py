@@ -38,10 +38,10 @@ Comment = Annotated[str, typer.Option(help="For others who look at the alarm.")]
 
 @commands.command("list", cls=ControllerCommand)
 def list_alarms(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
-    """List what is wrong now, critical ones first, what operators know of last."""
+    """List every alarm that is active, critical ones first, those that operators know of last."""
     with connect(address) as client:
         found = fields(client.get_status())["alarms"]
-    show({"alarms": found}, lambda: Group(*printing.alarms(found)) if found else "No alarms.", as_json)
+    show({"alarms": found}, lambda: Group(*printing.alarms(found, len(found))) if found else "No alarms.", as_json)
 
 
 @commands.command(cls=ControllerCommand)

@@ -229,8 +229,9 @@ def _unserved(found: Fields) -> str:
     return f"; jobs not served: {', '.join(counts)}" if counts and found["network_efficiency"] == 0 else ""
 
 
-def alarms(found: Sequence[Fields]) -> Iterator[str]:
-    """Critical ones first, else as they were raised. Of a kind with many one line, which names the first subjects."""
+def alarms(found: Sequence[Fields], most: int = MOST_ALARMS) -> Iterator[str]:
+    """Yield a line per alarm, critical ones first, else as they were raised. A kind with more than ``most`` has
+    one line, which names the first subjects."""
     by_kind: dict[tuple[str, str], list[Fields]] = {}
     silenced = [alarm for alarm in found if alarm["silence"]]
     for alarm in found:
@@ -239,12 +240,12 @@ def alarms(found: Sequence[Fields]) -> Iterator[str]:
         by_kind.setdefault((str(alarm["severity"]), str(alarm["kind"])), []).append(alarm)
     for (severity, kind), of_kind in sorted(by_kind.items(), key=lambda item: item[0][0] != CRITICAL):
         begin = f"[{'bold red' if severity == CRITICAL else 'yellow'}]{escape(severity)}[/] {escape(kind)}"
-        if len(of_kind) <= MOST_ALARMS:
+        if len(of_kind) <= most:
             yield from (f"{begin}: {escape(alarm['text'])}" for alarm in of_kind)
         else:
-            first, more = of_kind[:MOST_ALARMS], len(of_kind) - MOST_ALARMS
+            first, more = of_kind[:most], len(of_kind) - most
             subjects = escape(", ".join(alarm["subject"] for alarm in first))
-            yield f"{begin}, {len(of_kind)} alarms: {subjects} and {more} more (--json has all)"
+            yield f"{begin}, {len(of_kind)} alarms: {subjects} and {more} more (alarms list has all)"
     for alarm in silenced:
         words = f"{alarm['severity']} {alarm['kind']}: {alarm['text']}{silence(alarm['silence'])}"
         yield f"[dim]{escape(words)}[/]"

@@ -59,7 +59,7 @@ def jobs(found: Sequence[Fields]) -> RenderableType:
             len(job["spec"]["endpoints"]),
             job["virtual_links"],
             job["pinned"],
-            _planned_for(job["demand"]),
+            planned(job["demand"]),
             known(job["level"], ".3f"),
             _predicted(job),
             _measured(job["efficiency_measured"]),
@@ -160,7 +160,7 @@ def _measured_in_words(found: Fields) -> str:
     return known(efficiency, ".1%", " measured", awaited)
 
 
-def _planned_for(demand: Fields | None) -> str:
+def planned(demand: Fields | None) -> str:
     """Which bytes, and whether others are looked for."""
     return "-" if demand is None else planned_for(demand["source"]) + (", learning" if _looks_for(demand) else "")
 

@@ -18,6 +18,7 @@ from signalbox.client import DEFAULT_ADDRESS, resuming
 from signalbox.commands.connecting import ControllerCommand, connect
 from signalbox.commands.output import Address, AsJson, document, fields, printable
 from signalbox.commands.printing import down_since, drained, known, rate, silence
+from signalbox.commands.printing_jobs import planned
 from signalbox.errors import SignalboxError
 
 commands = typer.Typer(help="Print what changes, until Ctrl-C.", no_args_is_help=True)
@@ -30,7 +31,7 @@ Lines = Callable[[Fields], Iterator[str]]
 def jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Print all jobs, then those that change or end (with --json one object per message)."""
     with connect(address) as client:
-        _print(client.watch_jobs, job_lines, as_json)
+        _print(client.watch_jobs, JobLines(), as_json)
 
 
 @commands.command(cls=ControllerCommand)
@@ -79,19 +80,34 @@ def _print(watch: Callable[[str], Generator[Message, None, None]], lines: Lines,
 # ---- lines for people
 
 
-def job_lines(found: Fields) -> Iterator[str]:
-    """Ends first: a job may have been registered again since."""
-    if found["snapshot"]:
-        yield "all jobs now:" if found["jobs"] else "no jobs now"
-    for end in found["ended"]:
-        yield f"job {end['job_id']}: {_words(end['reason'] or 'ended')}"
-    for job in found["jobs"]:
-        waits = f", waits for {', '.join(job['missing_hosts'])}" if job["missing_hosts"] else ""
-        waits += f", {job['wiring']['unwired']}" if job["wiring"] and job["wiring"]["unwired"] else ""
-        yield (
-            f"job {job['spec']['job_id']}: {_words(job['state'])}{waits}, {job['pinned']} of {job['virtual_links']} "
-            f"flows pinned, level {known(job['level'], '.3f')}, {job['iterations']} iterations"
-        )
+class JobLines:
+    """Lines for a watch of jobs. A message whose line is that of the message before says nothing new to people."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}
+
+    def __call__(self, found: Fields) -> Iterator[str]:
+        """Yield ends first: a job may have been registered again since."""
+        if found["snapshot"]:
+            self._told.clear()
+            yield "all jobs now:" if found["jobs"] else "no jobs now"
+        for end in found["ended"]:
+            self._told.pop(end["job_id"], None)
+            yield f"job {end['job_id']}: {_words(end['reason'] or 'ended')}"
+        for job in found["jobs"]:
+            job_id, line = job["spec"]["job_id"], _job_line(job)
+            if self._told.get(job_id) != line:
+                self._told[job_id] = line
+                yield f"job {job_id}: {line}"
+
+
+def _job_line(job: Fields) -> str:
+    waits = f", waits for {', '.join(job['missing_hosts'])}" if job["missing_hosts"] else ""
+    waits += f", {job['wiring']['unwired']}" if job["wiring"] and job["wiring"]["unwired"] else ""
+    return (
+        f"{_words(job['state'])}{waits}, {job['pinned']} of {job['virtual_links']} flows pinned, planned for "
+        f"{planned(job['demand'])}, level {known(job['level'], '.3f')}, {job['iterations']} iterations"
+    )
 
 
 class FabricLines:

@@ -152,10 +152,14 @@ def test_many_alarms_of_a_kind_are_a_line_with_their_number_and_the_first_subjec
     forged = [Alarm(AlarmKind.LLDP_FORGED, f"leaf1:{i}") for i in range(4)]
     lines = text(printing.status(status(*waiting, *forged)))
     assert lines[-2:] == [
-        "critical lldp_forged, 4 alarms: leaf1:0, leaf1:1, leaf1:2 and 1 more (--json has all)",
-        "warning hosts_missing, 235 alarms: f0, f1, f2 and 232 more (--json has all)",
+        "critical lldp_forged, 4 alarms: leaf1:0, leaf1:1, leaf1:2 and 1 more (alarms list has all)",
+        "warning hosts_missing, 235 alarms: f0, f1, f2 and 232 more (alarms list has all)",
     ]
     assert "hosts_missing" not in "".join(lines[:-1])
+    found = status(*waiting, *forged)["alarms"]
+    every = list(printing.alarms(found, len(found)))
+    assert len(every) == 239
+    assert "job f234 waits for" in every[-1]
 
 
 def test_an_efficiency_of_0_says_which_jobs_are_not_served_and_an_unknown_one_is_a_dash() -> None:

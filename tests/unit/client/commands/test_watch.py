@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller.alarms import Alarm
 from controller.api import convert, convert_plan
 from signalbox.commands.output import fields
-from signalbox.commands.watch import FabricLines, alarm_lines, job_lines, plan_lines
+from signalbox.commands.watch import FabricLines, JobLines, alarm_lines, plan_lines
 from signalbox.mapping import timestamp
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import AlarmKind
@@ -17,10 +17,27 @@ def test_ended_jobs_come_before_new_ones_of_the_same_id() -> None:
         jobs=[pb.Job(spec=pb.JobSpec(job_id="ring"), state=pb.JOB_STATE_PENDING, missing_hosts=["10.0.9.9"])],
         ended=[pb.JobEnd(job_id="ring", reason=pb.JOB_END_REASON_LEASE_RAN_OUT)],
     )
-    assert list(job_lines(fields(message))) == [
+    assert list(JobLines()(fields(message))) == [
         "job ring: lease ran out",
-        "job ring: pending, waits for 10.0.9.9, 0 of 0 flows pinned, level -, 0 iterations",
+        "job ring: pending, waits for 10.0.9.9, 0 of 0 flows pinned, planned for -, level -, 0 iterations",
     ]
+
+
+def test_a_job_has_a_line_when_what_it_is_planned_for_changes_and_none_for_a_rate() -> None:
+    lines = JobLines()
+    job = pb.Job(spec=pb.JobSpec(job_id="ring"), state=pb.JOB_STATE_PINNED, pinned=2, virtual_links=2, level=1.0)
+    job.demand.source = pb.DEMAND_SOURCE_DECLARED
+    begin = "job ring: pinned, 2 of 2 flows pinned, planned for"
+    end = "level 1.000, 0 iterations"
+    message = pb.WatchJobsResponse(jobs=[job])
+    assert list(lines(fields(message))) == [f"{begin} unconfirmed, {end}"]
+    message.jobs[0].demand.difference = "10.0.1.1 > 10.0.2.1 carries 3 Mbit/s that are not announced"
+    assert list(lines(fields(message))) == []
+    message.jobs[0].demand.source, message.jobs[0].demand.learning = pb.DEMAND_SOURCE_MEASURED, True
+    assert list(lines(fields(message))) == [f"{begin} measured, learning, {end}"]
+    gone = pb.WatchJobsResponse(ended=[pb.JobEnd(job_id="ring", reason=pb.JOB_END_REASON_LEASE_RAN_OUT)])
+    assert list(lines(fields(gone))) == ["job ring: lease ran out"]
+    assert list(lines(fields(message))) == [f"{begin} measured, learning, {end}"]
 
 
 def test_a_link_has_a_line_when_it_comes_and_goes_but_none_for_its_rate() -> None:
