@@ -240,6 +240,7 @@ class Client(FabricWorkCalls):
         self, job_id: str, iterations: Iterable[IterationTime], lease_token: str | None = None
     ) -> int:
         """Returns how many of them are new: above all indices that were reported before. Raises ``InvalidInput``."""
+        now = time.monotonic()
         messages = [
             checked(
                 pb.Iteration,
@@ -247,6 +248,7 @@ class Client(FabricWorkCalls):
                 index=iteration.index,
                 duration=duration(iteration.duration_s),
                 communication=duration(iteration.communication_s),
+                age=None if iteration.ended_at is None else duration(now - iteration.ended_at),
             )
             for number, iteration in enumerate(iterations)
         ]

@@ -28,7 +28,7 @@ from signalbox import process_exit
 from signalbox.addresses import DEFAULT_ADDRESS, host_and_port, listen_address
 from signalbox.credentials import Credentials
 from signalbox.errors import Gone, InvalidInput, SignalboxError
-from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.reports import REPORT_S, Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.jobs.subflows import Pair
 from signalbox.launchers import HOW_TO_NAME_THE_JOB, job_id_of_environment, rank_of, takes_over
@@ -169,7 +169,7 @@ class Job:
     # ---- iterations
 
     def iteration(self, duration_s: float, communication_s: float | None = None) -> None:
-        """Report an iteration that is over: its wall time in seconds, and that of its communication, all of
+        """Report an iteration that has ended just now: its wall time in seconds, and that of its communication, all of
         ``duration_s`` if it is not known. Times that cannot be are left out."""
         if self._membership is None or self._ended:
             return
@@ -181,7 +181,9 @@ class Job:
         except (TypeError, ValueError, RuntimeError) as error:  # a tensor's own errors are the last
             self._log_once("iterations are left out that did not take a time above 0", error)
             return
-        self._membership.report(IterationTime(next(self._indices), took_s, communicated_s))
+        self._membership.report(IterationTime(next(self._indices), took_s, communicated_s, time.monotonic()))
+        if took_s >= REPORT_S and self._rounds and self._membership.in_touch:
+            self._rounds.hurry()
 
     def step(self) -> Step:
         """A context around an iteration: its end reports the iteration, unless it raises."""

@@ -129,23 +129,32 @@ def check_mask(request: pb.UpdateJobRequest) -> None:
     )
 
 
-def iterations(request: pb.ReportIterationsRequest) -> tuple[IterationTime, ...]:
-    """The reported iterations. Raises ``InvalidInput`` for times that are not positive or longer than a week, for
-    communication that takes longer than its iteration, and for indices that do not ascend."""
+def iterations(request: pb.ReportIterationsRequest, now: float) -> tuple[IterationTime, ...]:
+    """Return the iterations of a report that arrives at ``now``. Raises ``InvalidInput`` for times that are not
+    positive or longer than a week, for communication that takes longer than its iteration, and for indices that do not
+    ascend."""
     if len(request.iterations) > MAX_REPORTED:
         message = f"{len(request.iterations)} iterations in one report; at most {MAX_REPORTED} are allowed"
         raise InvalidInput.of("iterations", message)
-    times = tuple(IterationTime(i.index, seconds(i.duration), seconds(i.communication)) for i in request.iterations)
+    times = tuple(
+        IterationTime(
+            i.index,
+            seconds(i.duration),
+            seconds(i.communication),
+            now - seconds(i.age) if i.HasField("age") else None,
+        )
+        for i in request.iterations
+    )
     before = (-1, *(time.index for time in times))
     InvalidInput.refuse(
         FieldProblem(f"iterations[{n}].{name}", problem)
         for n, time in enumerate(times)
-        for name, problem in _wrong_time(time, before[n])
+        for name, problem in _wrong_time(time, before[n], now)
     )
     return times
 
 
-def _wrong_time(time: IterationTime, index_before: int) -> Iterator[tuple[str, str]]:
+def _wrong_time(time: IterationTime, index_before: int, now: float) -> Iterator[tuple[str, str]]:
     if time.index > MAX_INDEX:
         yield "index", f"at most {MAX_INDEX} is allowed (given: {time.index})"
     elif time.index <= index_before:
@@ -153,6 +162,8 @@ def _wrong_time(time: IterationTime, index_before: int) -> Iterator[tuple[str, s
     for name, value_s in (("duration", time.duration_s), ("communication", time.communication_s)):
         if not 0 < value_s <= MAX_ITERATION_S:
             yield name, f"a time above 0 is needed, at most {MAX_ITERATION_S:g} s (given: {value_s:g} s)"
+    if time.ended_at is not None and not 0 <= (age_s := now - time.ended_at) <= MAX_ITERATION_S:
+        yield "age", f"a time of at least 0 is needed, at most {MAX_ITERATION_S:g} s (given: {age_s:g} s)"
     if time.communication_s > time.duration_s * (1 + CLOCK_ERROR) > 0:
         yield "communication", f"is a part of the duration, {time.duration_s:g} s (given: {time.communication_s:g} s)"
 

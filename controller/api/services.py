@@ -302,7 +302,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         self, request: pb.ReportIterationsRequest, _: Context
     ) -> pb.ReportIterationsResponse:
         owner = self._owner(request.job_id, request.lease_token)
-        times = await self._read(request, lambda: convert.iterations(request))
+        now = time.monotonic()
+        times = await self._read(request, lambda: convert.iterations(request, now))
         accepted: int = await self._ask(messages.ReportIterations(JobId(request.job_id), times, owner))
         return pb.ReportIterationsResponse(accepted=accepted)
 

@@ -269,7 +269,7 @@ def test_every_refusal_has_its_reason(jobs: Any) -> None:
         (
             jobs.ReportIterations,
             pb.ReportIterationsRequest(
-                job_id="ring", iterations=[message_of(pb.Iteration, IterationTime(666, 1.0, 1.0))]
+                job_id="ring", iterations=[message_of(pb.Iteration, IterationTime(666, 1.0, 1.0), age=None)]
             ),
             grpc.StatusCode.INTERNAL,
             "INTERNAL",

@@ -18,6 +18,9 @@ class IterationTime:
     index: int
     duration_s: float
     communication_s: float
+    ended_at: float | None = None
+    """In monotonic seconds of this machine; None where the program does not say: ``REPORT_S`` before its report at
+    most."""
 
 
 class Connected(NamedTuple):

@@ -773,14 +773,16 @@ class RenewLeaseResponse(_message.Message):
     def __init__(self, lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Iteration(_message.Message):
-    __slots__ = ("index", "duration", "communication")
+    __slots__ = ("index", "duration", "communication", "age")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     DURATION_FIELD_NUMBER: _ClassVar[int]
     COMMUNICATION_FIELD_NUMBER: _ClassVar[int]
+    AGE_FIELD_NUMBER: _ClassVar[int]
     index: int
     duration: _duration_pb2.Duration
     communication: _duration_pb2.Duration
-    def __init__(self, index: _Optional[int] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    age: _duration_pb2.Duration
+    def __init__(self, index: _Optional[int] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class ReportIterationsRequest(_message.Message):
     __slots__ = ("job_id", "iterations", "lease_token")

@@ -227,15 +227,26 @@ def test_over_long_lists_are_counted_not_read() -> None:
 
 
 def test_iterations_survive_the_way() -> None:
-    sent = (IterationTime(0, 2.0, 1.0), IterationTime(1, 1.5, 0.25))
-    request = pb.ReportIterationsRequest(iterations=[message_of(pb.Iteration, time) for time in sent])
-    assert convert.iterations(request) == sent
+    sent = (IterationTime(0, 2.0, 1.0), IterationTime(1, 1.5, 0.25, ended_at=99.5))
+    ages = (None, Duration(nanos=500_000_000))
+    request = pb.ReportIterationsRequest(
+        iterations=[message_of(pb.Iteration, time, age=age) for time, age in zip(sent, ages, strict=True)]
+    )
+    assert convert.iterations(request, 100.0) == sent
+
+
+@pytest.mark.parametrize("age", [Duration(seconds=-1), Duration(nanos=2_000_000_000), Duration(seconds=8 * 86_400)])
+def test_an_age_that_cannot_be_is_refused(age: Duration) -> None:
+    request = pb.ReportIterationsRequest(iterations=[message_of(pb.Iteration, IterationTime(0, 2.0, 1.0), age=age)])
+    with pytest.raises(InvalidInput) as error:
+        convert.iterations(request, 100.0)
+    assert paths_of(error) == ["iterations[0].age"]
 
 
 def test_too_many_iterations_in_one_report_are_refused() -> None:
     request = pb.ReportIterationsRequest(iterations=[pb.Iteration()] * (convert.MAX_REPORTED + 1))
     with pytest.raises(InvalidInput) as error:
-        convert.iterations(request)
+        convert.iterations(request, 100.0)
     assert paths_of(error) == ["iterations"]
 
 

@@ -16,10 +16,10 @@ import pytest
 import signalbox
 from signalbox.credentials import Credentials
 from signalbox.errors import InvalidInput
-from signalbox.jobs.reports import Connected, IterationTime
+from signalbox.jobs.reports import REPORT_S, Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.joining import _between
-from signalbox.membership import Ended
+from signalbox.membership import Ended, Membership
 from signalbox.remote_client import RemoteClient
 from signalbox.step import Step
 
@@ -215,8 +215,27 @@ def test_iterations_are_numbered_and_times_that_cannot_be_are_left_out(
         job.iteration(2.0)
         job.iteration(3.0, 3.5)
         wait_until(lambda: job.registered)
-    assert clients.reported == [IterationTime(0, 1.0, 0.5), IterationTime(1, 2.0, 2.0), IterationTime(2, 3.0, 3.0)]
+    times = [(one.index, one.duration_s, one.communication_s) for one in clients.reported]
+    assert times == [(0, 1.0, 0.5), (1, 2.0, 2.0), (2, 3.0, 3.0)]
     assert len(caplog.records) == 1
+
+
+def test_a_long_iteration_is_reported_at_once(clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    one_round = Membership.round
+
+    def no_other_round_is_due(membership: Membership, now: float) -> float:
+        one_round(membership, now)
+        return threading.TIMEOUT_MAX
+
+    monkeypatch.setattr(Membership, "round", no_other_round_is_due)
+    with signalbox.join(SPEC) as job:
+        wait_until(lambda: job.registered)
+        began = time.monotonic()
+        job.iteration(REPORT_S)
+        wait_until(lambda: bool(clients.reported))
+        (reported,) = clients.reported
+        assert reported.ended_at is not None
+        assert began <= reported.ended_at <= time.monotonic()
 
 
 def test_a_step_is_timed_with_its_communication_unless_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
