@@ -83,7 +83,11 @@ def wrong(number: int, seed: int) -> Iterator[Wrong]:
     for each in range(number):
         for kind in kinds().values():
             for way, sends, spec, matrix in ways(kind, seed + each):
-                yield _found(way, kind.name, generated(sends, spec, seed + each, WRONG_HOURS, matrix))
+                yield _found(
+                    way,
+                    kind.name,
+                    generated(sends, spec, seed + each + 1000 * list(kinds()).index(kind.name), WRONG_HOURS, matrix),
+                )
 
 
 def ways(kind: Kind, seed: int) -> Iterator[tuple[str, Kind, JobSpec, Floats | None]]:

@@ -17,7 +17,6 @@ from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.jobs.watched_job import FEWEST_BYTES
-from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
 
 JOB = JobId("job")
@@ -45,8 +44,7 @@ def watch(polls: Polls, until_contradicted: bool = False) -> Watched:
     first, contradicted, report = None, False, 0
     for number, now in enumerate(polls.now.tolist()):
         while report < len(polls.reports) and polls.reports[report].at <= now:
-            at, durations_s = polls.reports[report]
-            demand.reported(JOB, [IterationTime(0, duration_s, duration_s) for duration_s in durations_s], at)
+            demand.reported(JOB, polls.reports[report].iterations, polls.reports[report].at)
             report += 1
         most = driver.poll(number, now)
         first = now if first is None and most > FEWEST_BYTES else first

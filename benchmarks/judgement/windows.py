@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import permutations, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmarks.judgement.kinds import HOSTS, RANKS, Kind
 from controller.fabric.counter_samples import Floats, Rows
+from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.jobs.subflows import Pair
 
@@ -29,10 +30,19 @@ FIRST_S, LAST_S = 0.1, 30.0
 
 
 class Report(NamedTuple):
-    """Iterations that the job reports, oldest first. ``at``: when the report arrives."""
+    """Iterations that the job reports, oldest first. ``at``: when the report arrives. ``ended_at``: as far as the
+    controller knows; empty for a program that does not say."""
 
     at: float
     durations_s: tuple[float, ...]
+    ended_at: tuple[float, ...] = ()
+
+    @property
+    def iterations(self) -> list[IterationTime]:
+        return [
+            IterationTime(0, duration_s, duration_s, ended_at)
+            for duration_s, ended_at in zip_longest(self.durations_s, self.ended_at)
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +101,7 @@ class Polls:
             counters[:, :, 0],
             counters[:, :, 1],
             counters[:, :, 2],
-            [Report(at, tuple(durations_s)) for at, durations_s in data["reports"]],
+            [Report(at, *map(tuple, iterations)) for at, *iterations in data["reports"]],
         )
 
 
@@ -210,16 +220,25 @@ def _counted(draw: np.random.Generator, at: Floats) -> Floats:
 
 
 def _reports(draw: np.random.Generator, iterations: _Iterations, seconds: float) -> list[Report]:
-    """Every 2 s what has ended since. Now and then the controller cannot be reached for a time, or a report is lost."""
+    """Every 2 s what has ended since, most programs say when. Now and then the controller cannot be reached for a
+    time, a report is lost, or it takes longer to arrive."""
     ended = iterations.begun + iterations.durations_s
-    moments = np.arange(draw.uniform(0, 2), seconds, 2.0) + draw.uniform(0, 0.05)
+    moments = np.arange(draw.uniform(0, 2), seconds, 2.0)
+    says_when = draw.random() < 0.9
     for _ in range(draw.poisson(seconds / 3600)):
         away = draw.uniform(0, seconds)
         moments = moments[(moments < away) | (moments > away + draw.uniform(3, 60))]
-    places = np.searchsorted(ended, moments - 0.02)
+    places = np.searchsorted(ended, moments)
     lost = draw.random(len(moments)) < 0.0002
+    on_the_way_s = np.minimum(0.25, draw.exponential(0.02, len(moments)))
     return [
-        Report(float(at), tuple(iterations.durations_s[first:last].tolist()))
-        for at, first, last, is_lost in zip(moments, np.append(0, places[:-1]), places, lost, strict=True)
+        Report(
+            float(at + way_s),
+            tuple(iterations.durations_s[first:last].tolist()),
+            tuple((ended[first:last] + way_s).tolist()) if says_when else (),
+        )
+        for at, way_s, first, last, is_lost in zip(
+            moments, on_the_way_s, np.append(0, places[:-1]), places, lost, strict=True
+        )
         if last > first and not is_lost
     ]

@@ -1,21 +1,17 @@
 """How many iterations a job has done between two times, as far as its reports say: the error of a judgement.
 
-A report says how long iterations took, and that they have ended when it arrives. From that follow bounds of the payload
-that a right announcement shows between two readings of a pair's counters, in iterations:
+A report says how long iterations took, and how long ago each ended where the program knows. From that follow bounds of
+the payload that a right announcement shows between two readings of a pair's counters, in iterations:
 
-- Counters lag by up to ``LAG_S`` at either end.
-- Within an iteration a pair may send all its bytes at any instant, at about the same one in each. So a window in which
-  ``n`` iterations fit, a fraction among them, has ``n`` rounded down or up (``judgement``).
-- An iteration that takes longer or shorter than usual may send as much later or earlier. Where a window begins or ends
-  near one, the bounds are wider by its part of an iteration.
+- Counters lag by up to ``LAG_S``.
+- Within an iteration a pair may send all its bytes at any instant, up to ``JITTER`` of a usual iteration before it
+  begins or after it ends. So a window has all bytes of an iteration that began and ended in it, and may have all bytes
+  of one that is there in part.
+- An iteration may have ended ``ON_THE_WAY_S`` before its report says, or ``REPORT_S`` where it does not say when.
 - In time that no reported iteration covers there may be none, or some as fast as the fastest: the job pauses, its
   reports were lost, or the next one has not arrived.
 - Until the first reported iteration has ended a training program may send more, such as its parameters: there is no
   upper bound.
-- A report arrives up to ``LATE_S`` after the iteration ended, at most as long as the next one takes. That shifts all
-  iterations alike, so their number between two times stays, except near pauses. The job may pause since the latest
-  report: the lower bound counts no iteration in the time by which that may be late. An iteration had not ended when the
-  report before its own was sent, so after a few reports this is little.
 """
 
 from __future__ import annotations
@@ -25,12 +21,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.fabric.counter_samples import Floats
+from controller.fabric.counter_samples import Floats, Rows
 from controller.fabric.link_load import LAG_S
-from signalbox.jobs.reports import REPORT_S as LATE_S
+from signalbox.jobs.reports import REPORT_S
 
 ON_THE_WAY_S = 0.25
 """Seconds that a report takes to arrive."""
+
+JITTER = 0.2
+"""Part of a usual iteration by which a rank may send before the reported one begins, or after it ends."""
 
 REPORTS = 256
 """Iterations that are kept."""
@@ -38,51 +37,16 @@ REPORTS = 256
 USUAL = 32
 """Latest iterations of which the median is the usual duration."""
 
-CLOCK_S = 0.02
-"""Seconds between two iterations that are no gap."""
-
-PAUSE = 0.25
-"""Part of a usual iteration: if no iteration covers so much time, the job has paused."""
+PAUSE = 0.5
+"""Part of the fastest iteration: in less time that no iteration covers, none was done."""
 
 
 class Bounds(NamedTuple):
-    """Iterations that fit into a window, fractions among them, one value per pair."""
+    """Iterations whose bytes a window has, one value per window and pair."""
 
     least: Floats
     most: Floats
     likely: Floats
-
-
-class _Progress(NamedTuple):
-    """Progress of the job at the times when iterations began and ended."""
-
-    times: Floats
-    done: Floats
-    """Iterations done."""
-    idle: Floats
-    """Seconds that no iteration covers."""
-    unusual: Floats
-    """Part of a usual iteration by which each takes longer or shorter."""
-    pauses: Floats
-    """Begin and end of each, in two columns."""
-    usual_s: float
-    fastest_s: float
-
-    def idle_at(self, at: Floats) -> Floats:
-        """Seconds since the first iteration, less than 0 before it."""
-        before, after = np.minimum(at - self.times[0], 0.0), np.maximum(at - self.times[-1], 0.0)
-        idle: Floats = np.interp(at, self.times, self.idle) + before + after
-        return idle
-
-    def unsteady(self, at: Floats) -> Floats:
-        """Iterations by which a pair may send earlier or later at these times than usual."""
-        first, last = at[:, None] - LAG_S, at[:, None] + min(LATE_S, self.usual_s)
-        near = (self.times[::2] < last) & (self.times[1::2] > first)
-        unsteady: Floats = (near * self.unusual).max(axis=1)
-        if len(self.pauses):
-            in_pause = (self.pauses[:, 0] < at[:, None] + LATE_S) & (self.pauses[:, 1] > first)
-            unsteady = np.where(in_pause.any(axis=1), 1.0 + LATE_S / self.usual_s, unsteady)
-        return unsteady
 
 
 class Iterations:
@@ -90,41 +54,28 @@ class Iterations:
 
     def __init__(self) -> None:
         self.ends = self.durations_s = np.zeros(0)
-        """Of the latest ``REPORTS`` iterations, oldest first, as well as is known."""
-        self._not_before = np.zeros(0)
-        """When the report before that of each iteration arrived; minus infinity if it is not the first of its own."""
-        self._reported_at = -inf
+        """Of the latest ``REPORTS`` iterations, oldest first. None ended later."""
+        self._late_s = np.zeros(0)
+        """Seconds that each may have ended earlier."""
         self.since: float | None = None
         """When the first iteration began."""
-        self._progress: _Progress | None = None
+        self._first_end = inf
+        self._usual_s = self._fastest_s = inf
 
-    def add(self, ends: Floats, durations_s: Floats, now: float) -> None:
-        """Take in the iterations of one report, oldest first. Those before them ended before they began: their own
-        reports were late."""
+    def add(self, ends: Floats, durations_s: Floats, late_s: Floats) -> None:
+        """Take in the iterations of one report, oldest first. ``ends``: none ended later. ``late_s``: by how much each
+        may have ended earlier. Each ended before the next one began, whatever its own report says."""
         if not len(ends):
             return
-        begun = float(ends[0] - durations_s[0])
-        if self.since is None:
-            self.since = begun
-        if len(self.ends):
-            earlier = np.append(np.cumsum(self.durations_s[:0:-1])[::-1], 0.0)
-            self.ends = np.minimum(self.ends, begun - earlier)
-        self.ends = np.concatenate([self.ends, ends])[-REPORTS:]
         self.durations_s = np.concatenate([self.durations_s, durations_s])[-REPORTS:]
-        not_before = np.full(len(ends), -inf)
-        not_before[0], self._reported_at = self._reported_at, now
-        self._not_before = np.concatenate([self._not_before, not_before])[-REPORTS:]
-        self._progress = None
-
-    @property
-    def known_until(self) -> float:
-        """Until when progress is known although reports are late; minus infinity without any."""
-        if not len(self.ends):
-            return -inf
-        gaps = np.flatnonzero(self.ends[1:] - self.durations_s[1:] - self.ends[:-1] > CLOCK_S)
-        since = int(gaps[-1]) + 1 if len(gaps) else 0
-        late_s = float((self.ends - self._not_before)[since:].min()) + ON_THE_WAY_S
-        return float(self.ends[-1]) - min(LATE_S, late_s)
+        self._late_s = np.concatenate([self._late_s, late_s])[-REPORTS:]
+        done_s = np.cumsum(self.durations_s)
+        behind_s = np.concatenate([self.ends, ends])[-REPORTS:] - done_s
+        self.ends = np.minimum.accumulate(behind_s[::-1])[::-1] + done_s
+        recent = np.sort(self.durations_s[-USUAL:])
+        self._usual_s, self._fastest_s = float(recent[(len(recent) - 1) // 2]), float(recent[0])
+        if self.since is None:
+            self.since, self._first_end = float(self.ends[0] - durations_s[0]), float(self.ends[0])
 
     def mean_s(self, now: float, recent_s: float) -> float:
         """Return the mean duration of the iterations that ended in the last ``recent_s`` seconds, or within four times
@@ -137,33 +88,33 @@ class Iterations:
 
     def overdue(self, now: float) -> bool:
         """Whether the iteration in progress takes more than twice as long as usual, however late it is reported."""
-        if not len(self.ends):
-            return False
-        return bool(now - self.ends[-1] > 2 * np.median(self.durations_s[-USUAL:]) + 2 * LATE_S)
+        return bool(len(self.ends) and now - self.ends[-1] > 2 * self._usual_s + 2 * REPORT_S)
 
-    def between(self, start: Floats, end: Floats) -> Bounds | None:
-        """Return the bounds for windows between these readings of counters; None if no iteration was reported."""
+    def between(self, at: Floats, starts: Rows, ends: Rows) -> Bounds | None:
+        """Return the bounds of windows; None if no iteration was reported. ``at``: times of readings. ``starts``,
+        ``ends``: the places there of those with which each window begins and ends."""
         if not len(self.ends):
             return None
-        progress = self._progress = self._progress or self._drawn()
-        number = len(start)
-        at = np.concatenate([start - LAG_S, start, np.minimum(end - LAG_S, self.known_until), end])
-        done = np.interp(at, progress.times, progress.done).reshape(4, number)
-        idle = progress.idle_at(at).reshape(4, number)
-        times, places = np.unique(np.concatenate([start, end]), return_inverse=True)
-        slack = progress.unsteady(times)[places].reshape(2, number).sum(axis=0)
-        most = done[3] - done[0] + (idle[3] - idle[0]) / progress.fastest_s + slack
-        likely = done[3] - done[1] + (idle[3] - idle[1]) / progress.usual_s
-        return Bounds(done[2] - done[1] - slack, np.where(at[:number] < progress.times[1], np.inf, most), likely)
+        begins = np.append(self.ends - self.durations_s, inf)
+        earliest = np.minimum.accumulate((begins[:-1] - self._late_s)[::-1])[::-1]
+        early, late = at - LAG_S - JITTER * self._usual_s, at + JITTER * self._usual_s
+        ended = np.searchsorted(self.ends, early, side="right")
+        begun = np.searchsorted(earliest, late)
+        gaps = begins[1:-1] - self.ends[:-1]
+        idle = np.append(0.0, np.cumsum(np.where(gaps > PAUSE * self._fastest_s, gaps, 0.0)))
+        times = np.stack((begins[:-1], self.ends), axis=1).ravel()
 
-    def _drawn(self) -> _Progress:
-        times = np.stack((self.ends - self.durations_s, self.ends), axis=1).ravel()
-        times = np.maximum.accumulate(times)
-        number = np.arange(1, len(times) + 1)
-        idle = np.cumsum(np.diff(times, prepend=times[0]) * (number % 2))
-        recent = np.sort(self.durations_s[-USUAL:])
-        usual_s, fastest_s = float(recent[len(recent) // 2]), float(recent[0])
-        unusual = np.minimum(1.0, np.abs(self.durations_s / usual_s - 1.0))
-        between = times[1:-1].reshape(-1, 2)
-        pauses = between[between[:, 1] - between[:, 0] > PAUSE * usual_s]
-        return _Progress(times, (number // 2).astype(np.float64), idle, unusual, pauses, usual_s, fastest_s)
+        def idle_at(moment: Floats) -> Floats:
+            """Seconds that no iteration covers, less than 0 before the first."""
+            outside = np.minimum(moment - times[0], 0.0) + np.maximum(moment - times[-1], 0.0)
+            covered: Floats = np.interp(moment, times, np.repeat(idle, 2)) + outside
+            return covered
+
+        between_s = idle_at(late + self._late_s[-1])[ends] - idle_at(early)[starts]
+        most = begun[ends] - ended[starts] + np.ceil(between_s / self._fastest_s)
+        done = np.interp(at, times, np.arange(1, len(times) + 1) // 2) + idle_at(at) / self._usual_s
+        return Bounds(
+            np.maximum(0.0, ended[ends] - begun[starts]),
+            np.where(early[starts] < self._first_end, inf, most),
+            done[ends] - done[starts],
+        )

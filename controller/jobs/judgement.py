@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +24,8 @@ from numpy.typing import NDArray
 from controller.fabric.counter_samples import Floats
 from controller.fabric.link_load import LAG_S
 from controller.jobs.demand import Difference, Finding
-from controller.jobs.iterations import Bounds
-from controller.jobs.payload_windows import LONGEST, Span, Window
+from controller.jobs.iterations import JITTER, Bounds
+from controller.jobs.payload_windows import LONGEST, Spans, Window
 from signalbox.jobs.subflows import Pair
 
 UNDECLARED = 0.05
@@ -37,19 +38,18 @@ INSIGNIFICANT = 0.01
 TOLERANCE = 1.25
 """Factor by which an announced amount may be wrong."""
 
-AGAIN = 1.5
+AGAIN = 1.6
 """The same, upwards, for pairs whose destination has more than ``AT_ONCE`` senders in one phase: what is lost is sent
 again. With 7 senders to one port of 5 Mbit/s, as in an all-to-all of Open MPI over 8 ranks, a pair carries up to 1.5
-times its bytes."""
+times its bytes, and a little more in single iterations."""
 
 AT_ONCE = 2
 
-JITTER = 0.2
-"""Part of an iteration by which the instant may vary at which a pair sends, among iterations that take equally long. Of
-pairs with more than ``AT_ONCE`` senders it is a whole one: who comes first is chance."""
-
 AGREEMENT = 1.2
 """Factor by which amounts may differ where the spec is to be planned for again."""
+
+CLOSE = 1.8
+"""Factor by which amounts must be known for an announcement to be confirmed: that excludes half and double."""
 
 SHARED = 1.5
 """Factor by which the amounts of pairs may differ from the one factor that all of them share."""
@@ -86,8 +86,8 @@ class Judgement:
     clean: bool
     """Nothing is outside of its bounds, lastingly or not."""
     confirms: bool
-    """Clean, every announced pair has been seen in a whole iteration, and carries about what was announced. The bounds
-    of a few iterations leave room for half or double of it."""
+    """Clean, and every announced pair is known to carry about what was announced. The bounds of a few iterations leave
+    room for half or double of it."""
     agrees: bool
     """As ``confirms``, also where no iterations are reported yet, and amounts differ by less than may be wrong: else a
     job at the limit would go back and forth."""
@@ -103,12 +103,8 @@ class _Compared(NamedTuple):
     outside: Flags
     ratio: Floats
     """Counted divided by announced bytes."""
-    seen: Flags
-    """At least one whole iteration must have been sent; where none are reported, something was."""
     right: Flags
-    """About what was announced."""
-    near: Flags
-    """Close enough to be planned for as announced."""
+    """About what was announced, and no other amount is possible."""
 
 
 class Judge:
@@ -121,7 +117,6 @@ class Judge:
         self._announced = self.in_order({pair: sum(size for _, size in phases) for pair, phases in profile.items()})
         crowded = _crowded(profile)
         self._above = np.array([AGAIN if pair in crowded else TOLERANCE for pair in pairs])
-        self._jitter = np.array([1.0 if pair in crowded else JITTER for pair in pairs])
         self._undeclared_runs = _Runs(len(pairs))
         self._off_runs = _Runs(len(pairs))
         self._changed_runs = _Runs(len(pairs))
@@ -141,7 +136,7 @@ class Judge:
         wanted = (bps > INSIGNIFICANT * bps.max(initial=0.0)) & (bps > UNDECLARED * self._the_other_way(bps))
         return [self.pairs[number] for number in np.flatnonzero(wanted).tolist()]
 
-    def against_spec(self, window: Window, spans: Sequence[Span]) -> Judgement:
+    def against_spec(self, window: Window, spans: Spans) -> Judgement:
         """Return what lastingly differs from the spec: ``window`` shows which pairs carry payload, ``spans`` how much.
         When most announced pairs are outside of their bounds at once, that is certain."""
         announced, bps, recent = self._announced, window.bps, window.recent_bps
@@ -149,12 +144,8 @@ class Judge:
         own = (announced > INSIGNIFICANT * announced.max(initial=0.0)) | (
             (announced > 0) & (bps > UNDECLARED * bps.max(initial=0.0))
         )
-        compared = [self._compared(span, own & (span.seconds > 0)) for span in spans]
-        off = np.logical_or.reduce([one.outside for one in compared])
-        seen = np.logical_or.reduce([one.seen for one in compared])
-        right = np.logical_and.reduce([one.right for one in compared])
-        near = np.logical_and.reduce([one.near for one in compared])
-        reported = spans[0].bounds is not None
+        off, ratio, right = self._compared(spans, own)
+        reported = spans.bounds is not None
         certain = reported and 2 * np.count_nonzero(off) > np.count_nonzero(own)
         lasting = self._undeclared_runs.add(
             undeclared,
@@ -164,26 +155,31 @@ class Judge:
         lasting_off = self._off_runs.add(off, CONTRADICTIONS if reported else UNREPORTED_CONTRADICTIONS)
         clean = not (undeclared.any() or off.any())
         self._unreported = self._unreported + 1 if clean and not reported else 0
-        fits = clean and window.whole and bool((seen & right)[own].all())
+        fits = clean and window.whole and bool(right[own].all())
+        near = (ratio > 1 / AGREEMENT) & (ratio < AGREEMENT)
         return Judgement(
             undeclared if certain else lasting,
             off if certain else lasting_off,
-            compared[0].ratio,
+            ratio,
             clean,
             fits and (reported or self._unreported >= UNREPORTED_CONTRADICTIONS),
             fits and bool(near[own].all()),
         )
 
-    def _compared(self, span: Span, own: Flags) -> _Compared:
-        """The payload of a window with its bounds. ``own``: pairs that are judged."""
-        least, most, likely = span.bounds or self._among(span, own)
-        least, most = np.floor(least - self._jitter), np.ceil(most + self._jitter)
-        done = np.where(own, span.bytes / np.where(own, self._announced, 1.0), 0.0)
-        ratio = np.where(own & (likely > 0), done / np.where(likely > 0, likely, 1.0), 1.0)
-        outside = own & ((done < least / TOLERANCE) | (done > most * self._above))
-        seen = own & ((least >= 1) if span.bounds else (done > 0))
-        right = (ratio > 1 / TOLERANCE) & (ratio < self._above)
-        return _Compared(outside, ratio, seen, right, (ratio > 1 / AGREEMENT) & (ratio < AGREEMENT))
+    def _compared(self, spans: Spans, own: Flags) -> _Compared:
+        """The payload of all windows with their bounds. ``own``: pairs that are judged."""
+        bounds = spans.bounds or self._among(spans, own)
+        judged = own & (spans.seconds > 0)
+        done = np.where(judged, spans.bytes / np.where(own, self._announced, 1.0), 0.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            lowest = np.where(judged, done / bounds.most, 0.0).max(axis=0)
+            highest = np.where(judged & (bounds.least > 0), done / bounds.least, inf).min(axis=0)
+            ratio = np.where(judged[0] & (bounds.likely[0] > 0), done[0] / bounds.likely[0], 1.0)
+        outside = own & ((highest < 1 / TOLERANCE) | (lowest > self._above))
+        right = (lowest > 1 / CLOSE) & (highest < CLOSE)
+        if spans.bounds is None:
+            right = (done[0] > 0) & (ratio > 1 / TOLERANCE) & (ratio < self._above)
+        return _Compared(outside, ratio, right)
 
     def _significant(self, bps: Floats) -> Flags:
         """Pairs that carry more than acknowledgements and the small messages of libraries."""
@@ -193,15 +189,18 @@ class Judge:
         significant: Flags = (bps > UNDECLARED * reference) & (bps > INSIGNIFICANT * busiest)
         return significant
 
-    def _among(self, span: Span, own: Flags) -> Bounds:
+    def _among(self, spans: Spans, own: Flags) -> Bounds:
         """Bounds where no iterations are reported: each pair has done as many as the median of all, but for one that is
         there in part at either end."""
-        longest_s = span.seconds.max(initial=0.0) or 1.0
-        share = span.seconds / longest_s
-        done = np.where(own, span.bytes / np.where(own, self._announced * share, 1.0), 0.0)
-        likely = share * (np.median(done[own]) if own.any() else 0.0)
-        error = 2 * (LAG_S + span.apart_s) / longest_s
-        return Bounds(likely * (1 - error) - 1, likely * (1 + error) + 1, likely)
+        seconds = np.where(spans.seconds > 0, spans.seconds, 0.0)
+        longest_s = seconds.max(initial=0.0) or 1.0
+        share = seconds / longest_s
+        judged = own & (share > 0)
+        done = spans.bytes[judged] / (self._announced * share)[judged]
+        likely = share * (np.median(done) if done.size else 0.0)
+        error = 2 * (LAG_S + spans.apart_s) / longest_s
+        least, most = likely * (1 - error) - 1, likely * (1 + error) + 1
+        return Bounds(np.floor(least - JITTER), np.ceil(most + JITTER), likely)
 
     def changed(self, bps: Floats, held: Mapping[Pair, float]) -> bool:
         """Whether other pairs than those held carry traffic, lastingly, or the same ones in other proportions."""

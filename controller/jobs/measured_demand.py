@@ -120,7 +120,7 @@ class MeasuredDemand:
 
     def reported(self, job_id: JobId, iterations: Iterable[IterationTime], now: float) -> None:
         """The job has reported how long iterations took."""
-        self._jobs[job_id].reported([iteration.duration_s for iteration in iterations], now)
+        self._jobs[job_id].reported(iterations, now)
 
     def update(self, suspicious: frozenset[str], now: float, without_path: Iterable[JobId] = ()) -> None:
         """Judge what was counted so far. ``suspicious``: addresses that send more than is announced for them.

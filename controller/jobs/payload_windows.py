@@ -13,8 +13,9 @@ import numpy as np
 
 from controller.fabric.counter_samples import Floats, Rows
 from controller.fabric.link_load import LAG_S
-from controller.jobs.iterations import Bounds, Iterations
+from controller.jobs.iterations import ON_THE_WAY_S, Bounds, Iterations
 from controller.jobs.pair_counters import Totals
+from signalbox.jobs.reports import REPORT_S, IterationTime
 from signalbox.jobs.spec import Transport
 
 HEADER_BYTES: Mapping[Transport, int] = {Transport.TCP: 66, Transport.ROCE_V2: 58}
@@ -28,7 +29,7 @@ LONGEST = 6
 MOST = 60
 """The same of a job whose known pairs come and go."""
 FEWEST_ITERATIONS = 3
-JUDGED_ITERATIONS = 4
+JUDGED_ITERATIONS = 12
 """Iterations that a window of a judgement may be long, if they take longer than ``LONGEST`` intervals."""
 PLAUSIBLE_S = (1e-3, 86_400.0)
 """Durations of iterations. Others are not of training, and bytes per iteration made of them would be no numbers."""
@@ -68,33 +69,40 @@ class Window(NamedTuple):
         return 0.125 * self.bps * self.seconds
 
 
-class Span(NamedTuple):
-    """What one judgement of amounts rests on: payload per pair between the readings of its counters."""
+class Spans(NamedTuple):
+    """Windows that a judgement of amounts rests on, the longest first: in a row each, with a value per pair."""
 
     bytes: Floats
+    """Payload between two readings of the pair's counters."""
     seconds: Floats
-    """0 for pairs that were not counted at both ends."""
+    """Time between these; not a number for pairs that were not counted at both ends."""
     apart_s: float
-    """Largest difference between the times when counters of two pairs were read at the same end."""
+    """Largest difference between the times when counters of two pairs were read at the same end of the longest; 0
+    where ``bounds`` know it."""
     bounds: Bounds | None
     """None while no iteration was reported."""
 
 
 class _Snapshot(NamedTuple):
-    """``counted``: pairs of which there are counters."""
+    """Counters of all pairs at one time. ``times``: those of the readings; ``places``: of each pair's among them.
+    ``counted``: pairs of which there are counters."""
 
     now: float
-    totals: Totals
+    at: Floats
+    payload: Floats
+    times: Floats
+    places: Rows
     counted: int
 
     @classmethod
-    def taken(cls, now: float, totals: Totals) -> _Snapshot:
-        return cls(now, totals, int(np.isfinite(totals.at).sum()))
+    def taken(cls, now: float, at: Floats, payload: Floats) -> _Snapshot:
+        times, places = np.unique(at, return_inverse=True)
+        return cls(now, at, payload, times, places, int(np.isfinite(at).sum()))
 
     def of(self, rows: Rows) -> _Snapshot:
         """Of other pairs, with their places here; -1 for pairs that are not here."""
-        at, *totals = (np.append(values, np.nan)[rows] for values in self.totals)
-        return _Snapshot.taken(self.now, Totals(at, *map(np.nan_to_num, totals)))
+        at, payload = (np.append(values, np.nan)[rows] for values in (self.at, self.payload))
+        return _Snapshot.taken(self.now, at, np.nan_to_num(payload))
 
 
 class PayloadWindows:
@@ -110,24 +118,26 @@ class PayloadWindows:
         self._interrupted_at = float("-inf")
         self._latest_at = float("-inf")
 
-    def reported(self, durations_s: Iterable[float], now: float) -> None:
+    def reported(self, iterations: Iterable[IterationTime], now: float) -> None:
         """The job has reported iterations, oldest first; times that cannot be are left out. One that has been
         interrupted sends most of its bytes in a small part of its time: windows begin after it."""
         least, most = PLAUSIBLE_S
-        durations = [duration for duration in durations_s if least <= duration <= most]
-        if not durations:
+        plausible = [one for one in iterations if least <= one.duration_s <= most]
+        if not plausible:
             return
-        durations_s = np.array(durations)
-        ends = now - np.append(np.cumsum(durations_s[:0:-1])[::-1], 0.0)[-len(durations) :]
+        durations_s = np.array([one.duration_s for one in plausible])
+        ends = np.array([now if one.ended_at is None else one.ended_at for one in plausible])
+        late_s = np.array([REPORT_S if one.ended_at is None else ON_THE_WAY_S for one in plausible])
         after = ends - durations_s >= self._interrupted_at
         if not after.all():
             self.start_anew()
-        self._reported.add(ends[after], durations_s[after], now)
+        self._reported.add(ends[after], durations_s[after], late_s[after])
 
     def add(self, totals: Totals, now: float) -> None:
         """What is counted so far."""
         self._latest_at = now
-        self._snapshots.append(_Snapshot.taken(now, totals))
+        payload = totals.bytes - self._header_bytes * totals.packets
+        self._snapshots.append(_Snapshot.taken(now, totals.at, payload))
         if len(self._snapshots) > SNAPSHOTS:
             del self._snapshots[1 : SNAPSHOTS // 2 : 2]
 
@@ -172,36 +182,27 @@ class PayloadWindows:
         as far as is known."""
         return self._best(planned_bytes, now, now - self._longest * self._interval_s)
 
-    def spans(self, now: float) -> list[Span]:
-        """Return the windows with the closest lower and with the closest upper bound, often the same one; none as long
-        as there is none. They end with the latest counters, or with the latest until which progress is
-        known. Without reported iterations the longest one."""
+    def spans(self, now: float) -> Spans | None:
+        """Return the windows that end with the latest counters, or with the latest until which all iterations that
+        ended were reported; None as long as there is none. Without reported iterations the longest one."""
         latest = self._snapshots[-1]
         longest_s = max(LONGEST * self._interval_s, JUDGED_ITERATIONS * self._iteration_s(now)) + 0.5 * self._interval_s
-        covered = [end for end in self._snapshots[-4:-1] if end.now - LAG_S <= self._reported.known_until]
-        windows = [
-            (start, end)
-            for end in (latest, *covered[-1:])
-            for start in self._snapshots
-            if 0.9 * self._interval_s <= end.now - start.now <= longest_s
-            and start.counted == end.counted == latest.counted
-        ]
-        if not windows:
-            return []
-        starts, ends = np.array([(start.now, end.now) for start, end in windows]).T
-        if bounds := self._reported.between(starts, ends):
-            likely = np.maximum(bounds.likely, 1e-9)
-            chosen = {int(np.argmax(np.floor(bounds.least) / likely)), int(np.argmin(np.ceil(bounds.most) / likely))}
-        else:
-            chosen = {0}
-        return [self._span(*windows[number]) for number in sorted(chosen)]
-
-    def _span(self, start: _Snapshot, end: _Snapshot) -> Span:
-        a, b = start.totals.at, end.totals.at
-        counted = np.isfinite(a) & np.isfinite(b)
-        apart_s = max((float(np.ptp(at[counted])) for at in (a, b) if counted.any()), default=0.0)
-        bounds = self._reported.between(np.where(counted, a, end.now), np.where(counted, b, end.now))
-        return Span(self._payload(start, end), np.where(counted, b - a, 0.0), apart_s, bounds)
+        judged = [one for one in self._snapshots if latest.now - one.now <= longest_s and one.counted == latest.counted]
+        taken = np.array([one.now for one in judged])
+        known = np.flatnonzero(taken <= self._reported.ends[-1:].max(initial=-np.inf))
+        is_end = np.zeros(len(judged), bool)
+        is_end[[*known[-1:], -1]] = True
+        starts, ends = np.nonzero(is_end & (taken - taken[:, None] >= 0.9 * self._interval_s))
+        if not len(starts) or not latest.counted:
+            return None
+        if not len(self._reported.ends):
+            starts, ends = starts[:1], ends[:1]
+        at, payload = np.stack([one.at for one in judged]), np.stack([one.payload for one in judged])
+        first = np.cumsum([0, *(len(one.times) for one in judged[:-1])])
+        places = first[:, None] + np.stack([one.places for one in judged])
+        bounds = self._reported.between(np.concatenate([one.times for one in judged]), places[starts], places[ends])
+        apart_s = 0.0 if bounds else max(float(np.nanmax(one.at) - np.nanmin(one.at)) for one in (judged[0], latest))
+        return Spans(np.maximum(0.0, payload[ends] - payload[starts]), at[ends] - at[starts], apart_s, bounds)
 
     def steady(self, window: Window, planned_bytes: int, now: float) -> Window:
         """The longest good one that ends with this one and in which the same was sent in each iteration, as far as this
@@ -265,13 +266,9 @@ class PayloadWindows:
         the first iteration on is less per iteration, and of each switch by another part."""
         return self._reported.since is None or self._reported.since <= start.now - self._interval_s
 
-    def _payload(self, start: _Snapshot, end: _Snapshot) -> Floats:
-        a, b = start.totals, end.totals
-        return np.maximum(0.0, b.bytes - a.bytes - self._header_bytes * (b.packets - a.packets))
-
     def _payload_bps(self, start: _Snapshot, end: _Snapshot) -> Floats:
         with np.errstate(invalid="ignore", divide="ignore"):
-            bps = 8 * self._payload(start, end) / (end.totals.at - start.totals.at)
+            bps = 8 * np.maximum(0.0, end.payload - start.payload) / (end.at - start.at)
         return np.where(np.isfinite(bps), bps, 0.0)
 
     def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, planned_bytes: int) -> float | None:

@@ -24,10 +24,11 @@ from controller.jobs.job import Job
 from controller.jobs.judgement import Judge, Judgement
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.pairs_to_learn import count_to_learn, pairs_to_learn
-from controller.jobs.payload_windows import PayloadWindows, Span, Window
+from controller.jobs.payload_windows import PayloadWindows, Spans, Window
 from controller.jobs.traffic_patterns import MOST_MIXED, Pattern, TrafficPatterns, levelled
 from controller.memo import Memo
 from signalbox.jobs.collectives import VirtualLinks
+from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.subflows import Connections, Pair
 
 EQUAL = 0.08
@@ -190,9 +191,9 @@ class WatchedJob:
         """Of its pairs, made when it is needed first: a job whose hosts are not known sends nothing to judge."""
         return self._judges(self.pairs, self._profile)
 
-    def reported(self, durations_s: Iterable[float], now: float) -> None:
+    def reported(self, iterations: Iterable[IterationTime], now: float) -> None:
         """The job has reported how long iterations took."""
-        self._windows.reported(durations_s, now)
+        self._windows.reported(iterations, now)
 
     def interrupted(self) -> None:
         """Some of its pairs were not counted for a time, or had no path: what they sent is not compared with what
@@ -209,7 +210,7 @@ class WatchedJob:
         planned = sum(link.bytes for link in self._patterns.sending) if per_iteration else 0
         window = self._windows.window(planned, now)
         spans = self._windows.spans(now)
-        if window is None or not spans:
+        if window is None or spans is None:
             return
         if window.bytes.max(initial=0.0) < FEWEST_BYTES:
             self._suspect(suspicious, now)
@@ -224,7 +225,7 @@ class WatchedJob:
         self.demand = self._state()
 
     def _judge_traffic(
-        self, window: Window, steady: Window, spans: list[Span], suspicious: frozenset[str], now: float
+        self, window: Window, steady: Window, spans: Spans, suspicious: frozenset[str], now: float
     ) -> None:
         """The latest ``window`` shows what changes, ``steady`` how much it is while nothing does."""
         self._measurement = Measurement(self.pairs, steady.bps, steady.seconds, steady.iteration_s)

@@ -123,7 +123,7 @@ class Cluster:
         if int(self.progress) > int(before):
             self.done += 1
             if self.reports:
-                report = [IterationTime(self.done, self.iteration_s, self.iteration_s * self.bursts)]
+                report = [IterationTime(self.done, self.iteration_s, self.iteration_s * self.bursts, self.now)]
                 for job_id in self.registry.jobs:
                     self.demand.reported(job_id, report, self.now)
 
@@ -251,6 +251,18 @@ def test_half_the_bytes_are_found_where_iterations_are_reported() -> None:
     assert demand.difference.off[0][1] == pytest.approx(2, rel=0.2)
     assert demand.difference.findings == (Finding.OTHER_AMOUNTS,)
     assert demand.difference.factor == pytest.approx(2, rel=0.2)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+@pytest.mark.parametrize("bursts", [0.1, 0.9])
+def test_other_amounts_are_found_where_iterations_and_counters_are_in_step(factor: float, bursts: float) -> None:
+    """Every window of whole iterations ends at the same part of one."""
+    announced = [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": int(factor * M)}]
+    cluster = Cluster(spec(FOUR, announced), bursts=bursts)
+    cluster.iteration_s = 3.0
+    cluster.until(lambda demand: demand.difference is not None, RIGHT, 20)
+    assert cluster.of_job.difference is not None
+    assert cluster.of_job.difference.findings == (Finding.OTHER_AMOUNTS,)
 
 
 BROADCAST: dict[Pair, float] = {(FOUR[0], FOUR[1]): M, (FOUR[0], FOUR[2]): M, (FOUR[1], FOUR[3]): M}

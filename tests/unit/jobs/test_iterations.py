@@ -1,0 +1,93 @@
+"""Bounds of what a right announcement shows, from reported iterations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from controller.fabric.link_load import LAG_S
+from controller.jobs.iterations import JITTER, ON_THE_WAY_S, Iterations
+from signalbox.jobs.reports import REPORT_S
+
+EVERY_S = 2.0
+"""Seconds between reports, and between readings."""
+
+
+def reported(ends: list[float], duration_s: float, late_s: float = ON_THE_WAY_S) -> Iterations:
+    iterations = Iterations()
+    for end in ends:
+        iterations.add(np.array([end]), np.array([duration_s]), np.array([late_s]))
+    return iterations
+
+
+def between(iterations: Iterations, start: float, end: float) -> tuple[float, float]:
+    bounds = iterations.between(np.array([start, end]), np.array([[0]]), np.array([[1]]))
+    assert bounds is not None
+    return bounds.least.item(), bounds.most.item()
+
+
+def test_nothing_is_known_without_reports() -> None:
+    assert Iterations().between(np.array([1.0, 3.0]), np.array([[0]]), np.array([[1]])) is None
+
+
+def test_an_iteration_counts_when_its_end_and_the_lag_of_counters_have_passed() -> None:
+    one = reported([10.0], 2.0)
+    counted_at = 10.0 + LAG_S + JITTER * 2.0
+    assert between(one, 5.0, counted_at + 0.01)[0] == 1
+    assert between(one, 5.0, counted_at - 0.01)[0] == 0
+
+
+def test_there_is_no_upper_bound_before_the_first_iteration_has_ended() -> None:
+    steady = reported([10.0, 12.0, 14.0, 16.0], 2.0)
+    assert between(steady, 9.9, 15.0)[1] == np.inf
+    assert between(steady, 11.0, 13.0)[1] == 2
+
+
+def test_in_time_that_is_not_covered_there_may_be_iterations() -> None:
+    with_gap = reported([10.0, 12.0, 20.0, 22.0], 2.0)
+    assert between(with_gap, 11.0, 23.0) == (2, 7), "3 in the gap, and 1 after the latest report"
+
+
+def test_of_a_program_that_does_not_say_when_iterations_ended_more_are_possible() -> None:
+    ends = [10.0, 12.0, 14.0, 16.0, 18.0]
+    least, most = between(reported(ends, 2.0), 11.0, 15.0)
+    other_least, other_most = between(reported(ends, 2.0, REPORT_S), 11.0, 15.0)
+    assert most < other_most
+    assert least >= other_least
+
+
+def test_an_iteration_ended_before_the_next_one_began() -> None:
+    late = reported([10.0, 11.0], 2.0)
+    assert late.ends.tolist() == [9.0, 11.0]
+
+
+@pytest.mark.parametrize("says_when", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_right_announcement_shows_is_within_the_bounds(seed: int, says_when: bool) -> None:
+    """Durations vary by a factor of 4, the job pauses now and then, each iteration's bytes are sent at one instant."""
+    draw = np.random.default_rng(seed)
+    usual_s = float(np.exp(draw.uniform(np.log(0.3), np.log(20.0))))
+    durations_s = usual_s * draw.uniform(0.5, 2.0, 60)
+    durations_s[draw.random(60) < 0.6] = usual_s
+    pauses_s = np.where(draw.random(60) < 0.1, draw.uniform(0.0, 10.0, 60), 0.0)
+    ends = 100.0 + np.cumsum(durations_s + pauses_s)
+    sent = ends - durations_s * draw.uniform(0.0, 1.0, 60)
+    iterations, begun, told = Iterations(), 0, 0
+    readings = np.arange(90.0, ends[40], EVERY_S)
+    seen = np.searchsorted(sent, readings - draw.uniform(0.0, LAG_S, len(readings)))
+    for number, now in enumerate(readings):
+        ended = int(np.searchsorted(ends, now - draw.uniform(0.0, 0.1)))
+        if ended > told:
+            new, count = slice(told, ended), ended - told
+            at = ends[new] + draw.uniform(0.0, ON_THE_WAY_S) if says_when else np.full(count, now)
+            late_s = np.full(count, ON_THE_WAY_S if says_when else EVERY_S + 0.1)
+            iterations.add(at, durations_s[new], late_s)
+            told = ended
+        starts, places = np.arange(number)[:, None], np.full((number, 1), number)
+        bounds = iterations.between(readings[: number + 1], starts, places)
+        if bounds is not None and number:
+            lots = (seen[number] - seen[:number])[:, None]
+            assert (bounds.least <= lots).all()
+            assert (lots <= bounds.most).all()
+            begun += 1
+    assert begun
