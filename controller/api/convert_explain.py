@@ -240,7 +240,7 @@ def _pinning(found: JobAnalysis) -> str:
         return ""
     best = min(found.level, found.best.level) if found.best else found.level
     return (
-        f"Pinning gains nothing for {found.job_id} here: its level is {found.hashed_level:.2f} on average if the "
+        f"Pinning gains nothing for {found.job_id} now: its level is {found.hashed_level:.2f} on average if the "
         f"switches hash its flows, and {best:.2f} with the best routes that are known."
     )
 

@@ -55,21 +55,28 @@ def nic_level(problem: Problem, hops: NextHops) -> float:
 
 
 def ecmp_job_levels(problem: Problem, pinned: Routes, draws: int, seed: int) -> dict[JobId, float]:
-    """Expected level of every job with a routable flow: flows in ``pinned`` are on their routes, the others (missing,
-    or on a path with a link that has gone) are hashed. Exact when every flow is pinned."""
+    """Expected level of every job with a routable flow, see ``hashed_job_levels``."""
+    return {job: level.mean for job, level in hashed_job_levels(problem, pinned, draws, seed).items()}
+
+
+def hashed_job_levels(problem: Problem, pinned: Routes, draws: int, seed: int) -> dict[JobId, EcmpLevel]:
+    """Level of every job with a routable flow: flows in ``pinned`` are on their routes, the others (missing, or on a
+    path with a link that has gone) are hashed. Exact when every flow is pinned."""
     standing = {flow.id: pinned[flow.id] for flow in problem.flows if _stands(problem, pinned, flow)}
     if len(standing) == len(problem.flows):
-        return job_levels(problem, standing)
+        return {job: EcmpLevel(level, level) for job, level in job_levels(problem, standing).items()}
     hops = NextHops(problem)
     hashed = np.array([problem.flows[number].id not in standing for number in hops.flows.tolist()], bool)
     loads = FabricLoads(problem, hops.capacity_bps, hops.flows[hashed], _fixed(problem, standing, hops))
     job_ids = problem.numbers.job_ids
-    sums = np.zeros(len(job_ids))
     nics = _nic_levels(problem, hops.flows, standing)
     floor = np.array([nics.get(job, 1.0) for job in job_ids])
-    for links in _draws(hops, hops.state[hashed], draws, seed):
-        sums += np.maximum(loads.of_jobs(links, loads.of(links)), floor).sum(axis=0)
-    return {job: float(sums[number] / draws) for number, job in enumerate(job_ids) if job in nics}
+    drawn = [
+        np.maximum(loads.of_jobs(links, loads.of(links)), floor)
+        for links in _draws(hops, hops.state[hashed], draws, seed)
+    ]
+    of_jobs = zip(job_ids, np.concatenate(drawn).T, strict=True)
+    return {job: EcmpLevel(float(of.mean()), float(np.percentile(of, 95))) for job, of in of_jobs if job in nics}
 
 
 def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:

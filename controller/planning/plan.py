@@ -30,10 +30,14 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class EcmpLevel:
-    """The worst job level under hashing, over seeded draws on the same snapshot."""
+    """A level under hashing, over seeded draws on the same snapshot: of a plan that of the worst job."""
 
     mean: float
     p95: float
+
+    def is_as_good_as(self, level: float, min_gain: float) -> bool:
+        """Whether at most one draw of 20 has a level that is larger by more than ``min_gain`` (relative)."""
+        return self.p95 <= level * (1 + min_gain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +292,8 @@ def decide(
     )
     what = [f"{count} {why}" for count, why in counts if count]
     pins = f"pins {_flows(never + len(astray))}: {' and '.join(what)}" if what else ""
+    if never and plan.ecmp and plan.ecmp.is_as_good_as(min(plan.job_level.values()), min_gain):
+        pins += ", though pinning gains nothing now: hashing is as good"
     if pins and (stay is None or not plan.moves):
         return Decision(True, f"{pins}; {_flows(plan.moves) if plan.moves else 'no flows'} moved besides")
     before = stay.sorted_levels if stay else _running_levels(problem, plan)

@@ -24,8 +24,9 @@ from controller.planning.analysis.results import (
     Verdict,
 )
 from controller.planning.bounds import Cuts, level_bounds
-from controller.planning.ecmp import ecmp_job_levels
+from controller.planning.ecmp import ecmp_job_levels, hashed_job_levels
 from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels, job_loads
+from controller.planning.plan import EcmpLevel
 from controller.planning.problem import Flow, PlanLimits, Problem, Routes
 from controller.planning.target import outlook
 from signalbox.errors import NotFound
@@ -56,7 +57,7 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
     lost = max(sum(not problem.reachable(flow) for flow in own), request.without_path)
     links = _busy_links(network, {**nics_only, **running}, job_id)
     routes = [running[flow.id] for flow in own if flow.id in running]
-    hashed = _hashed_level(problem, own, running, limits)
+    hashed = _if_hashed(problem, own, running, limits)
     pinned = min(level, best.level) if best else level
     found = JobAnalysis(
         job_id=job_id,
@@ -80,8 +81,8 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
         withheld=request.withheld,
         demand=request.demand,
         awaits_iterations=request.awaits_iterations,
-        hashed_level=hashed,
-        pinning_gains_nothing=hashed is not None and hashed <= pinned * (1 + request.min_gain),
+        hashed_level=None if hashed is None else hashed.mean,
+        pinning_gains_nothing=hashed is not None and hashed.is_as_good_as(pinned, request.min_gain),
         fullest_nic=next((link for link in links if link.nic), None),
     )
     at_bound = found.verdict is Verdict.UNPROVEN and found.limited_by_circuits and found.wired and found.wired.at_bound
@@ -108,14 +109,14 @@ def _verdict(level: float, nic_level: float, least: float, best: FoundRoutes | N
 # ---- what hashing does, and what the planner could do
 
 
-def _hashed_level(problem: Problem, own: Sequence[Flow], running: Routes, limits: PlanLimits) -> float | None:
-    """Return the mean level of the job if its flows were hashed and those of others stayed as they are. None when no
+def _if_hashed(problem: Problem, own: Sequence[Flow], running: Routes, limits: PlanLimits) -> EcmpLevel | None:
+    """Return the level of the job if its flows were hashed and those of others stayed as they are. None when no
     flow of it has a choice of paths."""
     if not any(len(problem.candidates(flow)) > 1 for flow in own if problem.reachable(flow)) or not limits.ecmp_draws:
         return None
     hashed = {flow.id for flow in own}
     others = {flow: route for flow, route in running.items() if flow not in hashed}
-    return ecmp_job_levels(problem, others, limits.ecmp_draws, limits.seed).get(own[0].job_id)
+    return hashed_job_levels(problem, others, limits.ecmp_draws, limits.seed).get(own[0].job_id)
 
 
 def _splittable(problem: Problem) -> Problem:

@@ -301,7 +301,7 @@ def test_where_pinning_gains_nothing_the_answer_says_so(
         hashed_level=hashed,
         pinning_gains_nothing=True,
     )
-    (sentence,) = [each for each in said(found) if each.startswith("Pinning gains nothing for g1 here: ")]
+    (sentence,) = [each for each in said(found) if each.startswith("Pinning gains nothing for g1 now: ")]
     assert expected in sentence
     message = explain_message(found)
     assert (message.hashed_level, message.pinning_gains_nothing) == (hashed, True)

@@ -22,23 +22,30 @@ class AllToAll(Ring):
         return [FlowId(*pair) for pair in permutations(self.ips, 2)]
 
 
-class Alternating(BusyFabric):
-    """Three jobs of one host per leaf, which announce rings."""
+class Started(BusyFabric):
+    """A running controller that knows all hosts. ``rule_changes``: since the start."""
 
-    def __init__(self) -> None:
-        super().__init__(hosts_per_leaf=4, seed=1)
+    def __init__(self, leaves: int, spines: int) -> None:
+        super().__init__(leaves, spines, hosts_per_leaf=4, seed=1)
         self.lag_s = 0.5
         self.start(CONFIG)
         self.run(3)
         self.all_speak()
-        for number, ips in enumerate(RINGS):
-            self.send(RegisterJob(ring_job(f"job{number}", ips, lease_s=6000)))
-        self.carry(1)
         self.rule_changes = 0
         self.after_each_mod = self._count_rule_change
 
     def _count_rule_change(self) -> None:
         self.rule_changes += 1
+
+
+class Alternating(Started):
+    """Three jobs of one host per leaf, which announce rings."""
+
+    def __init__(self) -> None:
+        super().__init__(leaves=4, spines=4)
+        for number, ips in enumerate(RINGS):
+            self.send(RegisterJob(ring_job(f"job{number}", ips, lease_s=6000)))
+        self.carry(1)
 
     def period(self, kind: type[Ring]) -> None:
         self.rings = [kind(ips) for ips in RINGS]
@@ -81,15 +88,11 @@ PATTERNS = [[("10.0.1.2", "10.0.4.2")], [("10.0.1.3", "10.0.5.1"), ("10.0.3.2", 
 """On two spines the first pattern wants the flows of the other job on one spine, the second on two."""
 
 
-class HeldBack(BusyFabric):
+class HeldBack(Started):
     """Two observed jobs; one changes between ``PATTERNS``."""
 
     def __init__(self) -> None:
-        super().__init__(leaves=5, spines=2, hosts_per_leaf=3, seed=1)
-        self.lag_s = 0.5
-        self.start(CONFIG)
-        self.run(3)
-        self.all_speak()
+        super().__init__(leaves=5, spines=2)
         for name, pairs in (("other", OTHER), ("changing", [pair for pattern in PATTERNS for pair in pattern])):
             ips = sorted({ip for pair in pairs for ip in pair})
             self.send(RegisterJob(JobSpec.parse({"job_id": name, "endpoints": ips, "lease_s": 6000.0})))
@@ -128,3 +131,20 @@ def test_patterns_that_change_too_soon_for_that_move_nothing() -> None:
         fabric.period(number, 18)
     assert fabric.status.demands[JobId("changing")].patterns == 2
     assert fabric.status.moved_flows_total == moved
+
+
+def test_an_all_to_all_for_which_hashing_is_as_good_is_pinned_once_and_stays() -> None:
+    """Alone with one host per leaf no link can be full, however its flows are hashed."""
+    fabric = Started(leaves=4, spines=4)
+    fabric.rings = [AllToAll(RINGS[0])]
+    collectives = [{"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": 1_000_000}]
+    fabric.send(RegisterJob(ring_job("job0", RINGS[0], lease_s=6000, collectives=collectives)))
+    fabric.carry(1)
+    assert fabric.status.plan_reason == (
+        "adopted: pins 12 flows: 12 not pinned yet, though pinning gains nothing now: hashing is as good; "
+        "no flows moved besides"
+    )
+    changes = fabric.rule_changes
+    fabric.carry(60)
+    assert fabric.status.plan_reason == "kept: the running routes are as good"
+    assert (fabric.status.moved_flows_total, fabric.rule_changes) == (0, changes)

@@ -21,7 +21,9 @@ from controller.planning.target import solved
 from controller.planning.verdict import Verdict, levels
 from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
-from tests.support.planning.random_problems import problems
+from tests.support.planning.random_problems import problems as whole_problems
+from tests.support.planning.split_problems import leaf_spines
+from tests.support.planning.split_problems import problems as split_problems
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=20, deterministic=True)
 GAIN = 0.02
@@ -119,7 +121,7 @@ def test_explain_is_about_what_the_job_sends_now() -> None:
 
 
 @settings(max_examples=40)
-@given(problems(), st.data())
+@given(st.one_of(whole_problems(), split_problems(leaf_spines(), pieces=(1, 2, 3))), st.data())
 def test_it_is_never_worse_now_than_routes_for_all_patterns_and_stays(problem: Problem, data: st.DataObject) -> None:
     phases = defaultdict[JobId, set[int]](set)
     for f in problem.flows:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 from controller.fabric.topology import PortNo
@@ -104,3 +106,27 @@ def test_leaves_without_any_cable_are_not_hashed_to() -> None:
     problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (3, 1), RATE)])
     assert ecmp_job_levels(problem, {}, 10, seed=1) == {"a": 1}
     assert ecmp_level(problem_of(fabric_of([]), problem.flows), 10, seed=1).mean == 1
+
+
+# ---- whether pinning an all-to-all gains anything (docs/explanation/planning.md)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "hosts_of_each", "mean"),
+    [(1, 1, 1.0), (2, 1, 1.28), (3, 1, 1.72), (4, 1, 2.1), (1, 2, 1.02), (1, 4, 1.23)],
+)
+def test_an_all_to_all_is_hashed_without_loss_only_where_no_collision_can_fill_a_link(
+    jobs: int, hosts_of_each: int, mean: float
+) -> None:
+    """On 4 x 4 with full bisection, all flows of a job at once; pins always reach level 1."""
+    flows = []
+    for job in range(jobs):
+        hosts = [(leaf, job * hosts_of_each + host) for leaf in (1, 2, 3, 4) for host in range(hosts_of_each)]
+        flows += [flow(f"job{job}", src, dst, RATE / (len(hosts) - 1)) for src, dst in permutations(hosts, 2)]
+    problem = problem_of(leaf_spine(4, 4), flows)
+    found = plan(problem, PlanLimits(ecmp_draws=2000))
+    assert isinstance(found, Plan)
+    assert found.ecmp
+    assert found.max_level == pytest.approx(1.0)
+    assert found.ecmp.mean == pytest.approx(mean, rel=0.03)
+    assert found.ecmp.is_as_good_as(found.max_level, 0.02) == (jobs == hosts_of_each == 1)

@@ -10,6 +10,7 @@ from controller.fabric.topology import PortNo
 from controller.planning.bounds import level_bounds
 from controller.planning.plan import (
     Draft,
+    EcmpLevel,
     NoPlan,
     Plan,
     PlanTimes,
@@ -138,6 +139,19 @@ def test_flows_that_were_never_pinned_are_a_reason(problem: Problem) -> None:
     assert decision.reason == "pins 2 flows: 2 not pinned yet; no flows moved besides"
 
 
+@pytest.mark.parametrize(
+    ("mean", "p95", "says"), [(1.0, 1.0, True), (1.01, 1.02, True), (1.01, 1.2, False), (1.5, 2.0, False)]
+)
+def test_pins_that_gain_nothing_are_called_that(problem: Problem, mean: float, p95: float, says: bool) -> None:
+    found = replace(planned(problem), ecmp=EcmpLevel(mean, p95))
+    assert found.max_level == 1.0
+    decision = decide(problem, found, min_gain=0.02)
+    nothing = ", though pinning gains nothing now: hashing is as good" if says else ""
+    assert decision.reason == f"pins 2 flows: 2 not pinned yet{nothing}; no flows moved besides"
+    slow = replace(found, job_level={**found.job_level, JobId("slow"): 2.0}, ecmp=EcmpLevel(2.0, 2.0))
+    assert "gains nothing" not in decide(problem, slow, min_gain=0.02).reason, "others gain"
+
+
 def test_flows_that_do_not_leave_their_switch_are_never_pinned_and_no_reason(problem: Problem) -> None:
     local = problem_of(leaf_spine(2, 2), [*problem.flows, flow("b", (1, 8), (1, 9), RATE / 2)])
     good = planned(local)
@@ -237,7 +251,8 @@ def test_a_job_that_comes_makes_no_other_flow_move_that_would_not_have_been_move
     assert isinstance(stay, Plan)
     decision = decide(problem, planned(problem), 0.02, stay)
     assert (decision.adopt, decision.moving) == (True, moving)
-    assert decision.reason.startswith("pins 1 flow: 1 not pinned yet; of the others: ")
+    assert decision.reason.startswith("pins 1 flow: 1 not pinned yet")
+    assert "; of the others: " in decision.reason
     assert ("not worth it" in decision.reason) is not moving
     judged = solved(problem, PlanLimits(max_moves=8), 0.02).planned.verdict
     assert judged
