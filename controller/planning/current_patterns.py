@@ -22,7 +22,8 @@ FOR_NOW = "for what jobs send now"
 
 def for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float) -> Plan | None:
     """Return a plan of ``problem.now`` that is better by ``min_gain`` (relative) than ``union``, the plan for all
-    phases; None where there is none. Flows that send nothing now stay where they are, or begin as in ``union``."""
+    phases; None where there is none. Flows that send nothing now stay where they are, or begin as in ``union``. The
+    search has a time limit of its own, as long again."""
     now = problem.now
     if now is problem:
         return None
