@@ -278,6 +278,7 @@ def demand_message(demand: JobDemand, with_pairs: bool = False) -> pb.Demand:
         backwards=difference is not None and difference.backwards,
         measured_bps=float(measured.bps.sum()) if measured else 0.0,
         window=duration(measured.window_s) if measured else None,
+        undeclared_fraction=measured.undeclared_fraction if measured else 0.0,
         pairs=_pair_demands(demand) if with_pairs else (),
     )
 

@@ -41,6 +41,8 @@ class Measurement(NamedTuple):
     bps: Floats
     window_s: float
     iteration_s: float | None
+    undeclared_fraction: float = 0.0
+    """Part of the payload on pairs, or in directions, that were not announced; 0 without payload."""
 
 
 class Finding(StrEnum):
@@ -91,9 +93,9 @@ class Difference(NamedTuple):
 class JobDemand:
     """``virtual_links``: what the job is planned for. ``per_iteration``: their bytes are of one iteration, else of one
     second. ``counted``: pairs that are counted besides them. ``learning``: these are all pairs of its addresses.
-    ``silent``: the connections that the job has reported carry nothing yet.
-    ``declared``: bytes of one iteration per announced pair. ``undeclared_fraction``: of the measured payload.
-    ``held``: what a restarted controller should plan for, None where it is not in the spec or not known well enough."""
+    ``silent``: the connections that the job has reported carry nothing yet. ``declared``: bytes of one iteration per
+    announced pair. ``held``: what a restarted controller should plan for, None where it is not in the spec or not known
+    well enough."""
 
     source: DemandSource
     virtual_links: VirtualLinks
@@ -104,7 +106,6 @@ class JobDemand:
     silent: bool = False
     measurement: Measurement | None = None
     difference: Difference | None = None
-    undeclared_fraction: float = 0.0
     held: VirtualLinks | None = None
     of_pattern: VirtualLinks | None = None
     """The part of ``virtual_links`` that the current traffic pattern has; None where there is only one pattern."""

@@ -25,13 +25,14 @@ class Epochs:
         before, self._jobs = self._jobs, jobs
         for _, was, job in differing(before, jobs):
             if job and not (was and _same(was, job)):
-                job.vitals.begin_epoch(now, job.sending)
+                job.vitals.begin_epoch(now, job.sending, job.of_pattern is not None)
 
 
 def _same(was: Job, job: Job) -> bool:
     return (
         was.uid == job.uid
         and was.sending is job.sending
+        and (was.of_pattern is None) == (job.of_pattern is None)
         and was.per_iteration == job.per_iteration
         and was.registration.wiring == job.registration.wiring
         and (was.spec is job.spec or same_traffic(was.spec, job.spec))

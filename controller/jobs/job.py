@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 from controller.jobs.messages import Registration
@@ -16,6 +17,15 @@ from signalbox.jobs.subflows import Dividing, Pair
 MEASURED_WINDOW = 16
 """Iterations that the mean communication time is taken over."""
 
+NOTICED_S = 10.0
+"""Seconds after which counters have shown that a job sends another traffic pattern than before."""
+
+NOTICED_ITERATIONS = 4
+"""Iterations after which they have, where these take longer."""
+
+MOST_WAITING = 1000
+"""Iterations that wait for this; further ones are not measured."""
+
 
 class Reported(NamedTuple):
     """Iterations that the job has reported. An *epoch* lasts while neither the confirmed routes of the job change nor
@@ -23,7 +33,9 @@ class Reported(NamedTuple):
 
     ``iterations``: how many were reported in all. ``recent_communication_s``: of the latest that began in the present
     epoch, oldest first. ``last_index``: the highest, -1 before the first. ``since``: monotonic seconds at which the
-    epoch began. ``planned``: the virtual links that the job is planned for in this epoch."""
+    epoch began. ``planned``: the virtual links that the job is planned for in this epoch. ``alternates``: the job
+    changes between traffic patterns, so its latest iterations may be of another one. Those are ``waiting``, with the
+    time at which they ended at the latest, and ``certain_s`` are of the present one."""
 
     iterations: int = 0
     last_communication_s: float = 0.0
@@ -31,28 +43,37 @@ class Reported(NamedTuple):
     last_index: int = -1
     since: float = -math.inf
     planned: VirtualLinks | None = None
+    alternates: bool = False
+    waiting: tuple[tuple[float, float], ...] = ()
+    certain_s: tuple[float, ...] = ()
 
     def and_now(self, new: Sequence[IterationTime], now: float) -> Reported:
         """Return what is known after a report of ``new`` iterations, oldest first, that arrived ``now``. The latest of
         them ended at most ``REPORT_S`` ago. One that may have begun before the epoch is not measured."""
-        recent_s = list[float]()
+        recent = list[tuple[float, float]]()
         began_at = now - REPORT_S
         for iteration in reversed(new[-MEASURED_WINDOW:]):
-            began_at -= iteration.duration_s
+            ended_at, began_at = began_at + REPORT_S, began_at - iteration.duration_s
             if began_at < self.since:
                 break
-            recent_s.insert(0, iteration.communication_s)
+            recent.insert(0, (ended_at, iteration.communication_s))
+        recent_s = [seconds for _, seconds in recent]
+        noticed_at = now - max(NOTICED_S, NOTICED_ITERATIONS * new[-1].duration_s)
+        waiting = (*self.waiting, *recent)[:MOST_WAITING] if self.alternates else ()
+        certain_s = [seconds for _, seconds in takewhile(lambda each: each[0] <= noticed_at, waiting)]
         return self._replace(
             iterations=self.iterations + len(new),
             last_communication_s=new[-1].communication_s,
             recent_communication_s=(*self.recent_communication_s, *recent_s)[-MEASURED_WINDOW:],
             last_index=new[-1].index,
+            waiting=waiting[len(certain_s) :],
+            certain_s=(*self.certain_s, *certain_s)[-MEASURED_WINDOW:],
         )
 
     @property
     def mean_communication_s(self) -> float:
-        """Over ``recent_communication_s``; 0 when there is none."""
-        recent = self.recent_communication_s
+        """Over ``recent_communication_s``, of a job that alternates over ``certain_s``; 0 when there is none."""
+        recent = self.certain_s if self.alternates else self.recent_communication_s
         return sum(recent) / len(recent) if recent else 0.0
 
 
@@ -66,11 +87,18 @@ class Vitals:
     reported: Reported = field(default_factory=Reported)
     looked_at: float = math.inf
 
-    def begin_epoch(self, now: float, planned: VirtualLinks | None = None) -> None:
-        """Forget the recent times: they were measured on other routes, or of other bytes than ``planned``. None: these
-        have not changed."""
-        planned = self.reported.planned if planned is None else planned
-        self.reported = self.reported._replace(recent_communication_s=(), since=now, planned=planned)
+    def begin_epoch(self, now: float, planned: VirtualLinks | None = None, alternates: bool | None = None) -> None:
+        """Forget the recent times: they were measured on other routes, or of other bytes than ``planned``. None: this
+        has not changed, nor whether the job ``alternates``."""
+        before = self.reported
+        self.reported = Reported(
+            before.iterations,
+            before.last_communication_s,
+            last_index=before.last_index,
+            since=now,
+            planned=before.planned if planned is None else planned,
+            alternates=before.alternates if alternates is None else alternates,
+        )
 
 
 @dataclass(frozen=True)

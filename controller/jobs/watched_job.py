@@ -68,7 +68,6 @@ class WatchedJob:
         self._mixed = 0
         self._seen = set(self._held or ())
         self._measurement: Measurement | None = None
-        self._undeclared_fraction = 0.0
         self._differing: Difference | None = None
         self._pace: Finding | None = None
         self._agreed = False
@@ -228,8 +227,8 @@ class WatchedJob:
         self, window: Window, steady: Window, spans: Spans, suspicious: frozenset[str], now: float
     ) -> None:
         """The latest ``window`` shows what changes, ``steady`` how much it is while nothing does."""
-        self._measurement = Measurement(self.pairs, steady.bps, steady.seconds, steady.iteration_s)
-        self._undeclared_fraction = self._judge.undeclared_fraction(window.bps)
+        undeclared = self._judge.undeclared_fraction(window.bps)
+        self._measurement = Measurement(self.pairs, steady.bps, steady.seconds, steady.iteration_s, undeclared)
         if self._recognise(window):
             return
         judgement = self._judge.against_spec(window, spans)
@@ -393,7 +392,6 @@ class WatchedJob:
             self._silent,
             self._measurement,
             None if self.job.spec.provisional else self._difference(),
-            self._undeclared_fraction,
             patterns.links if measured else None,
             patterns.sending if patterns.sending is not patterns.links else None,
             len(patterns.known),

@@ -262,7 +262,7 @@ FAMILIES: tuple[Family, ...] = (
     per_demand(
         "signalbox_job_undeclared_ratio",
         "Share of the job's payload on pairs, or in directions, that it did not announce.",
-        lambda d: d.undeclared_fraction if d.measurement else None,
+        lambda d: d.measurement.undeclared_fraction if d.measurement else None,
     ),
     per_demand(
         "signalbox_job_demand_differs",

@@ -96,11 +96,10 @@ def demand() -> JobDemand:
         virtual_links=VirtualLinks(),
         declared={pairs[0]: 1_000_000},
         learning=True,
-        measurement=Measurement(pairs, np.array([3e6, 1e6]), 6.0, 2.5),
+        measurement=Measurement(pairs, np.array([3e6, 1e6]), 6.0, 2.5, undeclared_fraction=0.25),
         difference=Difference(
             (Finding.OTHER_TRAFFIC, Finding.OTHER_AMOUNTS), ((pairs[1], 1e6),), ((pairs[0], 1.5),), factor=1.5
         ),
-        undeclared_fraction=0.25,
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.jobs.epochs import Epochs
-from controller.jobs.job import MEASURED_WINDOW, Job, Reported
+from controller.jobs.job import MEASURED_WINDOW, NOTICED_ITERATIONS, NOTICED_S, Job, Reported
 from controller.jobs.messages import RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry
 from signalbox.jobs.collectives import VirtualLinks
@@ -146,6 +146,33 @@ def test_bytes_that_counters_show_begin_an_epoch_and_nothing_else_does(followed:
     followed.report(2 * LATE, *times(0.5, first=1))
     followed.epochs.follow({A: replace(measured, silent=True)}, 2 * LATE)
     assert followed.measured_s == [0.5]
+
+
+def test_an_iteration_of_a_job_that_alternates_counts_when_a_change_before_it_would_be_known(
+    followed: Followed,
+) -> None:
+    """A ring of 1.25 s is followed by iterations of another pattern, which take 0.5 s. It is known 7 s later."""
+    vitals = followed.job.vitals
+    (link, *_) = followed.job.virtual_links
+    other = VirtualLinks([replace(link, bytes=link.bytes // 4)])
+    followed.epochs.follow({A: replace(followed.job, of_pattern=followed.job.virtual_links)}, 0.0)
+    vitals.begin_epoch(0.0)
+    measured = []
+    for index in range(40):
+        followed.report(1.25 * (index + 1), IterationTime(index, 1.25, 1.0))
+        measured.append(vitals.reported.mean_communication_s)
+    first_s = REPORT_S + 1.25 + max(NOTICED_S, NOTICED_ITERATIONS * 1.25)
+    assert [mean > 0 for mean in measured] == [1.25 * (index + 1) >= first_s for index in range(40)]
+    for index in range(14):
+        followed.report(50.0 + 0.5 * (index + 1), IterationTime(40 + index, 0.5, 0.25))
+        assert vitals.reported.mean_communication_s == 1.0
+    vitals.begin_epoch(57.0, other, alternates=True)
+    assert vitals.reported.mean_communication_s == 0
+    assert not vitals.reported.waiting
+    for index in range(40):
+        followed.report(57.0 + 0.5 * (index + 1), IterationTime(54 + index, 0.5, 0.25))
+    assert vitals.reported.mean_communication_s == 0.25
+    assert len(vitals.reported.certain_s) == MEASURED_WINDOW
 
 
 def test_routes_that_change_leave_what_the_epoch_is_of(followed: Followed) -> None:

@@ -454,7 +454,12 @@ def test_a_job_that_stops_is_silent_and_raises_no_alarm_until_it_contradicts_its
     alarm = demand_alarm(cluster.job, wrong)
     assert alarm is not None
     assert text(alarm).startswith("job job sends other traffic than it announced: all announced pairs carry traffic in")
-    alarm = demand_alarm(cluster.job, cluster.train(30, {}, pause=True))
+    assert wrong.measurement
+    assert wrong.measurement.undeclared_fraction == 1
+    stopped = cluster.train(30, {}, pause=True)
+    assert stopped.measurement
+    assert stopped.measurement.undeclared_fraction == 0, "there is no payload"
+    alarm = demand_alarm(cluster.job, stopped)
     assert alarm is not None
     assert text(alarm).startswith("job job has stopped sending; before, it sent other traffic than it announced: all")
 
