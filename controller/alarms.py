@@ -173,19 +173,26 @@ def difference_text(difference: Difference) -> str:
     if off and difference.factor is not None:
         said.append(f"all announced pairs carry {_times(difference.factor)}")
     elif off:
-        said += _other_amounts(off)
+        said += _other_amounts(off, difference.relative)
     return "; ".join(said)
 
 
-def _other_amounts(off: Sequence[tuple[Pair, float]]) -> Iterator[str]:
-    """Yield a phrase each for pairs that carry nothing, less and more than was announced."""
-    nothing = [one for one in off if one[1] < NOTHING]
-    less = [one for one in off if NOTHING <= one[1] < 1]
-    more = [one for one in off if one[1] >= 1]
-    for ratios, how in (nothing, ""), (less, " with less"), (more, " with more"):
-        if ratios:
-            (src, dst), ratio = ratios[0]
-            yield f"{src} > {dst} carries {_times(ratio)}{_and_more(len(ratios) - 1, how)}"
+def _other_amounts(off: Sequence[tuple[Pair, float]], relative: bool) -> Iterator[str]:
+    """Yield a phrase each for pairs that carry nothing, less and more than was announced; if ``relative``, than other
+    pairs do."""
+    for kind in ("nothing", "less", "more"):
+        ratios = [(pair, ratio) for pair, ratio in off if kind == _kind(ratio)]
+        if not ratios:
+            continue
+        (src, dst), ratio = ratios[0]
+        carried, others = _times(ratio), "" if kind == "nothing" else f" with {kind}"
+        if relative and kind != "nothing":
+            carried, others = f"{kind} than others in proportion to what was announced", ""
+        yield f"{src} > {dst} carries {carried}{_and_more(len(ratios) - 1, others)}"
+
+
+def _kind(ratio: float) -> str:
+    return "nothing" if ratio < NOTHING else "less" if ratio < 1 else "more"
 
 
 def _times(ratio: float) -> str:

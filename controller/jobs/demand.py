@@ -74,14 +74,17 @@ class Difference(NamedTuple):
     """Pairs that were not announced, with their payload in bit/s."""
 
     off: tuple[tuple[Pair, float], ...] = ()
-    """Announced pairs with what they carry as a multiple of what was announced (of the others, where iterations are
-    not reported)."""
+    """Announced pairs with what they carry as a multiple of what was announced; if ``relative``, divided by the median
+    of these."""
 
     backwards: bool = False
     """Every announced pair carries traffic in the other direction only."""
 
     factor: float | None = None
     """Counted divided by announced bytes, where all announced pairs share that factor."""
+
+    relative: bool = False
+    """No iterations are reported, so amounts of pairs are only compared with each other."""
 
     @property
     def contradicts(self) -> bool:

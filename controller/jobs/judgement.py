@@ -91,6 +91,8 @@ class Judgement:
     agrees: bool
     """As ``confirms``, also where no iterations are reported yet, and amounts differ by less than may be wrong: else a
     job at the limit would go back and forth."""
+    relative: bool
+    """``ratio`` is divided by its median: no iterations are reported."""
 
     @property
     def differs(self) -> bool:
@@ -164,6 +166,7 @@ class Judge:
             clean,
             fits and (reported or self._unreported >= UNREPORTED_CONTRADICTIONS),
             fits and bool(near[own].all()),
+            relative=not reported,
         )
 
     def _compared(self, spans: Spans, own: Flags) -> _Compared:
@@ -238,6 +241,7 @@ class Judge:
             off,
             backwards,
             _shared_factor(judgement.ratio[own]) if most else None,
+            judgement.relative,
         )
 
     def _the_other_way(self, bps: Floats) -> Floats:

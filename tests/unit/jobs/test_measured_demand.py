@@ -488,6 +488,21 @@ def test_pairs_that_carry_nothing_less_and_more_are_told_apart() -> None:
     )
 
 
+def test_no_factor_is_said_of_a_job_that_reports_no_iterations() -> None:
+    """An all-to-all was announced, and a ring runs. Most pairs carry next to nothing, and others are not so many times
+    what was announced, but so many times that."""
+    ips = ADDRESSES[:4]
+    collectives = [{"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": M}]
+    sent = dict.fromkeys(permutations(ips, 2), 1.0) | ring(ips)
+    for reports in (True, False):
+        demand = Cluster(spec(ips, collectives), reports=reports).train(60.0, sent)
+        assert demand.difference is not None
+        assert demand.difference.relative is not reports
+        said = difference_text(demand.difference)
+        assert (" times what was announced" in said) is reports
+        assert (" than others in proportion to what was announced" in said) is not reports
+
+
 def test_traffic_in_the_other_direction_is_said_once() -> None:
     a, b, c, d = FOUR
     findings = Finding.OTHER_TRAFFIC, Finding.OTHER_AMOUNTS
