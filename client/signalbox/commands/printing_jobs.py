@@ -23,16 +23,13 @@ from signalbox.commands.printing import (
 from signalbox.commands.tables import Column, Fitted, facts
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import JobSpec
-from signalbox.live.shown import IMPOSSIBLE, SOURCES, planned_for, too_efficient, wired
+from signalbox.live.shown import IMPOSSIBLE, SOURCES, STATES, planned_for, too_efficient, wired
 
 MOST_PAIRS = 20
 """Of a job, in a table."""
 MOST_NAMES = 8
 """Of hosts and groups, in a line; lines about jobs without circuits."""
 
-
-STATES = {"silent": "sends nothing now", "slower": "its iteration takes longer than those before"}
-"""Findings that do not contradict an announcement, in words."""
 
 _JOB_COLUMNS = (
     Column("job"),

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from math import isfinite
 
 from signalbox.jobs.reports import MOST_EFFICIENT
-from signalbox.mapping import seconds, word_in
+from signalbox.mapping import seconds, word_in, word_of
 from signalbox.v1 import signalbox_pb2 as pb
 
 
@@ -95,6 +95,8 @@ SOURCES = {
     "learning": "nothing yet: no traffic of it is confirmed by counters",
 }
 """Description of the bytes that a job is planned for, by the word of the API."""
+STATES = {"silent": "it sends nothing now", "slower": "its iteration takes longer than those before"}
+"""Words for findings that do not contradict an announcement, by the word of the API."""
 IMPOSSIBLE = "it announced too much, or reports its iterations as too short"
 
 
@@ -112,12 +114,24 @@ def traffic_mark(job: pb.Job) -> str:
 
 
 def traffic_lines(job: pb.Job) -> list[str]:
-    """Return what the marks of a job mean, in sentences."""
-    source, lines = word_in(job.demand, "source"), list[str]()
-    if job.demand.difference:
-        lines.append(f"Its announcement is wrong: {job.demand.difference}.")
-    if source and source != "confirmed":
-        lines.append(f"It is planned for {SOURCES.get(source, word(source))}.")
+    """Return what the marks of a job mean, and what is remarkable of its traffic otherwise, in sentences."""
+    source = word_in(job.demand, "source")
+    if not source or source == "confirmed":
+        return remarks(job)
+    return [*remarks(job), f"It is planned for {SOURCES.get(source, word(source))}."]
+
+
+def remarks(job: pb.Job) -> list[str]:
+    """Return the sentences of ``traffic_lines`` but for what the job is planned for."""
+    demand = job.demand
+    enum = pb.DemandFinding.DESCRIPTOR
+    findings = (word_of(enum, finding) for finding in demand.findings)
+    lines = [f"{STATES[found].capitalize()}." for found in findings if found in STATES]
+    if demand.difference:
+        lines.append(f"Its announcement is wrong: {demand.difference}.")
+    if demand.patterns > 1:
+        now = f"number {demand.pattern}" if demand.pattern else "another one"
+        lines.append(f"It changes between {demand.patterns} traffic patterns, and sends {now} now.")
     if too_efficient(job.efficiency_measured):
         lines.append(f"Its measured efficiency, {job.efficiency_measured:.0%}, is not possible: {IMPOSSIBLE}.")
     return lines

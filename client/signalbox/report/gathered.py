@@ -95,8 +95,11 @@ def state_of(
 
 
 def efficiency(job: pb.Job) -> float | None:
-    """Measured, else predicted; None while neither is known. A measured one that is not possible is not known."""
-    if job.HasField("efficiency_measured") and not too_efficient(job.efficiency_measured):
+    """Return the measured efficiency, else the predicted one; None while neither is known. A measured one that is not
+    possible is not known. Where no prediction is possible the measured one says nothing of the network: an all-to-all
+    has half of its ideal on an idle fabric too."""
+    possible = job.HasField("efficiency_measured") and not too_efficient(job.efficiency_measured)
+    if possible and not job.prediction_withheld:
         return job.efficiency_measured
     if job.HasField("efficiency_predicted"):
         return job.efficiency_predicted

@@ -16,6 +16,7 @@ from signalbox.live.shown import (
     percent,
     planned_for,
     rate,
+    remarks,
     too_efficient,
     traffic_lines,
     wiring_line,
@@ -178,15 +179,14 @@ def _of_job(job: pb.Job, routes: Sequence[pb.ListedRoute]) -> Element:
     last = f"{seconds(job.last_communication):.3f} s" if job.HasField("last_communication") else "-"
     sent = "not counted"
     if job.HasField("demand") and job.demand.HasField("window"):
-        difference = f"; {job.demand.difference}" if job.demand.difference else ""
-        sent = f"{rate(job.demand.measured_bps)} of payload{difference}"
+        sent = f"{rate(job.demand.measured_bps)} of payload"
     wiring = wiring_line(job)
     about = facts(
         (
             *([("circuits", wiring)] if wiring else []),
             ("planned for", SOURCES.get(word_in(job.demand, "source"), "-")),
             ("communication", f"{ideal} ideal, {last} in the last iteration"),
-            ("traffic", sent),
+            ("traffic", " ".join([f"{sent}.", *remarks(job)])),
         )
     )
     planned = any(route.planned for route in routes)

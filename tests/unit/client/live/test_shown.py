@@ -39,7 +39,12 @@ SILENT = pb.Demand(source=pb.DEMAND_SOURCE_CONFIRMED, findings=[pb.DEMAND_FINDIN
     [
         (pb.Job(), "", []),
         (pb.Job(demand=CONFIRMED, efficiency_measured=0.97), "", []),
-        (pb.Job(demand=SILENT), "", []),
+        (pb.Job(demand=SILENT), "", ["It sends nothing now."]),
+        (
+            pb.Job(demand=pb.Demand(source=pb.DEMAND_SOURCE_CONFIRMED, patterns=2, pattern=1)),
+            "",
+            ["It changes between 2 traffic patterns, and sends number 1 now."],
+        ),
         (
             pb.Job(demand=DECLARED, efficiency_measured=0.97),
             " ?",
@@ -70,6 +75,8 @@ SILENT = pb.Demand(source=pb.DEMAND_SOURCE_CONFIRMED, findings=[pb.DEMAND_FINDIN
         ),
     ],
 )
-def test_a_mark_says_in_a_row_what_sentences_say_of_the_job(job: pb.Job, mark: str, lines: list[str]) -> None:
+def test_sentences_say_what_the_mark_of_a_job_means_and_what_is_remarkable_otherwise(
+    job: pb.Job, mark: str, lines: list[str]
+) -> None:
     assert traffic_mark(job) == mark
     assert traffic_lines(job) == lines

@@ -63,3 +63,24 @@ def test_what_counters_have_not_confirmed_is_said_of_each_job() -> None:
     shown = reported(pb.GetFabricResponse(), pb.Job(spec=pb.JobSpec(job_id="new"), demand=demand))
     assert "<td>unconfirmed</td>" in shown
     assert "what it announced, not yet confirmed by counters" in shown
+
+
+def test_a_job_without_a_prediction_is_not_slow_by_its_measured_efficiency() -> None:
+    """An all-to-all on an idle fabric."""
+    withheld = "up to 3 hosts send to one at once; how its port is shared is not known"
+    job = pb.Job(spec=pb.JobSpec(job_id="experts"), level=1.0, efficiency_measured=0.57, prediction_withheld=withheld)
+    assert slow_jobs([job]) == []
+    job.level = 2.0
+    assert slow_jobs([job]) == [job]
+
+
+def test_a_job_says_that_it_sends_nothing_and_how_its_announcement_is_wrong() -> None:
+    wrong = "10.0.1.1 &gt; 10.0.2.1 carries nothing"
+    demand = pb.Demand(
+        source=pb.DEMAND_SOURCE_MEASURED,
+        difference="10.0.1.1 > 10.0.2.1 carries nothing",
+        findings=[pb.DEMAND_FINDING_SILENT, pb.DEMAND_FINDING_OTHER_AMOUNTS],
+    )
+    demand.window.FromSeconds(6)
+    shown = reported(pb.GetFabricResponse(), pb.Job(spec=pb.JobSpec(job_id="killed"), demand=demand))
+    assert f"0 bit/s of payload. It sends nothing now. Its announcement is wrong: {wrong}." in shown
