@@ -313,11 +313,11 @@ class Intake:
         s, d = self._state, self._derived
         if not s.counters.round_over(now):
             return NOTHING
-        halfway = s.counters.is_halfway(now)
+        halfway = s.counters.is_halfway
         s.load.forget(d.ports())
         s.load.update(now, d.nominal_bps())
         look_again = not halfway and s.load_events.look_again(self._senders())
-        s.counters.evaluated(now, look_again)
+        s.counters.evaluated(now)
         effects = commands(PollHalfway()) if look_again else NOTHING
         if not halfway:
             judge = partial(s.demand.update, self._suspicious(), without_path=d.without_path())

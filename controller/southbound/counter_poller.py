@@ -28,12 +28,13 @@ PATIENCE = 3
 
 @dataclass(slots=True)
 class _Polled:
-    """``answered_at``: when the last complete reply of the open poll came in, or when it was asked. ``waited``:
-    intervals that it has taken so far. ``halfway_at``: when it is polled once more. ``meters``: False once the switch
-    has refused to read them. ``polls``: their number so far."""
+    """``due``: when the open poll was due. ``answered_at``: when its last complete reply came in, or when it was asked.
+    ``waited``: intervals that it has taken so far. ``halfway_at``: when it is polled once more. ``meters``: False once
+    the switch has refused to read them. ``polls``: their number so far."""
 
     next_at: float
     asked: Gathered | None = None
+    due: float = 0.0
     answered_at: float = 0.0
     waited: int = 0
     halfway_at: float = math.inf
@@ -68,9 +69,9 @@ class CounterPoller:
         """Sends the polls that are due."""
         for dpid, polled in self._switches.items():
             if polled.halfway_at <= now:
-                polled.halfway_at = math.inf
+                due, polled.halfway_at = polled.halfway_at, math.inf
                 if polled.asked is None and now < polled.next_at:
-                    self._ask(dpid, polled, now)
+                    self._ask(dpid, polled, due, now)
             if polled.next_at > now:
                 continue
             polled.next_at += self._interval_s * (1 + (now - polled.next_at) // self._interval_s)
@@ -78,14 +79,14 @@ class CounterPoller:
             if polled.asked is not None and polled.waited >= PATIENCE:
                 self._report(dpid, polled)
             if polled.asked is None:
-                self._ask(dpid, polled, now)
+                self._ask(dpid, polled, polled.next_at - self._interval_s, now)
 
-    def _ask(self, dpid: Dpid, polled: _Polled, now: float) -> None:
+    def _ask(self, dpid: Dpid, polled: _Polled, due: float, now: float) -> None:
         meters = polled.meters and polled.polls % METERS_EVERY == 0
         kinds = [kind for kind in self._requests if meters or kind != ofp.OFPMP_METER]
         xids = self._send(dpid, *(self._requests[kind] for kind in kinds))
         polled.asked = Gathered(dict(zip(xids, kinds, strict=True)))
-        polled.answered_at, polled.waited = now, 0
+        polled.due, polled.answered_at, polled.waited = due, now, 0
         polled.polls += 1
 
     def part(self, dpid: Dpid, reply: Reply, now: float) -> bool:
@@ -126,7 +127,7 @@ class CounterPoller:
         ports_read, flows_read = asked.answered(ofp.OFPMP_PORT_STATS), asked.answered(ofp.OFPMP_FLOW)
         if ports_read or flows_read or drops:
             known = ports if ports_read else None, flows if flows_read else None
-            self._put(Counters(dpid, polled.answered_at, *known, drops))
+            self._put(Counters(dpid, polled.answered_at, *known, drops, polled.due))
 
 
 def rule_counts(asked: Gathered) -> dict[FlowKey, RuleCount]:

@@ -70,8 +70,11 @@ class CountersRead(NamedTuple):
         return "flows" if self.flows < self.ports else "ports"
 
 
-EARLY = 0.7
-"""Share of the time between two polls after an evaluation before which no other follows."""
+APART = 0.25
+"""Share of an interval by which two polls of different rounds are due apart, at least."""
+
+HALFWAY = 0.75
+"""Share of an interval after a regular poll until which one that is due is no regular one."""
 
 PATIENCE = 0.25
 """Share of an interval for which switches that have not answered are waited for, when others have."""
@@ -92,8 +95,8 @@ class CounterIntake:
         self._drops_at: dict[Dpid, float] = {}
         self._interval_s = interval_s
         self._evaluated_at = -math.inf
-        self._whole_at = -math.inf
-        self._apart_s = interval_s
+        self._round_at = -math.inf  # when the polls were due that are gathered, or were evaluated last
+        self._regular_at = -math.inf  # the same of regular ones
         self._answers_since: float | None = None
         self._awaited: set[Dpid] = set()
         self._load = load
@@ -124,7 +127,7 @@ class CounterIntake:
             if packets := dropped_packets(message.flows):
                 self.dropped[message.dpid] = packets
         self.read = {**self.read, message.dpid: CountersRead(ports_at, flows_at)}
-        self._answered(message.dpid, message.at)
+        self._answered(message)
         if message.punt_drops:
             self._count_drops(message.dpid, message.at, message.punt_drops)
 
@@ -136,30 +139,31 @@ class CounterIntake:
     def round_over(self, now: float) -> bool:
         """Return whether counters are to be evaluated: all switches, which are asked at one moment, have answered, or
         those that have not were waited for."""
-        if now < self._evaluated_at + EARLY * self._apart_s:
-            return False
         if self._answers_since is None:
             return now >= self._evaluated_at + LATE_INTERVALS * self._interval_s
         return not self._awaited or now >= self._answers_since + PATIENCE * self._interval_s
 
-    def is_halfway(self, now: float) -> bool:
-        """Return whether counters that are evaluated now were read between two regular polls."""
-        return now < self._whole_at + EARLY * self._interval_s
+    @property
+    def is_halfway(self) -> bool:
+        """Whether the counters that are to be evaluated were read between two regular polls."""
+        return self._answers_since is not None and self._round_at < self._regular_at + HALFWAY * self._interval_s
 
-    def evaluated(self, now: float, again_halfway: bool) -> None:
-        """Note that counters were evaluated. From now on all switches are waited for again. ``again_halfway``: they are
-        polled once more before the next regular poll."""
-        halfway = self.is_halfway(now)
-        self._evaluated_at, self._answers_since, self._awaited = now, None, set(self.read)
-        self._apart_s = self._interval_s / 2 if halfway or again_halfway else self._interval_s
-        if not halfway:
-            self._whole_at = now
+    def evaluated(self, now: float) -> None:
+        """Note that counters were evaluated, or that none came. Later answers to the same polls start no other
+        evaluation."""
+        if self._answers_since is None:
+            self._round_at = self._evaluated_at + LATE_INTERVALS * self._interval_s
+        if not self.is_halfway:
+            self._regular_at = self._round_at
+        self._evaluated_at, self._answers_since = now, None
 
-    def _answered(self, dpid: Dpid, at: float) -> None:
-        """A switch that answers late belongs to the evaluation before."""
-        if at >= self._evaluated_at + EARLY * self._apart_s:
-            self._awaited.discard(dpid)
-            self._answers_since = at if self._answers_since is None else self._answers_since
+    def _answered(self, message: Counters) -> None:
+        """Polls that are due at one moment are one round, however late each of them is answered."""
+        due = message.at if message.due is None else message.due
+        if due >= self._round_at + APART * self._interval_s:
+            self._round_at, self._answers_since, self._awaited = due, message.at, set(self.read)
+        if due > self._round_at - APART * self._interval_s:
+            self._awaited.discard(message.dpid)
 
     def switch_left(self, dpid: Dpid) -> None:
         self.read = {known: read for known, read in self.read.items() if known != dpid}

@@ -73,13 +73,14 @@ class Counters:
     """One poll of one switch: port counters, and counters of our rules that count (in the pinned table, and those that
     drop), read together; None where the switch refused or did not answer. ``at``: monotonic seconds when the last reply
     came in. ``punt_drops``: packets that were over a port's limit of what it may hand to the controller, so far; not
-    asked for every time."""
+    asked for every time. ``due``: when the poll was due; None: ``at``."""
 
     dpid: Dpid
     at: float
     ports: Mapping[PortNo, PortCount] | None
     flows: Mapping[FlowKey, RuleCount] | None
     punt_drops: Mapping[PortNo, int] = field(default_factory=dict)
+    due: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

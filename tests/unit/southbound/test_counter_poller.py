@@ -80,7 +80,7 @@ def test_ports_and_pinned_flows_are_read_together_and_reported_when_all_replies_
     wire.now = 3.2
     wire.answer(PORTS, PORT_2)
     ports = {PortNo(1): PortCount(10, 20), PortNo(2): PortCount(30, 40)}
-    assert wire.counters == [Counters(A, 3.2, ports, {key(7): RuleCount(99, 3)}, {PortNo(1): 5})]
+    assert wire.counters == [Counters(A, 3.2, ports, {key(7): RuleCount(99, 3)}, {PortNo(1): 5}, due=2.0)]
 
 
 def test_a_switch_is_polled_once_per_interval_and_its_meters_every_few_polls() -> None:
@@ -170,7 +170,9 @@ def test_counters_that_a_switch_does_not_have_are_not_reported() -> None:
     wire.answer_all(
         port_entry(1, UNSUPPORTED, 5), flow(7, UNSUPPORTED) + flow(8, 6), meter_count(1, UNSUPPORTED) + meter_count(2)
     )
-    assert wire.counters == [Counters(A, wire.now, {PortNo(1): PortCount(None, 5)}, {key(8): RuleCount(6, 3)}, {})]
+    assert wire.counters == [
+        Counters(A, wire.now, {PortNo(1): PortCount(None, 5)}, {key(8): RuleCount(6, 3)}, {}, due=2.0)
+    ]
 
 
 def test_a_part_that_arrives_twice_changes_nothing() -> None:
@@ -229,6 +231,8 @@ def test_a_poll_halfway_comes_once_and_the_regular_ones_stay_where_they_are() ->
     wire.answer_all()
     wire.run(1.6)
     assert [round(at, 1) for at, _, kind in wire.asked if kind == PORTS] == [2.0, 3.0, 4.0]
+    wire.answer_all()
+    assert [counters.due for counters in wire.counters] == [2.0, 3.0, 4.0], "whenever the tick comes"
 
 
 def test_a_switch_that_has_not_answered_is_not_polled_halfway() -> None:

@@ -190,7 +190,7 @@ def test_counters_that_come_after_their_switch_has_left_are_not_waited_for_again
     intake.switch_left(SPINE)
     counts.take(dpid=SPINE)
     intake.take_learning(FABRIC, LearningCounters(SPINE, counts.now, {}))
-    intake.evaluated(counts.now, again_halfway=False)
+    intake.evaluated(counts.now)
     counts.take()
     assert list(intake.read) == [LEAF]
     assert intake.round_over(counts.now)
@@ -233,33 +233,31 @@ def test_a_switch_that_answers_late_belongs_to_the_evaluation_before(counts: Cou
     intake = counts.intake
     for dpid in (LEAF, SPINE):
         intake.switch_connected(dpid, 0.0)
-    intake.evaluated(0.0, again_halfway=False)
-    intake.take(FABRIC, Counters(LEAF, 2.0, {}, {}))
+    intake.evaluated(0.0)
+    intake.take(FABRIC, Counters(LEAF, 2.0, {}, {}, due=2.0))
     assert not intake.round_over(2.0)
     assert intake.round_over(2.5), "it was waited for"
-    intake.evaluated(2.5, again_halfway=False)
-    intake.take(FABRIC, Counters(SPINE, 2.6, {}, {}))
+    intake.evaluated(2.5)
+    intake.take(FABRIC, Counters(SPINE, 3.9, {}, {}, due=2.0))
     assert not intake.round_over(3.9)
-    intake.take(FABRIC, Counters(LEAF, 4.0, {}, {}))
+    intake.take(FABRIC, Counters(LEAF, 4.0, {}, {}, due=4.0))
     assert not intake.round_over(4.0)
-    intake.take(FABRIC, Counters(SPINE, 4.1, {}, {}))
+    intake.take(FABRIC, Counters(SPINE, 4.1, {}, {}, due=4.0))
     assert intake.round_over(4.1)
 
 
 def test_counters_are_evaluated_when_none_come(counts: Counts) -> None:
     counts.intake.switch_connected(LEAF, 0.0)
-    counts.intake.evaluated(0.0, again_halfway=False)
+    counts.intake.evaluated(0.0)
     assert [now for now in range(10) if counts.intake.round_over(now)] == [*range(4, 10)]
 
 
 def test_a_poll_halfway_is_evaluated_and_so_is_the_regular_one_after_it(counts: Counts) -> None:
     intake = counts.intake
     intake.switch_connected(LEAF, 0.0)
-    intake.evaluated(0.1, again_halfway=True)
-    for at, halfway in ((1.0, True), (2.0, False)):
-        assert not intake.round_over(at - 0.1)
-        intake.take(FABRIC, Counters(LEAF, at, {}, {}))
-        assert intake.round_over(at)
-        assert intake.is_halfway(at) is halfway
-        intake.evaluated(at, again_halfway=False)
-    assert not intake.round_over(3.3)
+    for due, halfway in ((2.0, False), (3.0, True), (4.0, False), (6.0, False)):
+        intake.take(FABRIC, Counters(LEAF, due + 0.1, {}, {}, due=due))
+        assert intake.round_over(due + 0.1)
+        assert intake.is_halfway is halfway
+        intake.evaluated(due + 0.1)
+        assert not intake.round_over(due + 0.9)
