@@ -8,7 +8,7 @@ these hosts cannot have sent, or their destinations received: registering a job 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -25,34 +25,37 @@ def background(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -
     each may use."""
     bps = measured.beyond_bps
     if uncounted and bps.any():
-        most_bps = _most_bps(measured, uncounted, hosts)
-        left = bps - most_bps
-        certain = (left > measured.noise_bps) & (measured.certain_bps > most_bps)
-        bps = np.where(most_bps > 0, np.where(certain, left, 0.0), bps)
+        seems_bps, *at_most_bps = _of_flows(measured, uncounted, hosts)
+        left = bps - seems_bps
+        certain = (left > measured.noise_bps) & (measured.certain_bps > np.transpose(at_most_bps)).any(axis=1)
+        bps = np.where(seems_bps > 0, np.where(certain, left, 0.0), bps)
     return in_use(measured, bps)
 
 
-def _most_bps(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -> Floats:
-    """Per link the most that these flows can have carried there: what their sources sent, what their destinations
-    received, and flow by flow the smaller of both. 0 on links that carry nothing beyond counted flows."""
+def _of_flows(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -> Iterator[Floats]:
+    """Give per link the most that these flows seem to have carried there, then the most that they can have, over each
+    part of the window: what their sources sent, what their destinations received, and flow by flow the smaller of both.
+    0 on links that carry nothing beyond counted flows."""
     place = measured.place
     src = np.array([place.get(hosts[flow.src_ip].uplink, -1) for flow in uncounted], np.int64)
     dst = np.array([place.get(hosts[flow.dst_ip].downlink, -1) for flow in uncounted], np.int64)
-    sent_bps = np.append(measured.sent_bps, np.inf)
     rows_of = {links: _carrying(measured, links) for links in set(chain.from_iterable(uncounted.values()))}
     rows = [np.concatenate([rows_of[links] for links in sets]) for sets in uncounted.values()]
     links = np.concatenate(rows)
     flows = np.repeat(np.arange(len(rows)), [len(some) for some in rows])
 
-    def by_host(of: Rows) -> Floats:
-        """Each host once, however many of the flows it has."""
-        pairs = np.sort(links * len(sent_bps) + of[flows] % len(sent_bps))
+    def by_host(of: Rows) -> tuple[Rows, Rows]:
+        """Return links and hosts: each host once, however many of the flows it has."""
+        pairs = np.sort(links * (len(place) + 1) + of[flows] % (len(place) + 1))
         pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # np.unique would hash: far slower
-        return np.bincount(pairs // len(sent_bps), sent_bps[pairs % len(sent_bps)], len(place)).astype(np.float64)
+        return np.divmod(pairs, len(place) + 1)
 
-    by_flow = np.bincount(links, np.minimum(sent_bps[src], sent_bps[dst])[flows], len(place))
-    most: Floats = np.minimum(by_flow, np.minimum(by_host(src), by_host(dst)))
-    return most
+    ends = by_host(src), by_host(dst)
+    for of_hosts in (measured.sent_bps, *measured.most_sent_bps.T):
+        sent_bps = np.append(of_hosts, np.inf)
+        by_flow = np.bincount(links, np.minimum(sent_bps[src], sent_bps[dst])[flows], len(place))
+        by_end = [np.bincount(of, sent_bps[end], len(place)) for of, end in ends]
+        yield np.minimum(by_flow, np.minimum(*by_end))
 
 
 def _carrying(measured: Measured, links: frozenset[LinkId]) -> Rows:

@@ -50,14 +50,16 @@ class Measured:
     """What ``update`` has found. Arrays hold a value per link, at its ``place``, in bit/s.
 
     ``beyond_bps``: what a link carries beyond the flows that are counted, where that is certain. ``certain_bps``: the
-    least that it carried beyond them lately. ``sent_bps``: the most that it carried beyond them, certain or not, of the
-    links of hosts; infinite where it is not known. ``noise_bps``: less than this is none. ``counted``: flows whose
-    bytes are known for the whole window. ``reached``: of which links the samples reach back a whole window."""
+    least that it carried beyond them, over each part of the window; NaN where it is not known. ``sent_bps``: the most
+    that it seems to have carried beyond them, of the links of hosts; ``most_sent_bps``: the most that it can have, over
+    each part; infinite where they are not known. ``noise_bps``: less than this is none. ``counted``: flows whose bytes
+    are known for the whole window. ``reached``: of which links the samples reach back a whole window."""
 
     place: Mapping[LinkId, int]
     beyond_bps: Floats
     certain_bps: Floats
     sent_bps: Floats
+    most_sent_bps: Floats
     noise_bps: Floats
     counted: frozenset[Pair]
     reached: NDArray[np.bool_]
@@ -65,11 +67,9 @@ class Measured:
     def of(self, links: Collection[LinkId]) -> Measured:
         """Return the same of these links only."""
         rows = np.array([self.place[link] for link in links], np.int64)
-        arrays = (self.beyond_bps[rows], self.certain_bps[rows], self.sent_bps[rows], self.noise_bps[rows])
+        beyond, certain, sent = self.beyond_bps[rows], self.certain_bps[rows], self.sent_bps[rows]
+        arrays = (beyond, certain, sent, self.most_sent_bps[rows], self.noise_bps[rows])
         return Measured({link: at for at, link in enumerate(links)}, *arrays, self.counted, self.reached[rows])
-
-
-_NONE = np.zeros(0)
 
 
 class _Sized(NamedTuple):
@@ -108,7 +108,8 @@ class LinkLoad:
         self._rows = Memo[Mapping[LinkId, int], int, Rows](lambda links, _numbering: self._links.rows_of(links))
         self._keep_links = Memo(self._keep_links_at)
         self._reached = Memo(_reached)
-        self.measured = Measured({}, _NONE, _NONE, _NONE, _NONE, frozenset(), np.zeros(0, bool))
+        none, of_parts = np.zeros(0), np.zeros((0, PARTS))
+        self.measured = Measured({}, none, of_parts, none, of_parts, none, frozenset(), np.zeros(0, bool))
         self.measured_at = now
 
     @property
@@ -217,12 +218,15 @@ class LinkLoad:
         used = on.of((known | is_gone)[on.flows]).at(left, len(rows))
         carried, excess, slack = self._over_parts(rows[left], used, end[left])
         slack = slack * sized.bps[left, None]
-        beyond, certain, sent = np.zeros((3, len(rows)))
-        beyond[left], certain[left] = _lately(excess, slack, noise_bps[left])
+        beyond, sent, certain, most_sent = *np.zeros((2, len(rows))), *np.zeros((2, len(rows), PARTS))
+        certain[left] = excess - slack
+        beyond[left] = _lately(excess, certain[left], noise_bps[left])
         # All that links carry of flows whose rules are gone may have been sent by others.
         sent[left] = _most(np.where(of_gone[left, None], carried, excess))
-        sent[~read] = np.inf
-        return Measured(sized.place, beyond, certain, sent, noise_bps, counted, reached)
+        at_most = np.where(of_gone[left, None], carried, np.minimum(carried, excess + slack))
+        most_sent[left] = np.nan_to_num(np.maximum(at_most, 0.0), nan=np.inf)
+        sent[~read] = most_sent[~read] = np.inf
+        return Measured(sized.place, beyond, certain, sent, most_sent, noise_bps, counted, reached)
 
     def _over_parts(self, links: Rows, on: _Pairs, end: Floats) -> tuple[Floats, Floats, Floats]:
         """Return three arrays with a column for each of the last one, two and three parts of the window before ``end``:
@@ -302,15 +306,14 @@ def in_use(measured: Measured, bps: Floats) -> Mapping[LinkId, float]:
     return {links[number]: float(bps[number]) for number in np.flatnonzero(bps)}
 
 
-def _lately(excess: Floats, slack: Floats, noise_bps: Floats) -> tuple[Floats, Floats]:
-    """Return what links carry beyond their users now, 0 where that is not certain or noise, and the least that is
-    certain. ``excess``, ``slack``: over each part of the window, in bit/s."""
-    certain = np.nan_to_num(np.fmax.reduce(excess - slack, axis=1), nan=0.0)
+def _lately(excess: Floats, certain: Floats, noise_bps: Floats) -> Floats:
+    """Return what links carry beyond their users now, 0 where that is not certain or noise. ``excess``, ``certain``:
+    over each part of the window, in bit/s."""
     found = excess[:, 0]
     for part in range(1, PARTS):
         steady = (np.abs(excess[:, :part] - excess[:, part, None]) <= NEAR * noise_bps[:, None]).all(axis=1)
         found = np.where(steady, excess[:, part], found)
-    return np.where((certain > 0) & (found > noise_bps), found, 0.0), certain
+    return np.where((certain > 0).any(axis=1) & (found > noise_bps), found, 0.0)
 
 
 def _most(bps: Floats) -> Floats:

@@ -31,7 +31,8 @@ class Counted(NamedTuple):
 
 
 Uses = Mapping[Counted, tuple[frozenset[LinkId], ...]]
-"""Per rule that counts the links that its packets use, at most: sets of them, of which many rules may share one."""
+"""Per rule that counts the links that its packets use, at most: sets of them, of which many rules may share one. Those
+of one rule have no link in common."""
 
 NO_USES: Uses = {}
 

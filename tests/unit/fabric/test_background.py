@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.fabric.background import HOLD_S, LEFT_S, RecentBackground, background, planned_background
-from controller.fabric.link_load import LinkLoad, Measured
+from controller.fabric.link_load import LAG_S, LinkLoad, Measured
 from controller.fabric.recent_uses import Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import LinkId
@@ -54,7 +54,8 @@ def left(
         sent[place[HOSTS[ip].uplink]] = bps
     for ip, bps in received_bps.items():
         sent[place[HOSTS[ip].downlink]] = bps
-    measured = Measured(place, beyond, beyond, sent, np.full(len(place), NOISE * RATE), frozenset(), beyond > 0)
+    noise, at_most = np.full(len(place), NOISE * RATE), sent[:, None]
+    measured = Measured(place, beyond, beyond[:, None], sent, at_most, noise, frozenset(), beyond > 0)
     return dict(background(measured, may_use(*flows), HOSTS))
 
 
@@ -210,6 +211,28 @@ def test_own_bytes_are_no_background_though(shares: list[tuple[float, float, flo
     assert seen, "nobody has announced it"
     run.registered = True
     assert dict(run.background()) == {}
+
+
+@pytest.mark.parametrize("missing_s", [0.0, 0.2, LAG_S])
+def test_a_new_flow_is_no_background_while_counters_of_its_hosts_other_flows_catch_up(missing_s: float) -> None:
+    """They show in the interval in which it begins what they had not shown before: the host seems to send less of it
+    than it does."""
+    known, new = Counted(A, X), Counted(A, Y)
+    paths = {known: on_path(known, 0), new: on_path(new, 1)}
+    load = LinkLoad(WINDOW_S, NOISE)
+    for number in range(6):
+        carried_s = {known: 0.5 * min(number, 4), new: 1.0 * (number == 5)}
+        load.routes_changed(2 * number, lambda: {"job": {known: (frozenset(paths[known]),)}})
+        links = dict.fromkeys(CAPACITY, 0)
+        for flow, seconds in carried_s.items():
+            links |= {link: links[link] + int(RATE / 8 * seconds) for link in paths[flow]}
+        counted_s = carried_s[known] - (missing_s if 0 < number < 5 else 0.0)
+        load.count_links(2 * number, links)
+        load.count_flows(2 * number, {known: int(RATE / 8 * counted_s)})
+        load.update(2 * number, CAPACITY)
+    assert load.measured.counted == {known[:2]}
+    assert dict(load.background)[paths[new][1]] == pytest.approx(0.5 * RATE)
+    assert dict(background(load.measured, may_use((A, Y)), HOSTS)) == {}
 
 
 def test_what_a_host_sends_beyond_counted_flows_is_little_when_these_come_in_bursts() -> None:
