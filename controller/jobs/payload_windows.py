@@ -197,9 +197,9 @@ class PayloadWindows:
             return None
         if not len(self._reported.ends):
             starts, ends = starts[:1], ends[:1]
-        at, payload = np.stack([one.at for one in judged]), np.stack([one.payload for one in judged])
+        at, payload = np.array([one.at for one in judged]), np.array([one.payload for one in judged])
         first = np.cumsum([0, *(len(one.times) for one in judged[:-1])])
-        places = first[:, None] + np.stack([one.places for one in judged])
+        places = first[:, None] + np.array([one.places for one in judged])
         bounds = self._reported.between(np.concatenate([one.times for one in judged]), places[starts], places[ends])
         apart_s = 0.0 if bounds else max(float(np.nanmax(one.at) - np.nanmin(one.at)) for one in (judged[0], latest))
         return Spans(np.maximum(0.0, payload[ends] - payload[starts]), at[ends] - at[starts], apart_s, bounds)

@@ -64,7 +64,7 @@ def test_polls_are_the_same_after_they_were_written_and_read(tmp_path: Path) -> 
 
 
 def test_targets_that_are_missed_are_said() -> None:
-    good = Right("ring", 1000.0, 4000, 1), Wrong("half", "ring", 1.0, 8.0, 2.0)
+    good = Right("ring", 1000.0, 4000, 1), Wrong("half", "ring", 1.0, 2.0, 8.0)
     assert missed([good[0]], [good[1]]) == []
-    said = missed([Right("ring", 500.0, 2000, 1)], [Wrong("reversed", "ring", 1.0, float("inf"), float("inf"))])
-    assert said == ["ring: 2.0 false alarms per 1,000 hours", "reversed: nine of ten take inf windows"]
+    said = missed([Right("ring", 500.0, 2000, 1)], [Wrong("reversed", "ring", 1.0, 2.0, float("inf"))])
+    assert said == ["ring: 2.0 false alarms per 1,000 hours", "reversed: 0% are found within 6 s or 3 iterations"]
