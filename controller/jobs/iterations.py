@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.fabric.counter_samples import Floats, Rows
+from controller.fabric.counter_samples import Floats
 from controller.fabric.link_load import LAG_S
 from signalbox.jobs.reports import REPORT_S
 
@@ -41,11 +41,16 @@ PAUSE = 0.5
 """Part of the fastest iteration: in less time that no iteration covers, none was done."""
 
 
-class Bounds(NamedTuple):
-    """Iterations whose bytes a window has, one value per window and pair."""
+class Counted(NamedTuple):
+    """Iterations whose bytes a reading of counters has, one value per reading. A window has at least those that ended
+    before its last reading less those that began before its first, and at most the other way round."""
 
-    least: Floats
-    most: Floats
+    ended: Floats
+    begun: Floats
+    possibly_begun: Floats
+    """With those that may have been done in time that is not covered."""
+    surely_ended: Floats
+    """Ended ones with as many of these as were over; minus infinity before the first reported one has ended."""
     likely: Floats
 
 
@@ -90,31 +95,31 @@ class Iterations:
         """Whether the iteration in progress takes more than twice as long as usual, however late it is reported."""
         return bool(len(self.ends) and now - self.ends[-1] > 2 * self._usual_s + 2 * REPORT_S)
 
-    def between(self, at: Floats, starts: Rows, ends: Rows) -> Bounds | None:
-        """Return the bounds of windows; None if no iteration was reported. ``at``: times of readings. ``starts``,
-        ``ends``: the places there of those with which each window begins and ends."""
+    def counted(self, at: Floats) -> Counted | None:
+        """Return what readings at these times have; None if no iteration was reported."""
         if not len(self.ends):
             return None
-        begins = np.append(self.ends - self.durations_s, inf)
-        earliest = np.minimum.accumulate((begins[:-1] - self._late_s)[::-1])[::-1]
+        begins = self.ends - self.durations_s
+        earliest = np.minimum.accumulate((begins - self._late_s)[::-1])[::-1]
         early, late = at - LAG_S - JITTER * self._usual_s, at + JITTER * self._usual_s
-        ended = np.searchsorted(self.ends, early, side="right")
-        begun = np.searchsorted(earliest, late)
-        gaps = begins[1:-1] - self.ends[:-1]
-        idle = np.append(0.0, np.cumsum(np.where(gaps > PAUSE * self._fastest_s, gaps, 0.0)))
-        times = np.stack((begins[:-1], self.ends), axis=1).ravel()
+        ended = np.searchsorted(self.ends, early, side="right").astype(np.float64)
+        begun = np.searchsorted(earliest, late).astype(np.float64)
+        gaps = np.maximum(0.0, begins[1:] - self.ends[:-1])
+        in_gaps = np.where(gaps > PAUSE * self._fastest_s, np.ceil(gaps / self._fastest_s), 0.0)
+        missing = np.repeat(np.append(0.0, np.cumsum(in_gaps)), 2)
+        times = np.maximum.accumulate(np.stack((begins, self.ends), axis=1).ravel())
 
-        def idle_at(moment: Floats) -> Floats:
-            """Seconds that no iteration covers, less than 0 before the first."""
-            outside = np.minimum(moment - times[0], 0.0) + np.maximum(moment - times[-1], 0.0)
-            covered: Floats = np.interp(moment, times, np.repeat(idle, 2)) + outside
-            return covered
+        def missing_at(moment: Floats) -> Floats:
+            """Iterations that fit into the time that is not covered, less than 0 before the first."""
+            outside_s = np.minimum(moment - times[0], 0.0) + np.maximum(moment - times[-1], 0.0)
+            fitting: Floats = np.interp(moment, times, missing) + outside_s / self._fastest_s
+            return fitting
 
-        between_s = idle_at(late + self._late_s[-1])[ends] - idle_at(early)[starts]
-        most = begun[ends] - ended[starts] + np.ceil(between_s / self._fastest_s)
-        done = np.interp(at, times, np.arange(1, len(times) + 1) // 2) + idle_at(at) / self._usual_s
-        return Bounds(
-            np.maximum(0.0, ended[ends] - begun[starts]),
-            np.where(early[starts] < self._first_end, inf, most),
-            done[ends] - done[starts],
+        done = np.interp(at, times, np.arange(1, len(times) + 1) // 2)
+        return Counted(
+            ended,
+            begun,
+            begun + np.ceil(missing_at(late + self._late_s[-1])),
+            np.where(early < self._first_end, -inf, ended + np.floor(missing_at(early))),
+            done + missing_at(at),
         )

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from controller.fabric.counter_samples import Floats
 from controller.fabric.link_load import LAG_S
 from controller.jobs.demand import Difference, Finding
-from controller.jobs.iterations import JITTER, Bounds
-from controller.jobs.payload_windows import LONGEST, Spans, Window
+from controller.jobs.iterations import JITTER
+from controller.jobs.payload_windows import LONGEST, Bounds, Spans, Window
 from signalbox.jobs.subflows import Pair
 
 UNDECLARED = 0.05
@@ -177,7 +177,7 @@ class Judge:
         with np.errstate(invalid="ignore", divide="ignore"):
             lowest = np.where(judged, done / bounds.most, 0.0).max(axis=0)
             highest = np.where(judged & (bounds.least > 0), done / bounds.least, inf).min(axis=0)
-            ratio = np.where(judged[0] & (bounds.likely[0] > 0), done[0] / bounds.likely[0], 1.0)
+            ratio = np.where(judged[0] & (bounds.likely > 0), done[0] / bounds.likely, 1.0)
         outside = own & ((highest < 1 / TOLERANCE) | (lowest > self._above))
         right = (lowest > 1 / CLOSE) & (highest < CLOSE)
         if spans.bounds is None:
@@ -203,7 +203,7 @@ class Judge:
         likely = share * (np.median(done) if done.size else 0.0)
         error = 2 * (LAG_S + spans.apart_s) / longest_s
         least, most = likely * (1 - error) - 1, likely * (1 + error) + 1
-        return Bounds(np.floor(least - JITTER), np.ceil(most + JITTER), likely)
+        return Bounds(np.floor(least - JITTER), np.ceil(most + JITTER), likely[0])
 
     def changed(self, bps: Floats, held: Mapping[Pair, float]) -> bool:
         """Whether other pairs than those held carry traffic, lastingly, or the same ones in other proportions."""

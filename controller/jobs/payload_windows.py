@@ -13,7 +13,7 @@ import numpy as np
 
 from controller.fabric.counter_samples import Floats, Rows
 from controller.fabric.link_load import LAG_S
-from controller.jobs.iterations import ON_THE_WAY_S, Bounds, Iterations
+from controller.jobs.iterations import ON_THE_WAY_S, Iterations
 from controller.jobs.pair_counters import Totals
 from signalbox.jobs.reports import REPORT_S, IterationTime
 from signalbox.jobs.spec import Transport
@@ -24,6 +24,9 @@ RoCEv2: Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4 (InfiniBand specification, a
 
 SNAPSHOTS = 64
 """At most; then every second one of the older half goes: long iterations need windows that reach far back."""
+VALUES = 20_000
+"""Payloads of pairs, at most, that one judgement of a large job compares: it takes 5 ms."""
+FEWEST_SNAPSHOTS = 6
 LONGEST = 6
 """Intervals of a window, if three iterations do not take longer."""
 MOST = 60
@@ -67,6 +70,15 @@ class Window(NamedTuple):
     def bytes(self) -> Floats:
         """Payload of the window, per pair."""
         return 0.125 * self.bps * self.seconds
+
+
+class Bounds(NamedTuple):
+    """Iterations whose bytes each window has, with a value per pair."""
+
+    least: Floats
+    most: Floats
+    likely: Floats
+    """Of the longest window."""
 
 
 class Spans(NamedTuple):
@@ -188,6 +200,8 @@ class PayloadWindows:
         latest = self._snapshots[-1]
         longest_s = max(LONGEST * self._interval_s, JUDGED_ITERATIONS * self._iteration_s(now)) + 0.5 * self._interval_s
         judged = [one for one in self._snapshots if latest.now - one.now <= longest_s and one.counted == latest.counted]
+        most = max(FEWEST_SNAPSHOTS, VALUES // max(1, len(latest.at)))
+        judged = [judged[place] for place in np.linspace(0, len(judged) - 1, min(most, len(judged))).astype(int)]
         taken = np.array([one.now for one in judged])
         known = np.flatnonzero(taken <= self._reported.ends[-1:].max(initial=-np.inf))
         is_end = np.zeros(len(judged), bool)
@@ -200,7 +214,11 @@ class PayloadWindows:
         at, payload = np.array([one.at for one in judged]), np.array([one.payload for one in judged])
         first = np.cumsum([0, *(len(one.times) for one in judged[:-1])])
         places = first[:, None] + np.array([one.places for one in judged])
-        bounds = self._reported.between(np.concatenate([one.times for one in judged]), places[starts], places[ends])
+        bounds = None
+        if counted := self._reported.counted(np.concatenate([one.times for one in judged])):
+            ended, begun, possibly_begun, surely_ended, likely = (values[places] for values in counted)
+            least = np.maximum(0.0, ended[ends] - begun[starts])
+            bounds = Bounds(least, possibly_begun[ends] - surely_ended[starts], likely[ends[0]] - likely[starts[0]])
         apart_s = 0.0 if bounds else max(float(np.nanmax(one.at) - np.nanmin(one.at)) for one in (judged[0], latest))
         return Spans(np.maximum(0.0, payload[ends] - payload[starts]), at[ends] - at[starts], apart_s, bounds)
 

@@ -21,13 +21,13 @@ def reported(ends: list[float], duration_s: float, late_s: float = ON_THE_WAY_S)
 
 
 def between(iterations: Iterations, start: float, end: float) -> tuple[float, float]:
-    bounds = iterations.between(np.array([start, end]), np.array([[0]]), np.array([[1]]))
-    assert bounds is not None
-    return bounds.least.item(), bounds.most.item()
+    counted = iterations.counted(np.array([start, end]))
+    assert counted is not None
+    return counted.ended[1] - counted.begun[0], counted.possibly_begun[1] - counted.surely_ended[0]
 
 
 def test_nothing_is_known_without_reports() -> None:
-    assert Iterations().between(np.array([1.0, 3.0]), np.array([[0]]), np.array([[1]])) is None
+    assert Iterations().counted(np.array([1.0, 3.0])) is None
 
 
 def test_an_iteration_counts_when_its_end_and_the_lag_of_counters_have_passed() -> None:
@@ -83,11 +83,10 @@ def test_what_a_right_announcement_shows_is_within_the_bounds(seed: int, says_wh
             late_s = np.full(count, ON_THE_WAY_S if says_when else EVERY_S + 0.1)
             iterations.add(at, durations_s[new], late_s)
             told = ended
-        starts, places = np.arange(number)[:, None], np.full((number, 1), number)
-        bounds = iterations.between(readings[: number + 1], starts, places)
-        if bounds is not None and number:
-            lots = (seen[number] - seen[:number])[:, None]
-            assert (bounds.least <= lots).all()
-            assert (lots <= bounds.most).all()
+        counted = iterations.counted(readings[: number + 1])
+        if counted is not None and number:
+            lots = seen[number] - seen[:number]
+            assert (counted.ended[-1] - counted.begun[:-1] <= lots).all()
+            assert (lots <= counted.possibly_begun[-1] - counted.surely_ended[:-1]).all()
             begun += 1
     assert begun
