@@ -152,7 +152,7 @@ class Judge:
         lasting = self._undeclared_runs.add(
             undeclared,
             CONTRADICTIONS if window.begun or certain else FIRST_CONTRADICTIONS,
-            self._significant(recent),
+            self._significant(recent) & (recent > UNDECLARED * bps.max(initial=0.0)),
         )
         lasting_off = self._off_runs.add(off, CONTRADICTIONS if reported else UNREPORTED_CONTRADICTIONS)
         clean = not (undeclared.any() or off.any())
