@@ -91,8 +91,9 @@ def right(hours: float, seed: int) -> Iterator[Right]:
     """Rows per kind, each of ``hours``."""
     jobs = max(1, round(hours / JOB_HOURS))
     with ProcessPoolExecutor() as processes:
-        for name in kinds():
-            found = processes.map(partial(_false_alarms, name), range(seed, seed + jobs), chunksize=8)
+        for place, name in enumerate(kinds()):
+            first = seed + place * KINDS_APART
+            found = processes.map(partial(_false_alarms, name), range(first, first + jobs), chunksize=8)
             alarms = sum(track(found, name, jobs, console=Console(stderr=True), transient=True))
             yield Right(name, jobs * JOB_HOURS, jobs, alarms)
 

@@ -9,7 +9,7 @@ the payload that a right announcement shows between two readings of a pair's cou
   of one that is there in part.
 - An iteration may have ended ``ON_THE_WAY_S`` before its report says, or ``REPORT_S`` where it does not say when.
 - In time that no reported iteration covers there may be none, or some as fast as the fastest: the job pauses, its
-  reports were lost, or the next one has not arrived.
+  reports were lost, or the next one has not arrived. When that is overdue there is no upper bound.
 - Until the first reported iteration has ended a training program may send more, such as its parameters: there is no
   upper bound.
 """
@@ -78,7 +78,7 @@ class Iterations:
         behind_s = np.concatenate([self.ends, ends])[-REPORTS:] - done_s
         self.ends = np.minimum.accumulate(behind_s[::-1])[::-1] + done_s
         recent = np.sort(self.durations_s[-USUAL:])
-        self._usual_s, self._fastest_s = float(recent[(len(recent) - 1) // 2]), float(recent[0])
+        self._usual_s, self._fastest_s = float(recent[(len(recent) - 1) // 2]), float(self.durations_s.min())
         if self.since is None:
             self.since, self._first_end = float(self.ends[0] - durations_s[0]), float(self.ends[0])
 
@@ -115,11 +115,12 @@ class Iterations:
             fitting: Floats = np.interp(moment, times, missing) + outside_s / self._fastest_s
             return fitting
 
+        overdue = late > self.ends[-1] + 2 * (self._usual_s + REPORT_S)
         done = np.interp(at, times, np.arange(1, len(times) + 1) // 2)
         return Counted(
             ended,
             begun,
-            begun + np.ceil(missing_at(late + self._late_s[-1])),
+            np.where(overdue, inf, begun + np.ceil(missing_at(late + self._late_s[-1]))),
             np.where(early < self._first_end, -inf, ended + np.floor(missing_at(early))),
             done + missing_at(at),
         )
