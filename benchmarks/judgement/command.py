@@ -34,7 +34,7 @@ JOB_HOURS = 0.25
 
 WRONG_HOURS = 0.2
 KINDS_APART = 100_000
-"""Between the seeds of two kinds: each has iterations of other durations."""
+"""Difference between the first seeds of two kinds, so that no two kinds share the durations of iterations."""
 
 HOURS_PER_WRONG = 100.0
 """So many hours of right announcements, so many wrong ones of each kind and way."""

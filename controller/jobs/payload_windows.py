@@ -78,7 +78,7 @@ class Bounds(NamedTuple):
     least: Floats
     most: Floats
     likely: Floats
-    """Of the longest window."""
+    """Iterations that the longest window most probably has."""
 
 
 class Spans(NamedTuple):

@@ -63,7 +63,7 @@ class _Operator:
         self._context: contextvars.Context | None = None  # of a handler: only there kopf posts events
 
     def end(self, *_: object) -> None:
-        """In the main thread, as the handler of a signal."""
+        """Handle a signal, in the main thread: stop watching."""
         if self._loop:
             self._loop.call_soon_threadsafe(self._signalled.set)
         else:
