@@ -176,9 +176,12 @@ def _are_of(paths: list[Path | None], route: Route) -> bool:
 
 
 def is_confirmed(key: FlowKey, wanted: _Flows, installed: _Flows) -> bool:
-    """Whether the switch where the flow begins holds its pin to a path as it should be."""
-    rule = wanted.get(key)
-    return rule is not None and rule.goto is None and installed.get(key) == rule
+    """Whether the switch where the flow begins holds its pin to a path as it should be. Its cookie may still name the
+    job that announced the flow before."""
+    rule, held = wanted.get(key), installed.get(key)
+    if rule is None or rule.goto is not None or held is None:
+        return False
+    return (held.actions, held.goto, held.meter) == (rule.actions, rule.goto, rule.meter)
 
 
 _NEITHER: tuple[_Flows, _Flows] = {}, {}

@@ -89,6 +89,21 @@ def test_a_route_is_confirmed_when_all_of_its_subflows_are() -> None:
         assert (found.pins, found.routes) == (count, {"job": {FLOW: SPLIT}} if count == 2 else {})
 
 
+def test_a_route_is_confirmed_by_the_rule_of_the_job_that_announced_its_flow_before() -> None:
+    """Jobs that exchange hosts change the cookies of rules, not the paths of packets."""
+    pins = PinSet({"job": (Pin(FLOW, 7, FIRST),)})
+    wanted = {Dpid(1): RuleSet.of([FlowRule(pin.key, 7, (ToGroup(3),)) for pin in pins])}
+    of_other = {Dpid(1): RuleSet.of([FlowRule(pin.key, 8, (ToGroup(3),)) for pin in pins])}
+    elsewhere = {Dpid(1): RuleSet.of([FlowRule(pin.key, 8, (ToGroup(4),)) for pin in pins])}
+    derive = ConfirmedRoutes()
+    for installed, found in (
+        (of_other, {"job": {FLOW: whole(FIRST)}}),
+        (elsewhere, {}),
+        (wanted, {"job": {FLOW: whole(FIRST)}}),
+    ):
+        assert derive(HOSTS, {FLOW: whole(FIRST)}, pins, wanted, installed).routes == found
+
+
 def test_a_new_route_is_not_confirmed_by_pins_of_the_one_before() -> None:
     """Its job waits for its turn, and an audit reads the rules."""
     pins = PinSet({"job": (Pin(FLOW, 7, FIRST),)})
