@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -35,6 +35,8 @@ GRACE_S = 1.0
 """Time for the last of these to arrive; less where ``link_timeout_s`` is short."""
 FRESH_TIMEOUTS = 3
 """Link time-outs after which a probe does not count any more: longer than a busy hub or switch delays one."""
+USUAL_PORTS = 256
+"""A switch with more ports has the probes of so many: each of its ports waits longer, and no others."""
 QUIET_SHARE = 4
 """When the rate does not allow every port a probe per interval, ports without a link wait up to this factor longer."""
 BURST = 4
@@ -96,8 +98,9 @@ class Discovery:
         self._of: dict[Dpid, set[PortRef]] = {}
         self._arriving: dict[PortRef, set[_Port]] = defaultdict(set)
         self._suspects: set[_Port] = set()
-        self._linked = 0
-        self._due: list[tuple[float, int, _Port]] = []
+        self._linked: Counter[Dpid] = Counter()
+        self._counts: tuple[float, float] | None = None
+        self._due: dict[Dpid, list[tuple[float, int, _Port]]] = {}
         self._turns = 0
         self._sent = 0
         self._allowance = BURST * max_probes_per_s * BURST_S
@@ -125,7 +128,8 @@ class Discovery:
         """Forgets the switch, its ports and their links, without ``LinkLost``."""
         for at in list(self._of.get(dpid, ())):
             self._port_down(at)
-        self._of.pop(dpid, None)
+        for of_switch in (self._of, self._due, self._linked):
+            of_switch.pop(dpid, None)
         self._alive.pop(dpid, None)
 
     def rules_confirmed(self, dpids: Iterable[Dpid]) -> None:
@@ -157,6 +161,7 @@ class Discovery:
         if at not in self._ports:
             self._ports[at] = _Port(at, self._frames.head(at))
             self._of.setdefault(at.dpid, set()).add(at)
+            self._counts = None
             self._restart(self._ports[at])
 
     def _port_down(self, at: PortRef) -> None:
@@ -164,6 +169,7 @@ class Discovery:
         if port is None:
             return
         self._of[at.dpid].discard(at)
+        self._counts = None
         self._unlink(port)
         for other in list(self._arriving.get(at, ())):
             self._unlink(other)
@@ -180,22 +186,48 @@ class Discovery:
         self._allowance = min(burst * BURST_S, self._allowance + burst * passed)
         linked_s, quiet_s = self._intervals()
         probes = []
-        while self._due and self._due[0][0] <= now and self._allowance >= 1:
-            _, turn, port = heapq.heappop(self._due)
-            if port.turn == turn and self._ports.get(port.at) is port:
+        switches = deque(dpid for dpid, due in self._due.items() if due and due[0][0] <= now)
+        if switches:
+            switches.rotate(-(self._sent % len(switches)))
+        while switches and self._allowance >= 1:  # in turn: one with many ports delays no other
+            dpid = switches.popleft()
+            if port := self._take_due(dpid, now):
                 self._allowance -= 1
                 probes.append(self._probe(port, now))
-                self._schedule(port, self._next_at(port, now, linked_s if port.peer else quiet_s))
+                interval_s = (linked_s if port.peer else quiet_s) / self._weight(dpid)
+                self._schedule(port, self._next_at(port, now, interval_s))
+                switches.append(dpid)
         probes.sort(key=_switch)
         return probes
 
+    def _take_due(self, dpid: Dpid, now: float) -> _Port | None:
+        """The next port of this switch whose probe is due."""
+        due = self._due[dpid]
+        while due and due[0][0] <= now:
+            _, turn, port = heapq.heappop(due)
+            if port.turn == turn and self._ports.get(port.at) is port:
+                return port
+        return None
+
+    def _weight(self, dpid: Dpid) -> float:
+        """How much each of its ports counts."""
+        return min(1.0, USUAL_PORTS / max(1, len(self._of.get(dpid, ()))))
+
+    def _count_ports(self) -> tuple[float, float]:
+        """Ports with a link, and the others, by their weight."""
+        if self._counts is None:
+            linked = sum(number * self._weight(dpid) for dpid, number in self._linked.items())
+            ports = sum(min(USUAL_PORTS, len(of)) for of in self._of.values())
+            self._counts = linked, max(0.0, ports - linked)
+        return self._counts
+
     def _intervals(self) -> tuple[float, float]:
         """Seconds between probes of ports with a link, and of the others: one interval when the rate allows it."""
-        quiet = len(self._ports) - self._linked
-        linked_s = max(self._interval, (self._linked + quiet / QUIET_SHARE) / self._rate)
+        linked, quiet = self._count_ports()
+        linked_s = max(self._interval, (linked + quiet / QUIET_SHARE) / self._rate)
         if not quiet:
             return linked_s, linked_s
-        return linked_s, max(self._interval, quiet / (self._rate - self._linked / linked_s))
+        return linked_s, max(self._interval, quiet / (self._rate - linked / linked_s))
 
     def _next_at(self, port: _Port, now: float, interval_s: float) -> float:
         """When the next probe is sent. Gaps double until a probe arrives or the interval is reached; then comes the
@@ -209,19 +241,18 @@ class Discovery:
 
     def _restart(self, port: _Port) -> None:
         """As after coming up; a probe that was sent a moment ago is not repeated."""
-        port.gap_s = self._first_gap_s
+        port.gap_s = self._first_gap_s(port.at.dpid)
         self._schedule(port, port.sent_at + FIRST_GAP_S)
 
-    @property
-    def _first_gap_s(self) -> float:
+    def _first_gap_s(self, dpid: Dpid) -> float:
         """With thousands of new ports each is probed once before any is probed again: more probes would delay a busy
         hub."""
-        return max(FIRST_GAP_S, (len(self._ports) - self._linked) / (BURST * self._rate))
+        return max(FIRST_GAP_S, self._count_ports()[1] / (BURST * self._rate)) / self._weight(dpid)
 
     def _schedule(self, port: _Port, at: float) -> None:
         self._turns += 1
         port.turn = self._turns
-        heapq.heappush(self._due, (at, port.turn, port))
+        heapq.heappush(self._due.setdefault(port.at.dpid, []), (at, port.turn, port))
 
     def _probe(self, port: _Port, now: float) -> Probe:
         self._sent += 1
@@ -281,7 +312,8 @@ class Discovery:
                 self._unlink(port)
             port.peer, port.announced = at.at, False
             self._arriving[at.at].add(port)
-            self._linked += 1
+            self._linked[port.at.dpid] += 1
+            self._counts = None
         port.heard_at, port.unanswered = self._listened, 0
         self._suspects.discard(port)
         if not port.announced:
@@ -289,13 +321,14 @@ class Discovery:
             changes.append(LinkSeen(port.at, at.at))
         if at.at not in self._one_way and (at.peer != port.at or not at.announced):
             # This end receives and the other sends: a probe of this end may complete the link.
-            self._schedule(at, at.sent_at + self._first_gap_s)
+            self._schedule(at, at.sent_at + self._first_gap_s(at.at.dpid))
         return changes
 
     def _unlink(self, port: _Port) -> None:
         if port.peer is not None:
             self._arriving[port.peer].discard(port)
-            self._linked -= 1
+            self._linked[port.at.dpid] -= 1
+            self._counts = None
         port.peer, port.announced, port.unanswered = None, False, 0
         self._suspects.discard(port)
 

@@ -159,6 +159,35 @@ def test_a_fabric_too_large_for_its_rate_is_probed_at_that_rate_and_keeps_its_li
     assert clock.sent - sent <= 21 * 60
 
 
+def test_a_switch_with_thousands_of_ports_delays_the_probes_of_no_other_switch() -> None:
+    """Neither the first probes of such switches nor later ones hinder that a silent cut is found."""
+    discovery = Discovery(INTERVAL, TIMEOUT, 200.0)
+    for dpid in (A, B):
+        discovery.switch_connected(dpid, [port(1), port(2)])
+    clock = Clock(discovery, {A1: B1, B1: A1})
+    clock.run(5.0)
+    flooding = [Dpid(1000 + number) for number in range(3)]
+    for dpid in flooding:
+        discovery.switch_connected(dpid, [port(n) for n in range(1, 2001)])
+    others = len(clock.sent_at[A2])
+    assert len(clock.sent_from(A2, 20.0)) - others >= 3
+    clock.cables.pop(A1)
+    assert clock.run(3 * TIMEOUT) == [LinkLost(A1, B1)]
+    probed = {at for at in clock.sent_at if at.dpid in flooding}
+    assert len(probed) > 1000, "they are probed too, in what is left"
+
+
+def test_ports_that_flap_fill_no_memory() -> None:
+    discovery = Discovery(INTERVAL, TIMEOUT, 10.0)
+    discovery.switch_connected(A, [port(n) for n in range(1, 101)])
+    for n in range(20_000):
+        discovery.port_changed(A, port(1 + n % 100, up=n // 100 % 2 == 1), False)
+        if n % 100 == 0:
+            discovery.tick(n / 1000)
+    discovery.switch_left(A)
+    assert discovery.tick(100.0) == []
+
+
 def test_many_new_ports_do_not_exceed_the_burst_rate() -> None:
     clock = big(leaves=32, spines=32, hosts=32)
     batches = [len(clock.discovery.tick(n * 0.05)) for n in range(100)]
