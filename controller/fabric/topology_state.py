@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Literal, TypeVar
 
 from controller.fabric.cabling import NO_CABLING, Cabling, Circuits
-from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortRef, Switch
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -134,6 +134,8 @@ class TopologyState:
         for host in self._declared.values():
             self._declared_by_switch[host.switch].append(host)
         self._switches: dict[Dpid, Switch] = {}
+        self._changing: dict[Dpid, dict[PortNo, Port]] = {}
+        """Ports of switches in ``_switches`` that no snapshot has yet."""
         self._ready: set[Dpid] = set()
         self._up_since: dict[PortRef, float] = {}
         self._heard: dict[PortRef, PortRef] = {}
@@ -164,6 +166,7 @@ class TopologyState:
             )
         elif self._macs_changed:
             self._fabric = replace(before, hosts=_frozen(self._hosts, before.hosts))
+        self._changing.clear()
         self._changed = self._macs_changed = False
         return self._fabric
 
@@ -211,16 +214,22 @@ class TopologyState:
             for port in switch.ports:
                 self._forget(PortRef(dpid, port), now)
             del self._switches[dpid]
+            self._changing.pop(dpid, None)
 
     def port_changed(self, dpid: Dpid, port: Port, removed: bool, now: float) -> bool:
         """A port came, went or changed. False when nothing did, or the switch is not connected."""
         switch = self._switches.get(dpid)
-        if switch is None or (not removed and switch.ports.get(port.number) == port):
+        before = switch.ports.get(port.number) if switch else None
+        if switch is None or (before is None if removed else before == port):
             return False
-        ports = {number: p for number, p in switch.ports.items() if number != port.number}
-        if not removed:
+        ports = self._changing.get(dpid)
+        if ports is None:  # one copy per snapshot, not per port: thousands can change at once
+            ports = self._changing[dpid] = dict(switch.ports)
+            self._switches[dpid] = replace(switch, ports=MappingProxyType(ports))
+        if removed:
+            del ports[port.number]
+        else:
             ports[port.number] = port
-        self._switches[dpid] = replace(switch, ports=MappingProxyType(ports))
         self._changed = True
         self._place_declared(self._switches[dpid], [port])
         at = PortRef(dpid, port.number)

@@ -64,6 +64,20 @@ def test_a_port_that_goes_takes_its_links_at_once(state: TopologyState, removed:
     assert links(state) == set()
 
 
+def test_a_snapshot_keeps_the_ports_that_it_had(state: TopologyState) -> None:
+    before = state.fabric
+    for number in range(10, 20):
+        assert state.port_changed(Dpid(1), port(number), False, 1)
+    assert state.port_changed(Dpid(1), port(2, up=False), False, 1)
+    between = state.fabric
+    assert state.port_changed(Dpid(1), port(10), True, 2)
+    assert not state.port_changed(Dpid(1), port(10), True, 2), "no news"
+    after = state.fabric
+    ports = [set(each.switches[Dpid(1)].ports) for each in (before, between, after)]
+    assert ports == [{1, 2, 7}, {1, 2, 7, *range(10, 20)}, {1, 2, 7, *range(11, 20)}]
+    assert [each.switches[Dpid(1)].ports[PortNo(2)].up for each in (before, between)] == [True, False]
+
+
 def test_a_link_that_failed_returns_after_probes_both_ways_and_its_hold_down(state: TopologyState) -> None:
     see(state, 1)
     state.port_changed(Dpid(2), port(7, up=False), False, 2)
