@@ -2,8 +2,9 @@
 
 Sans-IO. In: connections, and what they answer. Out: calls of ``admit`` with the connections that may be used. When a
 second connection comes with the dpid of a first one, the first is sent an echo request: if it answers, the second is
-refused, else the second replaces it. Only one controller may write to a switch, so the role of its master is claimed
-(OpenFlow 1.3.5 sections 6.3.5 and 7.3.9). ``now`` is monotonic seconds.
+refused. If it does not, it ends after the usual number of echo requests, and the second takes its place: a switch that
+is busy with its rules answers late, and must not lose its dpid to another. Only one controller may write to a switch,
+so the role of its master is claimed (OpenFlow 1.3.5 sections 6.3.5 and 7.3.9). ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from controller.southbound.openflow_framing import message
 
 log = structlog.get_logger(__name__)
 
-ALIVE_WITHIN_S = 1.0
 ROLES_WITHIN_S = 1.0
 ATTEMPTS = 3
 """To become the master. Another controller may claim the switch at the same moment: the later generation wins."""
@@ -73,9 +73,9 @@ class Mastership:
 
 @dataclass(slots=True)
 class _Dpid:
-    """``holder``: the connection that has the dpid. ``roles``: while it is not admitted yet. ``waiting``: later
-    connections with the same dpid, the newest last. ``asked``: the echo request that the holder has to answer until
-    ``deadline``."""
+    """``holder``: the connection that has the dpid. ``roles``: while it is not admitted yet, until ``deadline`` at the
+    latest. ``waiting``: later connections with the same dpid, the newest last. ``asked``: the echo request that the
+    holder has to answer."""
 
     holder: Connection
     roles: Mastership | None
@@ -95,7 +95,7 @@ class Admission:
             self._take_dpid(connection, [], now)
         else:
             entry.waiting.append(connection)
-            self._ask_holder(entry, now)
+            self._ask_holder(entry)
 
     def gone(self, connection: Connection, now: float) -> None:
         """The connection has ended."""
@@ -116,29 +116,23 @@ class Admission:
             newcomer.refuse("duplicate_dpid", f"{connection.peer} has dpid {connection.id:#x} and is alive")
         entry.waiting.clear()
 
-    def role_reply(self, connection: Connection, xid: int, role: int, generation: int, now: float) -> None:
+    def role_reply(self, connection: Connection, xid: int, role: int, generation: int) -> None:
         entry = self._dpids.get(connection.id)
         if entry and entry.holder is connection and entry.roles:
             entry.roles.reply(xid, role, generation)
-            self._admit_when_known(entry, now)
+            self._admit_when_known(entry)
 
-    def error(self, connection: Connection, xid: int, code: tuple[int, int] | None, reason: str, now: float) -> None:
+    def error(self, connection: Connection, xid: int, code: tuple[int, int] | None, reason: str) -> None:
         entry = self._dpids.get(connection.id)
         if entry and entry.holder is connection and entry.roles:
             entry.roles.error(xid, code, reason)
-            self._admit_when_known(entry, now)
+            self._admit_when_known(entry)
 
     def tick(self, now: float) -> None:
         for entry in list(self._dpids.values()):
-            if entry.deadline > now:
-                continue
-            if entry.roles:
+            if entry.roles and entry.deadline <= now:
                 entry.roles.state, entry.roles.why = "refused", "no answer to a role request"
-                self._admit_when_known(entry, now)
-            elif entry.asked is not None:
-                log.warning("half-open connection replaced by a new one", dpid=f"{entry.holder.id:#x}")
-                entry.holder.close()
-                self._give_up(entry, now)
+                self._admit_when_known(entry)
 
     def _take_dpid(self, connection: Connection, waiting: list[Connection], now: float) -> None:
         self._dpids[connection.id] = _Dpid(connection, Mastership(connection), now + ROLES_WITHIN_S, waiting)
@@ -150,7 +144,7 @@ class Admission:
             *others, newest = entry.waiting
             self._take_dpid(newest, others, now)
 
-    def _admit_when_known(self, entry: _Dpid, now: float) -> None:
+    def _admit_when_known(self, entry: _Dpid) -> None:
         roles = entry.roles
         if roles is None or roles.state == "asking":
             return
@@ -159,9 +153,8 @@ class Admission:
         entry.roles = None
         self._admit(entry.holder)
         if entry.waiting:
-            self._ask_holder(entry, now)
+            self._ask_holder(entry)
 
-    def _ask_holder(self, entry: _Dpid, now: float) -> None:
+    def _ask_holder(self, entry: _Dpid) -> None:
         if entry.roles is None and entry.asked is None:
             entry.asked = entry.holder.send(message(ofp.OFPT_ECHO_REQUEST, b"signalbox"))[0]
-            entry.deadline = now + ALIVE_WITHIN_S
