@@ -32,6 +32,7 @@ MODULES = {
     "target": "benchmarks.live.target",
     "flow-cache": "benchmarks.live.flow_cache",
     "fuzz-openflow": "benchmarks.openflow.fuzz",
+    "flood-openflow": "benchmarks.openflow.floods",
     "simulation": "benchmarks.simulation",
     "dealing": "benchmarks.dealing",
     "joining": "benchmarks.joining.command",

@@ -40,7 +40,7 @@ class PlainSwitch:
 
     def __init__(self, dpid: int, ports: int = 0) -> None:
         self._dpid = dpid
-        self._ports = b"".join(port_desc(number, f"eth{number}") for number in range(1, ports + 1))
+        self._ports = [port_desc(number, f"eth{number}") for number in range(1, ports + 1)]
         self._flows: dict[tuple[int, int, bytes], tuple[FlowChange, bytes]] = {}
         self._role = struct.pack("!I4xQ", 1, _UNDEFINED_GENERATION)
 
@@ -94,7 +94,7 @@ class PlainSwitch:
         if kind == Multipart.DESC:
             return [b"\0" * _DESC_BYTES]
         if kind == Multipart.PORT_DESC:
-            return [self._ports]
+            return self._ports
         if kind in (Multipart.GROUP_FEATURES, Multipart.METER_FEATURES):
             return [b"\0" * (40 if kind == Multipart.GROUP_FEATURES else 16)]
         if kind not in (Multipart.FLOW, Multipart.AGGREGATE):

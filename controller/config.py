@@ -77,16 +77,27 @@ class _TlsSection(_Section):
 
 class OpenFlowConfig(_TlsSection):
     """Echo checks: a switch that misses ``echo_misses`` echoes in a row is disconnected. With TLS switches must show a
-    certificate."""
+    certificate, with ``dpid_in_certificate`` one that names their dpid. ``max_address_connections``: one Open vSwitch
+    connects all its bridges from one address. ``max_ports``: of all switches."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=6653, ge=1, le=65535)
     max_connections: int = Field(default=4096, ge=2)
+    max_address_connections: int = Field(default=1024, ge=1)
+    max_ports: int = Field(default=65536, ge=1)
+    dpid_in_certificate: bool = False
     echo_interval_s: Seconds = 5.0
     echo_misses: int = Field(default=3, ge=1)
     barrier_timeout_s: Seconds = 10.0
     audit_interval_s: Annotated[Seconds, Reloaded.ANY] = 60.0
     belong_together: ClassVar[tuple[str, ...]] = TlsFiles._fields
+
+    @model_validator(mode="after")
+    def _certificates(self) -> Self:
+        if self.dpid_in_certificate and not self.tls_files:
+            message = "dpid_in_certificate needs certificate, private_key and ca_certificates"
+            raise PydanticCustomError("tls", message)
+        return self
 
 
 class SocketRole(StrEnum):

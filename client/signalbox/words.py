@@ -33,6 +33,7 @@ class AlarmKind(StrEnum):
     STATE_NOT_SAVED = "state_not_saved"
     COUNTERS_STALE = "counters_stale"
     CONNECTIONS_REFUSED = "connections_refused"
+    SWITCH_FLOODS = "switch_floods"
     SWITCH_DOWN = "switch_down"
     LINK_DOWN = "link_down"
     HOST_DOWN = "host_down"

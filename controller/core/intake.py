@@ -28,6 +28,7 @@ from controller.fabric.messages import (
     PortChanged,
     ProbeCircuits,
     SwitchConnected,
+    SwitchFloods,
     SwitchLeft,
 )
 from controller.fabric.recent_uses import NO_USES
@@ -166,6 +167,8 @@ class Intake:
                 s.refusals.count_packets(message, s.fabric, now)
             case ConnectionRefused():
                 s.refusals.count_connection(message, now)
+            case SwitchFloods():
+                s.refusals.count_flood(message, now)
             case ArpSeen():
                 return self._arp(message, now)
         return NOTHING

@@ -6,7 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from controller.alarms import Alarm
-from controller.core.refusals import CONNECTIONS_RECENT_S, DUPLICATES_RECENT_S, PACKETS_RECENT_S
+from controller.core.refusals import (
+    CONNECTIONS_RECENT_S,
+    DUPLICATES_RECENT_S,
+    FLOODS_RECENT_S,
+    PACKETS_RECENT_S,
+)
 from controller.core.state import State
 from controller.fabric.parts import End, Part, switch_key
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
@@ -71,6 +76,9 @@ def _switch_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
     for dpid, (peer, last_at) in s.refusals.duplicates.items():
         if now < last_at + DUPLICATES_RECENT_S:
             yield Alarm(AlarmKind.DUPLICATE_DPID, fabric.name(dpid), {"peer": peer, "dpid": dpid})
+    for dpid, last_at in s.refusals.floods.items():
+        if now < last_at + FLOODS_RECENT_S:
+            yield Alarm(AlarmKind.SWITCH_FLOODS, fabric.name(dpid))
     for dpid, count in s.sync.foreign.items():
         if count:
             yield Alarm(AlarmKind.FOREIGN_RULES, fabric.name(dpid), {"rules": count})

@@ -86,14 +86,27 @@ class ArpSeen:
     target_ip: str
 
 
-RefusalReason = Literal["malformed", "version", "silent", "not_reading", "tls", "duplicate_dpid", "too_many"]
+RefusalReason = Literal[
+    "malformed",
+    "version",
+    "silent",
+    "not_reading",
+    "tls",
+    "duplicate_dpid",
+    "too_many",
+    "too_many_of_address",
+    "too_many_ports",
+    "other_certificate",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRefused:
     """An OpenFlow connection was ended for what came by it, or failed to. ``malformed``: bytes that are not OpenFlow.
     ``version``: none in common. ``silent``: no handshake in time. ``not_reading``: what it was sent piled up. ``tls``:
-    no or a wrong certificate. ``duplicate_dpid``: a second switch with a known dpid. ``peer``: its address and port."""
+    no or a wrong certificate. ``duplicate_dpid``: a second switch with a known dpid. ``too_many``: connections, in all
+    or from one address. ``too_many_ports``: of the switch, or in all. ``other_certificate``: one of another dpid.
+    ``peer``: its address and port."""
 
     peer: str
     dpid: Dpid | None
@@ -118,6 +131,13 @@ class PacketsRefused:
     """How many packets were refused since the last such message, which is a second ago at least."""
 
     counts: Mapping[RefusedPacket, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchFloods:
+    """The switch sends more than it is read for, since a second at least."""
+
+    dpid: Dpid
 
 
 @dataclass(frozen=True, slots=True)

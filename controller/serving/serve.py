@@ -7,7 +7,6 @@ status board: control loop ─▶ gRPC server, metrics server
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -29,8 +28,9 @@ from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import Config
 from controller.control_loop import ControlLoop
-from controller.core.messages import Command, Message, Reply, Tick
+from controller.core.messages import Command, Reply, Tick
 from controller.events import EventHistory
+from controller.fabric.topology import Dpid
 from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.jobs.store import StateStore
 from controller.log_limit import LimitedLog
@@ -44,12 +44,14 @@ from controller.serving import descriptors, exposure, preflight, readiness, stan
 from controller.serving.event_file import MOST_LINES, EventFile
 from controller.serving.event_log import ALARM, at_start, events, not_over
 from controller.serving.garbage import Garbage, loading
+from controller.serving.inbox import Inbox
 from controller.serving.loaded import Loaded
 from controller.serving.publishing import Publishing
 from controller.serving.reload import Hangups, Reload, hangups, reloading
+from controller.southbound.limits import Put
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import Status, StatusBoard
-from controller.tables.messages import FromSwitches, ToSwitches
+from controller.tables.messages import ToSwitches
 from controller.tls import TlsContext
 from controller.wiring.messages import FindWiring, FoundWiring, MendedWiring, MendWiring, WiringFound
 from signalbox.errors import InvalidInput
@@ -126,7 +128,7 @@ def _run(
     with ExitStack() as ends:
         ends.callback(store.close)
         # southbound, gRPC server, planning process -> control loop
-        inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        inbox = Inbox()
         # control loop -> southbound
         outbox = Outbox()
         # control loop -> planning process -> inbox
@@ -170,6 +172,7 @@ def _run(
                 outbox,
                 loaded.openflow_tls,
                 on_ready=partial(_ready, config, addresses, metrics_port, loop.state.strategy),
+                known=[part.ends[0].at.dpid for part in loop.derived.known_switches().values() if part.seen],
             )
 
 
@@ -205,15 +208,16 @@ def _alarms_before(history: EventHistory) -> dict[AlarmKey, float]:
 
 def run_hub(
     config: Config,
-    put: Callable[[FromSwitches], None],
+    put: Put,
     outbox: Outbox,
     tls: TlsContext,
     on_ready: Callable[[], None],
+    known: Iterable[Dpid],
 ) -> None:
     """The southbound's. What it needs is imported when the API answers already: jobs need not wait for it."""
     from controller.southbound.run_hub import run_hub as run
 
-    run(config, put, outbox, tls, on_ready)
+    run(config, put, outbox, tls, on_ready, known)
 
 
 @dataclass(eq=False)
@@ -222,7 +226,7 @@ class _Driver:
     clock for it. What it raises stops the process."""
 
     loop: ControlLoop
-    inbox: queue.SimpleQueue[Message]
+    inbox: Inbox
     outbox: Outbox
     planner: Planner
     analysis: AnalysisWorker
@@ -249,7 +253,8 @@ class _Driver:
             tick_at = 0.0
             garbage = Garbage()
             while not self._stopping.is_set():
-                messages = self._waiting(0.0 if self.loop.unfinished else tick_at - time.monotonic())
+                # A burst is taken in as one: one thing follows from all of it.
+                messages = self.inbox.take(BATCH, 0.0 if self.loop.unfinished else tick_at - time.monotonic())
                 now = time.monotonic()
                 if now >= tick_at:
                     tick_at = now + TICK_S
@@ -267,17 +272,6 @@ class _Driver:
         except Exception as error:
             log.exception("the control loop failed; stopping")
             self.outbox.fail(error)
-
-    def _waiting(self, timeout_s: float) -> list[Message]:
-        """What is in the inbox; waits for the first. A burst is taken in as one: one thing follows from all of it."""
-        messages: list[Message] = []
-        try:
-            messages.append(self.inbox.get(timeout=max(0.0, timeout_s)))
-            while len(messages) < BATCH:
-                messages.append(self.inbox.get_nowait())
-        except queue.Empty:
-            pass
-        return messages
 
     def _give(self, commands: Sequence[Command], now: float) -> None:
         """Hands commands on. Replies come after the status that shows what they are about."""

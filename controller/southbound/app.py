@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -28,6 +28,7 @@ from controller.fabric.messages import (
     SendArpReply,
     SendArpRequest,
     SwitchConnected,
+    SwitchFloods,
     SwitchLeft,
 )
 from controller.fabric.topology import Dpid, PortRef
@@ -48,17 +49,17 @@ from controller.southbound.framework import (
     pause,
     spawn,
 )
-from controller.southbound.handshake import MAX_PORTS
 from controller.southbound.installer import Installer
 from controller.southbound.learning_poller import LearningPoller
+from controller.southbound.limits import Put
 from controller.southbound.multipart import multipart_reply
 from controller.southbound.openflow_framing import Frame
 from controller.southbound.outbox import Outbox
+from controller.southbound.port_changes import PortChanges
 from controller.southbound.rule_reader import RuleReader
 from controller.southbound.table_poller import TablePoller
 from controller.tables.messages import (
     Counters,
-    FromSwitches,
     InstallStage,
     LearningCounters,
     PollHalfway,
@@ -72,7 +73,9 @@ from controller.tables.table_use import is_full
 log = structlog.get_logger(__name__)
 
 TICK_S = 0.1
-REPORT_REFUSED_S = 1.0
+REPORT_S = 1.0
+FLOODING = 0.5
+"""Of the time: a switch that is not read for longer floods."""
 LOG_EVERY_S = 10.0
 MAX_KINDS = 20
 """Kinds of ignored messages that a log line names: a switch can send any number of them."""
@@ -87,7 +90,7 @@ class _Switch:
 class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     OFP_VERSIONS = (ofp.OFP_VERSION,)
 
-    def __init__(self, config: Config, put: Callable[[FromSwitches], None], outbox: Outbox) -> None:
+    def __init__(self, config: Config, put: Put, outbox: Outbox) -> None:
         super().__init__()
         self.outbox = outbox
         self._put = put
@@ -107,10 +110,11 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._poller = CounterPoller(config.counters.interval_s, self._send, self._counted.append)
         self._learning = LearningPoller(config.counters.interval_s, self._send, self._counted.append)
         self._tables = TablePoller(config.counters.interval_s, self._send, put)
+        self._port_changes = PortChanges()
         self._admission = Admission(self._admit)
         self._taken: dict[Dpid, Connection] = {}
         self._ignored: Counter[str] = Counter()
-        self._refusals_at = 0.0
+        self._report_at = 0.0
         self._log_at = 0.0
 
     def start(self) -> None:
@@ -191,7 +195,9 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             for dpid in self._reader.failed(now):
                 log.warning("switch does not answer a read of its rules; disconnecting", dpid=f"{dpid:#x}")
                 self._switches[dpid].connection.close()
-            self._report_refused(now)
+            for change in self._port_changes.tick(now):
+                self._port_changed(change)
+            self._report(now)
             self._log_ignored(now)
             pause(TICK_S)
 
@@ -201,10 +207,16 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             self._put(counters)
         self._counted.clear()
 
-    def _report_refused(self, now: float) -> None:
-        if now >= self._refusals_at and (refused := self._discovery.take_refused()):
-            self._refusals_at = now + REPORT_REFUSED_S
+    def _report(self, now: float) -> None:
+        """Packets that were refused, and switches that flood."""
+        if now < self._report_at:
+            return
+        self._report_at = now + REPORT_S
+        if refused := self._discovery.take_refused():
             self._put(PacketsRefused(refused))
+        for dpid, switch in self._switches.items():
+            if switch.connection.take_held_s() > FLOODING * REPORT_S or self._port_changes.floods(dpid):
+                self._put(SwitchFloods(dpid))
 
     def _log_ignored(self, now: float) -> None:
         if now < self._log_at:
@@ -231,7 +243,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         switch = self._switches[dpid] = _Switch(connection, local.name if local else f"{dpid:016x}")
         ports = tuple(port for port in connection.ports.values() if port.number <= ofp.OFPP_MAX)
         log.info("switch connected", switch=switch.name, dpid=f"{dpid:#x}", ports=len(ports))
-        self._put(SwitchConnected(dpid, switch.name, ports))
+        self._put(SwitchConnected(dpid, switch.name, ports), connection.backlog)
         if dpid in self._optical:  # it has no LLDP of its own, and nothing of it is counted
             return
         self._discovery.switch_connected(dpid, ports)
@@ -257,6 +269,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         return self._switches.pop(dpid)
 
     def _end_conversations(self, dpid: Dpid) -> None:
+        self._port_changes.switch_left(dpid)
         self._installer.switch_left(dpid)
         self._reader.switch_left(dpid)
         self._poller.switch_left(dpid)
@@ -275,15 +288,18 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     @on(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def on_port_status(self, connection: Connection, message: Frame) -> None:
         port, removed = decode.port_status(message.body)
-        if removed:
-            connection.ports.pop(port.number, None)
-        elif port.number in connection.ports or len(connection.ports) < MAX_PORTS:
-            connection.ports[port.number] = port  # also before its admission, which tells these ports
+        if not connection.port_changed(port, removed):  # also before its admission, which tells these ports
+            self._ignored["ports beyond a limit"] += 1
+            return
         dpid = self._heard_from(connection)
         if dpid is not None and port.number <= ofp.OFPP_MAX:
-            self._put(PortChanged(dpid, port, removed))
-            if dpid not in self._optical:
-                self._discovery.port_changed(dpid, port, removed)
+            for change in self._port_changes.changed(dpid, port, removed, time.monotonic()):
+                self._port_changed(change)
+
+    def _port_changed(self, change: PortChanged) -> None:
+        self._put(change, self._switches[change.dpid].connection.backlog)
+        if change.dpid not in self._optical:
+            self._discovery.port_changed(change.dpid, change.port, change.removed)
 
     # ---- packets
 
@@ -299,11 +315,12 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         eth_type = int.from_bytes(frame[12:14], "big")
         if eth_type == ETH_LLDP:
             for change in self._discovery.received(at, frame):
-                self._put(change)
+                self._put(change, connection.backlog)
         elif eth_type != ETH_ARP:
             self._ignored["other_packets"] += 1
         elif packet := ethernet_frames.parse_arp(frame):
-            self._put(ArpSeen(at, packet.op, packet.sender_ip, packet.sender_mac, packet.target_ip))
+            seen = ArpSeen(at, packet.op, packet.sender_ip, packet.sender_mac, packet.target_ip)
+            self._put(seen, connection.backlog)
         else:
             self._discovery.refuse(RefusedPacket(at, "malformed_arp"))
 
@@ -312,7 +329,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     @on(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
     def on_error(self, connection: Connection, message: Frame) -> None:
         xid, (code, reason) = message.xid, decode.error(message.body)
-        self._admission.error(connection, xid, code, reason, time.monotonic())
+        self._admission.error(connection, xid, code, reason)
         dpid = self._heard_from(connection)
         if dpid is None:
             return
@@ -343,16 +360,17 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     @on(ofp_event.EventOFPRoleReply, MAIN_DISPATCHER)
     def on_role_reply(self, connection: Connection, message: Frame) -> None:
         role, generation = decode.role_reply(message.body)
-        self._admission.role_reply(connection, message.xid, role, generation, time.monotonic())
+        self._admission.role_reply(connection, message.xid, role, generation)
 
     @on(ofp_event.EventOFPMultipartReply, MAIN_DISPATCHER)
     def on_multipart_reply(self, connection: Connection, message: Frame) -> None:
         dpid = self._heard_from(connection)
         if dpid is None:
+            connection.nobody_asked()
             return
         reply = multipart_reply(message.data)
         now = time.monotonic()
         if self._reader.part(dpid, reply) or self._poller.part(dpid, reply, now):
             return
-        if not self._learning.part(dpid, reply, now):
-            self._tables.part(dpid, reply)
+        if not (self._learning.part(dpid, reply, now) or self._tables.part(dpid, reply)):
+            connection.nobody_asked()

@@ -2,7 +2,8 @@
 
 In: its bytes, and messages to send. Out: events for the app's handlers, and through ``refused`` why the connection was
 ended, if the peer caused it. One greenlet receives and one watches the time. A peer that floods or does not read delays
-no other: receiving yields every few milliseconds, sending never waits, and the bytes kept for a peer have a limit.
+no other: sending never waits, the bytes kept for a peer have a limit, and a peer is not read for a while when it has
+used its part of the hub with messages that nobody asked for, or when the control loop has not taken in those before.
 """
 
 from __future__ import annotations
@@ -18,21 +19,24 @@ import structlog
 
 from controller.config import OpenFlowConfig
 from controller.fabric.messages import RefusalReason
-from controller.fabric.topology import Port
+from controller.fabric.topology import Dpid, Port, PortNo
 from controller.southbound.framework import (
     DEAD_DISPATCHER,
     HANDSHAKE_DISPATCHER,
     MAIN_DISPATCHER,
     Events,
     HubSocket,
-    hub,
+    kill,
     ofp,
     ofp_event,
     pause,
+    spawn,
 )
-from controller.southbound.handshake import PORT_SIZE, Handshake, NoCommonVersion
+from controller.southbound.handshake import PORT_SIZE, Handshake, NoCommonVersion, TooManyPorts
+from controller.southbound.limits import Backlog, Limits
 from controller.southbound.openflow_decode import port_desc
 from controller.southbound.openflow_framing import VERSION, Frame, Malformed, Splitter, message
+from controller.southbound.outbox import Outbox
 from controller.southbound.transport import PlainTransport, TlsTransport
 
 log = structlog.get_logger(__name__)
@@ -41,26 +45,42 @@ MAX_UNSENT = 8 * 1024 * 1024
 """Bytes kept for one switch that does not read: some 80,000 rules."""
 TURN_S = 0.003
 """After so much work for one connection the others have their turn."""
+REST_S = 3 * TURN_S
+"""A peer is not read for so long after a turn of messages that nobody asked for: it takes a quarter of the time at
+most."""
+MOST_WAITING = 100
+"""Messages of one connection that the control loop has not taken in yet; the peer is not read while there are more."""
+LOOK_AGAIN_S = 0.02
 
 
 class Connection:
-    """``id``, the dpid, and ``ports`` are known when the app hears of it. ``refused`` is called with the reason and
-    details before a connection ends because of its peer."""
+    """``address`` and ``peer``, with the port: where it comes from. ``id``, the dpid, and ``ports`` are known when the
+    app hears of it. ``refused`` is called with the reason and details before a connection ends because of its peer.
+    ``backlog``: what the control loop has not taken in of it."""
 
     def __init__(
         self,
         sock: HubSocket,
-        peer: str,
+        address: str,
+        port: int,
         config: OpenFlowConfig,
         tls: ssl.SSLContext | None,
         events: Events,
         refused: Callable[[Connection, RefusalReason, str], None],
         ignored: Counter[str],
+        limits: Limits,
+        outbox: Outbox,
     ) -> None:
-        self.peer = peer
+        self.address = address
+        self.peer = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         self.id: Any = None
-        self.ports: dict[int, Port] = {}
+        self.ports: dict[PortNo, Port] = {}
         self.state = HANDSHAKE_DISPATCHER
+        self.backlog = Backlog()
+        self._held_s = 0.0
+        self._limits = limits
+        self._outbox = outbox
+        self._is_charged = True
         self._config = config
         self._events = events
         self._refused = refused
@@ -98,8 +118,8 @@ class Connection:
         unsent = len(self._transport.unsent)
         if unsent > MAX_UNSENT:
             self.refuse("not_reading", f"{unsent} bytes wait to be read")
-        elif unsent and not self._draining:
-            self._draining = hub.spawn(self._drain)
+        elif unsent and self._draining is None:
+            self._draining = spawn(self._outbox, self._drain)
 
     def refuse(self, reason: RefusalReason, why: str) -> None:
         """Ends the connection because of the peer; counted and logged once."""
@@ -116,7 +136,7 @@ class Connection:
 
     def serve(self) -> None:
         """Returns when the connection has ended. Any exception is a fault of the controller."""
-        self._greenlets.append(hub.spawn(self._end_if_silent))
+        self._greenlets.append(spawn(self._outbox, self._end_if_silent))
         try:
             self._transport.open()
             self.send_bytes(self._handshake.begin())
@@ -126,14 +146,17 @@ class Connection:
         except NoCommonVersion as error:
             self.send_bytes(error.answer)
             self.refuse("version", str(error))
+        except TooManyPorts as error:
+            self.refuse("too_many_ports", str(error))
         except ssl.SSLError as error:
             self.refuse("tls", getattr(error, "verify_message", None) or error.reason or str(error))
         except OSError as error:
             log.debug("connection lost", peer=self.peer, why=str(error))
         finally:
             self._ended = True
-            for greenlet in filter(None, (*self._greenlets, self._draining)):
-                hub.kill(greenlet)
+            for greenlet in (*self._greenlets, self._draining):
+                if greenlet is not None:
+                    kill(greenlet)
             self._socket.close()
             self._set_state(DEAD_DISPATCHER)
 
@@ -170,18 +193,44 @@ class Connection:
 
     def _receive(self) -> None:
         splitter = Splitter()
-        spent_s = 0.0
+        spent_s = charged_s = 0.0
         while data := self._transport.receive():
             began = time.monotonic()
             for frame in splitter.feed(data):
+                self._is_charged = frame.kind != ofp.OFPT_MULTIPART_REPLY
                 self._take(frame)
                 if self._ended:
                     return
                 now = time.monotonic()
-                spent_s, began = spent_s + now - began, now
-                if spent_s > TURN_S:
+                spent_s += now - began
+                charged_s += now - began if self._is_charged else 0.0
+                began = now
+                if charged_s > TURN_S or self.backlog.waiting > MOST_WAITING:
+                    self._hold()
+                    charged_s = 0.0
+                elif spent_s > TURN_S:
                     pause()
-                    spent_s, began = 0.0, time.monotonic()
+                else:
+                    continue
+                spent_s, began = 0.0, time.monotonic()
+
+    def nobody_asked(self) -> None:
+        """The reply that is being handled answers no request: it is charged to the peer like what it sends unasked."""
+        self._is_charged = True
+
+    def _hold(self) -> None:
+        """Do not read the peer for a while, and not before the control loop has taken in what came from it. What it
+        sends meanwhile waits in its own connection."""
+        began = time.monotonic()
+        pause(REST_S)
+        while self.backlog.waiting > MOST_WAITING // 2 and not self._ended:
+            pause(LOOK_AGAIN_S)
+        self._held_s += time.monotonic() - began
+
+    def take_held_s(self) -> float:
+        """For how long the peer was not read since this was asked last, because it sent too much."""
+        held_s, self._held_s = self._held_s, 0.0
+        return held_s
 
     def _take(self, frame: Frame) -> None:
         if frame.kind == ofp.OFPT_ECHO_REQUEST:
@@ -191,12 +240,37 @@ class Connection:
         elif answer := self._handshake.take(frame):
             self.send_bytes(answer)
         elif self._handshake.done:
-            descs = bytes(self._handshake.ports)
-            ports = (port_desc(descs[at : at + PORT_SIZE]) for at in range(0, len(descs), PORT_SIZE))
-            self.ports = {port.number: port for port in ports}
-            self.id = self._handshake.dpid
-            self._greenlets.append(hub.spawn(self._send_echo_requests))
-            self._set_state(MAIN_DISPATCHER)
+            self._begin_use(bytes(self._handshake.ports))
+
+    def _begin_use(self, descs: bytes) -> None:
+        """``descs``: descriptions of its ports."""
+        dpid = self._handshake.dpid
+        if self._config.dpid_in_certificate and f"{dpid:#x}" not in self._transport.names():
+            self.refuse("other_certificate", f"no name in its certificate is its dpid, {dpid:#x}")
+            return
+        found = (port_desc(descs[at : at + PORT_SIZE]) for at in range(0, len(descs), PORT_SIZE))
+        ports = {port.number: port for port in found}
+        if why := self._limits.take_ports(0, len(ports)):
+            self.refuse("too_many_ports", why)
+            return
+        self.ports = ports
+        if why := self._limits.identify(Dpid(dpid)):
+            self.refuse("too_many", why)
+            return
+        self.id = dpid
+        self._greenlets.append(spawn(self._outbox, self._send_echo_requests))
+        self._set_state(MAIN_DISPATCHER)
+
+    def port_changed(self, port: Port, removed: bool) -> bool:
+        """Keep what is known of a port. False when it is one too many."""
+        if removed:
+            if self.ports.pop(port.number, None):
+                self._limits.port_removed()
+        elif port.number in self.ports or not self._limits.take_ports(len(self.ports), 1):
+            self.ports[port.number] = port
+        else:
+            return False
+        return True
 
     def _hand_on(self, frame: Frame) -> None:
         """To the handlers of the app that are subscribed to messages of this kind."""

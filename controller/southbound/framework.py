@@ -91,7 +91,7 @@ __all__ = [
     "RyuApp",
     "cfg",
     "green_socket",
-    "hub",
+    "kill",
     "ofp",
     "ofp_event",
     "ofp_handler",
@@ -167,8 +167,9 @@ def wait_readable(sock: socket.socket) -> None:
     eventlet.hubs.trampoline(sock, read=True)
 
 
-def spawn(outbox: Outbox, body: Callable[[], None]) -> None:
-    """Runs a body in the hub; an exception in it ends the process."""
+def spawn(outbox: Outbox, body: Callable[[], None]) -> Any:
+    """Start a greenlet, the only way to do so; an exception in it ends the process. Ask whether there is one with
+    ``is None``: a greenlet that has not begun or has ended is false."""
 
     def guarded() -> None:
         try:
@@ -176,7 +177,12 @@ def spawn(outbox: Outbox, body: Callable[[], None]) -> None:
         except Exception as error:
             _fail(outbox, body, error)
 
-    hub.spawn(guarded)
+    return hub.spawn(guarded)  # noqa: TID251 - here, and nowhere else
+
+
+def kill(greenlet: Any) -> None:
+    """End a greenlet, also one that has not begun."""
+    hub.kill(greenlet)
 
 
 def _fail(outbox: Outbox, where: Any, error: Exception) -> None:

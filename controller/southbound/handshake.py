@@ -11,14 +11,12 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 
 from controller.southbound.framework import ofp
+from controller.southbound.limits import MAX_SWITCH_PORTS
 from controller.southbound.multipart import multipart_reply
 from controller.southbound.openflow_framing import VERSION, Frame, Malformed, message
 
 PORT_SIZE = 64
 """Bytes of a port description (section 7.2.1)."""
-MAX_PORTS = 0x10000
-"""More than any switch has. A switch may send its port descriptions in any number of parts."""
-
 _ELEMENT = struct.Struct("!HH")
 _FEATURES = struct.Struct("!QIBB2xII")
 _MULTIPART = struct.Struct("!HH4x")
@@ -31,6 +29,10 @@ class NoCommonVersion(Exception):
     def __init__(self, text: str, answer: bytes = b"") -> None:
         super().__init__(text)
         self.answer = answer
+
+
+class TooManyPorts(Exception):
+    """More than a switch, or all together, may have."""
 
 
 class _State(Enum):
@@ -57,8 +59,8 @@ class Handshake:
         return message(ofp.OFPT_HELLO)
 
     def take(self, frame: Frame) -> bytes:
-        """The answer, which may be empty. Messages that may come at any time are ignored. Raises ``Malformed``, and
-        ``NoCommonVersion``."""
+        """The answer, which may be empty. Messages that may come at any time are ignored. Raises ``Malformed``,
+        ``NoCommonVersion`` and ``TooManyPorts``."""
         if self._state is not _State.HELLO and frame.version != VERSION:
             raise Malformed(f"version {frame.version} after {VERSION} was agreed on")
         if frame.kind == ofp.OFPT_ERROR:
@@ -93,9 +95,11 @@ class Handshake:
         reply = multipart_reply(frame.data)
         if reply.kind != ofp.OFPMP_PORT_DESC:
             return b""
-        self.ports += reply.body
-        if len(self.ports) % PORT_SIZE or len(self.ports) > MAX_PORTS * PORT_SIZE:
+        self.ports += reply.body  # in any number of parts
+        if len(self.ports) % PORT_SIZE:
             raise Malformed(f"{len(self.ports)} bytes of port descriptions of {PORT_SIZE}")
+        if len(self.ports) > MAX_SWITCH_PORTS * PORT_SIZE:
+            raise TooManyPorts(f"it has more than {MAX_SWITCH_PORTS} ports")
         if not reply.more:
             self._state = _State.DONE
         return b""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -17,8 +17,9 @@ import structlog
 from controller.config import OpenFlowConfig
 from controller.fabric.messages import ConnectionRefused, RefusalReason
 from controller.fabric.topology import Dpid
-from controller.southbound.connection import Connection
+from controller.southbound.connection import LOOK_AGAIN_S, MOST_WAITING, Connection
 from controller.southbound.framework import Events, HubSocket, green_socket, pause, spawn
+from controller.southbound.limits import Backlog, Limits, Put
 from controller.southbound.outbox import Outbox
 from controller.tls import TlsContext
 
@@ -26,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 BACKLOG = 512
 MAX_HANDSHAKES = 256
-"""Connections whose handshake is not done, and no more than half of all; one more ends the oldest."""
+"""Connections whose handshake is not done, and no more than half of all; one more ends another."""
 LOG_S = 10.0
 LOG_LINES = 10
 """Refusals logged in each ``LOG_S``; the others are only counted."""
@@ -63,16 +64,19 @@ class Listener:
         sock: Any,
         openflow: OpenFlowConfig,
         tls: TlsContext,
-        put: Callable[[ConnectionRefused], None],
+        put: Put,
         outbox: Outbox,
+        known: Iterable[Dpid] = (),
     ) -> None:
+        """``known``: switches of the fabric."""
         self._socket = sock
         self._openflow = openflow
         self._tls = tls
         self._put = put
         self._outbox = outbox
         self._in_handshake: dict[Connection, None] = {}
-        self._count = 0
+        self._limits = Limits(openflow, known)
+        self._backlog = Backlog()
         self._events = Events()
         self._ignored: Counter[str] = Counter()
         self._logged = 0
@@ -89,6 +93,8 @@ class Listener:
 
     def _accept(self) -> None:
         while not self._closed:
+            while self._backlog.waiting > MOST_WAITING:
+                pause(LOOK_AGAIN_S)  # what was refused is to be counted first
             try:
                 sock, address = self._socket.accept()
             except OSError as error:
@@ -98,19 +104,28 @@ class Listener:
                 log.warning("cannot accept a connection", why=str(error))
                 pause(PAUSE_S)
                 continue
-            host, port = address[:2]
-            peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            hub_socket = HubSocket(sock)
             connection = Connection(
-                HubSocket(sock), peer, self._openflow, self._tls.current, self._events, self._refused, self._ignored
+                hub_socket,
+                address[0],
+                address[1],
+                self._openflow,
+                self._tls.current,
+                self._events,
+                self._refused,
+                self._ignored,
+                self._limits,
+                self._outbox,
             )
             self._make_room()
-            if self._count >= self._openflow.max_connections:
+            refused = self._limits.connect(connection.address)
+            if refused:
                 pause()  # those that were just ended leave
-            if self._count >= self._openflow.max_connections:
-                connection.refuse("too_many", f"{self._count} connections are there, which is the limit")
-                sock.close()
+                refused = self._limits.connect(connection.address)
+            if refused:
+                connection.refuse(*refused)
+                hub_socket.close()
                 continue
-            self._count += 1
             self._in_handshake[connection] = None
             spawn(self._outbox, partial(self._serve, connection))
 
@@ -118,21 +133,24 @@ class Listener:
         try:
             connection.serve()
         finally:
-            self._count -= 1
+            dpid = None if connection.id is None else Dpid(connection.id)
+            self._limits.leave(connection.address, dpid, len(connection.ports))
             self._in_handshake.pop(connection, None)
 
     def _make_room(self) -> None:
+        """Where too many wait for their handshake, the address with most of them loses its oldest."""
         for connection in [connection for connection in self._in_handshake if connection.id is not None]:
             del self._in_handshake[connection]
         most = min(MAX_HANDSHAKES, self._openflow.max_connections // 2)
         if len(self._in_handshake) >= most:
-            oldest = next(iter(self._in_handshake))
+            ((address, _),) = Counter(connection.address for connection in self._in_handshake).most_common(1)
+            oldest = next(connection for connection in self._in_handshake if connection.address == address)
             del self._in_handshake[oldest]
             oldest.refuse("silent", f"{most} newer connections wait for their handshake")
 
     def _refused(self, connection: Connection, reason: RefusalReason, why: str) -> None:
         dpid = None if connection.id is None else Dpid(connection.id)
-        self._put(ConnectionRefused(connection.peer, dpid, reason))
+        self._put(ConnectionRefused(connection.peer, dpid, reason), self._backlog)
         self._logged += 1
         if self._logged <= LOG_LINES:
             switch = {} if dpid is None else {"dpid": f"{dpid:#x}"}

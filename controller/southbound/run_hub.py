@@ -6,16 +6,17 @@ In: the configuration, commands through the ``Outbox``. Out: messages for the co
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import structlog
 
 from controller.config import Config
+from controller.fabric.topology import Dpid
 from controller.southbound.framework import AppManager, cfg, ofp_handler, wait_readable
+from controller.southbound.limits import Put
 from controller.southbound.listener import Listener, listen
 from controller.southbound.outbox import Outbox, stop_signals
-from controller.tables.messages import FromSwitches
 from controller.tls import TlsContext
 from signalbox.addresses import is_loopback
 
@@ -31,17 +32,19 @@ a fifth more at 0.1 ms."""
 
 def run_hub(
     config: Config,
-    put: Callable[[FromSwitches], None],
+    put: Put,
     outbox: Outbox,
     tls: TlsContext,
     on_ready: Callable[[], None] = lambda: None,
+    known: Iterable[Dpid] = (),
 ) -> None:
     """Speaks OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT. Call it once, in the main thread.
 
     ``put`` is called in the hub with every message for the control loop and must not block; ``on_ready`` once, when
-    switches can connect. ``tls``: for connections that come. Raises ``ListenError``, or the exception of a handler.
+    switches can connect. ``tls``: for connections that come. ``known``: switches of the fabric. Raises
+    ``ListenError``, or the exception of a handler.
     """
-    listener = Listener(listen(config.openflow), config.openflow, tls, put, outbox)
+    listener = Listener(listen(config.openflow), config.openflow, tls, put, outbox, known)
     if tls.current is None and not is_loopback(config.openflow.host):
         log.warning("OpenFlow is open to the network without TLS: any machine that reaches it can pose as a switch")
     cfg.CONF(args=[], project="signalbox", default_config_files=[], default_config_dirs=[])

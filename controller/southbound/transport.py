@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ssl
 from contextlib import suppress
+from typing import Any
 
 from controller.southbound.framework import HubSocket
 
@@ -24,6 +25,10 @@ class PlainTransport:
 
     def open(self) -> None:
         """To be called before anything is sent or received."""
+
+    def names(self) -> frozenset[str]:
+        """Words of the common names in the peer's certificate, and its DNS names; none without a certificate."""
+        return frozenset()
 
     def receive(self) -> bytes:
         """The bytes that have come, empty once the peer has ended the connection."""
@@ -66,6 +71,14 @@ class TlsTransport(PlainTransport):
         finally:
             with suppress(OSError):
                 self._send_tls()
+
+    def names(self) -> frozenset[str]:
+        certificate = self._tls.getpeercert() or {}
+        subject: Any = certificate.get("subject", ())
+        others: Any = certificate.get("subjectAltName", ())
+        common = (value for part in subject for kind, value in part if kind == "commonName")
+        dns = (value for kind, value in others if kind == "DNS")
+        return frozenset(word for name in (*common, *dns) for word in name.split())
 
     def receive(self) -> bytes:
         while True:

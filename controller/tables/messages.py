@@ -19,6 +19,7 @@ from controller.fabric.messages import (
     SendArpReply,
     SendArpRequest,
     SwitchConnected,
+    SwitchFloods,
     SwitchLeft,
 )
 from controller.fabric.topology import Dpid, PortNo
@@ -146,6 +147,7 @@ FromSwitches = (
     | TablesRead
     | ConnectionRefused
     | PacketsRefused
+    | SwitchFloods
 )
 """What the southbound reports."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from pydantic import ValidationError
 
 from controller.config import Config
 from controller.fabric.messages import ConnectionRefused, SwitchConnected
@@ -79,6 +80,28 @@ def test_a_switch_without_a_certificate_of_the_authority_is_refused(
     switch.close()
     refused = secured.controller.first(ConnectionRefused, since)
     assert (refused.reason, refused.dpid) == ("tls", None)
+
+
+def test_a_switch_is_taken_only_for_a_datapath_that_its_certificate_names(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "ours")
+    settings = Config.model_validate({"openflow": openflow(authority, dpid_in_certificate=True)})
+    with southbound(settings) as controller:
+        secured = Secured(controller, settings.openflow.port, authority, authority)
+        context = secured.context(authority.sign("0x41 0xabc id:leaf"))
+        for dpid in (0x41, 0xABC):
+            switch = FakeSwitch(secured.port, dpid, tls=context).connect()
+            controller.first(SwitchConnected, dpid=dpid)
+            switch.close()
+        since = len(controller.received)
+        switch = FakeSwitch(secured.port, 0x4, mute=True, tls=context).connect()
+        switch.wait_closed()
+        switch.close()
+        assert controller.first(ConnectionRefused, since).reason == "other_certificate"
+
+
+def test_a_dpid_in_certificates_needs_certificates() -> None:
+    with pytest.raises(ValidationError, match="dpid_in_certificate needs certificate"):
+        Config.model_validate({"openflow": {"dpid_in_certificate": True}})
 
 
 def test_plain_openflow_is_refused_where_tls_is_configured(secured: Secured) -> None:

@@ -171,6 +171,7 @@ class AlarmKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ALARM_KIND_STATE_NOT_SAVED: _ClassVar[AlarmKind]
     ALARM_KIND_COUNTERS_STALE: _ClassVar[AlarmKind]
     ALARM_KIND_CONNECTIONS_REFUSED: _ClassVar[AlarmKind]
+    ALARM_KIND_SWITCH_FLOODS: _ClassVar[AlarmKind]
     ALARM_KIND_SWITCH_DOWN: _ClassVar[AlarmKind]
     ALARM_KIND_LINK_DOWN: _ClassVar[AlarmKind]
     ALARM_KIND_HOST_DOWN: _ClassVar[AlarmKind]
@@ -378,6 +379,7 @@ ALARM_KIND_DEMAND_DIFFERS: AlarmKind
 ALARM_KIND_STATE_NOT_SAVED: AlarmKind
 ALARM_KIND_COUNTERS_STALE: AlarmKind
 ALARM_KIND_CONNECTIONS_REFUSED: AlarmKind
+ALARM_KIND_SWITCH_FLOODS: AlarmKind
 ALARM_KIND_SWITCH_DOWN: AlarmKind
 ALARM_KIND_LINK_DOWN: AlarmKind
 ALARM_KIND_HOST_DOWN: AlarmKind

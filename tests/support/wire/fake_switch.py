@@ -18,6 +18,8 @@ NOCHANGE, EQUAL, MASTER, SLAVE = range(4)
 FLOW_STATS, AGGREGATE, GROUP_DESC, METER_CONFIG, PORT_DESC = 1, 2, 7, 10, 13
 LOCAL = 0xFFFFFFFE
 PORT_DOWN = 1
+PART = 1000
+"""Ports that are described in one message."""
 
 
 class Heard(NamedTuple):
@@ -47,7 +49,9 @@ class FakeSwitch:
         self.send(FEATURES_REPLY, struct.pack("!QIBB2xII", self.dpid, 0, 254, 0, 0x4F, 0), asked.xid)
         asked = self.expect_multipart(PORT_DESC)
         descs = [port_desc(LOCAL, f"fake{self.dpid}"), *(port_desc(n, f"eth{n}") for n in range(1, ports + 1))]
-        self.reply_multipart(asked, PORT_DESC, b"".join(descs))
+        for first in range(0, len(descs), PART):
+            part = b"".join(descs[first : first + PART])
+            self.reply_multipart(asked, PORT_DESC, part, more=first + PART < len(descs))
         if not self.mute:
             self.accept_master(self.generation)
         return self

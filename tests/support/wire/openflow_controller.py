@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Literal, TypeVar
 
 from controller.config import Config
 from controller.core.messages import Command, Message
+from controller.fabric.topology import Dpid
+from controller.tables.messages import FromSwitches
 from controller.tls import TlsContext
 
 Found = TypeVar("Found")
@@ -23,9 +26,10 @@ DEADLINE_S = 30.0
 Framework = Literal["ryu", "os_ken"]
 
 
-def _serve(config: Config, pipe: Connection, framework: Framework | None) -> None:
+def _serve(config: Config, pipe: Connection, framework: Framework | None, known: Sequence[Dpid]) -> None:
     if framework:
         os.environ["SIGNALBOX_OPENFLOW"] = framework  # read when the next line imports it
+    from controller.southbound.limits import Backlog
     from controller.southbound.outbox import Outbox
     from controller.southbound.run_hub import run_hub
 
@@ -39,17 +43,30 @@ def _serve(config: Config, pipe: Connection, framework: Framework | None) -> Non
                 return
 
     threading.Thread(target=forward, daemon=True).start()
+
+    messages: queue.SimpleQueue[FromSwitches | str] = queue.SimpleQueue()
+
+    def report() -> None:
+        while True:
+            pipe.send(messages.get())  # waits while the test reads nothing
+
+    threading.Thread(target=report, daemon=True).start()
+
+    def put(message: FromSwitches, _backlog: Backlog | None = None, /) -> None:
+        messages.put(message)
+
     tls = TlsContext("openflow", config.openflow.tls_files)
-    run_hub(config, pipe.send, outbox, tls, on_ready=lambda: pipe.send("ready"))
+    run_hub(config, put, outbox, tls, on_ready=lambda: messages.put("ready"), known=known)
 
 
 class Southbound:
-    """``received``: every message so far, in order. ``framework``: None for the environment's choice."""
+    """``received``: every message so far, in order. ``framework``: None for the environment's choice. ``known``:
+    switches that were there before."""
 
-    def __init__(self, config: Config, framework: Framework | None = None) -> None:
+    def __init__(self, config: Config, framework: Framework | None = None, known: Sequence[Dpid] = ()) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(config, theirs, framework))
+        self._process = context.Process(target=_serve, args=(config, theirs, framework, known))
         self._process.start()
         theirs.close()
         self.received: list[Message] = []
@@ -61,6 +78,11 @@ class Southbound:
         if not self._pipe.poll(DEADLINE_S):
             raise AssertionError("the southbound did not get ready")
         assert self._pipe.recv() == "ready"
+
+    def take_in(self) -> None:
+        """What has come so far."""
+        while self._pipe.poll():
+            self.received.append(self._pipe.recv())
 
     def wait_for(self, find: Callable[[list[Message]], Found | None], since: int = 0) -> Found:
         """What ``find`` makes of the messages from number ``since`` on, as soon as it is not None or False."""
@@ -100,8 +122,8 @@ class Southbound:
 
 
 @contextmanager
-def southbound(config: Config, framework: Framework | None = None) -> Iterator[Southbound]:
-    controller = Southbound(config, framework)
+def southbound(config: Config, framework: Framework | None = None, known: Sequence[Dpid] = ()) -> Iterator[Southbound]:
+    controller = Southbound(config, framework, known)
     try:
         controller.wait_ready()
         yield controller

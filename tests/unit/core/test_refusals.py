@@ -6,8 +6,16 @@ import pytest
 
 from controller.alarms import text
 from controller.core.messages import Command, Message
-from controller.core.refusals import CONNECTIONS_RECENT_S, PACKETS_RECENT_S
-from controller.fabric.messages import ArpSeen, ConnectionRefused, PacketsRefused, ProbePorts, RefusedPacket
+from controller.core.refusals import CONNECTIONS_RECENT_S, FLOODS_RECENT_S, PACKETS_RECENT_S
+from controller.fabric.messages import (
+    ArpSeen,
+    ConnectionRefused,
+    PacketsRefused,
+    ProbePorts,
+    RefusedPacket,
+    SwitchFloods,
+    SwitchLeft,
+)
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.serving.event_log import events
 from signalbox.words import AlarmKind
@@ -145,3 +153,15 @@ def test_the_ports_of_a_switch_are_probed_when_it_has_its_rules_once_per_connect
     fabric.connect(LEAF)
     fabric.run(1)
     assert fabric.probed == [LEAF]
+
+
+def test_a_switch_that_floods_is_named_until_it_has_stopped_or_has_left(fabric: Fabric) -> None:
+    fabric.send(SwitchFloods(LEAF))
+    assert "leaf1 sends more than the controller reads of it" in alarms(fabric)
+    fabric.run(FLOODS_RECENT_S - 1)
+    assert (AlarmKind.SWITCH_FLOODS, "leaf1") in fabric.status.alarms
+    fabric.run(2)
+    assert "sends more" not in alarms(fabric)
+    fabric.send(SwitchFloods(LEAF))
+    fabric.send(SwitchLeft(LEAF))
+    assert "sends more" not in alarms(fabric)

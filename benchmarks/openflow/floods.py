@@ -1,0 +1,308 @@
+"""One peer floods the OpenFlow port; jobs and another switch must be served as before.
+
+    .venv/bin/python -m benchmarks flood-openflow [--kind KIND]... [--seconds S] [--json]
+
+The real controller runs in a process of its own, anew for each kind of flood, the attacker in another one. Beside it,
+every 20 ms: a renewal, and every 100 ms a registration of a new job or the end of one. Ends with 1 when a target is
+missed: p99 of registrations and renewals 100 ms, memory within 10 % a while after the flood, 10 log lines in 10 s.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from benchmarks.measures import Spread, usage
+from benchmarks.openflow.switches import GOOD_DPID, GoodSwitch
+from benchmarks.openflow_bytes import Type, message, port_desc
+from benchmarks.openflow_switch import Connection, EchoingSwitch, PlainSwitch
+from mininet_topos.controller_process import ControllerProcess
+from signalbox.client import Client
+from signalbox.commands.output import AsJson, show
+from signalbox.jobs.spec import JobSpec
+
+MEBI = 1 << 20
+RENEW_S, REGISTER_S = 0.02, 0.1
+SETTLE_S = 10.0
+LIMIT_MS, MEMORY, LINES = 100.0, 1.1, 10.0
+PATIENCE_S = 20.0
+HOSTILE_DPID = 0xBAD
+PORTS = 4_000
+
+
+# ---- the attacker
+
+
+class Flooding(EchoingSwitch):
+    """Answers what it is asked, like a switch, and floods."""
+
+    def __init__(self, port: int, ports: int = 2) -> None:
+        super().__init__(port, HOSTILE_DPID, ports, interval_s=1.0)
+
+    def flood(self, data: bytes) -> None:
+        while not self.connection_lost:
+            self._send(data)
+
+
+def port_changes(port: int) -> None:
+    """A switch with 4,000 ports, all of which go down and come up as fast as it is read."""
+
+    def status(number: int, up: bool) -> bytes:
+        desc = port_desc(number, f"eth{number}")
+        desc = desc if up else desc[:32] + struct.pack("!I", 1) + desc[36:]
+        return message(Type.PORT_STATUS, 0, struct.pack("!B7x", 2) + desc)
+
+    with Flooding(port, PORTS) as switch:
+        switch.flood(b"".join(status(number, up) for up in (False, True) for number in range(1, PORTS + 1)))
+
+
+def arp(port: int) -> None:
+    """A host that asks for a thousand addresses."""
+    match = struct.pack("!HHHBBI4x", 1, 12, 0x8000, 0, 4, 1)
+
+    def asking(number: int) -> bytes:
+        sender = bytes.fromhex("020000000bad") + bytes([10, 66, number >> 8, number & 255])
+        body = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + sender + bytes(6) + bytes([10, 0, 0, 1])
+        frame = (b"\xff" * 6 + sender[:6] + b"\x08\x06" + body).ljust(60, b"\0")
+        head = struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, 0, 0)
+        return message(Type.PACKET_IN, 0, head + match + b"\0\0" + frame)
+
+    with Flooding(port) as switch:
+        switch.flood(b"".join(map(asking, range(1000))))
+
+
+def unread_echoes(port: int) -> None:
+    """Echo requests, whose answers are not read."""
+    connection = _connected(port, PlainSwitch(HOSTILE_DPID, 2))
+    while True:
+        connection.send(message(Type.ECHO_REQUEST, 0) * 1000)
+
+
+def many_ports(port: int) -> None:
+    """A switch with 60,000 ports, again and again."""
+    switch = PlainSwitch(HOSTILE_DPID, 60_000)
+    connection = _connected(port, switch)
+    while True:
+        connection.send(switch.answer(connection.hear()))
+
+
+def phantoms(port: int) -> None:
+    """As many switches as are admitted, and another one for each that is refused."""
+    connections = [_connected(port, PlainSwitch(HOSTILE_DPID + number, 4)) for number in range(4096)]
+    connections[-1].hear()
+
+
+def same_dpid(port: int) -> None:
+    """A second switch with the dpid of the good one, again and again."""
+    connection = _connected(port, PlainSwitch(GOOD_DPID, 2))
+    while True:
+        connection.hear()
+
+
+def silent(port: int) -> None:
+    """Connections that say nothing."""
+    connections = [Connection(port, PATIENCE_S) for _ in range(1000)]
+    connections[0].hear()
+
+
+KINDS: Mapping[str, Callable[[int], None]] = {
+    "port-changes": port_changes,
+    "arp": arp,
+    "unread-echoes": unread_echoes,
+    "many-ports": many_ports,
+    "phantoms": phantoms,
+    "same-dpid": same_dpid,
+    "silent": silent,
+}
+
+
+def _connected(port: int, switch: PlainSwitch) -> Connection:
+    """After the handshake."""
+    connection = Connection(port, PATIENCE_S)
+    connection.send(message(Type.HELLO, 0))
+    for _ in range(5):  # hello, features, ports, two requests for a role
+        if answer := switch.answer(connection.hear()):
+            connection.send(answer)
+    return connection
+
+
+def attack(kind: str, port: int) -> None:
+    """Until the process is ended."""
+    while True:
+        with suppress(OSError, EOFError):
+            KINDS[kind](port)
+
+
+@contextmanager
+def attacking(kind: str, port: int) -> Iterator[None]:
+    process = multiprocessing.get_context("spawn").Process(target=attack, args=(kind, port), daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+# ---- beside it
+
+
+@dataclass
+class Beside:
+    """Milliseconds; ``errors``: of calls."""
+
+    renewals: list[float] = field(default_factory=list)
+    registrations: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def timed(self, into: list[float], call: Callable[[], object]) -> None:
+        began = time.monotonic()
+        try:
+            call()
+        except Exception as error:
+            self.errors.append(f"{type(error).__name__}: {error}")
+        into.append(1000 * (time.monotonic() - began))
+
+
+def spec(name: str) -> JobSpec:
+    return JobSpec.model_validate(
+        {
+            "job_id": name,
+            "endpoints": ["10.9.0.1", "10.9.0.2"],
+            "groups": [{"collective": "all_reduce", "algorithm": "ring", "bytes": 1_000_000, "ranks": [0, 1]}],
+        }
+    )
+
+
+@contextmanager
+def calls(address: str, beside: Beside) -> Iterator[None]:
+    """Renewals and registrations, in two threads with a connection each."""
+    stopping = threading.Event()
+
+    def renew() -> None:
+        with Client(address) as client:
+            while not stopping.wait(RENEW_S):
+                beside.timed(beside.renewals, lambda: client.renew_lease("first"))
+
+    def register() -> None:
+        with Client(address) as client:
+            for number in count():
+                if stopping.wait(REGISTER_S):
+                    return
+                beside.timed(beside.registrations, lambda: client.register_job(spec(f"job{number}")))  # noqa: B023
+                client.deregister_job(f"job{number}", force=True)
+
+    threads = [threading.Thread(target=renew), threading.Thread(target=register)]
+    with Client(address) as client:
+        client.register_job(spec("first"))
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        for thread in threads:
+            thread.join()
+
+
+# ---- results
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """``rss_mb``: before the flood, at its end, and a while later. ``lines``: of the log in ten seconds of it."""
+
+    kind: str
+    renewals_ms: Spread | None
+    registrations_ms: Spread | None
+    errors: tuple[str, ...]
+    echo_ms: Spread | None
+    rules_ms: Spread | None
+    good_lost: bool
+    rss_mb: tuple[float, float, float]
+    lines: float
+    tracebacks: int
+    alarms: tuple[str, ...]
+
+    @property
+    def missed(self) -> list[str]:
+        slow = [each for each in (self.renewals_ms, self.registrations_ms) if each is None or each.p99 > LIMIT_MS]
+        checks = {
+            "p99 of calls": bool(slow),
+            "errors": bool(self.errors),
+            "the good switch": self.good_lost or self.echo_ms is None,
+            "memory": self.rss_mb[2] > MEMORY * self.rss_mb[0],
+            "log lines": self.lines > LINES,
+            "tracebacks": self.tracebacks > 0,
+        }
+        return [what for what, is_missed in checks.items() if is_missed]
+
+
+def measure(kind: str, seconds: float) -> Result:
+    """Raises ``SignalboxError`` when the controller ends by itself."""
+    beside = Beside()
+    with tempfile.TemporaryDirectory(prefix="signalbox-flood-") as name:
+        controller = ControllerProcess(Path(name))
+        with controller.running() as client, GoodSwitch(controller.openflow_port) as good:
+            with calls(controller.address, Beside()):
+                time.sleep(SETTLE_S)
+            before, lines = usage(controller.process), _lines(controller)
+            with calls(controller.address, beside), attacking(kind, controller.openflow_port):
+                time.sleep(seconds)
+                during, lines = usage(controller.process), _lines(controller) - lines
+                alarms = tuple(alarm.text for alarm in client.get_status().alarms)
+            time.sleep(SETTLE_S)
+            after = usage(controller.process)
+            controller.check()
+        log = controller.log.read_text(errors="replace")
+    return Result(
+        kind,
+        Spread.of(beside.renewals),
+        Spread.of(beside.registrations),
+        tuple(sorted(set(beside.errors))),
+        Spread.of([1000 * took for _, took in good.answered]),
+        Spread.of(good.rules_ms),
+        good.connection_lost,
+        (before.rss_bytes / MEBI, during.rss_bytes / MEBI, after.rss_bytes / MEBI),
+        lines * 10 / seconds,
+        log.count("Traceback"),
+        alarms,
+    )
+
+
+def _lines(controller: ControllerProcess) -> int:
+    """Of the log, without those of the calls beside the flood, which change jobs."""
+    return sum("audit" not in line for line in controller.log.read_text(errors="replace").splitlines())
+
+
+def table_of(results: list[Result]) -> Table:
+    table = Table("flood", "renewals p99 ms", "registrations", "echo", "rules", "MB", "lines", "missed", title="Floods")
+    for each in results:
+        spreads = (each.renewals_ms, each.registrations_ms, each.echo_ms, each.rules_ms)
+        memory = " ".join(f"{megabytes:.0f}" for megabytes in each.rss_mb)
+        times = (f"{spread.p99:.0f}" if spread else "-" for spread in spreads)
+        table.add_row(each.kind, *times, memory, f"{each.lines:.0f}", ", ".join(each.missed))
+    return table
+
+
+def main(
+    kind: Annotated[list[str] | None, typer.Option(help=f"{', '.join(KINDS)}; all by default.")] = None,
+    seconds: Annotated[float, typer.Option(help="How long each flood lasts.")] = 20.0,
+    as_json: AsJson = False,
+) -> None:
+    """Flood the OpenFlow port while jobs and another switch must be served."""
+    results = [measure(each, seconds) for each in kind or KINDS]
+    show([asdict(each) for each in results], lambda: table_of(results), as_json)
+    raise typer.Exit(any(each.missed for each in results))

@@ -1,0 +1,37 @@
+"""The way to the control loop, from any thread."""
+
+from __future__ import annotations
+
+import queue
+
+from controller.core.messages import Message
+from controller.southbound.limits import Backlog
+
+
+class Inbox:
+    """A queue that counts, by connection of a switch, what was not taken yet."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[tuple[Message, Backlog | None]] = queue.SimpleQueue()
+
+    def put(self, message: Message, backlog: Backlog | None = None, /) -> None:
+        """Never waits."""
+        if backlog is not None:
+            backlog.added += 1
+        self._queue.put((message, backlog))
+
+    def take(self, most: int, timeout_s: float) -> list[Message]:
+        """What is there, up to ``most`` messages; waits for the first, for ``timeout_s`` seconds at most."""
+        messages: list[Message] = []
+        try:
+            message, backlog = self._queue.get(timeout=max(0.0, timeout_s))
+            while True:
+                messages.append(message)
+                if backlog is not None:
+                    backlog.taken += 1
+                if len(messages) >= most:
+                    break
+                message, backlog = self._queue.get_nowait()
+        except queue.Empty:
+            pass
+        return messages

@@ -1,0 +1,97 @@
+"""What one switch, or one address, may take of what all switches share: connections, ports, and messages that wait for
+the control loop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Protocol
+
+from controller.config import OpenFlowConfig
+from controller.fabric.messages import RefusalReason
+from controller.fabric.topology import Dpid
+from controller.tables.messages import FromSwitches
+
+MAX_SWITCH_PORTS = 4096
+"""Of one switch. A chassis with 576 ports that are divided by four has 2,304."""
+
+
+class Limits:
+    """Of all connections. ``known``: switches of the fabric, for which connections are kept free; so are half of all
+    connections at most, else whoever makes up many dpids would leave none to a new switch."""
+
+    def __init__(self, openflow: OpenFlowConfig, known: Iterable[Dpid] = ()) -> None:
+        self._most = openflow.max_connections
+        self._most_of_address = openflow.max_address_connections
+        self._most_ports = openflow.max_ports
+        self._known = set(list(known)[: self._most // 2])
+        self._connections: Counter[str] = Counter()
+        self._dpids: Counter[Dpid] = Counter()
+        self._missing = len(self._known)
+        self._ports = 0
+
+    def connect(self, address: str) -> tuple[RefusalReason, str] | None:
+        """One more connection from this address. Return why it is refused, if it is."""
+        if (total := self._connections.total()) >= self._most:
+            return "too_many", f"{total} connections are there, which is the limit (openflow.max_connections)"
+        if (own := self._connections[address]) >= self._most_of_address:
+            limit = f"the limit (openflow.max_address_connections = {self._most_of_address})"
+            return "too_many_of_address", f"{own} connections from {address} are there, which is {limit}"
+        self._connections[address] += 1
+        return None
+
+    def identify(self, dpid: Dpid) -> str:
+        """A connection is that of this switch. Return why it is refused, empty if it is not."""
+        if dpid not in self._known:
+            if self._connections.total() + self._missing > self._most:
+                return "the last connections are kept for switches that were there before"
+            if len(self._known) < self._most // 2:
+                self._known.add(dpid)
+                self._missing += 1
+        if not self._dpids[dpid] and dpid in self._known:
+            self._missing -= 1
+        self._dpids[dpid] += 1
+        return ""
+
+    def leave(self, address: str, dpid: Dpid | None, ports: int) -> None:
+        """A connection has ended. ``dpid``: None when it was not known. ``ports``: of the switch."""
+        self._connections[address] -= 1
+        if not self._connections[address]:
+            del self._connections[address]
+        self._ports -= ports
+        if dpid is not None:
+            self._dpids[dpid] -= 1
+            if not self._dpids[dpid]:
+                del self._dpids[dpid]
+                self._missing += dpid in self._known
+
+    def take_ports(self, before: int, more: int) -> str:
+        """A switch that has ``before`` ports has ``more``. Return why they are refused, empty if they are not."""
+        if before + more > MAX_SWITCH_PORTS:
+            return f"it has more than {MAX_SWITCH_PORTS} ports"
+        if self._ports + more > self._most_ports:
+            return f"all switches together have more than {self._most_ports} ports (openflow.max_ports)"
+        self._ports += more
+        return ""
+
+    def port_removed(self) -> None:
+        self._ports -= 1
+
+
+class Backlog:
+    """Messages of one connection on their way to the control loop. One thread counts what it adds, another what it
+    takes: each number has one writer."""
+
+    def __init__(self) -> None:
+        self.added = 0
+        self.taken = 0
+
+    @property
+    def waiting(self) -> int:
+        return self.added - self.taken
+
+
+class Put(Protocol):
+    """Hand a message to the control loop; counted in ``backlog`` until that has taken it in. Never waits."""
+
+    def __call__(self, message: FromSwitches, backlog: Backlog | None = None, /) -> None: ...

@@ -1,0 +1,120 @@
+"""Connections over socket pairs, in the hub, without a switch at the other end."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from controller.config import OpenFlowConfig
+from controller.southbound.connection import MOST_WAITING, Connection
+from controller.southbound.framework import Events, HubSocket, green_socket, kill, pause, spawn
+from controller.southbound.limits import Limits
+from controller.southbound.openflow_framing import VERSION
+from controller.southbound.outbox import Outbox
+
+HELLO, ECHO_REQUEST, ECHO_REPLY = 0, 2, 3
+
+
+class Ends:
+    """``near``: the controller's end. ``far``: the peer's, which does not wait."""
+
+    def __init__(self) -> None:
+        here, self.far = socket.socketpair()
+        for end in (here, self.far):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            end.setblocking(False)
+        self.outbox = Outbox()
+        self.refused: list[str] = []
+        self.sock = HubSocket(green_socket(fileno=here.detach()))
+        settings = OpenFlowConfig()
+        self.near = Connection(
+            self.sock,
+            "192.0.2.1",
+            40_000,
+            settings,
+            None,
+            Events(),
+            lambda _, reason, why: self.refused.append(f"{reason}: {why}"),
+            Counter(),
+            Limits(settings),
+            self.outbox,
+        )
+
+    def read(self, turns: int = 3) -> bytes:
+        """What arrives at the peer until nothing more does."""
+        heard, quiet = b"", 0
+        while quiet < turns:
+            pause()
+            try:
+                heard, quiet = heard + self.far.recv(1 << 16), 0
+            except BlockingIOError:
+                quiet += 1
+        return heard
+
+    def failure(self) -> list[object]:
+        """What a greenlet has raised, as the hub's main greenlet would."""
+        self.outbox.stop()
+        return list(self.outbox.receive(lambda _: None))
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    ends = Ends()
+    yield ends
+    ends.sock.close()
+    ends.far.close()
+    ends.outbox.close()
+
+
+def test_messages_in_one_turn_to_a_peer_whose_socket_is_full_are_sent_once_and_in_order(ends: Ends) -> None:
+    """They start one greenlet. A second one would fail, and so end the process."""
+    sent = [bytes([number]) * 50_000 for number in range(5)]
+    for data in sent:
+        ends.near.send_bytes(data)
+    heard = ends.read()
+    for data in sent[:2]:  # and again, once that greenlet has ended
+        ends.near.send_bytes(data)
+    heard += ends.read()
+    assert heard == b"".join((*sent, *sent[:2]))
+    assert ends.failure() == []
+
+
+def test_an_error_in_a_greenlet_ends_the_process(ends: Ends) -> None:
+    def body() -> None:
+        raise KeyError("a fault")
+
+    spawn(ends.outbox, body)
+    pause()
+    with pytest.raises(KeyError, match="a fault"):
+        ends.failure()
+
+
+def test_a_greenlet_that_has_not_begun_can_be_ended(ends: Ends) -> None:
+    done: list[int] = []
+    kill(spawn(ends.outbox, lambda: done.append(1)))
+    pause()
+    assert done == []
+    assert ends.failure() == []
+
+
+def test_a_peer_is_not_read_while_the_control_loop_has_not_taken_in_what_it_sent(ends: Ends) -> None:
+    backlog = ends.near.backlog
+    serving = spawn(ends.outbox, ends.near.serve)
+    backlog.added = MOST_WAITING + 1
+    ends.far.sendall(struct.pack("!BBHI", VERSION, HELLO, 8, 0))
+    ends.read()
+    ends.far.sendall(struct.pack("!BBHI", VERSION, ECHO_REQUEST, 8, 7))
+    assert ends.read(turns=200) == b""
+    backlog.taken = backlog.added
+    answer = b""
+    while not answer:
+        answer = ends.read()
+    assert answer == struct.pack("!BBHI", VERSION, ECHO_REPLY, 8, 7)
+    assert ends.near.take_held_s() > 0.0
+    assert ends.near.take_held_s() == 0.0
+    kill(serving)
+    assert ends.failure() == []

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from controller.fabric.topology import Dpid, Port, PortNo
+from controller.southbound.port_changes import AT_ONCE, PERIOD_S, PortChanges
+
+A, B = Dpid(1), Dpid(2)
+
+
+def port(number: int, up: bool = True) -> Port:
+    return Port(PortNo(number), f"eth{number}", "02:00:00:00:00:01", up, 1e9)
+
+
+def flap(changes: PortChanges, count: int, now: float, dpid: Dpid = A) -> int:
+    """Ports go down and come up; returns how many changes were handed on at once."""
+    return sum(len(changes.changed(dpid, port(n % 10, up=n // 10 % 2 == 1), False, now)) for n in range(count))
+
+
+def test_changes_are_handed_on_at_once() -> None:
+    (change,) = PortChanges().changed(A, port(1, up=False), False, 10.0)
+    assert (change.dpid, change.port.up, change.removed) == (A, False, False)
+
+
+def test_of_a_flood_the_latest_state_of_each_port_is_handed_on_once_in_a_period() -> None:
+    changes = PortChanges()
+    assert flap(changes, 100_000, 10.0) == AT_ONCE
+    assert list(changes.tick(10.0 + PERIOD_S / 2)) == []
+    changes.changed(A, port(3), True, 10.5)
+    latest = list(changes.tick(10.0 + PERIOD_S))
+    assert sorted(change.port.number for change in latest) == list(range(10))
+    assert {change.port.number for change in latest if change.removed} == {3}
+    assert all(change.port.up for change in latest)  # the last round of 100,000 came up
+    assert flap(changes, 100, 11.1) == 0
+    assert len(list(changes.tick(11.0 + PERIOD_S))) == 10
+    assert list(changes.tick(30.0)) == []
+
+
+def test_a_change_does_not_overtake_one_that_waits() -> None:
+    changes = PortChanges()
+    flap(changes, AT_ONCE + 1, 10.0)
+    assert changes.changed(A, port(1, up=False), False, 10.0 + 2 * PERIOD_S) == []  # nobody has asked what waits
+    assert not {change.port.up for change in changes.tick(12.0) if change.port.number == 1}.pop()
+
+
+def test_another_switch_is_not_delayed_and_quiet_ends_it() -> None:
+    changes = PortChanges()
+    flap(changes, 10_000, 10.0)
+    assert flap(changes, 1, 10.0, B) == 1
+    list(changes.tick(11.0))
+    assert flap(changes, 1, 12.5) == 1
+
+
+def test_a_switch_floods_when_its_changes_wait_again_and_again() -> None:
+    changes = PortChanges()
+    seen = []
+    for step in range(40):
+        flap(changes, 1000, 10.0 + step / 10)
+        list(changes.tick(10.0 + step / 10))
+        seen.append(changes.floods(A))
+    assert not any(seen[:11])
+    assert any(seen[20:])
+    assert not changes.floods(B)
+    changes.switch_left(A)
+    assert not changes.floods(A)
+    assert list(changes.tick(100.0)) == []
