@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
-from types import MappingProxyType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import grpc
-from google.protobuf.field_mask_pb2 import FieldMask
 
 from signalbox.addresses import DEFAULT_ADDRESS as DEFAULT_ADDRESS
 from signalbox.client_errors import raise_ours
@@ -26,8 +24,9 @@ from signalbox.errors import Unreachable as Unreachable
 from signalbox.fabric_work_calls import FabricWorkCalls
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.mapping import checked, duration, number_of, path_in_proto, seconds
+from signalbox.mapping import checked, duration, number_of, seconds
 from signalbox.spec_messages import spec_message
+from signalbox.update_calls import UpdateCalls
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from signalbox.words import FailureKind, Strategy
@@ -102,7 +101,7 @@ def resuming(
             stream.close()
 
 
-class Client(FabricWorkCalls):
+class Client(FabricWorkCalls, UpdateCalls):
     """``address``: ``HOST:PORT`` or ``unix:PATH``. ``timeout_s``: for one call with its retries; streams have none.
     ``credentials``: who this client is, and whom it trusts. ``max_answer_bytes``: -1 for any number. Raises
     ``InvalidInput`` when they cannot be used.
@@ -194,33 +193,6 @@ class Client(FabricWorkCalls):
             if all(page.plan_generation == plan.generation for page in pages):
                 return plan, tuple(chain.from_iterable(page.routes for page in pages))
         raise Unavailable("new plans come faster than they can be compared; try again", 1.0)
-
-    def update_job(self, spec: JobSpec, fields: Iterable[str] = (), lease_token: str | None = None) -> pb.Job:
-        """Change the spec of a registered job. ``fields``: of ``spec``, which to change; all when empty. Raises
-        ``NotFound``, ``WrongLeaseToken``, ``Conflict`` as ``register_job``, and ``ConcurrentUpdate`` when the job was
-        updated at the same time."""
-        request = self._update(spec, fields, lease_token)
-        response: pb.UpdateJobResponse = self._call(self._jobs.UpdateJob, request)
-        return response.job
-
-    def update_jobs(
-        self,
-        specs: Iterable[JobSpec],
-        fields: Iterable[str] = (),
-        lease_tokens: Mapping[str, str] = MappingProxyType({}),
-    ) -> tuple[pb.Job, ...]:
-        """Change the specs of several registered jobs at once, all or none; jobs may exchange hosts. ``fields``: of
-        each spec, which to change; all when empty. ``lease_tokens``: by job id. Returns the jobs in the order of
-        ``specs``. Raises as ``update_job``; the error names the job at fault by its place: ``jobs[1]``."""
-        names = tuple(fields)
-        jobs = [self._update(spec, names, lease_tokens.get(spec.job_id)) for spec in specs]
-        response: pb.UpdateJobsResponse = self._call(self._jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=jobs))
-        return tuple(response.jobs)
-
-    def _update(self, spec: JobSpec, fields: Iterable[str], lease_token: str | None) -> pb.UpdateJobRequest:
-        mask = FieldMask(paths=[path_in_proto(pb.JobSpec, name)[0] for name in fields])
-        token = self._token(spec.job_id, lease_token)
-        return pb.UpdateJobRequest(spec=spec_message(spec), update_mask=mask, lease_token=token)
 
     def deregister_job(self, job_id: str, lease_token: str | None = None, force: bool = False, uid: str = "") -> None:
         """End a job; again with the same token, or ``uid``, is no error. ``force``: without the token, then ``uid``

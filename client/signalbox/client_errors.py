@@ -20,6 +20,7 @@ from signalbox.errors import (
     Exhausted,
     FieldProblem,
     Gone,
+    HostNotAllowed,
     InvalidInput,
     NotAllowed,
     NotAnnounced,
@@ -37,6 +38,7 @@ from signalbox.mapping import seconds
 
 _BY_REASON: dict[str, type[SignalboxError]] = {
     "WRONG_LEASE_TOKEN": WrongLeaseToken,
+    "HOST_NOT_ALLOWED": HostNotAllowed,
     "CONNECTIONS_NOT_ANNOUNCED": NotAnnounced,
     "NOT_KNOWN_YET": NotKnownYet,
     "SUPERSEDED": Superseded,

@@ -165,7 +165,7 @@ class Conflict(SignalboxError):
 
 
 class ConcurrentUpdate(Conflict):
-    """The job was updated at the same time: the request is to be made anew from what it is now."""
+    """The job was updated since the revision that the request is made from: make it anew from what the job is now."""
 
 
 class Superseded(Conflict):
@@ -217,6 +217,10 @@ class Unauthenticated(SignalboxError):
 
 class NotAllowed(SignalboxError):
     """The caller's role does not allow this."""
+
+
+class HostNotAllowed(NotAllowed):
+    """The job names a host that the caller's tenant may not use."""
 
 
 def cut(value: str) -> str:

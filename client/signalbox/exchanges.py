@@ -9,7 +9,15 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
+from signalbox.errors import (
+    Conflict,
+    Exhausted,
+    HostNotAllowed,
+    InvalidInput,
+    NotFound,
+    SignalboxError,
+    WrongLeaseToken,
+)
 from signalbox.jobs.spec import JobSpec
 
 MAX_JOBS = 256
@@ -35,7 +43,7 @@ def update_with_others(client: Any, change: Change, conflict: Conflict, others: 
         tokens = {one.spec.job_id: one.lease_token for one in left}
         try:
             client.update_jobs([one.spec for one in left], lease_tokens=tokens)
-        except (Conflict, Exhausted, InvalidInput, NotFound, WrongLeaseToken) as error:
+        except (Conflict, Exhausted, HostNotAllowed, InvalidInput, NotFound, WrongLeaseToken) as error:
             if not (at_fault := entry_at_fault(error)):
                 raise conflict from None
             del left[at_fault]

@@ -22,6 +22,7 @@ from signalbox.errors import (
     Conflict,
     Exhausted,
     Gone,
+    HostNotAllowed,
     InvalidInput,
     NotFound,
     SignalboxError,
@@ -42,8 +43,8 @@ MAX_PAUSE_S = 30.0
 """Each call of a controller that accepts and says nothing takes 27 ms of processor time: 0.1 % with pauses of 20 s."""
 TRIES_PER_LEASE = 6
 """While calls fail, and for less than a lease."""
-UP_TO_OTHERS = (AlreadyExists, Conflict, Exhausted, NotFound)
-"""Answers that change when other jobs end, or with the next request."""
+UP_TO_OTHERS = (AlreadyExists, Conflict, Exhausted, HostNotAllowed, NotFound)
+"""Answers that change when other jobs end, when an operator grants hosts, or with the next request."""
 ID_TAKEN = (
     "its id belongs to another registration; it is announced when that one ends, or at once with take_over "
     "(signalbox run --take-over)"
@@ -267,7 +268,7 @@ class Membership:
     def _update(self, controller: Controller, spec: JobSpec) -> None:
         try:
             controller.update_job(spec, lease_token=self._token)
-        except (InvalidInput, Conflict, Exhausted) as error:
+        except (InvalidInput, Conflict, Exhausted, HostNotAllowed) as error:
             if spec is not self._not_taken:
                 log.warning("job '%s' stays announced as it was, the training goes on: %s", self._job_id, error)
             self._not_taken = spec

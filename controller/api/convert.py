@@ -81,7 +81,7 @@ Entry = tuple[str, pb.UpdateJobRequest]
 """Name of an entry in errors (``jobs[1]``, empty for the whole request), and the entry."""
 
 
-def updated_specs(entries: Sequence[Entry], current: Sequence[JobSpec]) -> list[tuple[JobSpec, JobSpec | None]]:
+def updated_specs(entries: Sequence[Entry], current: Sequence[JobSpec]) -> list[JobSpec]:
     """``current``: the spec of each job. Raises ``InvalidInput`` as ``updated_spec``, and for several jobs that have
     more than ``MAX_LINKS_OF_SET`` virtual links in all."""
     specs = []
@@ -90,25 +90,36 @@ def updated_specs(entries: Sequence[Entry], current: Sequence[JobSpec]) -> list[
             check_mask(request)
             with in_field("spec"):
                 specs.append(updated_spec(request, spec))
-    links = sum(link_count(spec) for spec, _ in specs)
+    links = sum(map(link_count, specs))
     if len(specs) > 1 and links > MAX_LINKS_OF_SET:
         message = f"the jobs make {links} virtual links; at most {MAX_LINKS_OF_SET} are allowed in one request"
         raise InvalidInput.of("jobs", message)
     return specs
 
 
-def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> tuple[JobSpec, JobSpec | None]:
-    """The job's new spec: ``current`` with the fields that the mask names. Also ``current`` itself, where fields of it
-    stay. Raises ``InvalidInput`` as ``job_spec``."""
-    paths = list(request.update_mask.paths)
-    if not paths or "*" in paths:
-        return job_spec(request.spec), None
+def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> JobSpec:
+    """Return the job's new spec: ``current`` with the fields that the mask names. Raises ``InvalidInput`` as
+    ``job_spec``."""
+    if not _keeps_fields(request):
+        return job_spec(request.spec)
     new, merged = pb.JobSpec(), spec_message(current)
     new.CopyFrom(request.spec)
     for name in pb.JobSpec.DESCRIPTOR.fields_by_name:
-        (merged if name in paths else new).ClearField(name)
+        (merged if name in request.update_mask.paths else new).ClearField(name)
     merged.MergeFrom(new)
-    return job_spec(merged), current
+    return job_spec(merged)
+
+
+def required_revisions(request: pb.UpdateJobRequest, current: int) -> frozenset[int]:
+    """Return the revisions that the job must have when the update is made: the one that the caller names, and
+    ``current``, the one that the update is merged with, where fields of it stay."""
+    named = {request.revision} if request.revision else set()
+    return frozenset(named | {current} if _keeps_fields(request) else named)
+
+
+def _keeps_fields(request: pb.UpdateJobRequest) -> bool:
+    """Whether the update leaves some fields of the spec as they are."""
+    return bool(request.update_mask.paths) and "*" not in request.update_mask.paths
 
 
 def check_mask(request: pb.UpdateJobRequest) -> None:
@@ -217,6 +228,7 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
         pb.Job,
         job,
         uid=job.uid,
+        revision=job.registration.revision,
         tenant=job.registration.tenant,
         register_time=timestamp(job.registration.registered_at),
         lease_left=duration(job.lease_ends_at - now),

@@ -1,4 +1,5 @@
-"""Who callers are: the tokens file, which names tokens and client certificates, their roles, and quotas of tenants.
+"""Who callers are: the tokens file, which names tokens and client certificates, their roles, and quotas and hosts of
+tenants.
 
 In: a TOML file that nobody else can read. Out: the ``Caller`` of a token or of a certificate's names. The file has
 no token in it, only its SHA-256: a token is 256 random bits, so nothing can be guessed from that.
@@ -15,13 +16,23 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from controller.config import read_toml
+from controller.jobs.host_prefixes import HostPrefixes
 from controller.jobs.messages import NO_QUOTA, Quota
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.secret_files import of_another_user, open_to_others
@@ -105,23 +116,42 @@ class _Certificate(_Identity):
     """``name``: the common name of client certificates, or one of their alternative names."""
 
 
-class _TenantQuota(_Table):
-    """What one tenant may have at a time; without a limit only those of the controller count."""
+def _prefix(given: object) -> IPv4Network:
+    """Return the prefix. Hosts have IPv4 addresses; nothing but this function would refuse others."""
+    try:
+        prefix = IPv4Network(given, strict=False) if isinstance(given, str) else None
+    except ValueError:
+        prefix = None
+    if prefix is None:
+        raise PydanticCustomError("prefix", "must be an IPv4 prefix such as 10.0.1.0/24")
+    if str(given).partition("/")[0] != str(prefix.network_address):
+        raise PydanticCustomError("host_bits", "is an address in {prefix}: write that prefix", {"prefix": str(prefix)})
+    return prefix
+
+
+_Prefix = Annotated[IPv4Network, BeforeValidator(_prefix)]
+
+
+class _TenantLimits(_Table):
+    """What one tenant may have at a time; without a limit only those of the controller count. ``host_prefixes``: which
+    hosts its jobs may name; any without."""
 
     name: _Tenant
     max_jobs: int | None = Field(default=None, ge=0)
     max_virtual_links: int | None = Field(default=None, ge=0)
     max_learning_rules: int | None = Field(default=None, ge=0)
+    host_prefixes: tuple[_Prefix, ...] | None = Field(default=None, min_length=1)
 
     @property
     def quota(self) -> Quota:
-        return Quota(self.max_jobs, self.max_virtual_links, self.max_learning_rules)
+        hosts = HostPrefixes(self.host_prefixes) if self.host_prefixes else None
+        return Quota(self.max_jobs, self.max_virtual_links, self.max_learning_rules, hosts)
 
 
 class _TokensFile(_Table):
     token: tuple[_Token, ...] = ()
     certificate: tuple[_Certificate, ...] = ()
-    tenant: tuple[_TenantQuota, ...] = ()
+    tenant: tuple[_TenantLimits, ...] = ()
 
 
 class _Known(NamedTuple):
@@ -131,12 +161,14 @@ class _Known(NamedTuple):
 
 class Identities:
     """What one tokens file says. ``quotas_for_nobody``: tenants that have a quota, and neither a token nor a
-    certificate: a name is spelled in two ways, or the last token of the tenant was withdrawn."""
+    certificate: a name is spelled in two ways, or the last token of the tenant was withdrawn. ``without_hosts``:
+    tenants whose jobs may name any host."""
 
     def __init__(self, file: _TokensFile) -> None:
-        used = {identity.tenant for identity in (*file.token, *file.certificate)}
+        used = {identity.tenant for identity in (*file.token, *file.certificate) if identity.tenant}
         self.quotas_for_nobody = tuple(tenant.name for tenant in file.tenant if tenant.name not in used)
         quotas = {tenant.name: tenant.quota for tenant in file.tenant}
+        self.without_hosts = tuple(sorted(name for name in used if quotas.get(name, NO_QUOTA).hosts is None))
         self._tokens = tuple(_Known(bytes.fromhex(token.sha256), _caller(token, quotas)) for token in file.token)
         self._certificates = {certificate.name: _caller(certificate, quotas) for certificate in file.certificate}
         self._entries: Mapping[str, _Table] = {

@@ -269,12 +269,14 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         for entry, one in entries:
             with in_entry(entry):
                 owners.append(self._owner(one.spec.job_id, one.lease_token))
-                current.append(self._job(one.spec.job_id).spec)
-        specs = await self._read(request, lambda: convert.updated_specs(entries, current))
-        links = await self._links([spec for spec, _ in specs])
+                current.append(self._job(one.spec.job_id).registration)
+        specs = await self._read(request, lambda: convert.updated_specs(entries, [job.spec for job in current]))
+        links = await self._links(specs)
         updates = tuple(
-            messages.UpdateJob(spec, merged_with, owner, of_spec, entry)
-            for (spec, merged_with), owner, of_spec, (entry, _) in zip(specs, owners, links, entries, strict=True)
+            messages.UpdateJob(spec, convert.required_revisions(one, registration.revision), owner, of_spec, entry)
+            for spec, registration, owner, of_spec, (entry, one) in zip(
+                specs, current, owners, links, entries, strict=True
+            )
         )
         uids: tuple[str, ...] = await self._ask(messages.UpdateJobs(updates, CALLER.get().quota))
         jobs = []

@@ -12,6 +12,7 @@ from typing import Any
 from controller.fabric.drains import Drain
 from controller.fabric.parts import Part, PartKey
 from controller.jobs.ends import EndReason, JobEnd
+from controller.jobs.host_prefixes import HostPrefixes
 from controller.jobs.wiring import JobWiring
 from controller.silence import Silence, SilenceKey
 from signalbox.jobs.collectives import VirtualLinks
@@ -28,11 +29,13 @@ def new_uid() -> str:
 @dataclass(frozen=True, slots=True)
 class Quota:
     """What a tenant may have at a time; None where only the controller's own limits count. ``max_learning_rules``:
-    pairs of hosts that are counted to learn what its observed jobs send."""
+    pairs of hosts that are counted to learn what its observed jobs send. ``hosts``: the hosts that its jobs may name;
+    None: any."""
 
     max_jobs: int | None = None
     max_virtual_links: int | None = None
     max_learning_rules: int | None = None
+    hosts: HostPrefixes | None = None
 
 
 NO_QUOTA = Quota()
@@ -43,7 +46,8 @@ class Registration:
     """One life of a job, from its registration to its end. ``uid``: no other registration has it, also not a later one
     of the same job. ``tenant``: whose it is, empty without identities. ``registered_at``: seconds since 1970.
     ``request_id``: the caller's own name for the registration, empty without one; whoever knows it is the owner.
-    ``wiring``: on a fabric with optical switches, once it is known."""
+    ``wiring``: on a fabric with optical switches, once it is known. ``revision``: number of the spec in this
+    registration, from 1; each update that changes the spec adds one."""
 
     spec: JobSpec
     uid: str = field(default_factory=new_uid)
@@ -51,6 +55,7 @@ class Registration:
     registered_at: float = field(default_factory=time.time)
     request_id: str = field(default="", repr=False)
     wiring: JobWiring | None = None
+    revision: int = 1
 
     @property
     def job_id(self) -> JobId:
@@ -95,12 +100,12 @@ class RegisterJob:
 
 @dataclass(frozen=True, slots=True)
 class UpdateJob:
-    """Another spec for one job. ``spec``: the new one, whole. ``merged_with``: the job's spec that some of its fields
-    come from; None when all of them are new. ``owner``: as below. ``links``: as above. ``entry``: the place of the
-    update in a request with several (``jobs[1]``), for errors; empty in others."""
+    """Another spec for one job. ``spec``: the new one, whole. ``revisions``: the job must still have each of these: the
+    one that the caller has read, and the one that fields come from which stay. ``owner``: as below. ``links``: as
+    above. ``entry``: the place of the update in a request with several (``jobs[1]``), for errors; empty in others."""
 
     spec: JobSpec
-    merged_with: JobSpec | None = None
+    revisions: frozenset[int] = frozenset()
     owner: str | None = None
     links: VirtualLinks | None = field(default=None, compare=False)
     entry: str = ""

@@ -31,7 +31,7 @@ from signalbox.words import Strategy
 FORMAT = 7
 """Of what ``encode`` gives. 1 was a JSON file with the records of 2; since 3 a job has an owner; since 4 there are
 ends, since 5 with the ids of requests; since 6 there are parts of the fabric, drains and silences; since 7 jobs may
-have strategies and wirings."""
+have strategies, wirings and revisions."""
 
 NEWER = ("strategies", "provisional")
 """Fields of a spec that versions before did not have; without a value they are left out, so that these read it."""
@@ -100,6 +100,7 @@ def encode(key: Key, value: Any) -> str:
                     "registered_at": value.registered_at,
                     "request_id": value.request_id,
                     **({"wiring": _wiring_data(value.wiring)} if value.wiring else {}),
+                    **({"revision": value.revision} if value.revision > 1 else {}),
                 }
             )
         case Kind.CONNECTIONS:
@@ -261,7 +262,10 @@ def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
         raise ValueError(f"it is of job '{spec.job_id}'")
     texts = (str(data["uid"]), str(data["tenant"]), str(data["request_id"]))
     wiring = _wiring(data["wiring"]) if "wiring" in data else None
-    return Registration(spec, *texts[:2], float(data["registered_at"]), texts[2], wiring)
+    revision = int(data.get("revision", 1))
+    if revision < 1:
+        raise ValueError(f"{revision} is no revision")
+    return Registration(spec, *texts[:2], float(data["registered_at"]), texts[2], wiring, revision)
 
 
 def _wiring_data(wiring: JobWiring) -> Mapping[str, Any]:

@@ -31,7 +31,7 @@ from controller.jobs.quotas import (
     refuse_too_large,
     size,
 )
-from controller.jobs.replacements import Accepted, Wanted, replacements
+from controller.jobs.replacements import Accepted, Wanted, refuse_stale, replacements
 from controller.jobs.reported_connections import (
     NO_PLACES,
     Places,
@@ -44,7 +44,6 @@ from controller.jobs.reported_connections import (
 from controller.jobs.wiring import JobWiring
 from controller.shared_map import SharedMap, updated
 from signalbox.errors import (
-    ConcurrentUpdate,
     Exhausted,
     InvalidInput,
     NotAnnounced,
@@ -92,8 +91,8 @@ class JobRegistry:
 
         Raises ``NotFound`` for a repetition of the request of a registration that has ended: it may come late, and
         begins nothing. ``InvalidInput`` (see ``collectives.check``), ``AlreadyExists`` when another registration has
-        the id, ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs``,
-        ``max_virtual_links`` and the quota.
+        the id, ``Conflict`` when another job announces one of its pairs, ``HostNotAllowed`` for a host outside those of
+        the tenant, ``Exhausted`` beyond ``max_jobs``, ``max_virtual_links`` and the quota.
         """
         new, held = request.registration, self.jobs.get(request.registration.job_id)
         if end := self.ends.of_request(new.job_id, new.tenant, new.request_id):
@@ -143,8 +142,8 @@ class JobRegistry:
         kept. A job that sends the same keeps its circuits.
 
         Raises ``InvalidInput`` (see ``collectives.check``), also for a job that is named twice, ``NotFound``,
-        ``WrongLeaseToken``, ``Conflict`` and ``Exhausted`` as ``register``, and ``ConcurrentUpdate`` when a job has
-        another spec than ``merged_with`` by now. The error names the entry.
+        ``WrongLeaseToken``, ``Conflict``, ``HostNotAllowed`` and ``Exhausted`` as ``register``, and
+        ``ConcurrentUpdate`` when a job would change that has another revision by now. The error names the entry.
         """
         wanted: dict[JobId, Wanted] = {}
         named: dict[JobId, str] = {}
@@ -155,10 +154,8 @@ class JobRegistry:
                     raise InvalidInput.of("job_id", f"'{job_id}' is that of {named[job_id]} too")
                 named[job_id] = update.entry
                 job = self.owned(job_id, update.owner)
-                if update.merged_with not in (None, job.spec):
-                    text = f"job '{job.id}' was updated at the same time; nothing of this update was applied"
-                    raise ConcurrentUpdate(text, {"jobId": job.id})
-                if update.spec != job.spec:
+                if update.spec != job.spec:  # a repetition of what was done is no error, whatever revision it names
+                    refuse_stale(update, job)
                     wanted[job_id] = Wanted.of_update(update, job, self._connections.of(job_id))
         self._replace([*wanted.values()], quota)
         return tuple(self.jobs[job_id] for job_id in named)

@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from controller.jobs.conflicts import refuse_pairs_of_others
+from controller.jobs.host_prefixes import refuse_foreign_hosts
 from controller.jobs.job import Change, Job, Vitals
 from controller.jobs.messages import Quota, Registration, UpdateJob
 from controller.jobs.quotas import refuse_over_quota, refuse_too_large, refuse_too_many_links
 from controller.jobs.reported_connections import NO_REPORTS, Reports, among, with_connections
-from signalbox.errors import in_entry
+from signalbox.errors import ConcurrentUpdate, in_entry
 from signalbox.jobs.collectives import VirtualLinks, virtual_links
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Dividing, Pair
@@ -40,7 +41,8 @@ class Wanted(NamedTuple):
         reports = among(spec.addresses, reports) if kept else {}
         if wiring:
             wiring, links = wiring.with_spec(held.spec, spec), None
-        registration = replace(held.registration, spec=spec, wiring=wiring)
+        revision = held.registration.revision + 1
+        registration = replace(held.registration, spec=spec, wiring=wiring, revision=revision)
         return cls(held, registration, held.vitals, links, reports, update.entry)
 
 
@@ -54,9 +56,22 @@ class Accepted(NamedTuple):
     max_virtual_links: int
 
 
+def refuse_stale(update: UpdateJob, job: Job) -> None:
+    """Raise ``ConcurrentUpdate`` when the job has another revision than one that the update is made from."""
+    now = job.registration.revision
+    if stale := update.revisions - {now}:
+        raise ConcurrentUpdate(
+            f"job '{job.id}' was updated at the same time: it has revision {now}, and this update is made from "
+            f"revision {min(stale)}. Nothing of it was applied; read the job, and update it again",
+            {"jobId": job.id, "revision": now},
+        )
+
+
 def replacements(wanted: Sequence[Wanted], accepted: Accepted, quota: Quota) -> list[Change]:
-    """Return the jobs as they are wanted, all of different ids. Raises ``InvalidInput``, ``Exhausted`` beyond
-    ``max_virtual_links`` and the quota, and ``Conflict`` when two jobs would announce a pair."""
+    """Return the jobs as they are wanted, all of different ids. Raises ``InvalidInput``, ``HostNotAllowed`` for a host
+    outside those of the tenant, ``Exhausted`` beyond ``max_virtual_links`` and the quota, and ``Conflict`` when two
+    jobs would announce a pair."""
+    refuse_foreign_hosts(quota.hosts, wanted)
     refuse_too_many_links(accepted.max_virtual_links, accepted.size, wanted)
     changes = [Change(one.held, _job(one), one.entry) for one in wanted]
     changed = {change.job.id for change in changes}

@@ -40,8 +40,11 @@ def doubts(config: Config) -> Iterator[str]:
             if path and (problem := replaceable(path.parent)):
                 yield f"{address}: others may put a socket of theirs in its place, and get tokens: {problem}"
     if config.api.tokens:
-        for tenant in Identities.load(config.api.tokens).quotas_for_nobody:
+        identities = Identities.load(config.api.tokens)
+        for tenant in identities.quotas_for_nobody:
             yield f"{config.api.tokens}: the quota for '{tenant}' is nobody's: no token or certificate has this tenant"
+        for tenant in identities.without_hosts:
+            yield f"{config.api.tokens}: jobs of tenant '{tenant}' may name any host: it has no host_prefixes"
 
 
 def check_saved(config: Config) -> None:

@@ -15,17 +15,15 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from benchmarks.api_requests import raw
-from controller.api import convert, guard
+from controller.api import guard
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
-from controller.jobs.messages import UpdateJob
 from controller.status import StatusBoard
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client, Unreachable
 from signalbox.errors import (
     AlreadyExists,
-    ConcurrentUpdate,
     Conflict,
     Exhausted,
     InvalidInput,
@@ -35,7 +33,6 @@ from signalbox.errors import (
     WrongLeaseToken,
 )
 from signalbox.jobs.reports import IterationTime
-from signalbox.jobs.spec import JobSpec
 from signalbox.mapping import message_of
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
@@ -348,23 +345,6 @@ def test_a_server_of_grpc_that_has_ended_by_itself_is_an_error() -> None:
     with pytest.raises(UnicodeDecodeError):
         asyncio.run(waits())
     server.stop()
-
-
-def test_an_update_that_was_merged_with_another_spec_is_aborted(
-    api: Running, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uid = client.register_job(ring()).job.uid
-    updated_spec = convert.updated_spec
-
-    def late(request: pb.UpdateJobRequest, current: JobSpec) -> tuple[JobSpec, JobSpec | None]:
-        merged = updated_spec(request, current)
-        api.control.registry.update([UpdateJob(ring(size=9), owner=uid)])
-        return merged
-
-    monkeypatch.setattr(convert, "updated_spec", late)
-    with pytest.raises(ConcurrentUpdate, match="was updated at the same time"):
-        client.update_job(ring(lease_s=77), fields=["lease_s"])
-    assert client.get_job("ring").spec.lease.seconds == 30
 
 
 def test_calls_are_timed_by_method_and_by_the_code_that_the_client_sees(

@@ -158,6 +158,23 @@ def test_a_job_is_updated_from_its_file(signalbox: Signalbox, spec_file: Path) -
     assert "into 4 subflows" in signalbox("jobs", "update", spec_file).out
 
 
+def test_a_job_is_updated_from_the_revision_that_was_read(signalbox: Signalbox, tmp_path: Path) -> None:
+    one = job_file(tmp_path / "one.json", "one", (H1, H2))
+    signalbox("jobs", "register", one)
+    assert ["revision", "1"] in signalbox("jobs", "show", "one").rows
+    one.write_text(one.read_text().replace("1000", "2000"))
+    assert signalbox("jobs", "update", one, "--revision", "1", "--json").json["revision"] == "2"
+    one.write_text(one.read_text().replace("2000", "3000"))
+    stale = signalbox("jobs", "update", one, "--revision", "1")
+    assert stale.status == 8
+    assert "it has revision 2, and this update is made from revision 1" in stale.err
+    assert signalbox("jobs", "update", one, "--revision", "2", "--json").json["revision"] == "3"
+    two = job_file(tmp_path / "two.json", "two", ("10.0.8.1", "10.0.9.1"))
+    several = signalbox("jobs", "update", one, two, "--revision", "3")
+    assert several.status == 2
+    assert "is that of one job, and the files describe 2" in " ".join(several.err.split())
+
+
 def test_the_lease_token_is_kept_for_its_user_and_shown_to_nobody(
     signalbox: Signalbox, spec_file: Path, leases: Path
 ) -> None:

@@ -95,17 +95,33 @@ def register_job(
 
 
 @commands.command("update", cls=ControllerCommand, epilog="Example: signalbox jobs update one.yaml other.yaml")
-def update_jobs(files: SpecFiles, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+def update_jobs(
+    files: SpecFiles,
+    revision: Annotated[
+        int | None,
+        typer.Option(
+            "--revision",
+            metavar="NUMBER",
+            min=1,
+            help="Change the job only if it still has this revision, as signalbox jobs show prints it.",
+        ),
+    ] = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
     """Change registered jobs to what the files describe now, all at once or none: jobs may exchange hosts.
 
     Flows that stay keep their routes until the next plan."""
     jobs, leases = list(chain.from_iterable(map(jobs_in, files))), LeaseFiles(address)
+    if revision and len(jobs) > 1:
+        raise typer.BadParameter(f"is that of one job, and the files describe {len(jobs)}", param_hint="--revision")
     specs = [job.spec for job in jobs]
     tokens = {spec.job_id: leases.kept(spec.job_id) for spec in specs}
     with connect(address) as client, _needs_token(address):
         if len(jobs) == 1:
             with jobs[0].errors_placed():
-                found = [fields(client.update_job(specs[0], lease_token=tokens[specs[0].job_id]))]
+                token = tokens[specs[0].job_id]
+                found = [fields(client.update_job(specs[0], lease_token=token, revision=revision or 0))]
         else:
             with _placed_among(jobs):
                 found = [fields(job) for job in client.update_jobs(specs, lease_tokens=tokens)]

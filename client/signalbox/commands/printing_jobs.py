@@ -86,6 +86,7 @@ def job(found: Fields) -> RenderableType:
         **({"circuits": _circuits(found["wiring"])} if found["wiring"] else {}),
         "lease left": f"{seconds(found['lease_left_s'])} of {seconds(spec['lease_s'])}",
         "announced": _announced(spec),
+        "revision": found["revision"],
         "flows": f"{found['virtual_links']}, {found['pinned']} pinned, in {found['subflows']} subflows"
         + (f"; {found['flows_without_path']} without a path" if found["flows_without_path"] else "")
         + (f"; {_of_which_strategy(found)}" if spec["strategies"] else ""),

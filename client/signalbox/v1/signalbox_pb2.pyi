@@ -35,6 +35,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_NO_SUCH_METHOD: _ClassVar[ErrorReason]
     ERROR_REASON_CONNECTIONS_NOT_ANNOUNCED: _ClassVar[ErrorReason]
     ERROR_REASON_SUPERSEDED: _ClassVar[ErrorReason]
+    ERROR_REASON_HOST_NOT_ALLOWED: _ClassVar[ErrorReason]
 
 class Algorithm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -288,6 +289,7 @@ ERROR_REASON_NOT_KNOWN_YET: ErrorReason
 ERROR_REASON_NO_SUCH_METHOD: ErrorReason
 ERROR_REASON_CONNECTIONS_NOT_ANNOUNCED: ErrorReason
 ERROR_REASON_SUPERSEDED: ErrorReason
+ERROR_REASON_HOST_NOT_ALLOWED: ErrorReason
 ALGORITHM_UNSPECIFIED: Algorithm
 ALGORITHM_RING_ALL_REDUCE: Algorithm
 ALGORITHM_RING_REDUCE_SCATTER: Algorithm
@@ -583,7 +585,7 @@ class PairDemand(_message.Message):
     def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ..., declared_bytes: _Optional[int] = ..., measured_bps: _Optional[float] = ..., measured_bytes: _Optional[float] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("spec", "uid", "tenant", "register_time", "lease_left", "state", "missing_hosts", "virtual_links", "pinned", "subflows", "level", "efficiency_predicted", "prediction_withheld", "efficiency_measured", "ideal_communication", "iterations", "last_iteration_index", "last_communication", "demand", "flows_without_path", "wiring")
+    __slots__ = ("spec", "uid", "tenant", "register_time", "lease_left", "state", "missing_hosts", "virtual_links", "pinned", "subflows", "level", "efficiency_predicted", "prediction_withheld", "efficiency_measured", "ideal_communication", "iterations", "last_iteration_index", "last_communication", "demand", "flows_without_path", "wiring", "revision")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -605,6 +607,7 @@ class Job(_message.Message):
     DEMAND_FIELD_NUMBER: _ClassVar[int]
     FLOWS_WITHOUT_PATH_FIELD_NUMBER: _ClassVar[int]
     WIRING_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     spec: JobSpec
     uid: str
     tenant: str
@@ -626,7 +629,8 @@ class Job(_message.Message):
     demand: Demand
     flows_without_path: int
     wiring: Wiring
-    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., register_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., subflows: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., prediction_withheld: _Optional[str] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iterations: _Optional[int] = ..., last_iteration_index: _Optional[int] = ..., last_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., flows_without_path: _Optional[int] = ..., wiring: _Optional[_Union[Wiring, _Mapping]] = ...) -> None: ...
+    revision: int
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., register_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., subflows: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., prediction_withheld: _Optional[str] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iterations: _Optional[int] = ..., last_iteration_index: _Optional[int] = ..., last_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., flows_without_path: _Optional[int] = ..., wiring: _Optional[_Union[Wiring, _Mapping]] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class Wiring(_message.Message):
     __slots__ = ("unwired", "strategy", "runs", "circuits", "iteration", "iteration_bound", "iteration_alternative")
@@ -717,14 +721,16 @@ class ListJobsResponse(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class UpdateJobRequest(_message.Message):
-    __slots__ = ("spec", "update_mask", "lease_token")
+    __slots__ = ("spec", "update_mask", "lease_token", "revision")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     UPDATE_MASK_FIELD_NUMBER: _ClassVar[int]
     LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     spec: JobSpec
     update_mask: _field_mask_pb2.FieldMask
     lease_token: str
-    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., update_mask: _Optional[_Union[_field_mask_pb2.FieldMask, _Mapping]] = ..., lease_token: _Optional[str] = ...) -> None: ...
+    revision: int
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., update_mask: _Optional[_Union[_field_mask_pb2.FieldMask, _Mapping]] = ..., lease_token: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class UpdateJobResponse(_message.Message):
     __slots__ = ("job",)

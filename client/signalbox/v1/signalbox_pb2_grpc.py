@@ -128,7 +128,9 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateJob(self, request, context):
-        """Changes the spec of a registered job. It keeps its uid, its lease, and the routes of the pairs that stay.
+        """Changes the spec of a registered job. It keeps its uid, its lease, and the routes of the pairs that stay. ABORTED
+        when the job was changed since the revision that the update is made from. A request that would leave the spec as it
+        is succeeds and changes nothing, so a repetition of an update that was made is OK.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

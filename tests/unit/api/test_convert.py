@@ -441,9 +441,7 @@ def test_an_update_has_the_named_fields_of_the_new_spec_and_the_others_of_the_cu
 ) -> None:
     current = job_spec(old)
     request = pb.UpdateJobRequest(spec=new, update_mask=FieldMask(paths=mask))
-    spec, merged_with = convert.updated_spec(request, current)
-    message = spec_message(spec)
-    assert merged_with == (current if mask else None)
+    message = spec_message(convert.updated_spec(request, current))
     for name in pb.JobSpec.DESCRIPTOR.fields_by_name:
         assert getattr(message, name) == getattr(new if name in mask or not mask else old, name)
 
@@ -460,8 +458,7 @@ def test_a_mask_names_fields_of_a_spec_but_its_id() -> None:
 @given(offers, offers)
 def test_an_update_may_give_other_strategies(old: pb.JobSpec, new: pb.JobSpec) -> None:
     request = pb.UpdateJobRequest(spec=new, update_mask=FieldMask(paths=["strategies"]))
-    spec, _ = convert.updated_spec(request, job_spec(old))
-    message = spec_message(spec)
+    message = spec_message(convert.updated_spec(request, job_spec(old)))
     assert (message.strategies, message.lease) == (new.strategies, old.lease)
 
 
@@ -472,7 +469,7 @@ def test_a_job_whose_traffic_stays_gets_no_strategies() -> None:
         convert.updated_spec(request, job_status().spec)
     assert paths_of(error) == ["groups", "collectives"]
     request.update_mask.paths.extend(["groups", "collectives", "transfers"])
-    assert convert.updated_spec(request, job_status().spec)[0].strategies[0].name == "a"
+    assert convert.updated_spec(request, job_status().spec).strategies[0].name == "a"
 
 
 def test_a_star_is_all_fields() -> None:
@@ -480,7 +477,27 @@ def test_a_star_is_all_fields() -> None:
     new = spec_message(current)
     new.max_subflows = 3
     request = pb.UpdateJobRequest(spec=new, update_mask=FieldMask(paths=["*"]))
-    assert convert.updated_spec(request, current) == (job_spec(new), None)
+    assert convert.updated_spec(request, current) == job_spec(new)
+
+
+@pytest.mark.parametrize(
+    ("mask", "given", "expected"),
+    [
+        ([], 0, set()),
+        ([], 3, {3}),
+        (["*"], 0, set()),
+        (["lease", "*"], 3, {3}),
+        (["lease"], 0, {5}),
+        (["lease"], 5, {5}),
+        (["lease"], 3, {3, 5}),
+    ],
+)
+def test_an_update_needs_the_revision_that_it_names_and_the_one_that_fields_stay_from(
+    mask: list[str], given: int, expected: set[int]
+) -> None:
+    """Also where the caller names a later one than the controller has merged the update with."""
+    request = pb.UpdateJobRequest(update_mask=FieldMask(paths=mask), revision=given)
+    assert convert.required_revisions(request, 5) == expected
 
 
 def test_what_is_merged_is_checked_as_a_whole() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
 from controller.api.identities import Caller, Identities, Role, new_token, token_table
+from controller.jobs.host_prefixes import HostPrefixes
 from controller.jobs.messages import Quota
 from signalbox.errors import InvalidInput
 
@@ -35,7 +37,9 @@ name = "blue"
 max_jobs = 2
 max_virtual_links = 100
 max_learning_rules = 30
+host_prefixes = ["10.0.1.0/24", "10.0.7.12"]
 """
+BLUE = Quota(2, 100, 30, HostPrefixes((IPv4Network("10.0.1.0/24"), IPv4Network("10.0.7.12/32"))))
 
 
 @pytest.fixture
@@ -53,7 +57,9 @@ def problems(path: Path) -> list[str]:
 
 
 def test_a_token_is_its_tenants_with_that_tenants_quota(file: Path) -> None:
-    assert Identities.load(file).by_token(TOKEN) == Caller("blue trainers", Role.TENANT, "blue", Quota(2, 100, 30))
+    caller = Identities.load(file).by_token(TOKEN)
+    assert caller == Caller("blue trainers", Role.TENANT, "blue")
+    assert caller.quota == BLUE, "callers are the same with another quota"
 
 
 @pytest.mark.parametrize("token", ["", "sbx_exampl", "sbx_example ", SHA256, "sbx_ex\u00e4mple", "\udcff"])
@@ -111,6 +117,28 @@ def test_every_wrong_entry_is_named(file: Path) -> None:
         "certificate[0]:",
         "tenant[0].max_jobs:",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ('["10.0.1.0/24", "10.0.2.1/24"]', "[1]: is an address in 10.0.2.0/24: write that prefix"),
+        ('["10.0.1.0/33"]', "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
+        ('["2001:db8::/32"]', "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
+        ('["leaf1"]', "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
+        ("[167772160]", "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
+        ("[]", ": at least 1 host_prefixes are needed (given: 0)"),
+    ],
+)
+def test_a_wrong_prefix_is_refused_with_what_would_be_right(file: Path, given: str, problem: str) -> None:
+    file.write_text(FILE.replace('["10.0.1.0/24", "10.0.7.12"]', given))
+    assert problems(file) == [f"FILE: tenant[0].host_prefixes{problem}"]
+
+
+def test_tenants_that_may_name_any_host_are_known(file: Path) -> None:
+    assert Identities.load(file).without_hosts == ("red",)
+    file.write_text(FILE + '\n[[tenant]]\nname = "red"\nhost_prefixes = ["0.0.0.0/0"]\n')
+    assert Identities.load(file).without_hosts == ()
 
 
 def test_a_token_in_the_place_of_its_hash_is_not_repeated(file: Path) -> None:

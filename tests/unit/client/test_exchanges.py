@@ -9,7 +9,14 @@ import pytest
 
 from controller.jobs.messages import RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry
-from signalbox.errors import Conflict, InvalidInput, SignalboxError, Unreachable, WrongLeaseToken
+from signalbox.errors import (
+    Conflict,
+    HostNotAllowed,
+    InvalidInput,
+    SignalboxError,
+    Unreachable,
+    WrongLeaseToken,
+)
 from signalbox.exchanges import Change, entry_at_fault, update_with_others
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.keeping import Keeper
@@ -135,8 +142,9 @@ def test_those_at_fault_are_left_out() -> None:
     client = Refusing(at(2), InvalidInput.of("jobs[1].endpoints", "are wrong"))
     assert update_with_others(client, CHANGES[0], ALONE, CHANGES[1:]) == ()
     assert client.asked == ["abc", "ab", "a"]
-    client = Refusing(at(1, WrongLeaseToken))
-    assert update_with_others(client, CHANGES[0], ALONE, CHANGES[1:]) == ("c",)
+    for kind in (WrongLeaseToken, HostNotAllowed):
+        client = Refusing(at(1, kind))
+        assert update_with_others(client, CHANGES[0], ALONE, CHANGES[1:]) == ("c",)
 
 
 @pytest.mark.parametrize("error", [at(0), Conflict("of none"), InvalidInput.of("jobs", "too many")])

@@ -81,7 +81,7 @@ def beyond_a_quota(registry: JobRegistry) -> None:
 
 def an_old_spec(registry: JobRegistry) -> None:
     owner = registry.jobs[JobId("taken")].uid
-    registry.update([UpdateJob(spec("taken", max_subflows=2), spec("reporter"), owner)])
+    registry.update([UpdateJob(spec("taken", max_subflows=2), frozenset({7}), owner)])
 
 
 def no_token(registry: JobRegistry) -> None:
@@ -109,7 +109,7 @@ CASES: list[tuple[Callable[[JobRegistry], None], dict[str, str]]] = [
     (too_many_jobs, {"limit": "jobs.max_jobs", "limitValue": "4", "used": "4", "wanted": "1"}),
     (too_many_links, {"limit": "jobs.max_virtual_links", "limitValue": "10", "used": "2", "wanted": "10"}),
     (beyond_a_quota, {"limit": "tenant.max_jobs", "limitValue": "2", "used": "2", "wanted": "1"}),
-    (an_old_spec, {"jobId": "taken"}),
+    (an_old_spec, {"jobId": "taken", "revision": "1"}),
     (no_token, {"jobId": "taken"}),
     (no_job, {"jobId": "none"}),
     (an_ended_job, {"jobId": "taken"}),

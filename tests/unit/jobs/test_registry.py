@@ -47,8 +47,8 @@ def report(registry: JobRegistry, job_id: JobId, iterations: tuple[IterationTime
     return registry.report(job_id, owner(registry, job_id), iterations, now=0.0)
 
 
-def update(registry: JobRegistry, spec: JobSpec, merged_with: JobSpec | None = None) -> Job:
-    (job,) = registry.update([UpdateJob(spec, merged_with, owner(registry, JobId(spec.job_id)))])
+def update(registry: JobRegistry, spec: JobSpec) -> Job:
+    (job,) = registry.update([UpdateJob(spec, owner=owner(registry, JobId(spec.job_id)))])
     return job
 
 
@@ -270,15 +270,6 @@ def test_an_update_that_is_refused_changes_nothing(registry: JobRegistry) -> Non
         update(registry, ring("nobody"))
     assert registry.jobs == before
     register(registry, ring("c", (1, 3)), now=0.0)
-
-
-def test_an_update_that_was_merged_with_another_spec_is_a_conflict(registry: JobRegistry) -> None:
-    first, second = ring(), ring(max_subflows=2)
-    register(registry, first, now=0.0)
-    update(registry, second, merged_with=first)
-    with pytest.raises(Conflict, match="at the same time"):
-        update(registry, ring(max_subflows=4), merged_with=first)
-    assert registry.jobs[A].spec == second
 
 
 def test_connections_between_addresses_that_stay_stay_reported(registry: JobRegistry) -> None:

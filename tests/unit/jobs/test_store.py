@@ -111,7 +111,7 @@ def full() -> SavedState:
             job("b"),
             job("a", tenant="red", request_id="once"),
             Registration(transfers, "c-1", "", 1e9),
-            Registration(offer(), "offer-1", "", 1e9, wiring=wiring()),
+            Registration(offer(), "offer-1", "", 1e9, wiring=wiring(), revision=2**40),
         ),
         Strategy.SHADOW,
         {("10.0.0.1", "10.0.0.2"): (0.1, 0.2, 0.7), ("10.0.0.2", "10.0.0.1"): (1 / 3, 2 / 3)},
@@ -165,6 +165,7 @@ def test_a_job_without_newer_fields_is_saved_as_versions_without_them_read_it() 
     keys = [Key(Kind.JOB, name) for name in ("b", "offer")]
     plain, several = (json.loads(encode(key, full().jobs[JobId(key.key)])) for key in keys)
     assert plain["spec"].keys().isdisjoint({"strategies", "provisional"})
+    assert plain.keys().isdisjoint({"wiring", "revision"})
     assert [way["name"] for way in several["spec"]["strategies"]] == ["one", "two"]
 
 
@@ -325,6 +326,15 @@ def test_a_database_of_format_5_is_taken_over_and_can_have_parts_then(tmp_path: 
     assert before == SavedState(registered(job("a")), ends={"b-1": ran_out})
     written(tmp_path, full())
     assert read(tmp_path) == full()
+
+
+@pytest.mark.parametrize("revision", [0, -1, "first", None])
+def test_a_job_with_a_revision_that_is_none_is_refused_by_its_name(tmp_path: Path, revision: object) -> None:
+    key = Key(Kind.JOB, "a")
+    record = json.dumps({**json.loads(encode(key, job("a"))), "revision": revision})
+    write_format(7, tmp_path, {key: record})
+    with pytest.raises(InvalidInput, match="job 'a': "):
+        read(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -642,7 +652,7 @@ def test_a_job_is_dropped_in_one_commit_with_all_that_is_saved_of_it(tmp_path: P
     store = StateStore(tmp_path)
     assert store.drop(["c", "a"]) == 3
     store.close()
-    left = registered(job("b"), Registration(offer(), "offer-1", "", 1e9, wiring=wiring()))
+    left = registered(job("b"), before.jobs[JobId("offer")])
     assert read(tmp_path) == replace(before, jobs=left, measured={}, connections={})
 
 

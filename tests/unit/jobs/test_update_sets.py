@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from controller.jobs.job import Job
 from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry, Known
-from signalbox.errors import ConcurrentUpdate, Conflict, Exhausted, InvalidInput, NotFound, SignalboxError
+from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, SignalboxError
 from signalbox.errors import WrongLeaseToken as WrongToken
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
@@ -162,16 +162,6 @@ def test_a_refused_set_names_the_entry_and_changes_nothing(why: str) -> None:
     assert state(registry) == before
     if kind is not InvalidInput:
         assert error.value.about["field"] == text[1:].partition(r"\]")[0].replace("\\", "") + "]"
-
-
-def test_a_set_that_was_merged_with_another_spec_is_refused() -> None:
-    registry = with_jobs(spec(*A), spec(*B))
-    first, second = updates(registry, spec("a", *B[1:]), spec("b", *A[1:]))
-    late = UpdateJob(second.spec, spec("b", (8, 9)), second.owner, entry=second.entry)
-    before = state(registry)
-    with pytest.raises(ConcurrentUpdate, match=r"^jobs\[1\]: job 'b' was updated at the same time"):
-        registry.update([first, late])
-    assert state(registry) == before
 
 
 def test_limits_are_judged_by_what_results() -> None:

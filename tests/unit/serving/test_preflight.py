@@ -63,6 +63,22 @@ def test_a_quota_for_nobody_is_told_and_allowed(tmp_path: Path) -> None:
     assert said == f"{tokens}: the quota for 'bleu' is nobody's: no token or certificate has this tenant"
 
 
+def test_tenants_that_may_name_any_host_are_told(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.touch(0o600)
+    tokens.write_text(
+        "".join(
+            f'[[certificate]]\nname = "{name}"\nrole = "tenant"\ntenant = "{name}"\n'
+            for name in ("red", "blue", "green")
+        )
+        + '[[tenant]]\nname = "blue"\nhost_prefixes = ["10.0.1.0/24"]\n[[tenant]]\nname = "red"\nmax_jobs = 1\n'
+    )
+    config = Config.model_validate({"api": {"tokens": tokens}})
+    assert [*preflight.doubts(config)] == [
+        f"{tokens}: jobs of tenant '{name}' may name any host: it has no host_prefixes" for name in ("green", "red")
+    ]
+
+
 def test_tokens_that_give_a_role_to_no_one_are_refused(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.touch(0o600)

@@ -6,9 +6,7 @@ import math
 
 import pytest
 
-from signalbox.errors import (
-    InvalidInput,
-)
+from signalbox.errors import HostNotAllowed, InvalidInput
 from signalbox.jobs.spec import JobSpec
 from signalbox.membership import MAX_PAUSE_S, Ended, Membership
 from tests.support.membership import HOUR_S, LEASE_S, UNREACHABLE, FakeController, Training, spec
@@ -66,6 +64,34 @@ def test_a_change_that_is_refused_leaves_the_job_as_it_was(
     training.membership.update(changed := spec(endpoints=OTHER_HOST))
     training.go_on(LEASE_S)
     assert controller.updates == [changed]
+
+
+def test_hosts_that_the_tenant_may_not_use_leave_the_job_as_it_was_until_they_are_granted(
+    controller: FakeController, training: Training, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reports and renewals go on, by the same connection."""
+    training.round()
+    controller.refuses_updates = HostNotAllowed("job 'job' names 10.0.3.1")
+    training.membership.update(changed := spec(endpoints=OTHER_HOST))
+    training.report(1)
+    training.go_on(LEASE_S)
+    assert (controller.reported, controller.opened, training.contacts) == ([1], 1, [True])
+    assert "stays announced as it was" in caplog.records[0].getMessage()
+    controller.refuses_updates = None
+    training.go_on(LEASE_S)
+    assert controller.updates == [changed]
+
+
+def test_a_job_on_hosts_that_the_tenant_may_not_use_is_announced_when_they_are_granted(
+    controller: FakeController, training: Training, caplog: pytest.LogCaptureFixture
+) -> None:
+    controller.away = HostNotAllowed("job 'job' names 10.0.3.1")
+    training.go_on(LEASE_S)
+    assert "not announced yet" in caplog.records[0].getMessage()
+    assert controller.opened == 1
+    controller.away = None
+    training.go_on(LEASE_S)
+    assert training.membership.registered
 
 
 def test_a_process_that_has_the_token_of_the_one_before_renews_its_registration(

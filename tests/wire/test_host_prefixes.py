@@ -1,0 +1,119 @@
+"""Hosts of tenants, through gRPC: what a tenant with a list may name, and a list that changes while its job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from structlog.testing import capture_logs
+
+from controller.api.identities import Identities
+from signalbox.client import Client
+from signalbox.errors import HostNotAllowed, InvalidInput
+from signalbox.jobs.reports import Connected
+from signalbox.spec_messages import spec_message
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from tests.support.wire.api_calls import detail, refused, ring
+from tests.support.wire.control_stand_in import H1, H2, Running, running_api
+from tests.wire.test_roles import client, of, tokens_file
+
+OURS = (H1, H2)
+FOREIGN = (H1, "10.0.3.1")
+RAILS = [{"endpoints": ["10.0.1.2", "10.0.3.2"]}]
+
+
+def hosts_of_blue(*prefixes: str) -> str:
+    return f'\n[[tenant]]\nname = "blue"\nhost_prefixes = {list(prefixes)}\n'
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Running]:
+    with running_api(tokens=tokens_file(tmp_path, hosts_of_blue("10.0.1.0/24", "10.0.2.1")), socket_role="none") as api:
+        yield api
+
+
+@pytest.fixture
+def blue(api: Running, tmp_path: Path) -> Iterator[Client]:
+    with client(api, tmp_path, "blue") as blue:
+        yield blue
+
+
+CHANGES: dict[str, Callable[[Client], object]] = {
+    "RegisterJob": lambda blue: blue.register_job(ring("new", FOREIGN)),
+    "RegisterJob, a rail": lambda blue: blue.register_job(ring("new", OURS, rails=RAILS)),
+    "RegisterJob, take_over": lambda blue: blue.register_job(ring("ring", FOREIGN), lease_token="", take_over=True),
+    "UpdateJob": lambda blue: blue.update_job(ring("ring", FOREIGN)),
+    "UpdateJob, a field": lambda blue: blue.update_job(ring("ring", FOREIGN), ["endpoints"]),
+    "UpdateJob, a rail": lambda blue: blue.update_job(ring("ring", OURS, rails=RAILS), ["rails"]),
+    "UpdateJobs": lambda blue: blue.update_jobs([ring("ring", FOREIGN)]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_job_names_a_host_of_others(blue: Client, change: str) -> None:
+    blue.register_job(ring("ring", OURS))
+    before = [(job.uid, job.revision) for job in blue.list_jobs()]
+    foreign = "10.0.3.2" if "rail" in change else FOREIGN[1]
+    allowed = "its hosts are 10.0.1.0/24, 10.0.2.1/32"
+    with pytest.raises(HostNotAllowed, match=f"names {foreign}, which tenant 'blue' may not use: {allowed}") as error:
+        CHANGES[change](blue)
+    assert error.value.reason == "HOST_NOT_ALLOWED"
+    assert error.value.about["host"] == foreign
+    assert [(job.uid, job.revision) for job in blue.list_jobs()] == before
+
+
+def test_a_refusal_is_a_status_for_programs_and_a_line_of_the_audit_log(api: Running) -> None:
+    request = pb.RegisterJobRequest(spec=spec_message(ring("new", FOREIGN)))
+    with grpc.insecure_channel(api.addresses[0]) as channel, capture_logs() as lines:
+        register: Any = pb_grpc.JobServiceStub(channel).RegisterJob  # type: ignore[no-untyped-call]
+        error = refused(lambda *args, **more: register(*args, metadata=of("blue"), **more), request)
+    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+    info = detail(error, error_details_pb2.ErrorInfo)
+    assert (info.reason, dict(info.metadata)) == ("HOST_NOT_ALLOWED", {"jobId": "new", "host": FOREIGN[1]})
+    (line,) = [line for line in lines if line["event"] == "audit"]
+    assert (line["name"], line["method"], line["code"]) == ("blue", "RegisterJob", "PERMISSION_DENIED")
+    assert FOREIGN[1] in line["why"]
+
+
+def test_connections_to_hosts_of_others_are_refused(blue: Client) -> None:
+    blue.register_job(ring("ring", OURS, reports_connections=True))
+    blue.report_connections("ring", H1, [Connected(H1, 1, H2, 2)])
+    for src, dst in ((H1, FOREIGN[1]), (FOREIGN[1], H1)):
+        with pytest.raises(InvalidInput, match=f"{FOREIGN[1]} is not an address of job 'ring'"):
+            blue.report_connections("ring", src, [Connected(src, 1, dst, 2)])
+
+
+def test_others_name_any_host(api: Running, tmp_path: Path) -> None:
+    for name in ("red", "operator"):
+        with client(api, tmp_path, name) as other:
+            other.register_job(ring(name, FOREIGN, reports_connections=True))
+
+
+def test_a_job_from_before_a_new_list_keeps_running_until_it_ends(api: Running, blue: Client, tmp_path: Path) -> None:
+    registered = blue.register_job(ring("ring", OURS, reports_connections=True), request_id="once")
+    api.server.files.replaced(Identities.load(tokens_file(tmp_path, hosts_of_blue("10.0.1.0/24"))))
+
+    def uid() -> str:
+        return blue.get_job("ring").uid
+
+    with pytest.raises(HostNotAllowed, match=f"names {H2}, .* its hosts are 10.0.1.0/24;"):
+        blue.register_job(ring("new", OURS, reports_connections=True))
+    assert blue.renew_lease("ring") == 30.0
+    for token in (registered.lease_token, ""):
+        again = blue.register_job(ring("ring", OURS, reports_connections=True), lease_token=token, request_id="once")
+        assert again.job.uid == registered.job.uid
+    blue.report_connections("ring", H2, [Connected(H2, 1, H1, 2)])
+    blue.update_job(ring("ring", OURS, size=2000, reports_connections=True))
+    assert uid() == registered.job.uid
+    with pytest.raises(HostNotAllowed):
+        blue.register_job(ring("ring", OURS), lease_token="", take_over=True)
+    assert uid() == registered.job.uid
+    blue.deregister_job("ring")
+    with pytest.raises(HostNotAllowed):
+        blue.register_job(ring("ring", OURS))
+    blue.register_job(ring("ring", ("10.0.1.1", "10.0.1.2")))
