@@ -267,6 +267,62 @@ def test_a_job_that_an_operator_ends_begins_anew_with_another_spec(
     wait_until(lambda: keeper.registered("a"))
 
 
+def left_alone(controller: FakeController, keeper: Keeper, job_id: str, *specs: JobSpec) -> bool:
+    """Whether no call is made for the job when these are to be kept. ``keeper``: with one worker, which takes another
+    job after it."""
+    wait_until(lambda: not keeper._jobs[job_id].busy)
+    calls = len(controller.told(job_id))
+    for one in specs:
+        keeper.keep(one)
+    keeper.keep(spec("marker"))
+    wait_until(lambda: keeper.registered("marker"))
+    return len(controller.told(job_id)) == calls
+
+
+def test_a_job_that_its_program_has_taken_over_is_not_taken_back_for_another_spec(controller: FakeController) -> None:
+    ends: list[tuple[str, Ended]] = []
+    with kept(controller, on_end=lambda *end: ends.append(end), workers=1) as keeper:
+        taken_over(controller, keeper, ends)
+        assert left_alone(controller, keeper, "a", spec("a", THERE, ELSEWHERE), spec("a"))
+
+
+def test_a_job_that_an_operator_has_ended_stays_so_with_the_same_spec(controller: FakeController) -> None:
+    ends: list[tuple[str, Ended]] = []
+    with kept(controller, on_end=lambda *end: ends.append(end), workers=1) as keeper:
+        keeper.keep(spec("a"))
+        wait_until(lambda: keeper.registered("a"))
+        controller.ends["a"] = Gone.JOB_DEREGISTERED
+        del controller.jobs["a"]
+        keeper.keep(changed := spec("a", HERE, ELSEWHERE))
+        wait_until(lambda: ends == [("a", Ended.DEREGISTERED)])
+        assert left_alone(controller, keeper, "a", changed)
+        keeper.keep(spec("a"))
+        wait_until(lambda: keeper.registered("a"))
+
+
+def test_a_job_that_ended_and_is_released_is_kept_again_also_before_its_release_is_done(
+    controller: FakeController,
+) -> None:
+    ended, go_on = threading.Event(), threading.Event()
+
+    def on_end(_job_id: str, _why: Ended) -> None:
+        ended.set()
+        assert go_on.wait(DEADLINE_S)
+
+    with kept(controller, on_end=on_end, workers=1) as keeper:
+        keeper.keep(spec("a"))
+        wait_until(lambda: keeper.registered("a"))
+        controller.ends["a"] = Gone.JOB_DEREGISTERED
+        del controller.jobs["a"]
+        keeper.keep(spec("a", HERE, ELSEWHERE))
+        assert ended.wait(DEADLINE_S)
+        keeper.release("a")
+        keeper.keep(spec("a"))
+        go_on.set()
+        wait_until(lambda: keeper.registered("a"))
+        assert controller.jobs["a"][0] == spec("a")
+
+
 # ---- processes that come after each other
 
 
