@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,12 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from controller.observability import logs
+
+# A background job, nohup and many CI runners ignore signals, and children inherit that: what a test ends by SIGINT
+# would go on for ever. A signal with a handler has its default action in what is executed (execve(2)).
+for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 # Every run tries the same examples, so that a change alone makes a test fail; ``--hypothesis-profile=random`` tries
 # others. On a busy machine an example may take any time; pytest-timeout ends what hangs.
