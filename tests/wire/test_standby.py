@@ -16,7 +16,8 @@ from mininet_topos.controller_process import ControllerProcess, free_port
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
 from signalbox.credentials import Credentials
-from signalbox.errors import SignalboxError, Unauthenticated
+from signalbox.errors import ConcurrentUpdate, HostNotAllowed, SignalboxError, Unauthenticated
+from tests.support.wire.api_calls import ring
 from tests.support.wire.certificates import Authority
 
 DEADLINE_S = 60.0
@@ -77,12 +78,14 @@ class Pair:
         sha256 = hashlib.sha256(token.encode()).hexdigest()
         self.tokens.write_text(f'[[token]]\nname = "{token}"\nrole = "operator"\nsha256 = "{sha256}"\n')
 
-    def status(self, token: str) -> bool:
+    def client(self, token: str) -> Client:
         file = self.folder / f"{token}.token"
         file.touch(0o600)
         file.write_text(token)
-        credentials = Credentials(self.authority.certificate, token_file=file)
-        with Client(f"127.0.0.1:{self.port}", 5, credentials) as client:
+        return Client(f"127.0.0.1:{self.port}", 5, Credentials(self.authority.certificate, token_file=file))
+
+    def status(self, token: str) -> bool:
+        with self.client(token) as client:
             return bool(client.get_status().version)
 
     def metric(self, name: str) -> str:
@@ -169,3 +172,27 @@ def test_a_token_that_was_withdrawn_without_a_signal_does_not_count_after_the_ta
     assert PARTLY in pair.take_over("new"), "of the inventory alone"
     with pytest.raises(Unauthenticated):
         pair.status("old")
+
+
+def test_jobs_keep_their_revisions_and_their_hosts_when_the_standby_takes_over(pair: Pair) -> None:
+    """Also hosts that a list which only the standby has read does not have."""
+    tenant = '[[token]]\nname = "blue"\nrole = "tenant"\ntenant = "blue"\nsha256 = "{}"\n'
+    tokens = tenant.format(hashlib.sha256(b"blue").hexdigest())
+    pair.tokens.write_text(pair.tokens.read_text() + tokens)
+    assert pair.active.process is not None
+    os.kill(pair.active.process.pid, signal.SIGHUP)
+    pair.until(lambda: "event=reloaded" in pair.active.log.read_text(), "the token of blue")
+    hosts = ("10.0.1.1", "10.0.2.1")
+    with pair.client("blue") as blue:
+        token = blue.register_job(ring("job", hosts, lease_s=600)).lease_token
+        assert blue.update_job(ring("job", hosts, size=2000, lease_s=600), revision=1).revision == 2
+    pair.tokens.write_text(tokens + '[[tenant]]\nname = "blue"\nhost_prefixes = ["10.0.1.0/24"]\n')
+    pair.take_over("blue")
+    with pair.client("blue") as blue:
+        blue.renew_lease("job", token)
+        with pytest.raises(ConcurrentUpdate, match="has revision 2, and this update is made from revision 1"):
+            blue.update_job(ring("job", hosts, size=3000, lease_s=600), lease_token=token, revision=1)
+        changed = blue.update_job(ring("job", hosts, size=3000, lease_s=600), lease_token=token, revision=2)
+        assert changed.revision == 3
+        with pytest.raises(HostNotAllowed, match=r"names 10\.0\.2\.1, .* its hosts are 10\.0\.1\.0/24"):
+            blue.register_job(ring("new", hosts))

@@ -184,6 +184,8 @@ def test_an_operator_and_the_jobs_own_tenant_do_without_the_lease_token(registry
     again = register(registry, spec(1), "blue", take_over=True)
     assert again.uid != job.uid
     registry.deregister(again.id, None, 0.0, force=True, tenant="blue")
+    forced = register(registry, spec(1), "blue")
+    registry.deregister(forced.id, None, 0.0, force=True)
     register(registry, spec(1), "blue")
     assert register(registry, spec(1), "", take_over=True).registration.tenant == ""
     registry.deregister(job.id, None, 0.0, force=True)
