@@ -45,9 +45,8 @@ MAX_UNSENT = 8 * 1024 * 1024
 """Bytes kept for one switch that does not read: some 80,000 rules."""
 TURN_S = 0.003
 """After so much work for one connection the others have their turn."""
-REST_S = 3 * TURN_S
-"""A peer is not read for so long after a turn of messages that nobody asked for: it takes a quarter of the time at
-most."""
+SHARE = 0.25
+"""Of the hub's time, for messages of one peer that nobody asked for. It is not read while they have taken more."""
 MOST_WAITING = 100
 """Messages of one connection that the control loop has not taken in yet; the peer is not read while there are more."""
 LOOK_AGAIN_S = 0.02
@@ -81,6 +80,7 @@ class Connection:
         self._limits = limits
         self._outbox = outbox
         self._is_charged = True
+        self._charged_s = self._charged_at = 0.0
         self._config = config
         self._events = events
         self._refused = refused
@@ -193,36 +193,41 @@ class Connection:
 
     def _receive(self) -> None:
         splitter = Splitter()
-        spent_s = charged_s = 0.0
+        spent_s = 0.0
         while data := self._transport.receive():
-            began = time.monotonic()
+            began = time.thread_time()  # what other threads take meanwhile is not the peer's fault
             for frame in splitter.feed(data):
-                self._is_charged = frame.kind != ofp.OFPT_MULTIPART_REPLY
-                self._take(frame)
                 if self._ended:
                     return
-                now = time.monotonic()
+                self._is_charged = frame.kind != ofp.OFPT_MULTIPART_REPLY
+                self._take(frame)
+                now = time.thread_time()
                 spent_s += now - began
-                charged_s += now - began if self._is_charged else 0.0
+                self._charged_s += now - began if self._is_charged else 0.0
                 began = now
-                if charged_s > TURN_S or self.backlog.waiting > MOST_WAITING:
+                if self.backlog.waiting > MOST_WAITING or (self._charged_s > TURN_S and self._exceeds_share()):
                     self._hold()
-                    charged_s = 0.0
                 elif spent_s > TURN_S:
                     pause()
                 else:
                     continue
-                spent_s, began = 0.0, time.monotonic()
+                spent_s, began = 0.0, time.thread_time()
 
     def nobody_asked(self) -> None:
         """The reply that is being handled answers no request: it is charged to the peer like what it sends unasked."""
         self._is_charged = True
 
+    def _exceeds_share(self) -> bool:
+        now = time.monotonic()
+        self._charged_s = max(0.0, self._charged_s - SHARE * (now - self._charged_at))
+        self._charged_at = now
+        return self._charged_s > TURN_S
+
     def _hold(self) -> None:
         """Do not read the peer for a while, and not before the control loop has taken in what came from it. What it
         sends meanwhile waits in its own connection."""
         began = time.monotonic()
-        pause(REST_S)
+        pause(self._charged_s / SHARE)
         while self.backlog.waiting > MOST_WAITING // 2 and not self._ended:
             pause(LOOK_AGAIN_S)
         self._held_s += time.monotonic() - began

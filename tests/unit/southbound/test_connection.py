@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
 from controller.config import OpenFlowConfig
+from controller.southbound import connection
 from controller.southbound.connection import MOST_WAITING, Connection
 from controller.southbound.framework import Events, HubSocket, green_socket, kill, pause, spawn
 from controller.southbound.limits import Limits
@@ -116,5 +120,23 @@ def test_a_peer_is_not_read_while_the_control_loop_has_not_taken_in_what_it_sent
     assert answer == struct.pack("!BBHI", VERSION, ECHO_REPLY, 8, 7)
     assert ends.near.take_held_s() > 0.0
     assert ends.near.take_held_s() == 0.0
+    kill(serving)
+    assert ends.failure() == []
+
+
+def test_a_peer_whose_messages_take_more_than_their_share_of_the_hub_is_read_less(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each message takes 1 ms of processor time here. 20 of them are more than a quarter of the few that pass."""
+    ticks = count()
+    clock = SimpleNamespace(thread_time=lambda: next(ticks) / 1000, monotonic=time.monotonic)
+    monkeypatch.setattr(connection, "time", clock)
+    serving = spawn(ends.outbox, ends.near.serve)
+    requests = [struct.pack("!BBHI", VERSION, ECHO_REQUEST, 8, xid) for xid in range(20)]
+    ends.far.sendall(struct.pack("!BBHI", VERSION, HELLO, 8, 0) + b"".join(requests))
+    answers = b""
+    while len(answers) < 8 * (2 + len(requests)):  # and its own hello and request
+        answers += ends.read()
+    assert ends.near.take_held_s() >= 0.05
     kill(serving)
     assert ends.failure() == []
