@@ -107,7 +107,9 @@ class Attempts(FakeFabric):
             if isinstance(message, UpdateJobs):
                 assert value == tuple(self.model[update.job_id].uid for update in message.updates)
                 for update in message.updates:
-                    self.model[update.job_id] = replace(self.model[update.job_id], spec=update.spec)
+                    held = self.model[update.job_id]
+                    revision = held.revision + (update.spec != held.spec)
+                    self.model[update.job_id] = replace(held, spec=update.spec, revision=revision)
                 self.exchanged += len(message.updates) > 1
                 continue
             job_id = message.job_id if isinstance(message, DeregisterJob) else JobId(message.spec.job_id)
