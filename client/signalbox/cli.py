@@ -36,7 +36,7 @@ from signalbox.commands.bash_completion import for_bash
 from signalbox.commands.exit_status import ExitStatus, exit_status
 from signalbox.commands.usage import Commands
 from signalbox.distributions import installed
-from signalbox.errors import InvalidInput, SignalboxError
+from signalbox.errors import InvalidInput, SignalboxError, legible
 
 MAX_PROBLEMS = 16
 """Lines for what is wrong with one file; the API has the same limit."""
@@ -83,7 +83,7 @@ def main() -> None:
 def _fail(*problems: str, status: ExitStatus = ExitStatus.ERROR) -> None:
     more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
     for problem in (*problems[:MAX_PROBLEMS], *more):
-        typer.echo(f"error: {problem}", err=True)
+        typer.echo("error: " + legible(problem, kept="\n"), err=True)
     sys.exit(status)
 
 

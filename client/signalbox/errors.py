@@ -24,6 +24,9 @@ MAX_PROBLEMS = 100
 MAX_SHOWN_CHARS = 60
 """Of a value in a message."""
 
+MAX_TEXT_CHARS = 10_000
+"""Of a path or a message, whatever it repeats: half of them from its beginning, half from its end."""
+
 
 NO_SUCH_NAME = "NO_SUCH_NAME"
 """The ``reason`` of a field that names nothing that there is."""
@@ -38,19 +41,23 @@ class FieldProblem:
     message: str
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", legible(self.path))
+        object.__setattr__(self, "message", legible(self.message))
+
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
 class SignalboxError(Exception):
-    """Base of every error that is the caller's to read. ``about``: what a program needs of the message, by names that
-    ``docs/reference/api.md`` has. ``reason``: of one that came from the API, the name in ``ErrorReason`` without
-    its prefix; empty where it has none."""
+    """Base of every error that is the caller's to read; its text is ``legible``. ``about``: what a program needs of the
+    message, by names that ``docs/reference/api.md`` has. ``reason``: of one that came from the API, the name in
+    ``ErrorReason`` without its prefix; empty where it has none."""
 
     def __init__(self, message: str = "", about: Mapping[str, object] = MappingProxyType({})) -> None:
-        super().__init__(message)
+        super().__init__(legible(message, kept="\n"))
         self.reason = ""
-        self.about = {name: str(value) for name, value in about.items()}
+        self.about = {name: legible(str(value)) for name, value in about.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process may have it: as it is, whatever its kind is made from."""
@@ -75,7 +82,8 @@ class InvalidInput(SignalboxError):
     """The request or file is wrong; nothing of it was applied."""
 
     def __init__(self, problems: tuple[FieldProblem, ...]) -> None:
-        super().__init__("; ".join(map(str, problems)))
+        super().__init__()
+        self.args = ("; ".join(map(str, problems)),)  # as long as they are together
         self.problems = problems
 
     @classmethod
@@ -149,7 +157,7 @@ class NotFound(SignalboxError):
 
 
 def no_such_job(job_id: str) -> NotFound:
-    return NotFound(f"there is no job '{job_id}'", about={"jobId": job_id})
+    return NotFound(f"there is no job '{cut(job_id)}'", about={"jobId": job_id})
 
 
 class AlreadyExists(SignalboxError):
@@ -224,8 +232,22 @@ class HostNotAllowed(NotAllowed):
 
 
 def cut(value: str) -> str:
-    """A caller's value for a message."""
-    return value if len(value) <= MAX_SHOWN_CHARS else value[: MAX_SHOWN_CHARS - 3] + "..."
+    """Return a caller's value for a message: escaped like ``legible``, and shortened to ``MAX_SHOWN_CHARS``."""
+    return escaped(value if len(value) <= MAX_SHOWN_CHARS else value[: MAX_SHOWN_CHARS - 3] + "...")
+
+
+def legible(text: str, kept: str = "") -> str:
+    """Return a text that may repeat anybody's values: escaped, and without its middle where it is long."""
+    if len(text) > MAX_TEXT_CHARS:
+        text = f"{text[: MAX_TEXT_CHARS // 2]} ... {text[-MAX_TEXT_CHARS // 2 :]}"
+    return escaped(text, kept)
+
+
+def escaped(text: str, kept: str = "") -> str:
+    """Return the text with escapes in place of what a terminal obeys, line breaks too, but not of what is ``kept``."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 _WORDS: Mapping[str, str] = {
@@ -302,10 +324,20 @@ def _message(error: Any, model: type[BaseModel]) -> str:
     else:
         message = _WORDS[kind].format_map(context) if kind in _WORDS else error["msg"]
     unit = " s" if kind in _BOUNDS and str(location[-1]).endswith("_s") else ""
-    message, shown = message + unit, repr(error["input"]) + unit
-    no_value = kind in ("missing", "json_invalid")
-    hidden = no_value or model.model_config.get("hide_input_in_errors") or len(shown) > MAX_SHOWN_CHARS
-    return message if hidden else f"{message} (given: {shown})"
+    hidden = kind in ("missing", "json_invalid") or model.model_config.get("hide_input_in_errors")
+    shown = "" if hidden else _given(error["input"])
+    return f"{message}{unit} (given: {shown}{unit})" if shown else message + unit
+
+
+def _given(value: object) -> str:
+    """Return a wrong value as Python writes it; empty where that is longer than ``MAX_SHOWN_CHARS``."""
+    sized = isinstance(value, str | bytes | list | tuple | dict)
+    if (sized and len(value) > MAX_SHOWN_CHARS) or (
+        isinstance(value, int) and value.bit_length() > 4 * MAX_SHOWN_CHARS
+    ):
+        return ""
+    shown = repr(value)
+    return shown if len(shown) <= MAX_SHOWN_CHARS else ""
 
 
 def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
