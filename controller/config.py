@@ -6,25 +6,39 @@ Unknown keys are errors and all errors are reported at once, each with its path.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, NamedTuple, Self, TypeVar
+from types import UnionType
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from signalbox.addresses import listen_address
 from signalbox.errors import InvalidInput, field_problems
 from signalbox.standard_input import called, read_bytes
+from signalbox.toml_text import table
 from signalbox.words import Strategy
 
 Model = TypeVar("Model", bound=BaseModel)
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 BitsPerSecond = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+MAX_FILE_BYTES = 16 << 20
+"""Of a file of the controller; an inventory of 100,000 hosts has less."""
 
 
 class Reloaded(StrEnum):
@@ -35,8 +49,27 @@ class Reloaded(StrEnum):
     RAISED = "raised"
 
 
-class _Section(BaseModel):
+class Table(BaseModel):
+    """A table of a TOML file, in which neither ``true`` nor text is a number."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _number(cls, value: object, info: ValidationInfo) -> object:
+        if isinstance(value, bool | str) and _is_number(cls.model_fields[info.field_name or ""].annotation):
+            raise PydanticCustomError("number", "must be a number")
+        return value
+
+
+def _is_number(annotation: object) -> bool:
+    """Return whether a field of this type takes numbers alone, or nothing in place of one."""
+    kinds = {*get_args(annotation)} - {type(None)} if get_origin(annotation) in (Union, UnionType) else {annotation}
+    return all(kind in (int, float) or get_args(kind)[:1] in ((int,), (float,)) for kind in kinds)
+
+
+class _Section(Table):
+    """A table of the configuration."""
 
 
 class TlsFiles(NamedTuple):
@@ -119,7 +152,9 @@ class ApiConfig(_TlsSection):
     a client may take over the first bytes of a connection, and over the request of a call. ``stalled_s``: how long it
     may not read what is sent."""
 
-    listen: tuple[Annotated[str, AfterValidator(listen_address)], ...] = ("127.0.0.1:50051",)
+    listen: Annotated[tuple[Annotated[str, AfterValidator(listen_address)], ...], Field(min_length=1)] = (
+        "127.0.0.1:50051",
+    )
     tokens: Path | None = None
     insecure: bool = False
     socket_mode: Annotated[str, Field(pattern="^0[0-7]{3}$")] = "0600"
@@ -367,11 +402,14 @@ def load(path: Path | None) -> Config:
 
 def read_toml(path: Path, model: type[Model]) -> Model:
     """A TOML file as ``model``. Raises ``InvalidInput`` with every problem of the file, each with its path in it."""
+    name = called(path)
     try:
-        return model.model_validate(tomllib.loads(read_bytes(path).decode()))
+        text = read_bytes(path, MAX_FILE_BYTES).decode()
     except OSError as error:
-        raise InvalidInput.of(called(path), error.strerror or str(error)) from None
+        raise InvalidInput.of(name, error.strerror or str(error)) from None
+    except UnicodeDecodeError as error:
+        raise InvalidInput.of(name, f"is not text in UTF-8, at byte {error.start + 1}") from None
+    try:
+        return model.model_validate(table(text, name))
     except ValidationError as error:
-        raise InvalidInput(field_problems(error, model)).within(called(path)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput.of(called(path), f"not TOML: {error}") from None
+        raise InvalidInput(field_problems(error, model)).within(name) from None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from signalbox.errors import FieldProblem
 from signalbox.secret_files import open_to_others
+from signalbox.standard_input import read_small
 
 CERTIFICATE = "certificate"
 
@@ -39,6 +40,7 @@ def client_problems(authorities: Path, certificate: Path | None, key: Path | Non
 def problem(where: str, what: str, path: Path, load: Callable[[Path], object]) -> FieldProblem | None:
     """``where``: the field that names the file. ``what``: ``CERTIFICATE`` or ``KEY``."""
     try:
+        read_small(path)
         load(path)
     except _OpenKey as error:
         return FieldProblem(where, f"{path}: {error}")
@@ -54,7 +56,7 @@ def problem(where: str, what: str, path: Path, load: Callable[[Path], object]) -
 
 
 def refuse_open(key: Path) -> None:
-    key.read_bytes()
+    read_small(key)
     if problem := open_to_others(key):
         raise _OpenKey(problem)
 

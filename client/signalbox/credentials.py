@@ -16,6 +16,7 @@ from signalbox.addresses import host_and_port, is_loopback, listen_address
 from signalbox.certificate_files import client_problems
 from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.secret_files import open_to_others
+from signalbox.standard_input import MAX_SMALL_BYTES, read_bytes
 
 if TYPE_CHECKING:
     import grpc
@@ -102,7 +103,7 @@ def _path(given: Path | str | None) -> Path | None:
 
 def _read(path: Path | None) -> bytes | None:
     try:
-        return path.read_bytes() if path else None
+        return read_bytes(path, MAX_SMALL_BYTES) if path else None
     except OSError as error:
         raise InvalidInput((FieldProblem(str(path), error.strerror or str(error)),)) from None
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,10 +16,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.file_forms import job_in
 from signalbox.jobs.spec import JobSpec
 from signalbox.standard_input import called, read_bytes
+from signalbox.toml_text import table
 
 if TYPE_CHECKING:
     from signalbox.yaml_text import Node
@@ -117,7 +117,7 @@ def data_in(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
         raise InvalidInput.of(name, f"is not text in UTF-8, at byte {error.start + 1}") from None
     form = FORMS.get(path.suffix.lower()) or _form_of(text)
     if form == "toml":
-        return _jobs(_toml(text, name), lambda: None, name)
+        return _jobs(table(text, name), lambda: None, name)
     if form == "json":
         return _jobs(_json(text, name), cache(lambda: _json_root(text, name)), name)
     return [job for node in _nodes(text, name) for job in _jobs(node.data, partial(_same, node), name)]
@@ -162,24 +162,6 @@ def _nodes(text: str, name: str) -> list[Node]:
         raise InvalidInput.of(f"{name}:{problem.path}", problem.message) from None
 
 
-def _toml(text: str, name: str) -> Any:
-    from signalbox.yaml_text import MAX_DEPTH  # as in ``_nodes``
-
-    try:
-        found = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        at = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
-        place, what = (f"{name}:{at[1]}:{at[2]}", str(error)[: at.start()]) if at else (name, str(error))
-        raise InvalidInput.of(place, f"not TOML: {what}") from None
-    level: list[Any] = [found]
-    for _ in range(MAX_DEPTH):
-        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
-        level = [inner for inner in level if isinstance(inner, dict | list)]
-    if level:  # such as a dotted name of many parts
-        raise InvalidInput.of(name, f"at most {MAX_DEPTH} lists and objects may be in each other")
-    return found
-
-
 def _json(text: str, name: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_each_once)
@@ -211,5 +193,5 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
-        raise ValueError(f"'{twice}' is there twice in one object")
+        raise ValueError(f"'{cut(twice)}' is there twice in one object")
     return found

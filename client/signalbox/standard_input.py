@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +17,31 @@ MAX_BYTES = 64 << 20
 """Of a file that is read whole: no job spec within its limits has more."""
 
 
-def read_bytes(path: Path) -> bytes:
-    """Raises ``OSError``, also for more than ``MAX_BYTES``."""
+MAX_DEPTH = 32
+"""Of lists and objects in each other, and of parts of a dotted key in TOML; a job spec has 4."""
+
+MAX_DIGITS = 100
+"""Of an integer: more than any field takes, and fewer than Python refuses to write."""
+
+
+MAX_SMALL_BYTES = 4 << 20
+"""Of a file with certificates, a key or a token."""
+
+
+def read_small(path: Path) -> bytes:
+    """Return a regular file of at most ``MAX_SMALL_BYTES``: no device, which need not end, and no pipe, which cannot be
+    read twice. Raises ``OSError``."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "is no regular file")
+    return read_bytes(path, MAX_SMALL_BYTES)
+
+
+def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
+    """Return the whole file. Raises ``OSError``, also for more than ``most`` bytes."""
     with opened(path) as stream:
-        found = stream.read(MAX_BYTES + 1)
-    if len(found) > MAX_BYTES:
-        raise OSError(errno.EFBIG, f"has more than {MAX_BYTES >> 20} MiB")
+        found = stream.read(most + 1)
+    if len(found) > most:
+        raise OSError(errno.EFBIG, f"has more than {most >> 20} MiB")
     return found
 
 

@@ -17,10 +17,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import yaml
 
-from signalbox.errors import InvalidInput
-
-MAX_DEPTH = 32
-"""Of lists and objects in each other; a job spec has 4."""
+from signalbox.errors import InvalidInput, cut
+from signalbox.standard_input import MAX_DEPTH, MAX_DIGITS
 
 MAX_VALUES = 2_000_000
 """In one document, copies counted; a spec within its limits has less than a third."""
@@ -106,7 +104,7 @@ class _Open:
             raise _wrong(mark, "the name of a field must be text; put it in quotes")
         if name.data in self.node.entries:
             first = self.node.entries[name.data].line
-            raise _wrong(mark, f"'{name.data}' is there twice in one object, first in line {first}")
+            raise _wrong(mark, f"'{cut(name.data)}' is there twice in one object, first in line {first}")
         self.name = Entry(mark.line + 1, mark.column + 1, name)
 
 
@@ -129,7 +127,7 @@ def _documents(text: str) -> Iterator[Node]:
             node, anchor = Node(mark.line + 1, mark.column + 1, _value(event)), event.anchor
         elif isinstance(event, yaml.AliasEvent):
             if event.anchor not in anchors:
-                raise _wrong(mark, f"the alias *{event.anchor} names nothing that ends before it")
+                raise _wrong(mark, f"the alias *{cut(event.anchor)} names nothing that ends before it")
             node, anchor = anchors[event.anchor], None
         elif isinstance(event, yaml.CollectionEndEvent):
             ended = opened.pop()
@@ -176,13 +174,12 @@ def _value(event: yaml.ScalarEvent) -> Any:
     if text in _WORDS:
         return _WORDS[text]
     if _LEADING_ZERO.fullmatch(text):
-        raise _wrong(event.start_mark, f"write {text} without leading zeros, or as text in quotes")
-    try:
-        if re.fullmatch(_INTEGER, text):
-            return int(text, 0)
+        raise _wrong(event.start_mark, f"write {cut(text)} without leading zeros, or as text in quotes")
+    if not re.fullmatch(_INTEGER, text):
         return float(text) if re.fullmatch(_NUMBER, text) else text
-    except ValueError:
-        raise _wrong(event.start_mark, f"a number of {len(text)} digits is too long") from None
+    if len(text) > MAX_DIGITS:
+        raise _wrong(event.start_mark, f"a number of {len(text)} digits is too long")
+    return int(text, 0)
 
 
 def _without_tag(event: Any) -> None:

@@ -13,6 +13,7 @@ import grpc
 
 from controller.config import TlsFiles
 from controller.tls import server_context
+from signalbox.standard_input import read_small
 
 
 class Certificates:
@@ -44,8 +45,8 @@ def _configuration(files: TlsFiles | None) -> grpc.ServerCertificateConfiguratio
     if files is None:
         return None
     server_context("api", files)  # says what is wrong; gRPC does not
-    authorities = files.ca_certificates.read_bytes() if files.ca_certificates else None
-    pair = files.private_key.read_bytes(), files.certificate.read_bytes()
+    authorities = read_small(files.ca_certificates) if files.ca_certificates else None
+    pair = read_small(files.private_key), read_small(files.certificate)
     return grpc.ssl_server_certificate_configuration([pair], authorities)
 
 

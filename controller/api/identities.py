@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Annotated, NamedTuple, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -31,7 +30,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from controller.config import read_toml
+from controller.config import Table, read_toml
 from controller.jobs.host_prefixes import HostPrefixes
 from controller.jobs.messages import NO_QUOTA, Quota
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
@@ -77,10 +76,10 @@ _WORD = re.compile("[A-Za-z -]{0,20}")
 """No token, nor its SHA-256."""
 
 
-class _Table(BaseModel):
+class _Table(Table):
     """No value is in an error: it may be a token that someone has written where its SHA-256 belongs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True)
 
 
 class _Identity(_Table):

@@ -19,9 +19,10 @@ from typing import NamedTuple
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
 from controller.planning.demands import ideal_communication_s
-from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import Dealing, JobId
+from signalbox.standard_input import read_bytes
 
 SUFFIX = ".txt"
 _LARGEST = 10**18
@@ -150,7 +151,7 @@ def _lines(file: Path, numbering: Numbering, problems: list[FieldProblem]) -> li
     """The good lines with their numbers; what is wrong goes into ``problems``."""
     found: list[tuple[int, Line]] = []
     known = len(problems)
-    text = file.read_text(encoding="utf-8", errors="replace")
+    text = read_bytes(file).decode("utf-8", errors="replace")
     for number, row in enumerate(text.splitlines(), start=1):
         if not row.strip() or row.lstrip().startswith("#"):
             continue
@@ -175,7 +176,7 @@ def _parse(row: str) -> Line:
         try:
             numbers.append(int(field))
         except ValueError:
-            raise ValueError(f"{column} is '{field}', which is not a whole number") from None
+            raise ValueError(f"{column} is '{cut(field)}', which is not a whole number") from None
     return Line(*numbers)
 
 

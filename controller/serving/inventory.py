@@ -8,9 +8,9 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
-from controller.config import read_toml
+from controller.config import Table, read_toml
 from controller.fabric.parts import Declared, DeclaredBundle, DeclaredCable, DeclaredSwitch, SwitchRole
 from controller.fabric.topology import Dpid
 from controller.fabric.topology_state import DeclaredHost
@@ -24,24 +24,20 @@ EndName = Annotated[str, StringConstraints(pattern=r"^[^:]+(:.+)?$")]
 MAX_CABLES = 1024
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Host(_Table):
+class _Host(Table):
     ip: IPv4Address
     mac: Mac | None = None
     switch: str
     port: str
 
 
-class _Switch(_Table):
+class _Switch(Table):
     name: Name
     dpid: int | None = Field(default=None, ge=1, lt=1 << 64)
     role: SwitchRole | None = None
 
 
-class _Link(_Table):
+class _Link(Table):
     ends: tuple[EndName, EndName]
     cables: int | None = Field(default=None, ge=1, le=MAX_CABLES)
 
@@ -56,7 +52,7 @@ class _Link(_Table):
         return all(port for _, port in self.names)
 
 
-class _Inventory(_Table):
+class _Inventory(Table):
     host: tuple[_Host, ...] = Field(default=())
     switch: tuple[_Switch, ...] = Field(default=())
     link: tuple[_Link, ...] = Field(default=())

@@ -80,6 +80,7 @@ def _problems(config: Config) -> Iterator[FieldProblem]:
             yield from _cannot_write(where, path.parent)
         else:
             yield from _cannot_resolve(where, host_and_port(address)[0])
+    yield from _same_address(config)
     yield from exposure.problems(config.api)
     try:
         if config.api.tokens:
@@ -97,6 +98,37 @@ def _cannot_resolve(where: str, host: str) -> Iterator[FieldProblem]:
         socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         yield FieldProblem(where, f"'{host}' cannot be resolved to an address")
+
+
+def _same_address(config: Config) -> Iterator[FieldProblem]:
+    """What two listeners cannot both have: a socket's path, or a port at one address; port 0 is any free one."""
+    ports: list[tuple[str, str, int]] = [
+        ("openflow.port", config.openflow.host, config.openflow.port),
+        ("metrics.port", config.metrics.host, config.metrics.port),
+    ]
+    paths: dict[Path, str] = {}
+    for i, address in enumerate(config.api.listen):
+        if path := socket_path(address):
+            first = paths.setdefault(path.absolute(), f"api.listen[{i}]")
+            if first != f"api.listen[{i}]":
+                yield FieldProblem(f"api.listen[{i}]", f"is the address of {first} too")
+        else:
+            ports.append((f"api.listen[{i}]", *host_and_port(address)))
+    for number, (where, host, port) in enumerate(ports):
+        for first, other, taken in ports[:number]:
+            if port == taken != 0 and _overlap(host, other):
+                yield FieldProblem(where, f"port {port} of this address is that of {first} too")
+                break
+
+
+def _overlap(*hosts: str) -> bool:
+    """Return whether two hosts have an address in common. A wildcard has all of them; what cannot be resolved has
+    none."""
+    try:
+        found = [{entry[4][0] for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)} for host in hosts]
+    except (OSError, UnicodeError):
+        return False
+    return bool(found[0] & found[1]) or any(addresses & {"0.0.0.0", "::"} for addresses in found)
 
 
 def _cannot_write(where: str, directory: Path) -> Iterator[FieldProblem]:

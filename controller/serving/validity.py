@@ -20,6 +20,7 @@ import structlog
 from controller.config import Config, TlsFiles
 from controller.status import StatusBoard
 from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.standard_input import read_small
 
 log = structlog.get_logger(__name__)
 
@@ -87,7 +88,7 @@ def _found(config: Config) -> dict[str, Validity]:
 def of(file: Path) -> Validity | None:
     """Of the first certificate in the file, which is the one that is shown; None for what cannot be read."""
     try:
-        text = file.read_text(encoding="ascii", errors="replace")
+        text = read_small(file).decode("ascii", errors="replace")
         begin = text.index(ssl.PEM_HEADER)
         pem = text[begin : text.index(ssl.PEM_FOOTER, begin) + len(ssl.PEM_FOOTER)]
         ((_, certificate),) = _elements(ssl.PEM_cert_to_DER_cert(pem))

@@ -67,3 +67,23 @@ def test_an_optical_switch_without_ports_is_refused(tmp_path: Path) -> None:
     file.write_text(OPTICAL.format(""))
     with pytest.raises(InvalidInput, match="must have 1 to 4096 ports"):
         load(file)
+
+
+@pytest.mark.parametrize(
+    ("section", "line", "problem"),
+    [
+        ("openflow", "port = true", "openflow.port: must be a number (given: True)"),
+        ("metrics", 'port = "9464"', "metrics.port: must be a number (given: '9464')"),
+        ("fabric", "link_bps = true", "fabric.link_bps: must be a number (given: True)"),
+        ("planning", "time_limit_s = true", "planning.time_limit_s: must be a number (given: True)"),
+        ("api", "listen = []", "api.listen: at least 1 listen are needed (given: 0)"),
+    ],
+)
+def test_neither_true_nor_text_is_a_number_and_the_api_listens_somewhere(
+    tmp_path: Path, section: str, line: str, problem: str
+) -> None:
+    file = tmp_path / "signalbox.toml"
+    file.write_text(f"[{section}]\n{line}\n")
+    with pytest.raises(InvalidInput) as error:
+        load(file)
+    assert str(error.value) == f"{file}: {problem}"

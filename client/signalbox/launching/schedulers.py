@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from signalbox.errors import InvalidInput
+from signalbox.standard_input import read_bytes
 
 
 class Host(NamedTuple):
@@ -56,6 +57,6 @@ def each_once(names: Iterable[str]) -> list[Host]:
 def text_of(file: str) -> str:
     """Raises ``InvalidInput``."""
     try:
-        return Path(file).read_text(errors="replace")
+        return read_bytes(Path(file)).decode(errors="replace")
     except OSError as error:
         raise InvalidInput.of(file, error.strerror or str(error)) from None

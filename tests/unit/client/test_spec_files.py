@@ -177,7 +177,30 @@ def test_of_toml_syntax_has_a_place_and_fields_have_none(files: Files) -> None:
     assert files.problems('job_id = "a"\nendpoints = [', "job.toml")[0].startswith("job.toml: not TOML: ")
     assert files.problems(TOML + 'color = "blue"', "job.toml")[0].startswith("job.toml: color: unknown field")
     deep = ".".join("a" * 2000) + " = 1"
-    assert files.problems(deep, "job.toml") == ["job.toml: at most 32 lists and objects may be in each other"]
+    assert files.problems(deep, "job.toml") == ["job.toml:1:1: a key has at most 32 parts with dots between them"]
+    nested = ".".join("a" * 30) + " = " + "[" * 10 + "]" * 10
+    assert files.problems(nested, "job.toml") == ["job.toml: at most 32 lists and objects may be in each other"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (".".join("a" * 60_000) + " = 1", "job.toml:1:1: a key has at most 32 parts with dots between them"),
+        ("\n[x]\n" + "  'a' . " * 40 + "b = 1", "job.toml:3:3: a key has at most 32 parts with dots between them"),
+        ("x = {" + "a." * 40 + "b = 1}", "job.toml:1:6: a key has at most 32 parts with dots between them"),
+        ("x = 0x" + "f" * 5000, "job.toml:1:5: a number of 5002 digits is too long"),
+        ("x = " + "9" * 5000, "job.toml:1:5: a number of 5000 digits is too long"),
+        ("# " + "a." * 40 + "\nx = '''\n" + "a." * 40 + "\n'''", "job.toml: x: unknown field"),
+        ("x = " + "[" * 5000, "job.toml: not TOML: "),
+    ],
+)
+def test_toml_has_limits_before_it_is_parsed(files: Files, text: str, problem: str) -> None:
+    assert any(found.startswith(problem) for found in files.problems(text, "job.toml"))
+
+
+def test_a_number_of_many_digits_is_refused_in_any_base(files: Files) -> None:
+    problem = "job.yaml:7:69: a number of 5002 digits is too long"
+    assert files.problems(YAML.replace("1000", "0x" + "f" * 5000)) == [problem]
 
 
 PARTS = [*YAML.splitlines(keepends=True), *TOML.splitlines(keepends=True), *json.dumps(SPEC).split(" ")]

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signalbox.errors import InvalidInput
-from signalbox.yaml_text import MAX_DEPTH, documents, dump
+from signalbox.standard_input import MAX_DEPTH
+from signalbox.yaml_text import documents, dump
 
 
 def data_of(text: str) -> Any:

@@ -159,3 +159,45 @@ def test_jobs_that_are_saved_and_could_not_be_accepted_are_found_while_another_c
     (tmp_path / "state" / "state.db").write_bytes(b"x" * 5000)
     with pytest.raises(InvalidInput, match="state_dir"):
         preflight.check_saved(Config(state_dir=tmp_path / "state"))
+
+
+@pytest.mark.parametrize("field", ["certificate", "private_key", "ca_certificates"])
+@pytest.mark.parametrize(("file", "problem"), [("/dev/zero", "is no regular file"), ("large", "has more than 4 MiB")])
+def test_a_file_that_does_not_end_or_is_too_large_is_no_certificate(
+    tmp_path: Path, field: str, file: str, problem: str
+) -> None:
+    (tmp_path / "large").write_bytes(b"\0" * (5 << 20))
+    names = ("certificate", "private_key", "ca_certificates")
+    files = {name: tmp_path / name for name in names} | {field: tmp_path / file}
+    assert problems(api=files)[f"api.{field}"] == f"cannot read {tmp_path / file}: {problem}"
+
+
+@pytest.mark.parametrize(
+    ("listen", "ports", "found"),
+    [
+        (["127.0.0.1:1", "127.0.0.1:1"], (2, 3), {"api.listen[1]": "api.listen[0]"}),
+        (["127.0.0.1:1", "localhost:1"], (2, 3), {"api.listen[1]": "api.listen[0]"}),
+        (["127.0.0.1:1", "[::]:1"], (2, 3), {"api.listen[1]": "api.listen[0]"}),
+        (["127.0.0.1:2"], (2, 2), {"api.listen[0]": "openflow.port", "metrics.port": "openflow.port"}),
+    ],
+)
+def test_two_listeners_with_one_port_are_refused(
+    listen: list[str], ports: tuple[int, int], found: dict[str, str]
+) -> None:
+    said = problems(api={"listen": listen, "insecure": True}, openflow={"port": ports[0]}, metrics={"port": ports[1]})
+    assert said.keys() == found.keys()
+    assert all(said[field].endswith(f"of this address is that of {first} too") for field, first in found.items())
+
+
+def test_ports_of_other_addresses_and_free_ones_may_be_equal() -> None:
+    listen = ["127.0.0.1:0", "127.0.0.1:0", "127.0.0.2:7001"]
+    preflight.check(
+        Config.model_validate(
+            {"api": {"listen": listen}, "openflow": {"port": 7001}, "metrics": {"host": "127.0.0.3", "port": 7001}}
+        )
+    )
+
+
+def test_one_socket_twice_is_refused(tmp_path: Path) -> None:
+    found = problems(api={"listen": [f"unix:{tmp_path}/api", f"unix:{tmp_path}/./api"]})
+    assert found == {"api.listen[1]": "is the address of api.listen[0] too"}
