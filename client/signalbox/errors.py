@@ -331,10 +331,9 @@ def _message(error: Any, model: type[BaseModel]) -> str:
 
 def _given(value: object) -> str:
     """Return a wrong value as Python writes it; empty where that is longer than ``MAX_SHOWN_CHARS``."""
-    sized = isinstance(value, str | bytes | list | tuple | dict)
-    if (sized and len(value) > MAX_SHOWN_CHARS) or (
-        isinstance(value, int) and value.bit_length() > 4 * MAX_SHOWN_CHARS
-    ):
+    if isinstance(value, str | bytes | list | tuple | dict) and len(value) > MAX_SHOWN_CHARS:
+        return ""
+    if isinstance(value, int) and value.bit_length() > 4 * MAX_SHOWN_CHARS:
         return ""
     shown = repr(value)
     return shown if len(shown) <= MAX_SHOWN_CHARS else ""

@@ -60,7 +60,7 @@ def _place(name: str, text: str, at: int) -> str:
 
 def _depth_exceeds(read: object, most: int) -> bool:
     """Return whether more than ``most`` lists and objects are in each other."""
-    level = [read]
+    level: list[Any] = [read]
     for _ in range(most):
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
         level = [inner for inner in level if isinstance(inner, dict | list)]

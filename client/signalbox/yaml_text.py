@@ -127,7 +127,7 @@ def _documents(text: str) -> Iterator[Node]:
             node, anchor = Node(mark.line + 1, mark.column + 1, _value(event)), event.anchor
         elif isinstance(event, yaml.AliasEvent):
             if event.anchor not in anchors:
-                raise _wrong(mark, f"the alias *{cut(event.anchor)} names nothing that ends before it")
+                raise _wrong(mark, f"the alias *{cut(event.anchor or '')} names nothing that ends before it")
             node, anchor = anchors[event.anchor], None
         elif isinstance(event, yaml.CollectionEndEvent):
             ended = opened.pop()
