@@ -8,12 +8,15 @@ request must be known too, and answers forbid frames.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Collection
-from urllib.parse import urlsplit
+from typing import NamedTuple
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from signalbox.errors import cut
 
 HEADERS = {
     "Content-Security-Policy": "frame-ancestors 'none'",
@@ -39,13 +42,16 @@ class Guard:
 
     def _problem(self, headers: Headers) -> str:
         """Why it is not answered; empty mostly."""
-        asked = headers.get("host", "").lower()
-        host = _host(f"//{asked}")
-        if not _local_or_address(host) and host not in self._names:
-            return f"{host or 'nothing'} is not known as a name of this page: signalbox web --name NAME makes it known"
-        origin = headers.get("origin", f"//{asked}").lower()
-        if origin.rpartition("//")[2] != asked and _host(origin) not in self._names:
-            return "another site's page has asked"
+        given = headers.get("host", "")
+        asked = _parsed(_HOST, given)
+        if asked is None:
+            return f"Host must be a name or an address, with or without a port (given: '{cut(given)}')"
+        if not _local_or_address(asked.host) and asked.host not in self._names:
+            return f"{asked.host} is not known as a name of this page: signalbox web --name NAME makes it known"
+        if "origin" in headers:
+            origin = _parsed(_ORIGIN, headers["origin"])
+            if origin is None or (origin != asked.over(origin.scheme) and origin.host not in self._names):
+                return "another site's page has asked"
         return ""
 
 
@@ -57,12 +63,30 @@ def _local_or_address(host: str) -> bool:
     return True
 
 
-def _host(url: str) -> str:
-    """In small letters; empty where there is none."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
+_HOST = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
+_ORIGIN = re.compile(rf"(?P<scheme>https?)://{_HOST.pattern}")
+_PORTS = {"http": 80, "https": 443}
+
+
+class _Site(NamedTuple):
+    """``port`` None: that of the scheme, which is empty where it is not known."""
+
+    scheme: str
+    host: str
+    port: int | None
+
+    def over(self, scheme: str) -> _Site:
+        return _Site(scheme, self.host, None if self.port == _PORTS[scheme] else self.port)
+
+
+def _parsed(form: re.Pattern[str], text: str) -> _Site | None:
+    """Return what a header names, in small letters; None for one that is not of this form as a whole."""
+    if not (found := form.fullmatch(text.lower())):
+        return None
+    parts = found.groupdict()
+    scheme, port = parts.get("scheme", ""), int(parts["port"]) if parts["port"] else None
+    site = _Site(scheme, parts["host"].strip("[]"), port)
+    return site.over(scheme) if scheme else site
 
 
 def _with_headers(send: Send) -> Send:

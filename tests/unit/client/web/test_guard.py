@@ -50,11 +50,30 @@ def test_addresses_and_known_names_are_answered(kind: str, host: str) -> None:
         {**OPENED, "origin": "http://elsewhere.example"},
         {**OPENED, "origin": "http://127.0.0.1:9999"},
         {**OPENED, "origin": "null"},
+        {"host": "evil.com@127.0.0.1"},
+        {"host": "127.0.0.1:8080/"},
+        {"host": "127.0.0.1\x1b[31m"},
+        {"host": "127.0.0.1:123456"},
+        {**OPENED, "origin": "http://evil.com//127.0.0.1:8080"},
+        {**OPENED, "origin": "http://evil.com@127.0.0.1:8080"},
+        {**OPENED, "origin": "127.0.0.1:8080"},
+        {**OPENED, "origin": "ftp://127.0.0.1:8080"},
+        {**OPENED, "origin": "http://127.0.0.1:8080/path"},
         {**OPENED, "origin": ""},
     ],
 )
 def test_names_that_are_not_known_and_other_sites_are_refused(kind: str, headers: dict[str, str]) -> None:
     assert answered(kind, headers)[0] == 400
+
+
+def test_a_port_may_be_left_out_where_it_is_the_one_of_the_scheme() -> None:
+    for host, origin, status in (
+        ("10.1.2.3", "http://10.1.2.3:80", 200),
+        ("10.1.2.3:443", "https://10.1.2.3", 200),
+        ("10.1.2.3:443", "http://10.1.2.3", 400),
+        ("10.1.2.3", "http://10.1.2.3:8080", 400),
+    ):
+        assert answered("http", {"host": host, "origin": origin})[0] == status
 
 
 def test_a_proxy_may_pass_its_own_address_on() -> None:
