@@ -13,7 +13,7 @@ import sys
 import termios
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -227,6 +227,44 @@ def test_the_terminal_is_as_before(fabric: tuple[ServedFabric, str], end: str | 
         assert process.wait(20) == 0
         assert termios.tcgetattr(theirs) == before
         os.close(theirs)
+
+
+@contextmanager
+def in_terminal(address: str) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
+    """The process, and both ends of its terminal, once it shows jobs."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(ours, (24, 80))
+    words = [sys.executable, "-m", "signalbox", "top", "--address", address]
+    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    try:
+        said = b""
+        while b"language" not in said:
+            said += os.read(ours, 65536)
+        yield process, ours, theirs
+    finally:
+        process.kill()
+        process.wait()
+        os.close(theirs)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_it_ends_on_a_terminal_that_takes_nothing(fabric: tuple[ServedFabric, str], number: signal.Signals) -> None:
+    _, address = fabric
+    with in_terminal(address) as (process, ours, theirs):
+        termios.tcflow(theirs, termios.TCOOFF)
+        process.send_signal(number)
+        assert process.wait(WAIT_S) == 128 + number
+        local_flags = termios.tcgetattr(theirs)[3]
+        assert local_flags & termios.ECHO
+        assert local_flags & termios.ICANON
+        os.close(ours)
+
+
+def test_it_ends_when_its_terminal_closes_although_nobody_sends_a_signal(fabric: tuple[ServedFabric, str]) -> None:
+    _, address = fabric
+    with in_terminal(address) as (process, ours, _):
+        os.close(ours)
+        process.wait(WAIT_S)
 
 
 def test_it_needs_a_terminal(signalbox: Signalbox) -> None:

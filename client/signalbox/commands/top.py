@@ -23,11 +23,15 @@ def top(address: Address = DEFAULT_ADDRESS) -> None:
         raise SignalboxError("top needs a terminal; signalbox watch and signalbox status print without one")
     try:
         from signalbox.top.app import Top
+        from signalbox.top.ending import ended_by_signals, signals_kept
     except ModuleNotFoundError as error:
         if error.name != "textual":
             raise
         raise SignalboxError(
             "textual is not installed: pip install --find-links dist 'signalbox-client[top]'"
         ) from None
-    connect(address).close()  # says what is wrong with the address and the credentials
-    Top(partial(connect, address)).run()
+    with signals_kept():
+        connect(address).close()  # says what is wrong with the address and the credentials
+        app = Top(partial(connect, address))
+        with ended_by_signals(app.end, sys.stdin.fileno()):
+            app.run()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import ClassVar
 
@@ -174,6 +174,7 @@ class Top(App[None]):
         self._find = ""
         self._later = frozenset[Kind]()
         self._shown_at = 0.0
+        self._running_on: asyncio.AbstractEventLoop | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(id="facts", markup=False)
@@ -187,8 +188,7 @@ class Top(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            asyncio.get_running_loop().add_signal_handler(number, self.exit)
+        self._running_on = asyncio.get_running_loop()
         self._following.__enter__()
         self.query_one("#jobs").focus()
         self._show(frozenset(Kind))
@@ -197,6 +197,12 @@ class Top(App[None]):
     def on_unmount(self) -> None:
         self._following.__exit__()
         self._client.close()
+
+    def end(self) -> None:
+        """End it, from another thread."""
+        if self._running_on:
+            with suppress(RuntimeError):  # it has ended
+                self._running_on.call_soon_threadsafe(self.exit)
 
     # ---- showing
 

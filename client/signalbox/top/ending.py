@@ -1,0 +1,65 @@
+"""The end of ``signalbox top`` by a signal, or when its terminal has closed, whatever its other threads do.
+
+A thread of its own takes the signals, which all others block: the main thread may wait for a terminal that nobody
+reads.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+
+SIGNALS = frozenset({signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+LOOK_S = 0.3
+"""Between two looks whether the terminal is still there."""
+GRACE_S = 1.0
+"""Time for an orderly end, before the process is ended as it is."""
+
+
+@contextmanager
+def signals_kept() -> Iterator[None]:
+    """Have the signals wait for ``ended_by_signals``. Threads that are started later block them too."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def ended_by_signals(end: Callable[[], None], terminal: int) -> Iterator[None]:
+    """Call ``end`` from another thread after a signal, or when the ``terminal`` (a descriptor) has closed. A process
+    that still runs ``GRACE_S`` later is ended, with the terminal as it is now."""
+    settings = termios.tcgetattr(terminal)
+    over = Event()
+
+    def watch() -> None:
+        received = None
+        while received is None and not _closed(terminal):
+            received = signal.sigtimedwait(SIGNALS, LOOK_S)
+            if over.is_set():
+                return
+        end()
+        time.sleep(GRACE_S)
+        with suppress(termios.error):
+            termios.tcsetattr(terminal, termios.TCSANOW, settings)
+        os._exit(128 + (received.si_signo if received else signal.SIGHUP))
+
+    Thread(target=watch, name="ending", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _closed(terminal: int) -> bool:
+    """Return whether nobody can read from or write to the terminal any more."""
+    poll = select.poll()
+    poll.register(terminal, 0)
+    return bool(poll.poll(0))
