@@ -10,7 +10,8 @@ import io
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock, Thread, local
@@ -47,18 +48,20 @@ _WHY = {
 
 @dataclass(slots=True, eq=False)
 class _Client:
-    """A connection and its thread. ``asked``: its request is complete. ``ended``: by the server."""
+    """A connection, and its thread once it has a place. ``asked``: its request is complete. ``ended``: by the
+    server."""
 
     sock: socket.socket
+    address: tuple[Any, ...]
     since: float
     asked: bool = False
     ended: bool = False
 
 
 class _Server(ThreadingWSGIServer):
-    """A thread per connection, and so many at most: the newest ends the oldest that has not asked for anything yet, so
-    that a scrape gets through whoever holds the others. The library's own TLS shakes hands where connections are
-    accepted: one silent client would keep all others out."""
+    """A place with a thread per connection, and so many places at most (``displaced``, ``next_in_turn``): a scrape gets
+    through whoever holds or asks for the others. The library's own TLS shakes hands where connections are accepted: one
+    silent client would keep all others out."""
 
     tls: TlsContext
     board: StatusBoard
@@ -67,21 +70,29 @@ class _Server(ThreadingWSGIServer):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._clients: dict[socket.socket, _Client] = {}
+        self._waiting: list[_Client] = []
         self._of_thread = local()
         self._lock = Lock()
         super().__init__(*arguments, **options)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        client = _Client(request, client_address, time.monotonic())
+        refused = None
         with self._lock:
             full = len(self._clients) >= self.most
-            oldest = next((client for client in self._clients.values() if not client.asked), None) if full else None
+            oldest = displaced([*self._clients.values()], client) if full else None
             if not full or oldest:
-                self._clients[request] = _Client(request, time.monotonic())
+                self._clients[request] = client
+            else:
+                self._waiting.append(client)
+                if len(self._waiting) > self.most:
+                    refused = last_in_turn(self._waiting)
+                    self._waiting.remove(refused)
         if oldest:
             _break_off(oldest)
-        if full and not oldest:
-            self.shutdown_request(request)
-        else:
+        if refused:
+            self.shutdown_request(refused.sock)
+        if not full or oldest:
             super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -97,6 +108,13 @@ class _Server(ThreadingWSGIServer):
         finally:
             with self._lock:
                 del self._clients[request]
+                free = len(self._clients) < self.most
+                following = next_in_turn(self._waiting, [*self._clients.values()]) if free else None
+                if following:
+                    self._waiting.remove(following)
+                    self._clients[following.sock] = following
+            if following:
+                super().process_request(following.sock, following.address)
 
     def _shakes_hands(self, client: _Client, context: ssl.SSLContext, address: Any) -> bool:
         """One that fails is counted and logged. Raises ``OSError`` for a client that says nothing, as those that only
@@ -125,8 +143,12 @@ class _Server(ThreadingWSGIServer):
         limited_log.summarise()
         with self._lock:
             late = [client for client in self._clients.values() if time.monotonic() > client.since + MOST_S]
+            gone = [client for client in self._waiting if time.monotonic() > client.since + SILENT_S]
+            self._waiting = [client for client in self._waiting if client not in gone]
         for client in late:
             _break_off(client)
+        for client in gone:
+            self.shutdown_request(client.sock)
 
     def get_request(self) -> tuple[Any, Any]:
         try:
@@ -135,9 +157,45 @@ class _Server(ThreadingWSGIServer):
             time.sleep(ACCEPT_PAUSE_S)  # for lack of descriptors: do not try without a pause
             raise
 
+    def server_close(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for client in waiting:
+            self.shutdown_request(client.sock)
+        super().server_close()
+
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """Clients that go while they are answered are no event; the default prints a traceback for each."""
         log.debug("metrics client failed", peer=client_address[0], exc_info=True)
+
+
+def displaced(places: Sequence[_Client], newcomer: _Client) -> _Client | None:
+    """Return whose place a newcomer takes when there is no other: one of the address that has most of them. A client
+    that has not asked goes for one of its own address, or of an address with fewer places; one that has asked only for
+    an address with at least two fewer. None where the newcomer has to wait."""
+    held = Counter(client.address[0] for client in places)
+    own = held[newcomer.address[0]]
+
+    def may_go(client: _Client) -> bool:
+        other = held[client.address[0]]
+        if client.asked:
+            return other > own + 1
+        return other > own or client.address[0] == newcomer.address[0]
+
+    going = [client for client in places if not client.ended and may_go(client)]
+    return min(going, key=lambda client: (-held[client.address[0]], client.asked, client.since), default=None)
+
+
+def next_in_turn(waiting: Sequence[_Client], places: Sequence[_Client]) -> _Client | None:
+    """Return who gets a place that is free: of the address with the fewest places who has waited longest."""
+    held = Counter(client.address[0] for client in places)
+    return min(waiting, key=lambda client: (held[client.address[0]], client.since), default=None)
+
+
+def last_in_turn(waiting: Sequence[_Client]) -> _Client:
+    """Return who need not wait any more where too many do: the newest of the address of which most wait."""
+    of_address = Counter(client.address[0] for client in waiting)
+    return max(waiting, key=lambda client: (of_address[client.address[0]], client.since))
 
 
 def _name(address: Any) -> str:

@@ -7,8 +7,11 @@ import socket
 import ssl
 import urllib.request
 from collections.abc import Callable, Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -201,6 +204,43 @@ def test_a_scrape_gets_through_whoever_holds_the_connections(board: StatusBoard)
         for sock in held:
             sock.close()
         server.stop()
+
+
+def scrape(port: int, source: str) -> bytes:
+    """From another address of the loopback network."""
+    with socket.create_connection(("127.0.0.1", port), 30, (source, 0)) as sock:
+        sock.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        return b"".join(iter(partial(sock.recv, 1 << 16), b""))
+
+
+def test_each_address_is_answered_beside_many_clients_of_another_that_keep_asking(board: StatusBoard) -> None:
+    server = MetricsServer(MetricsConfig(port=0, max_connections=2), board)
+    port = server.start()
+    over = Event()
+
+    def keep_asking() -> None:
+        while not over.is_set():
+            with suppress(OSError):
+                scrape(port, "127.0.0.1")
+
+    with ThreadPoolExecutor(12) as pool:
+        for _ in range(12):
+            pool.submit(keep_asking)
+        try:
+            for _ in range(20):
+                assert b"signalbox_pins" in scrape(port, "127.0.0.2")
+        finally:
+            over.set()
+    server.stop()
+
+
+def test_clients_of_one_address_wait_for_their_turn(board: StatusBoard) -> None:
+    server = MetricsServer(MetricsConfig(port=0, max_connections=4), board)
+    port = server.start()
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            assert all(b"signalbox_pins" in found for found in pool.map(partial(scrape, port), ["127.0.0.1"] * 8))
+    server.stop()
 
 
 def test_what_the_api_has_refused_is_counted_by_reason(target: str, board: StatusBoard) -> None:
