@@ -168,6 +168,7 @@ def _update(rng: Random, request: Any, known: Known) -> None:
     request.spec.CopyFrom(spec(rng, job_id))
     names = [name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]
     request.update_mask.paths.extend(rng.choice(([], ["*"], rng.sample(names, rng.randint(1, 3)))))
+    request.revision = rng.choice((0, 0, 1, 2, 2**64 - 1))
     request.lease_token = _token(rng, known, job_id)
 
 
