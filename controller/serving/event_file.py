@@ -6,13 +6,16 @@ cannot be read, is told in the log, and that is all.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import queue
+import stat
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,9 @@ FILE = "events.jsonl"
 MOST_LINES = 4 * KEPT * len(EventKind)
 """Then the file is written anew, with what is kept."""
 
+MOST_BYTES = 16 << 20
+"""Then too; what is kept then has half of it at most. More of a file is not read."""
+
 MOST_EVENTS = 2**62
 """Numbers are below: the API has 64 bits for them."""
 
@@ -39,6 +45,7 @@ class EventFile:
         self._path = directory / FILE if directory else None
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._bytes = 0
         kept = list(self._read())
         self._lines = len(kept)
         self.history = EventHistory(kept, self._events.put if self._path else lambda _: None, time.time())
@@ -53,16 +60,21 @@ class EventFile:
             self._thread.join(timeout=5)
 
     def _read(self) -> Iterator[Event]:
-        if self._path is None or not self._path.exists():
+        if self._path is None:
             return
         unreadable = 0
         try:
-            with self._path.open(encoding="utf-8", errors="replace") as lines:
-                for line in filter(str.strip, lines):
-                    try:
-                        yield _event(json.loads(line))
-                    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
-                        unreadable += 1
+            with open(self._path, "rb", opener=_opened) as file:
+                self._bytes = os.fstat(file.fileno()).st_size
+                file.seek(max(0, self._bytes - MOST_BYTES))
+                lines = file.read(MOST_BYTES).decode(errors="replace").split("\n")
+            for line in filter(str.strip, lines):
+                try:
+                    yield _event(json.loads(line))
+                except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+                    unreadable += 1
+        except FileNotFoundError:
+            return
         except OSError as error:
             log.warning("the event history cannot be read", file=str(self._path), why=str(error))
         if unreadable:
@@ -87,30 +99,44 @@ class EventFile:
     def _write(self, events: Iterable[Event]) -> None:
         assert self._path is not None
         lines = [*map(_line, events)]
-        if self._lines + len(lines) > MOST_LINES:
-            kept = self.history.after(0, MOST_LINES)
-            lines = [*map(_line, kept)]
+        size = sum(map(len, lines))
+        if self._lines + len(lines) > MOST_LINES or self._bytes + size > MOST_BYTES:
+            lines = _newest([*map(_line, self.history.after(0, MOST_LINES))], MOST_BYTES // 2)
             new = self._path.with_suffix(".new")
-            _append(new, lines, anew=True)
+            new.unlink(missing_ok=True)
+            _append(new, lines)
             new.replace(self._path)
-            self._lines = len(lines)
+            self._lines, self._bytes = len(lines), sum(map(len, lines))
         else:
             _append(self._path, lines)
             self._lines += len(lines)
+            self._bytes += size
 
 
-def _append(path: Path, lines: Iterable[str], anew: bool = False) -> None:
-    with open(path, "w" if anew else "a", encoding="utf-8", opener=_private) as file:
+def _newest(lines: Sequence[bytes], most: int) -> list[bytes]:
+    """Return the last lines that have ``most`` bytes together."""
+    sizes = list(accumulate(map(len, reversed(lines))))
+    return list(lines[len(lines) - sum(size <= most for size in sizes) :])
+
+
+def _append(path: Path, lines: Iterable[bytes]) -> None:
+    with open(path, "ab", opener=_opened) as file:
         file.writelines(lines)
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+def _opened(path: str, flags: int) -> int:
+    """Return the descriptor of a regular file, for its owner alone. Raises ``OSError`` for a link, which may lead to
+    any file, and for what need not end, such as a pipe."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "is no regular file")
 
 
-def _line(event: Event) -> str:
+def _line(event: Event) -> bytes:
     """The newline comes first: a line that was cut off does not take the next one with it."""
-    return "\n" + json.dumps([event.number, event.at, event.kind, event.what, dict(event.details)])
+    return f"\n{json.dumps([event.number, event.at, event.kind, event.what, dict(event.details)])}".encode()
 
 
 def _event(line: Any) -> Event:

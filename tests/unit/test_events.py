@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -108,3 +109,51 @@ def test_numbers_go_on_where_none_were_kept() -> None:
     before = EventFile(None)
     before.history.add(EventKind.PLAN, "one", {}, time.time())
     assert EventFile(None).history.last >= before.history.last
+
+
+def test_the_file_is_bounded_in_bytes_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_file, "MOST_BYTES", 10_000)
+    for turn in range(20):
+        file = EventFile(tmp_path)
+        for n in range(5):
+            file.history.add(EventKind.JOB, "job", {"n": 5 * turn + n, "text": "x" * 500}, 1.0)
+        file.close()
+        assert (tmp_path / FILE).stat().st_size <= 10_000
+    found = EventFile(tmp_path).history.after(0, 10**9)
+    assert [int(event.details["n"]) for event in found] == list(range(100 - len(found), 100))
+    assert len(found) >= 5
+
+
+def test_of_a_file_that_is_too_large_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = EventFile(tmp_path)
+    file.history.add(EventKind.JOB, "old", {"text": "x" * 20_000}, 1.0)
+    file.history.add(EventKind.JOB, "new", {}, 1.0)
+    file.close()
+    monkeypatch.setattr(event_file, "MOST_BYTES", 10_000)
+    after = EventFile(tmp_path)
+    assert [event.what for event in after.history.after(0, 10)] == ["new"]
+    after.history.add(EventKind.JOB, "newer", {}, 2.0)
+    after.close()
+    assert (tmp_path / FILE).stat().st_size <= 10_000
+
+
+@pytest.mark.parametrize("name", [FILE, "events.new"])
+def test_a_link_is_not_followed(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_file, "MOST_LINES", 1)  # the file is written anew each time
+    other = tmp_path / "other"
+    other.write_text('\n[5, 1.0, "job", "theirs", {}]')
+    (tmp_path / name).symlink_to(other)
+    file = EventFile(tmp_path)
+    for what in ("one", "two"):
+        file.history.add(EventKind.JOB, what, {}, 1.0)
+    file.close()
+    assert "theirs" not in [event.what for event in file.history.after(0, 10)]
+    assert other.read_text() == '\n[5, 1.0, "job", "theirs", {}]'
+
+
+def test_a_pipe_in_place_of_the_file_holds_nothing_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / FILE)
+    file = EventFile(tmp_path)
+    file.history.add(EventKind.JOB, "one", {}, 1.0)
+    file.close()
+    assert len(file.history.after(0, 10)) == 1
