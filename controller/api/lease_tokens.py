@@ -16,6 +16,7 @@ import os
 import secrets
 from pathlib import Path
 
+from controller.jobs.disk_space import full
 from signalbox.errors import InvalidInput
 from signalbox.secret_files import of_another_user, open_to_others
 
@@ -102,7 +103,9 @@ def _found(path: Path, in_use: bool) -> bytes:
 
 
 def _cannot(path: Path, error: OSError) -> InvalidInput:
-    return InvalidInput.of("state_dir", f"{path} cannot be read or made: {error.strerror or error}")
+    return InvalidInput.of(
+        "state_dir", f"{path} cannot be read or made: {full(path.parent, error) or error.strerror or error}"
+    )
 
 
 def _checked(secret: bytes) -> bytes:

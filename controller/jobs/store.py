@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import NamedTuple
 
 import structlog
 
+from controller.jobs.disk_space import ROOM_BYTES, full
 from controller.jobs.messages import SavedState
 from controller.jobs.records import FORMAT, Changes, Key, Kind, Unreadable, decode, first_format
 from controller.jobs.state_database import (
@@ -60,9 +61,6 @@ LOCK = "lock"
 FileNumber = tuple[int, int]
 """Of a file, whatever its name: device and inode."""
 
-
-ROOM_BYTES = 1 << 16
-"""That must be free after a commit has failed, before the next is tried: more than most of them take."""
 
 LOOKS = 5
 LOOK_AGAIN_S = 0.1
@@ -239,7 +237,8 @@ class StateStore:
             self._revision = write(database, [commit.changes for commit in commits])
         except (sqlite3.Error, OSError) as error:
             self._has_failed = True
-            return OSError(str(error))
+            assert self.directory is not None
+            return OSError(full(self.directory, error) or str(error))
         self._has_failed = False
         return self._revision
 
@@ -247,11 +246,8 @@ class StateStore:
         """Raises ``OSError`` when the file system is full: a small commit may fit into pages that the database has
         already, and would say that all is well."""
         assert self._path is not None
-        try:
-            with TemporaryFile(dir=self._path.parent) as file:
-                os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
-        except OSError as error:
-            raise OSError(f"the disk is full or cannot be written: {error.strerror}") from None
+        with TemporaryFile(dir=self._path.parent) as file:
+            os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
 
     def _refuse_elsewhere(self) -> None:
         """Raises ``OSError`` when the database or the lock is not the file any more that has its name: what is written
@@ -280,6 +276,11 @@ def _saved_in(directory: Path) -> tuple[SavedState, int]:
             raise ValueError(f"{path.name} is missing beside {' and '.join(left)}")
         return first_format(directory / FIRST_FORMAT), 1
     except (sqlite3.Error, OSError, ValueError) as error:
+        needed = path.stat().st_size if path.exists() else 0
+        if no_room := full(Path(gettempdir()), error, needed):
+            raise InvalidInput.of(
+                "state_dir", f"the state in {directory} cannot be copied to read it: {no_room}"
+            ) from None
         raise InvalidInput.of("state_dir", _instructions(directory, error)) from None
 
 
@@ -320,7 +321,7 @@ def _instructions(directory: Path, error: Exception) -> str:
 
 
 def _cannot_write(directory: Path, error: Exception) -> InvalidInput:
-    return InvalidInput.of("state_dir", f"cannot write in {directory}: {error}")
+    return InvalidInput.of("state_dir", f"cannot write in {directory}: {full(directory, error) or error}")
 
 
 def _lock(state_dir: Path, wait: bool) -> int | None:
@@ -329,7 +330,8 @@ def _lock(state_dir: Path, wait: bool) -> int | None:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(state_dir / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise InvalidInput.of("state_dir", f"cannot write in {state_dir}: {error.strerror or error}") from None
+        why = full(state_dir, error) or error.strerror or error
+        raise InvalidInput.of("state_dir", f"cannot write in {state_dir}: {why}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -338,6 +340,10 @@ def _lock(state_dir: Path, wait: bool) -> int | None:
     except BaseException:
         os.close(lock)
         raise
-    os.truncate(lock, 0)
-    os.write(lock, str(os.getpid()).encode())
+    try:
+        os.truncate(lock, 0)
+        os.write(lock, str(os.getpid()).encode())
+    except OSError as error:
+        os.close(lock)
+        raise _cannot_write(state_dir, error) from None
     return lock

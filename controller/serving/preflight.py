@@ -20,6 +20,7 @@ from controller.api.listening import socket_path
 from controller.config import Config
 from controller.fabric.parts import Declared
 from controller.jobs import store
+from controller.jobs.disk_space import full
 from controller.serving import exposure, inventory, validity
 from controller.serving.validity import TLS_SECTIONS
 from signalbox.addresses import host_and_port
@@ -133,12 +134,12 @@ def _overlap(*hosts: str) -> bool:
 
 def _cannot_write(where: str, directory: Path) -> Iterator[FieldProblem]:
     """By trying, in the directory or where it would be made: permissions alone do not tell (read-only mounts, root)."""
+    existing = next((path for path in (directory, *directory.parents) if path.exists()), directory)
     try:
-        existing = next(path for path in (directory, *directory.parents) if path.exists())
         with tempfile.TemporaryDirectory(dir=existing):
             pass
     except OSError as error:
-        yield FieldProblem(where, f"cannot write in {directory}: {error.strerror or error}")
+        yield FieldProblem(where, f"cannot write in {directory}: {full(existing, error) or error.strerror or error}")
 
 
 def _open_state(directory: Path) -> Iterator[FieldProblem]:

@@ -21,13 +21,16 @@ from controller.jobs.store import StateStore
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
-from signalbox.errors import SignalboxError, Unavailable
+from signalbox.errors import InvalidInput, SignalboxError, Unavailable
 from signalbox.jobs.spec import JobSpec
 from signalbox.words import Strategy
 from tests.support.by_id import registered
 
 JOBS = 200
 REFUSED = 3
+
+
+FULL = r"the disk is full: \S*/state has \d+ of 65536 bytes free that are needed \(\d+ missing\)"
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def test_what_a_full_disk_does_not_take_is_not_acknowledged(folder: Path) -> Non
         acknowledged = register(client, range(JOBS))
         assert 0 < len(acknowledged) < JOBS
         fill(folder / "state" / "other")
-        with pytest.raises(Unavailable, match=r"cannot be saved .*full.* so it was not made") as refused:
+        with pytest.raises(Unavailable, match=rf"cannot be saved .*{FULL}.* so it was not made") as refused:
             change_strategy(client, 20)
         assert refused.value.retry_s > 0
         assert sorted(known(client)) == sorted(acknowledged)
@@ -150,6 +153,23 @@ def test_without_descriptors_changes_are_still_saved_or_refused(tmp_path: Path) 
         controller.kill()
     with controller.running() as client:
         assert sorted(known(client)) == sorted(acknowledged[1:])
+
+
+def start(store: StateStore) -> None:
+    """And end."""
+    store.load()
+    store.begin()
+    store.close()
+
+
+@pytest.mark.parametrize("known_before", [False, True])
+def test_a_start_on_a_full_disk_says_how_much_is_missing_where(tmp_path: Path, known_before: bool) -> None:
+    with small_disk(tmp_path, "128k") as state:
+        if known_before:
+            start(StateStore(state))
+        fill(state / "other")
+        with pytest.raises(InvalidInput, match=f"state_dir: cannot write in {state}: {FULL}"):
+            start(StateStore(state))
 
 
 def test_a_full_disk_is_not_well_again_because_an_empty_commit_fits(tmp_path: Path) -> None:

@@ -1,0 +1,29 @@
+"""Whether a file system is full: what SQLite says of one is often that there was an I/O error."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+ROOM_BYTES = 1 << 16
+"""That must be free for the saved state: more than most commits take."""
+
+
+def full(directory: Path, error: Exception, needed: int = ROOM_BYTES) -> str:
+    """Return in words how much is missing, where the file system of ``directory`` is full; empty where it is not.
+    ``error``: of what could not be written there. ``needed``: bytes that must be free."""
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return ""
+    free = found.f_frsize * (found.f_bavail if os.geteuid() else found.f_bfree)
+    if free < needed:
+        return (
+            f"the disk is full: {directory} has {free} of {needed} bytes free that are needed ({needed - free} missing)"
+        )
+    if found.f_files and not found.f_ffree:
+        return f"the disk is full: {directory} can have no more files (0 of {found.f_files} inodes are free)"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk is full, or a quota is used up: {directory} has {free} bytes free, which could not be taken"
+    return ""
