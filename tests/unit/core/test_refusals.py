@@ -98,6 +98,7 @@ def test_refused_packets_are_added_up_by_port_and_an_alarm_while_recent(fabric: 
     assert status.refused_packets == {RefusedPacket(here, "forged"): 6, RefusedPacket(here, "foreign"): 2}
     (alarm,) = status.alarms.values()
     assert (alarm.kind, alarm.subject, alarm.since) == (AlarmKind.LLDP_FORGED, "leaf1:5", fabric.now)
+    assert alarm.severity == "critical"
     assert fabric.mods == []
     fabric.run(PACKETS_RECENT_S + 1)
     fabric.count({}, {})

@@ -96,6 +96,18 @@ def test_a_failed_aggregation_switch_asks_for_links_of_twice_the_rate() -> None:
     assert (answer[0].count, answer[0].uplink_gbps, answer[1].max_level) == (2, 200, 1)
 
 
+def test_the_worst_failure_counts_where_failures_differ() -> None:
+    """Two pods send to each other and two are idle: without an aggregation switch of the latter nothing is slower."""
+    failing = Pods(K, 100.0, Upper.AGGREGATION)
+    jobs = jobs_of([host, host + 4] for host in range(4))
+    (found,) = choices(failing, jobs, [2], [100.0], 1)
+    assert (found.intact, found.failed) == (1, 2)
+    assert smallest(failing, jobs, [found], 1, 1.5, LIMITS) is None
+    answer = smallest(failing, jobs, [found], 1, 2.0, LIMITS)
+    assert answer is not None
+    assert answer[1].max_level == 2
+
+
 # ---- against all routes there are
 
 

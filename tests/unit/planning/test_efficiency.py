@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from controller.planning.demands import demands, ideal_communication_s, ideal_time_s
-from controller.planning.efficiency import first_difference, job_levels, network_efficiency, outweighed
-from controller.planning.problem import Flow, Subflow, whole
+from controller.planning.efficiency import first_difference, job_levels, network_efficiency, outweighed, phase_levels
+from controller.planning.problem import Flow, Problem, Routes, Subflow, whole
 from signalbox.jobs.collectives import VirtualLink
 from tests.support.planning.fabrics import flow, leaf_spine, link_between, problem_of
 from tests.support.planning.loads import link_loads
 
 NICS = {"a": 8e6, "b": 8e6, "c": 4e6}
+SHARED = leaf_spine(2, 1, capacity=4.0)
 
 
 def test_a_ring_sends_at_the_rate_of_its_slowest_nic() -> None:
@@ -37,20 +38,34 @@ def test_phases_follow_each_other() -> None:
     assert ideal_communication_s(links, NICS) == 3.0
 
 
-def test_a_link_counts_each_jobs_worst_phase_and_a_level_each_jobs_worst_link() -> None:
-    fabric = leaf_spine(2, 1, capacity=4.0)
+@pytest.fixture
+def phases() -> tuple[Problem, Routes]:
+    """On one link of capacity 4 the two phases of job a, 3 and 1 + 4, and job b, 2; job c goes the other way."""
     flows = [
         flow("a", (1, 1), (2, 1), ((0, 3.0), (1, 1.0))),
         flow("a", (1, 2), (2, 2), ((1, 4.0),)),
         flow("b", (1, 3), (2, 3), ((0, 2.0),)),
         flow("c", (2, 4), (1, 4), ((0, 2.0),)),
     ]
-    problem = problem_of(fabric, flows, nic_bps=4.0)
-    routes = {f.id: whole(problem.candidates(f)[0]) for f in flows}
-    assert link_loads(problem, routes)[link_between(fabric, 1, 101)] == pytest.approx((5 + 2) / 4)
+    problem = problem_of(SHARED, flows, nic_bps=4.0)
+    return problem, {f.id: whole(problem.candidates(f)[0]) for f in flows}
+
+
+def test_a_link_counts_each_jobs_worst_phase_and_a_level_each_jobs_worst_link(phases: tuple[Problem, Routes]) -> None:
+    problem, routes = phases
+    assert link_loads(problem, routes)[link_between(SHARED, 1, 101)] == pytest.approx((5 + 2) / 4)
     levels = job_levels(problem, routes)
     assert levels == {"a": 1.75, "b": 1.75, "c": 1.0}
     assert network_efficiency(levels.values()) == pytest.approx(1 / 1.75)
+
+
+def test_a_phase_has_its_own_load_and_the_worst_phase_of_every_other_job(phases: tuple[Problem, Routes]) -> None:
+    """The other phase of the same job never sends with it."""
+    assert phase_levels(*phases) == {
+        "a": {0: pytest.approx((3 + 2) / 4), 1: pytest.approx((5 + 2) / 4)},
+        "b": {0: pytest.approx((2 + 5) / 4)},
+        "c": {0: 1.0},
+    }
 
 
 def test_a_flow_without_route_loads_nothing_and_a_job_without_any_has_no_level() -> None:

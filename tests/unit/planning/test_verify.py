@@ -106,6 +106,16 @@ def test_a_cut_that_is_full_proves_the_level_of_every_job_across(split: dict[str
     assert verify(split) == ("worst level 1.5, none is below 1.5; 2 of 2 proven", 0)
 
 
+def test_a_proof_for_one_job_says_nothing_of_the_second(split: dict[str, Any]) -> None:
+    split["proofs"] = [proof(1, 1500, [0, 1], 2)]
+    assert refusal(split) == "nothing proves level 2 from the worst"
+    split["proven"] = 1
+    assert verify(split) == ("worst level 1.5, none is below 1.5; 1 of 2 proven", 0)
+    split["proofs"].append(proof(2, 1400, [0, 1], 2))
+    split["proven"] = 2
+    assert refusal(split) == "nothing proves level 2 from the worst", "only what is lower"
+
+
 def test_prices_are_paid_on_the_cheapest_walk(split: dict[str, Any]) -> None:
     """With the second spine free, nothing has to pay."""
     split["cuts"] = [cut(split, links=(0,))]

@@ -83,6 +83,17 @@ def test_errors_belong_to_the_mod_with_their_number() -> None:
     assert wire.done[0].results[A] == SwitchResult(((mods(3)[1], "no room"),))
 
 
+def test_an_error_in_answer_to_a_barrier_confirms_nothing() -> None:
+    wire = Wire(A, B)
+    wire.install({A: mods(2), B: mods(1)})
+    wire.installer.error(A, wire.sent[A][0][0], "no room")
+    assert wire.installer.error(A, wire.barrier(A), "barriers are not known")
+    assert not wire.installer.error(A, wire.barrier(A), "again"), "the stage has ended there"
+    wire.installer.barrier_reply(B, wire.barrier(B))
+    rejected = ((mods(2)[0], "no room"),)
+    assert wire.done == [StageDone(1, {A: SwitchResult(rejected, timed_out=True), B: SwitchResult()})]
+
+
 def test_overlapping_changes_are_told_apart() -> None:
     wire = Wire(A)
     wire.install({A: mods(1)}, change_id=1)

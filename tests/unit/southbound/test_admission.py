@@ -1,0 +1,258 @@
+"""Which connection has a dpid, and how the controller becomes master, on connections that keep what they are sent."""
+
+from __future__ import annotations
+
+import struct
+from itertools import count
+
+import pytest
+
+from controller.fabric.messages import RefusalReason
+from controller.southbound.admission import ATTEMPTS, ROLES_WITHIN_S, Admission
+from controller.southbound.connection import Connection
+from controller.southbound.framework import ofp
+
+NOCHANGE, EQUAL, MASTER, SLAVE = 0, 1, 2, 3
+STALE = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
+UNSUPPORTED = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_UNSUP)
+
+
+class Peer(Connection):
+    """A connection without a socket. Transaction ids begin at the same number for all peers."""
+
+    def __init__(self, peer: str, dpid: int = 0x2A) -> None:
+        self.id, self.peer = dpid, peer
+        self.sent: list[tuple[int, bytes]] = []
+        self.reasons: list[RefusalReason] = []
+        self.closed = False
+        self._numbers = count(100)
+
+    def send(self, *messages: bytes) -> list[int]:
+        sent = [(next(self._numbers), message) for message in messages]
+        self.sent += sent
+        return [xid for xid, _ in sent]
+
+    def refuse(self, reason: RefusalReason, why: str) -> None:
+        assert "0x2a" in why
+        self.reasons.append(reason)
+        self.close()
+
+    def close(self) -> None:
+        self.closed = True
+
+    def of_kind(self, kind: int) -> list[tuple[int, bytes]]:
+        return [(xid, message[8:]) for xid, message in self.sent if message[1] == kind]
+
+    def echo_requests(self) -> list[int]:
+        return [xid for xid, _ in self.of_kind(ofp.OFPT_ECHO_REQUEST)]
+
+    def role_requests(self) -> list[tuple[int, int]]:
+        """Role and generation of each."""
+        return [struct.unpack("!I4xQ", body) for _, body in self.of_kind(ofp.OFPT_ROLE_REQUEST)]
+
+    def asked(self) -> int:
+        """The transaction id of the newest role request."""
+        return self.of_kind(ofp.OFPT_ROLE_REQUEST)[-1][0]
+
+
+class Door:
+    """``admitted``: the connections that may be used, in order."""
+
+    def __init__(self) -> None:
+        self.admitted: list[Connection] = []
+        self.admission = Admission(self.admitted.append)
+
+    def arrived(self, peer: Peer, now: float = 0.0) -> Peer:
+        self.admission.arrived(peer, now)
+        return peer
+
+    def role(self, peer: Peer, role: int, generation: int = 0) -> None:
+        """The answer to the newest role request."""
+        self.admission.role_reply(peer, peer.asked(), role, generation)
+
+    def fails(self, peer: Peer, code: tuple[int, int]) -> None:
+        self.admission.error(peer, peer.asked(), code, "refused")
+
+    def admit(self, peer: Peer, now: float = 0.0) -> Peer:
+        """The switch answers both role requests."""
+        if not peer.role_requests():
+            self.arrived(peer, now)
+        self.role(peer, EQUAL, 5)
+        self.role(peer, MASTER, 6)
+        assert self.admitted[-1] is peer
+        return peer
+
+
+# ---- roles
+
+
+@pytest.mark.parametrize(("held", "claimed"), [(7, 8), (0, 1), ((1 << 64) - 1, 0), ((1 << 63) - 1, 1 << 63)])
+def test_the_generation_after_that_of_the_switch_is_claimed(held: int, claimed: int) -> None:
+    door = Door()
+    peer = door.arrived(Peer("a"))
+    assert peer.role_requests() == [(NOCHANGE, 0)]
+    door.role(peer, EQUAL, held)
+    assert peer.role_requests() == [(NOCHANGE, 0), (MASTER, claimed)]
+    assert door.admitted == [], "nothing is known of the claim yet"
+    door.role(peer, MASTER, claimed)
+    assert door.admitted == [peer]
+
+
+def test_being_the_master_already_is_no_answer_to_a_claim() -> None:
+    """A switch that says so before the claim may mean another controller's."""
+    door = Door()
+    peer = door.arrived(Peer("a"))
+    door.role(peer, MASTER, 7)
+    assert (peer.role_requests()[-1], door.admitted) == ((MASTER, 8), [])
+
+
+def test_only_the_answer_to_the_newest_request_counts() -> None:
+    door = Door()
+    peer = door.arrived(Peer("a"))
+    first = peer.asked()
+    door.admission.role_reply(peer, first + 1, EQUAL, 7)
+    door.admission.error(peer, first + 1, UNSUPPORTED, "of another message")
+    assert len(peer.sent) == 1
+    door.role(peer, EQUAL, 7)
+    door.admission.role_reply(peer, first, MASTER, 7)
+    door.admission.error(peer, first, UNSUPPORTED, "late")
+    assert (len(peer.sent), door.admitted) == (2, [])
+    door.role(peer, MASTER, 8)
+    door.role(peer, MASTER, 8)
+    door.fails(peer, UNSUPPORTED)
+    assert (len(peer.sent), door.admitted) == (2, [peer]), "it is admitted once"
+
+
+def test_a_stale_claim_is_made_again_with_the_generation_of_then_and_not_for_ever() -> None:
+    door = Door()
+    peer = door.arrived(Peer("a"))
+    for generation in range(10, 10 + ATTEMPTS):
+        assert door.admitted == []
+        door.role(peer, EQUAL, generation)
+        assert peer.role_requests()[-1] == (MASTER, generation + 1)
+        door.fails(peer, STALE)
+    assert len(peer.role_requests()) == 2 * ATTEMPTS
+    assert door.admitted == [peer]
+
+
+@pytest.mark.parametrize("code", [UNSUPPORTED, STALE, None])
+def test_a_switch_that_refuses_to_tell_its_generation_is_used_without_a_claim(code: tuple[int, int] | None) -> None:
+    door = Door()
+    peer = door.arrived(Peer("a"))
+    door.admission.error(peer, peer.asked(), code, "no roles")
+    assert (peer.role_requests(), door.admitted) == ([(NOCHANGE, 0)], [peer])
+
+
+def test_a_switch_that_makes_another_the_master_or_does_not_answer_is_used_all_the_same() -> None:
+    door = Door()
+    slave, silent = door.arrived(Peer("a")), door.arrived(Peer("b", 0x2B), 1.0)
+    door.role(slave, EQUAL, 7)
+    door.role(slave, SLAVE, 8)
+    assert door.admitted == [slave]
+    door.admission.tick(1.0 + ROLES_WITHIN_S - 0.01)
+    assert door.admitted == [slave]
+    door.admission.tick(1.0 + ROLES_WITHIN_S)
+    door.admission.tick(1.0 + 2 * ROLES_WITHIN_S)
+    assert door.admitted == [slave, silent]
+    assert not silent.closed
+
+
+# ---- one connection per dpid
+
+
+def test_a_holder_that_answers_its_echo_request_keeps_its_dpid_and_all_that_wait_are_refused() -> None:
+    door = Door()
+    holder = door.admit(Peer("a"))
+    newcomers = [door.arrived(Peer(name), 10.0) for name in "bc"]
+    (asked,) = holder.echo_requests()
+    door.admission.echo_reply(holder, asked)
+    assert [peer.reasons for peer in newcomers] == [["duplicate_dpid"]] * 2
+    door.admission.tick(1000.0)
+    door.admission.gone(holder, 1000.0)
+    assert (holder.closed, door.admitted) == (False, [holder])
+    assert newcomers[0].sent == newcomers[1].sent == []
+
+
+def test_an_answer_counts_for_its_own_question_alone() -> None:
+    door = Door()
+    holder = door.admit(Peer("a"))
+    door.arrived(Peer("b"), 10.0)
+    door.admission.echo_reply(holder, holder.echo_requests()[0])
+    late = door.arrived(Peer("c"), 20.0)
+    old, new = holder.echo_requests()
+    door.admission.echo_reply(holder, old)
+    assert not late.reasons, "the answer of then says nothing of now"
+    door.admission.echo_reply(holder, new)
+    assert late.reasons == ["duplicate_dpid"]
+
+
+@pytest.mark.parametrize("liar", ["the regular echo", "the newcomer"])
+def test_no_other_echo_reply_shows_that_the_holder_is_alive(liar: str) -> None:
+    """A switch answers regular echo requests too, which may have been on their way; a newcomer may guess the number."""
+    door = Door()
+    holder = door.admit(Peer("a"))
+    newcomer = door.arrived(Peer("b"), 10.0)
+    (asked,) = holder.echo_requests()
+    if liar == "the newcomer":
+        door.admission.echo_reply(newcomer, asked)
+    else:
+        door.admission.echo_reply(holder, asked + 1)
+    assert (newcomer.reasons, newcomer.sent, holder.closed) == ([], [], False)
+    door.admission.gone(holder, 20.0)  # it has missed its echo requests
+    door.admit(newcomer, 21.0)
+    door.admission.gone(holder, 22.0)
+    assert door.admitted == [holder, newcomer]
+    assert not newcomer.closed
+
+
+def test_the_newest_of_those_that_wait_comes_next_and_is_asked_for_the_others() -> None:
+    door = Door()
+    holder = door.admit(Peer("a"))
+    older, newest = door.arrived(Peer("b"), 1.0), door.arrived(Peer("c"), 1.5)
+    door.admission.gone(holder, 2.0)
+    assert (older.sent, newest.role_requests()) == ([], [(NOCHANGE, 0)])
+    assert newest.echo_requests() == [], "its role comes first"
+    door.admit(newest, 3.0)
+    (asked,) = newest.echo_requests()
+    door.admission.echo_reply(newest, asked)
+    assert older.reasons == ["duplicate_dpid"]
+
+
+def test_one_that_waits_and_leaves_is_no_rival() -> None:
+    door = Door()
+    holder = door.admit(Peer("a"))
+    stays, leaves = door.arrived(Peer("b"), 1.0), door.arrived(Peer("c"), 1.0)
+    door.admission.gone(leaves, 1.1)
+    door.admission.gone(leaves, 1.2)
+    door.admission.gone(holder, 2.0)
+    assert (stays.role_requests(), leaves.sent) == ([(NOCHANGE, 0)], [])
+
+
+def test_a_dpid_is_free_when_its_holder_has_left() -> None:
+    door = Door()
+    holder = door.admit(Peer("a"))
+    door.admission.gone(holder, 1.0)
+    door.admission.gone(holder, 1.0)
+    door.admission.echo_reply(holder, 100)
+    door.admission.role_reply(holder, 100, MASTER, 1)
+    door.admission.error(holder, 100, STALE, "late")
+    door.admission.tick(100.0)
+    assert door.admit(Peer("b"), 100.0).echo_requests() == []
+
+
+def test_a_dpid_is_decided_without_regard_to_others() -> None:
+    door = Door()
+    holder, other = door.admit(Peer("a")), door.admit(Peer("b", 0x2B))
+    newcomer = door.arrived(Peer("c"), 1.0)
+    assert (len(holder.echo_requests()), other.echo_requests()) == (1, [])
+    door.admission.echo_reply(other, holder.echo_requests()[0])
+    assert not newcomer.reasons
+
+
+def test_answers_of_those_that_wait_are_no_answers_of_the_holder() -> None:
+    door = Door()
+    holder, waits = door.arrived(Peer("a")), door.arrived(Peer("b"))
+    assert (waits.sent, holder.echo_requests()) == ([], [])
+    door.admission.role_reply(waits, holder.asked(), EQUAL, 7)
+    door.admission.error(waits, holder.asked(), UNSUPPORTED, "no roles")
+    assert (len(holder.sent), door.admitted) == (1, [])
