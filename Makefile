@@ -11,7 +11,7 @@ LOCK := .venv/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-a
 	--no-emit-package signalbox-client -p 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup libraries dist deb demo demo-rewiring bench test test-quick test-lab test-os-ken test-real lint proto-check dashboard proto proto-baseline lock clean
+.PHONY: help setup libraries dist deb demo demo-rewiring bench test test-quick test-lab test-os-ken test-real coverage coverage-unit coverage-wire mutants lint proto-check dashboard proto proto-baseline lock clean
 
 help:  ## This list
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,8 +59,22 @@ test-real: libraries  ## What takes too long for `make test`: long tests, every 
 	@$(PY) -m benchmarks interrupts
 	@$(WITH_OVS) $(PY) -m benchmarks faults
 
+coverage: libraries  ## Branch coverage of unit and wire tests, with a floor for each folder; results in out/coverage
+	@rm -rf out/coverage && mkdir -p out/coverage
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync coverage-unit coverage-wire
+	@$(PY) -m coverage combine -q
+	@$(PY) -m coverage html -q -d out/coverage/html
+	@$(PY) -m coverage json -q -o out/coverage/coverage.json
+	@$(PY) -m tests.support.coverage_floors out/coverage/coverage.json
+
+coverage-unit coverage-wire: coverage-%:
+	@$(PY) -m coverage run -m pytest tests/$* -m 'not long'
+
+mutants: setup  ## Put 400 small faults into the code, and say which of them the unit tests do not notice
+	@$(PY) -m tests.support.mutation
+
 # Each module is compiled once, not again in each of the hundreds of processes that tests start.
-test test-quick test-lab test-os-ken test-real: export PYTHONDONTWRITEBYTECODE =
+test test-quick test-lab test-os-ken test-real coverage mutants: export PYTHONDONTWRITEBYTECODE =
 
 lint: setup  ## Formatting, style, types, import rules, and that the API stays compatible
 	.venv/bin/ruff format --check .

@@ -1,0 +1,51 @@
+"""Branch coverage of each folder, and the floors below which it must not fall.
+
+    python -m tests.support.coverage_floors out/coverage/coverage.json
+
+In: what ``coverage json`` has written of the unit and wire tests. Out: a table, and exit status 1 when a folder is
+below its floor. A part that only other processes run, such as the command line, counts as not covered.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+FLOORS: Mapping[str, int] = {}
+"""Per cent of statements and branches, by folder; files beside folders count as a folder. Others have no floor yet."""
+
+
+def covered(report: Any) -> dict[str, float]:
+    """Per cent by folder, in the order of their names."""
+    counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for file, of_file in report["files"].items():
+        parts = Path(file).parent.parts
+        folder = "/".join(parts[: 3 if parts[0] == "client" else 2])
+        summary = of_file["summary"]
+        counts[folder][0] += summary["covered_lines"] + summary["covered_branches"]
+        counts[folder][1] += summary["num_statements"] + summary["num_branches"]
+    return {folder: 100 * hit / max(1, possible) for folder, (hit, possible) in sorted(counts.items())}
+
+
+def problems(found: Mapping[str, float], floors: Mapping[str, int]) -> Iterator[str]:
+    for folder, floor in floors.items():
+        if folder not in found:
+            yield f"{folder} has a floor, but no covered file"
+        elif found[folder] < floor:
+            yield f"{folder}: {found[folder]:.1f} % are covered, which is below its floor of {floor} %"
+
+
+def main() -> None:
+    found = covered(json.loads(Path(sys.argv[1]).read_text()))
+    for folder, percent in found.items():
+        sys.stdout.write(f"{folder:<36} {percent:5.1f} %   floor {FLOORS.get(folder, '-')}\n")
+    wrong = [*problems(found, FLOORS)]
+    sys.exit("\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()

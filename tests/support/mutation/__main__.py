@@ -1,0 +1,265 @@
+"""Puts small faults into folders of the controller, one at a time, and says which of them their unit tests notice.
+
+    python -m tests.support.mutation [--folders NAMES] [--number N] [--seed N] [--only TEXT]
+
+The tests of the folders are collected once, and run once to see which of them pass which lines. Each change is then
+made in a fork of this process, which runs the tests that pass the changed statement until one fails, those that pass
+the fewest lines first. The same seed means the same changes, also after changes elsewhere in the code.
+
+*killed*: a test failed, or took ten times as long. *accepted*: none did, and ``accepted.toml`` beside this file has a
+reason. *SURVIVED*: none did; the run fails. *no verdict*: the tests would take more than their part of the CPU time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import gc
+import os
+import pickle
+import resource
+import signal
+import sys
+import tempfile
+import time
+import tomllib
+import traceback
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import accumulate, chain
+from pathlib import Path
+from types import FunctionType
+from typing import NamedTuple
+
+import coverage
+import pytest
+
+from tests.support.doc_pages import ROOT
+from tests.support.mutation.changes import Change, changes, exchange
+
+FOLDERS = "core,tables,planning,southbound,api,jobs"
+ACCEPTED = Path(__file__).with_name("accepted.toml")
+PART = 0.03
+"""Of the CPU time of all tests without a change: what the tests of one change may take."""
+LEAST = 40
+"""So many tests of a change run even if they take longer."""
+LONGER, SLACK_S = 10, 2
+"""A test that takes so many times as long as it did, and the seconds, has no end."""
+WAIT_S = 60
+"""After so long a test has failed, because it waits for what does not come."""
+MORE_MEMORY = 4 << 30
+"""Bytes of address space that tests of a change may add."""
+PASSED, FAILED, NOT_MADE, BROKEN = 0, 10, 11, 12
+
+
+class Seen(NamedTuple):
+    """The tests without a change. ``by_line``: per file and line the numbers of those that pass it."""
+
+    cpu_s: list[float]
+    failed: list[str]
+    by_line: dict[str, dict[int, list[int]]]
+
+
+class Mutation:
+    """A plugin of pytest that makes changes where the tests would run. ``status``: 0 if all are killed or accepted."""
+
+    def __init__(self, sources: Sequence[Path], root: Path, accepted: Path, number: int, seed: int, only: str) -> None:
+        self.status = 2
+        self._sources, self._root, self._number, self._seed, self._only = sources, root, number, seed, only
+        files = sorted(path for folder in sources for path in folder.rglob("*.py"))
+        self._changes = [*chain.from_iterable(changes(str(path.relative_to(root)), path.read_text()) for path in files)]
+        self._accepted: dict[str, dict[str, str]] = tomllib.loads(accepted.read_text()) if accepted.exists() else {}
+        self._failed = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self) -> None:
+        from hypothesis import HealthCheck, Phase, settings  # not before pytest has prepared its plugins
+
+        phases, health = [Phase.explicit, Phase.generate], [HealthCheck.too_slow]  # a failure need not be small
+        settings.register_profile(
+            "mutation", deadline=None, derandomize=True, phases=phases, suppress_health_check=health
+        )
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._failed |= report.failed
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        if session.testsfailed:  # while they were collected
+            return None
+        with tempfile.NamedTemporaryFile() as self._result:
+            self._run(session.items)
+        return True
+
+    def _run(self, items: list[pytest.Item]) -> None:
+        living: defaultdict[str, list[FunctionType]] = defaultdict(list)
+        for each in gc.get_objects():
+            if isinstance(each, FunctionType):
+                living[os.path.relpath(each.__code__.co_filename, self._root)].append(each)
+            elif isinstance(each, functools._lru_cache_wrapper):
+                each.cache_clear()  # of what was computed while tests were collected
+        gc.freeze()
+        seen = self._trace(items)
+        if seen.failed:
+            _say(f"without a change these tests fail: {', '.join(seen.failed)}")
+            return
+        passes = Counter(chain.from_iterable(chain.from_iterable(map(dict.values, seen.by_line.values()))))
+        counts: Counter[str] = Counter()
+        for change in self._chosen(seen):
+            of_file = seen.by_line[change.file]
+            numbers = {number for line in change.lines for number in of_file.get(line, ())}
+            tests = sorted(numbers, key=lambda number: (passes[number], number))
+            verdict = self._verdict(change, tests, seen.cpu_s, items, living[change.file])
+            counts[verdict.partition(":")[0]] += 1
+            _say(f"{verdict:<10} {change.file}:{change.lines.start} {change.name}")
+        known = {(change.file, change.name) for change in self._changes}
+        listed = ((file, name) for file, names in self._accepted.items() for name in names)
+        stale = [*dict.fromkeys(place for place in listed if place not in known)]
+        for file, name in stale:
+            _say(f"accepted, but no change of this name is possible: {file} {name}")
+        _say(f"{counts.total()} changes: " + ", ".join(f"{count} {what}" for what, count in sorted(counts.items())))
+        self.status = int(bool(stale or counts["SURVIVED"]))
+
+    def _chosen(self, seen: Seen) -> list[Change]:
+        """Those of the lowest rank in statements that a test passes, in the order of the files."""
+        passed = [one for one in self._changes if seen.by_line.get(one.file, {}).keys() & {*one.lines}]
+        _say(f"{len(self._changes)} changes are possible, {len(passed)} where the {len(seen.cpu_s)} tests pass")
+        wanted = [one for one in passed if self._only in f"{one.file} {one.name}"]
+        chosen = {id(one) for one in sorted(wanted, key=lambda one: one.rank(self._seed))[: self._number]}
+        return [one for one in wanted if id(one) in chosen]
+
+    def _verdict(
+        self, change: Change, tests: list[int], cpu_s: list[float], items: list[pytest.Item], living: list[FunctionType]
+    ) -> str:
+        limit_s = PART * sum(cpu_s)
+        spent_s = accumulate(cpu_s[number] for number in tests)
+        within = [*tests[:LEAST], *(n for n, spent in [*zip(tests, spent_s, strict=True)][LEAST:] if spent <= limit_s)]
+
+        def work() -> int:
+            if not exchange(change.code(), living):
+                return NOT_MADE
+            return FAILED if any(self._fails(items[n], LONGER * cpu_s[n] + SLACK_S) for n in within) else PASSED
+
+        status = self._fork(work)
+        if status == BROKEN:
+            raise RuntimeError(f"{change.file} {change.name}\n{Path(self._result.name).read_text()}")
+        if status == NOT_MADE:
+            return "no verdict: no such function is known"
+        if status != PASSED:
+            return "killed"
+        if change.name in self._accepted.get(change.file, {}):
+            return "accepted"
+        return "SURVIVED" if len(within) == len(tests) else f"no verdict: {len(within)} of {len(tests)} tests"
+
+    def _trace(self, items: list[pytest.Item]) -> Seen:
+        def tests(cover: coverage.Coverage) -> Iterator[tuple[float, str]]:
+            for number, item in enumerate(items):
+                cover.switch_context(str(number))
+                began_s = time.process_time()
+                failed = item.nodeid if self._fails(item) else ""
+                yield time.process_time() - began_s, failed
+
+        def work() -> int:
+            cover = coverage.Coverage(data_file=None, config_file=False, source=[*map(str, self._sources)])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the modules are imported already
+                cover.start()
+            cpu_s, failed = zip(*tests(cover), strict=True)
+            cover.stop()
+            data = cover.get_data()
+            by_line = {
+                os.path.relpath(path, self._root): {
+                    line: [int(name) for name in names if name] for line, names in data.contexts_by_lineno(path).items()
+                }
+                for path in data.measured_files()
+            }
+            seen = Seen([*cpu_s], [*filter(None, failed)], by_line)
+            Path(self._result.name).write_bytes(pickle.dumps(seen))
+            return PASSED
+
+        if self._fork(work) != PASSED:
+            raise RuntimeError(Path(self._result.name).read_text())
+        seen: Seen = pickle.loads(Path(self._result.name).read_bytes())
+        return seen
+
+    def _fails(self, item: pytest.Item, cpu_s: float | None = None) -> bool:
+        """Whether a test fails by itself; beyond so much CPU time the process ends."""
+        if cpu_s is not None:
+            _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+            resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + cpu_s) + 1, hard))
+        self._failed = False
+        try:
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+        except (KeyboardInterrupt, pytest.exit.Exception):
+            return True
+        return self._failed
+
+    def _fork(self, work: Callable[[], int]) -> int:
+        """What ``work`` returns in a fork, or the number of the signal that ended it. Nothing that it started stays."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # libraries with threads warn of forks
+            child = os.fork()
+        if not child:
+            status = BROKEN
+            try:
+                os.setpgid(0, 0)
+                quiet = os.open(os.devnull, os.O_RDWR)
+                for number in range(3):
+                    os.dup2(quiet, number)
+                used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+                resource.setrlimit(resource.RLIMIT_AS, (used + MORE_MEMORY, used + MORE_MEMORY))
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+                status = work()
+            except BaseException:
+                Path(self._result.name).write_text(traceback.format_exc())
+            finally:
+                os._exit(status)
+        try:
+            _, ended = os.waitpid(child, 0)
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(ended)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def run(
+    sources: Sequence[Path],
+    tests: Sequence[str],
+    root: Path = ROOT,
+    accepted: Path = ACCEPTED,
+    number: int = 400,
+    seed: int = 0,
+    only: str = "",
+) -> int:
+    """The exit status."""
+    mutation = Mutation(sources, root, accepted, number, seed, only)
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["-qqs", "-p", "no:cacheprovider", "--hypothesis-profile=mutation", f"--basetemp={folder}/tests"]
+        options += ["-o", f"timeout={WAIT_S}", "-m", "not long", f"--rootdir={root}"]
+        status = pytest.main([*options, *tests], plugins=[mutation])
+    return int(status) or mutation.status
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.support.mutation", description="Faults that no test notices."
+    )
+    parser.add_argument("--folders", default=FOLDERS, help="folders of controller, with commas between them")
+    parser.add_argument("--number", type=int, default=400, help="of changes")
+    parser.add_argument("--seed", type=int, default=0, help="which changes")
+    parser.add_argument("--only", default="", help="only changes with this text in file or name")
+    given = vars(parser.parse_args())
+    folders = given.pop("folders").split(",")
+    sources = [ROOT / "controller" / name for name in folders]
+    sys.exit(run(sources, [f"tests/unit/{name}" for name in folders], **given))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Coverage by folder, and what is said of one below its floor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.coverage_floors import FLOORS, covered, problems
+from tests.support.doc_pages import ROOT
+
+
+def of_file(lines: int, of_lines: int, branches: int = 0, of_branches: int = 0) -> Any:
+    counts = {"covered_lines": lines, "num_statements": of_lines}
+    return {"summary": counts | {"covered_branches": branches, "num_branches": of_branches}}
+
+
+def test_lines_and_branches_of_a_folder_are_added_up_with_those_of_the_folders_in_it() -> None:
+    files = {
+        "controller/core/a.py": of_file(8, 10, 1, 2),
+        "controller/core/deep/b.py": of_file(0, 4, 0, 2),
+        "controller/status.py": of_file(1, 1),
+        "client/signalbox/jobs/spec.py": of_file(1, 4),
+        "client/signalbox/cli.py": of_file(0, 0),
+    }
+    assert covered({"files": files}) == {
+        "client/signalbox": 0,
+        "client/signalbox/jobs": 25,
+        "controller": 100,
+        "controller/core": 50,
+    }
+
+
+def test_a_folder_below_its_floor_or_without_files_is_a_problem() -> None:
+    assert [*problems({"a": 90.0, "b": 80.0, "d": 0.0}, {"a": 90, "b": 80})] == []
+    assert [*problems({"a": 89.9, "b": 80.0}, {"a": 90, "b": 80, "c": 1})] == [
+        "a: 89.9 % are covered, which is below its floor of 90 %",
+        "c has a floor, but no covered file",
+    ]
+
+
+def test_floors_are_of_folders_that_exist() -> None:
+    assert [folder for folder in FLOORS if not (ROOT / folder).is_dir()] == []
