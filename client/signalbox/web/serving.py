@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse
 from signalbox.client import Client
 from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.live.following import Following
+from signalbox.web import log_lines
 from signalbox.web.board import TAKE_S, Board
 from signalbox.web.guard import Guard
 from signalbox.web.page import Page
@@ -92,6 +93,7 @@ def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str
         # The server raises a signal again when it has ended.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _end)
+        log_lines.configure()
         ui.run(
             host=listen.host,
             port=listen.port,
@@ -104,6 +106,7 @@ def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str
             reconnect_timeout=AWAY_S,
             message_history_length=0,  # a browser that was away loads the page again
             timeout_graceful_shutdown=STOP_S,
+            log_config=None,  # ``log_lines``
         )
 
 
