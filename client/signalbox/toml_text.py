@@ -11,7 +11,7 @@ import re
 import tomllib
 from typing import Any
 
-from signalbox.errors import InvalidInput
+from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.standard_input import MAX_DEPTH, MAX_DIGITS
 
 _QUOTED = re.compile(
@@ -43,8 +43,11 @@ def table(text: str, name: str) -> dict[str, Any]:
         at = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
         place, what = (f"{name}:{at[1]}:{at[2]}", str(error)[: at.start()]) if at else (name, str(error))
         raise InvalidInput.of(place, f"not TOML: {what}") from None
-    if _depth_exceeds(read, MAX_DEPTH):
-        raise InvalidInput.of(name, f"at most {MAX_DEPTH} lists and objects may be in each other")
+    InvalidInput.refuse(
+        FieldProblem(f"{name}: {field}", f"at most {MAX_DEPTH} lists and objects may be in each other")
+        for field, value in read.items()
+        if _depth_exceeds(value, MAX_DEPTH)
+    )
     return read
 
 
@@ -58,9 +61,9 @@ def _place(name: str, text: str, at: int) -> str:
     return f"{name}:{text.count(chr(10), 0, at) + 1}:{at - text.rfind(chr(10), 0, at)}"
 
 
-def _depth_exceeds(read: object, most: int) -> bool:
-    """Return whether more than ``most`` lists and objects are in each other."""
-    level: list[Any] = [read]
+def _depth_exceeds(value: object, most: int) -> bool:
+    """Return whether more than ``most`` lists and objects are in each other, with the one that has the value."""
+    level: list[Any] = [[value]]
     for _ in range(most):
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
         level = [inner for inner in level if isinstance(inner, dict | list)]
