@@ -153,18 +153,20 @@ def cut_up(text: str, random: Random) -> str:
 
 def problems(read: Callable[[Path], object], path: Path) -> tuple[FieldProblem, ...]:
     """What is wrong with the file; each can be read, and says in which file."""
+    found: tuple[FieldProblem, ...] = ()
     try:
         read(path)
+        return found
     except InvalidInput as error:
-        assert error.problems
-        for problem in error.problems:
-            assert str(path) in problem.path, problem
-            assert problem.message
-            assert str(problem).isprintable()
-            assert len(str(problem)) < 2 * MAX_TEXT_CHARS
-            assert "nput should" not in str(problem), problem
-        return error.problems
-    return ()
+        found = error.problems
+    assert found
+    for problem in found:
+        assert str(path) in problem.path, problem
+        assert problem.message
+        assert str(problem).isprintable()
+        assert len(str(problem)) < 2 * MAX_TEXT_CHARS
+        assert "nput should" not in str(problem), problem
+    return found
 
 
 def files(kind: str, random: Random) -> Iterator[tuple[str, str, str]]:
