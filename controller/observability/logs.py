@@ -10,7 +10,9 @@ import logging
 import sys
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
+
+from signalbox.errors import legible
 
 # They tell at INFO what our own lines tell better.
 QUIET_LOGGERS = ("ryu", "os_ken", "eventlet", "grpc", "asyncio")
@@ -54,6 +56,15 @@ def _renderers(json: bool) -> list[Processor]:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     if sys.stderr.isatty():
         # The default shows the values of local variables, and with them lease tokens.
-        return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+        return [_legible, structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     order = ["timestamp", "level", "logger", "event"]
-    return [structlog.processors.format_exc_info, structlog.processors.LogfmtRenderer(key_order=order)]
+    return [structlog.processors.format_exc_info, _legible, structlog.processors.LogfmtRenderer(key_order=order)]
+
+
+def _legible(_logger: object, _method: str, line: EventDict) -> EventDict:
+    """Escape what a terminal obeys: names come from switches and from whoever registers jobs. Lines of a traceback are
+    left to the renderer."""
+    for key, value in line.items():
+        if isinstance(value, str | BaseException) and key != "exc_info":
+            line[key] = legible(str(value), kept="\n" if key == "exception" else "")
+    return line

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 
 import pytest
 import structlog
@@ -54,3 +55,18 @@ def test_configuring_twice_does_not_double_the_lines(capsys: pytest.CaptureFixtu
     logs.configure(json=True)
     structlog.get_logger("controller.x").info("once")
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_no_line_has_what_a_terminal_obeys(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    logs.configure()
+    name = "\x07red\u202e\r\nerror: forged"
+    structlog.get_logger("controller.x").warning(f"switch {name}", name=name, why=ValueError(name))
+    logging.getLogger("controller.y").warning("switch %s", name)
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 2
+    assert re.search(r"\\x07red\\+u202e\\+r\\+nerror: forged", said)
+    assert not {"\x07", "\u202e", "\r"} & {*said}
