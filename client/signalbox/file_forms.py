@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.errors import FieldProblem, InvalidInput, cut, field_problems
 from signalbox.jobs.collectives import check
 from signalbox.jobs.spec import (
     MAX_ENDPOINTS,
@@ -157,7 +157,7 @@ def misplaced_strategies(job: JobInFile, data: Mapping[str, Any]) -> Iterator[Fi
     names = Counter(way.name for way in job.strategies)
     for number, way in enumerate(job.strategies):
         if names[way.name] > 1:
-            yield FieldProblem(f"strategies[{number}].name", f"'{way.name}' is the name of several")
+            yield FieldProblem(f"strategies[{number}].name", f"'{cut(way.name)}' is the name of several")
         if way.model is None and not way.collectives and not way.transfers:
             message = "what it sends is not known: give a model, collectives or transfers"
             yield FieldProblem(f"strategies[{number}]", message)

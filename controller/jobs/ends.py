@@ -15,7 +15,7 @@ from itertools import takewhile
 from types import MappingProxyType
 
 from controller.shared_map import SharedMap, updated
-from signalbox.errors import Gone, NotFound, no_such_job
+from signalbox.errors import Gone, NotFound, cut, no_such_job
 from signalbox.jobs.spec import JobId
 
 MAX_ENDS = 10_000
@@ -155,7 +155,7 @@ def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_us
     if end:
         return end.error(id_in_use)
     if uid and id_in_use:
-        text = f"this registration of job '{job_id}' is not known; another one has its id now"
+        text = f"this registration of job '{cut(job_id)}' is not known; another one has its id now"
         return NotFound(text, about={"jobId": job_id})
     return no_such_job(job_id)
 

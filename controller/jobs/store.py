@@ -39,7 +39,7 @@ from controller.jobs.state_database import (
     upgrade,
     write,
 )
-from signalbox.errors import InvalidInput, NotFound
+from signalbox.errors import InvalidInput, NotFound, cut
 
 log = structlog.get_logger(__name__)
 
@@ -169,7 +169,7 @@ class StateStore:
         would be accepted or not. Raises ``NotFound``, and ``InvalidInput`` as ``load`` does."""
         saved, wanted = {key.key for key, _ in self.written().records if key.kind is Kind.JOB}, tuple(job_ids)
         if unknown := [job_id for job_id in wanted if job_id not in saved]:
-            raise NotFound(f"{self.directory} has no job '{unknown[0]}'")
+            raise NotFound(f"{self.directory} has no job '{cut(unknown[0])}'")
         gone = {Key(kind, job_id): None for job_id in wanted for kind in (Kind.JOB, Kind.CONNECTIONS, Kind.MEASURED)}
         assert self._path is not None
         try:

@@ -21,7 +21,7 @@ from controller.fabric.topology import Fabric
 from controller.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS
 from controller.scenarios.fabrics import fabric_of
 from controller.scenarios.topologies import OFFLINE, Circuit, Switch, Topology, wire, with_circuits
-from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.errors import FieldProblem, InvalidInput, cut, field_problems
 from signalbox.standard_input import called, read_bytes
 
 _RESERVED = ":>, "
@@ -118,7 +118,7 @@ def _faults(graph: _Graph) -> Iterator[FieldProblem]:
     needed = 2 if graph.directed else 1
     for n, node in enumerate(graph.nodes):
         if ids[node.id] > 1:
-            yield FieldProblem(f"nodes[{n}].id", f"'{node.id}' is the id of {ids[node.id]} nodes")
+            yield FieldProblem(f"nodes[{n}].id", f"'{cut(node.id)}' is the id of {ids[node.id]} nodes")
         if any(character in node.id for character in _RESERVED):
             yield FieldProblem(
                 f"nodes[{n}].id", f"'{node.id}' has a colon, comma, blank or '>', which names may not have"
@@ -129,7 +129,7 @@ def _faults(graph: _Graph) -> Iterator[FieldProblem]:
     for n, edge in enumerate(graph.edges):
         unknown = [end for end in (edge.source, edge.target) if end not in kinds]
         if unknown:
-            yield FieldProblem(f"edges[{n}]", f"no node has the id '{unknown[0]}'")
+            yield FieldProblem(f"edges[{n}]", f"no node has the id '{cut(unknown[0])}'")
         elif edge.source == edge.target:
             yield FieldProblem(f"edges[{n}]", f"connects '{edge.source}' with itself")
         elif kinds[edge.source] == kinds[edge.target] == "host":

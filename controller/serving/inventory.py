@@ -14,7 +14,7 @@ from controller.config import Table, read_toml
 from controller.fabric.parts import Declared, DeclaredBundle, DeclaredCable, DeclaredSwitch, SwitchRole
 from controller.fabric.topology import Dpid
 from controller.fabric.topology_state import DeclaredHost
-from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.errors import FieldProblem, InvalidInput, cut
 
 Mac = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}:){5}[0-9a-f]{2}$", to_lower=True)]
 Name = Annotated[str, StringConstraints(min_length=1)]
@@ -100,7 +100,7 @@ def _repeated(found: _Inventory) -> Iterator[FieldProblem]:
     """What is declared more than once; between two switches cables are either counted or named by their ports."""
     names = Counter(switch.name for switch in found.switch)
     yield from (
-        FieldProblem(f"switch[{n}].name", f"another [[switch]] has the name '{switch.name}' too")
+        FieldProblem(f"switch[{n}].name", f"another [[switch]] has the name '{cut(switch.name)}' too")
         for n, switch in enumerate(found.switch)
         if names[switch.name] > 1
     )

@@ -24,7 +24,7 @@ from controller.jobs.disk_space import full
 from controller.serving import exposure, inventory, validity
 from controller.serving.validity import TLS_SECTIONS
 from signalbox.addresses import host_and_port
-from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.secret_files import of_another_user, open_to_others, replaceable
 
 
@@ -98,7 +98,7 @@ def _cannot_resolve(where: str, host: str) -> Iterator[FieldProblem]:
     try:
         socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        yield FieldProblem(where, f"'{host}' cannot be resolved to an address")
+        yield FieldProblem(where, f"'{cut(host)}' cannot be resolved to an address")
 
 
 def _same_address(config: Config) -> Iterator[FieldProblem]:

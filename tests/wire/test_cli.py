@@ -541,7 +541,7 @@ def test_errors_of_the_api_name_the_options_and_arguments_of_the_command(signalb
     for command, said in (
         (("alarms", "silence", "foreign_rules", "--for", "900d"), "--for: must be more than 0 s"),
         (("alarms", "acknowledge", "foreign_rules", "--comment", "x" * 2000), "--comment: must have at most"),
-        (("alarms", "silence", "foreign_rules", "x" * 2000, "--for", "2h"), f"{'x' * 57}...: must have at most"),
+        (("alarms", "silence", "foreign_rules", "x" * 2000, "--for", "2h"), f"{'x' * 61}...: must have at most"),
         (("what-if", "--within", "1000"), "--within: must be more than 0 and at most 120 s"),
     ):
         found = signalbox(*command)

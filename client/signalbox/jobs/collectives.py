@@ -25,7 +25,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Self
 
-from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.jobs.formulas import Formula, Sent
 from signalbox.jobs.library_profiles import formula
 from signalbox.jobs.spec import MAX_VIRTUAL_LINKS, Collective, JobSpec, Library
@@ -160,7 +160,7 @@ def _wrong(spec: JobSpec) -> list[FieldProblem]:
         where = f"collectives[{c}]"
         if len(set(collective.groups)) < len(collective.groups):
             ((name, times),) = Counter(collective.groups).most_common(1)
-            message = f"group '{name}' appears {times} times; a collective has a group once"
+            message = f"group '{cut(name)}' appears {times} times; a collective has a group once"
             problems.append(FieldProblem(f"{where}.groups", message))
         problems += [
             FieldProblem(f"{where}.algorithm", _not_known(spec.library, collective, n))

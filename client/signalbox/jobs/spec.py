@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.errors import FieldProblem, InvalidInput, cut, field_problems
 from signalbox.job_ids import JOB_ID, JOB_ID_FORM
 
 JobId = NewType("JobId", str)
@@ -303,7 +303,7 @@ class JobSpec(Frozen):
         names = Counter(way.name for way in self.strategies)
         for number, way in enumerate(self.strategies):
             if names[way.name] > 1:
-                yield FieldProblem(f"strategies[{number}].name", f"'{way.name}' is the name of several")
+                yield FieldProblem(f"strategies[{number}].name", f"'{cut(way.name)}' is the name of several")
             if not way.collectives and not way.transfers:
                 yield FieldProblem(f"strategies[{number}]", "what it sends is not known: give collectives or transfers")
 
@@ -344,7 +344,7 @@ def _misfits(sends: JobSpec | ParallelStrategy, where: str, ranks: int) -> Itera
     for g, group in enumerate(sends.groups):
         path = f"{where}groups[{g}]"
         if names[group.name] > 1:
-            yield FieldProblem(f"{path}.name", f"'{group.name}' is used by {names[group.name]} groups")
+            yield FieldProblem(f"{path}.name", f"'{cut(group.name)}' is used by {names[group.name]} groups")
         if max(group.ranks) >= ranks:
             for r, rank in enumerate(group.ranks):
                 yield from without_endpoint(f"{path}.ranks[{r}]", rank)
@@ -356,7 +356,7 @@ def _misfits(sends: JobSpec | ParallelStrategy, where: str, ranks: int) -> Itera
         for g, name in enumerate(collective.groups):
             if name not in names:
                 path = f"{where}collectives[{c}].groups[{g}]"
-                yield FieldProblem(path, f"no group is called '{name}'; there are: {known}")
+                yield FieldProblem(path, f"no group is called '{cut(name)}'; there are: {known}")
     for t, transfer in enumerate(sends.transfers):
         yield from without_endpoint(f"{where}transfers[{t}].src", transfer.src)
         yield from without_endpoint(f"{where}transfers[{t}].dst", transfer.dst)

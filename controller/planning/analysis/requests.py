@@ -19,7 +19,7 @@ from controller.jobs.job import Job
 from controller.jobs.wiring import JobWiring
 from controller.planning.demands import OVERHEAD, ideal_communication_s
 from controller.planning.problem import Flow, PlanLimits, Problem, Snapshot, missing_hosts
-from signalbox.errors import NotFound, NotKnownYet
+from signalbox.errors import NotFound, NotKnownYet, cut
 from signalbox.jobs.spec import JobId
 from signalbox.words import FailureKind
 
@@ -200,7 +200,7 @@ def analysis_request(
     job = jobs.get(message.job_id)
     if job is None:
         known = f"jobs: {', '.join(sorted(jobs))}" if jobs else "no job is announced"
-        raise NotFound(f"there is no job '{message.job_id}'; {known}", about={"jobId": message.job_id})
+        raise NotFound(f"there is no job '{cut(message.job_id)}'; {known}", about={"jobId": message.job_id})
     missing = missing_hosts(network.fabric.hosts, job.addresses)
     if missing:
         named = missing[:4]
