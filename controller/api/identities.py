@@ -30,9 +30,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from controller.config import Table, read_toml
 from controller.jobs.host_prefixes import HostPrefixes
 from controller.jobs.messages import NO_QUOTA, Quota
+from controller.toml_files import Table, read_toml
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.secret_files import of_another_user, open_to_others
 

@@ -10,10 +10,10 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from controller.config import Table, read_toml
 from controller.fabric.parts import Declared, DeclaredBundle, DeclaredCable, DeclaredSwitch, SwitchRole
 from controller.fabric.topology import Dpid
 from controller.fabric.topology_state import DeclaredHost
+from controller.toml_files import Table, read_toml
 from signalbox.errors import FieldProblem, InvalidInput, cut
 
 Mac = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}:){5}[0-9a-f]{2}$", to_lower=True)]
