@@ -41,7 +41,7 @@ from tests.support.mutation.changes import Change, changes, exchange
 
 FOLDERS = "core,tables,planning,southbound,api,jobs"
 ACCEPTED = Path(__file__).with_name("accepted.toml")
-PART = 0.03
+PART = 0.1
 """Of the CPU time of all tests without a change: what the tests of one change may take."""
 LEAST = 40
 """So many tests of a change run even if they take longer."""

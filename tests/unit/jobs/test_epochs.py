@@ -175,6 +175,15 @@ def test_an_iteration_of_a_job_that_alternates_counts_when_a_change_before_it_wo
     assert len(vitals.reported.certain_s) == MEASURED_WINDOW
 
 
+def test_a_long_iteration_of_a_job_that_alternates_counts_after_several_more() -> None:
+    """Five seconds each: a change is known after four, which is later than after the seconds that short ones wait."""
+    reported = Reported(alternates=True).and_now([IterationTime(0, 5.0, 1.0)], LATE)
+    reported = reported.and_now([IterationTime(1, 5.0, 1.0)], LATE + 5.0 * NOTICED_ITERATIONS - 0.1)
+    assert reported.certain_s == ()
+    reported = reported.and_now([IterationTime(2, 5.0, 1.0)], LATE + 5.0 * NOTICED_ITERATIONS)
+    assert reported.certain_s == (1.0,)
+
+
 def test_routes_that_change_leave_what_the_epoch_is_of(followed: Followed) -> None:
     planned = followed.job.vitals.reported.planned
     followed.job.vitals.begin_epoch(LATE)

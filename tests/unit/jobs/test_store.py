@@ -34,7 +34,7 @@ from controller.jobs import state_database
 from controller.jobs import store as store_module
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Registration, SavedState
-from controller.jobs.records import Key, Kind, changes, encode
+from controller.jobs.records import MAX_NAMED, Key, Kind, Unreadable, changes, decode, encode
 from controller.jobs.store import StateStore
 from controller.jobs.wiring import JobWiring
 from controller.silence import Silence
@@ -374,6 +374,22 @@ def test_jobs_of_older_versions_have_no_owners_with_lease_tokens(tmp_path: Path,
 
 
 # ---- what cannot be read
+
+
+def test_a_virtual_link_has_bytes_and_a_phase() -> None:
+    """One byte in the first phase is the least."""
+    saved = decode([(Key(Kind.MEASURED, "a"), '[["10.0.0.1", "10.0.0.2", 0, 1]]')])
+    assert saved.measured[JobId("a")] == VirtualLinks([VirtualLink("10.0.0.1", "10.0.0.2", 0, 1)])
+    for phase, size in ((0, 0), (-1, 1), (0, -1)):
+        with pytest.raises(Unreadable, match=f"{size} bytes in phase {phase} are no virtual link"):
+            decode([(Key(Kind.MEASURED, "a"), f'[["10.0.0.1", "10.0.0.2", {phase}, {size}]]')])
+
+
+@pytest.mark.parametrize(("number", "end"), [(MAX_NAMED, "problem 15"), (MAX_NAMED + 1, "problem 15; and 1 more")])
+def test_many_records_that_cannot_be_read_are_counted(number: int, end: str) -> None:
+    text = str(Unreadable([f"problem {n}" for n in range(number)]))
+    assert text.startswith("problem 0; problem 1; ")
+    assert text.endswith(f"; {end}")
 
 
 def test_every_job_that_cannot_be_read_is_named_and_the_state_stays_as_it_is(tmp_path: Path) -> None:

@@ -87,6 +87,17 @@ def test_rules_follow_a_host_that_moves(to: PortRef) -> None:
     assert whole.desired(moved, (), {}) == Pipeline(SETTINGS).desired(moved, (), {})
 
 
+@pytest.mark.parametrize("ip", [FLOW.src_ip, FLOW.dst_ip])
+def test_rules_of_a_pin_follow_the_one_of_its_hosts_that_moves_alone(ip: str) -> None:
+    at_third = replace(FABRIC.hosts[ip], at=PortRef(Dpid(3), PortNo(9)))
+    moved = replace(FABRIC, hosts={**FABRIC.hosts, ip: at_third})
+    whole, pins = Pipeline(SETTINGS), [Pin(FLOW, OWNER, path_over(1))]
+    before = whole.desired(FABRIC, pins, {})
+    after = whole.desired(moved, pins, {})
+    assert after == Pipeline(SETTINGS).desired(moved, pins, {})
+    assert after[LEAF] != before[LEAF]
+
+
 def test_rules_follow_a_destination_that_is_farther_away_over_the_same_next_hop() -> None:
     """``distance`` orders the stages in which rules are installed; it does not count in comparisons."""
     uplink, other = (LinkId(LEAF, PortNo(port)) for port in (1, 2))

@@ -16,7 +16,9 @@ from controller.tables.rules import (
     ToGroup,
     cookie,
     cookie_owner,
+    dropped_cookie,
     is_ours,
+    learning_cookie,
     stages_between,
 )
 
@@ -36,6 +38,16 @@ def group(*ports: int, distance: int = 0) -> GroupRule:
 def to_group(distance: int = 0) -> FlowRule:
     key = FlowKey(Table.DEFAULT, 10, Match(in_port=PortNo(9)))
     return FlowRule(key, cookie(Table.DEFAULT), (ToGroup(7),), distance=distance)
+
+
+def test_a_cookie_says_that_a_rule_is_ours_for_what_it_is_and_whose() -> None:
+    owner = (1 << 40) - 2
+    of_owner = [learning_cookie(owner), *(cookie(table, owner) for table in Table)]
+    assert [cookie_owner(each) for each in of_owner] == [owner] * len(of_owner)
+    every = [*of_owner, dropped_cookie()]
+    assert all(map(is_ours, every))
+    assert len({each >> 40 for each in every}) == len(every)
+    assert learning_cookie(owner) >> 40 & 0xFF == 255
 
 
 def test_equal_rules_need_nothing_whatever_their_distance() -> None:

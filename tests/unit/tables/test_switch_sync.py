@@ -222,6 +222,18 @@ def test_a_switch_that_left_in_mid_stage_is_forgotten() -> None:
     assert sync.tick(100) == []
 
 
+def test_the_stages_that_are_left_are_not_sent_to_a_switch_that_has_left() -> None:
+    sync, wanted = SwitchSync(), {LEAF: RuleSet.of([flow(1, distance=2)]), SPINE: RuleSet.of([flow(1, distance=1)])}
+    synced(sync, leaf=RuleSet(), spine=RuleSet())
+    first = sync.next_stage(wanted)
+    assert first
+    assert list(first.stage.mods) == [SPINE]
+    sync.stage_done(done(first), 0)
+    sync.left(LEAF)
+    assert sync.next_stage(wanted) is None
+    assert sync.settled == {SPINE}
+
+
 def test_a_switch_that_returns_gets_what_was_on_its_way_to_it_again() -> None:
     sync, wanted = SwitchSync(), {LEAF: RuleSet.of(groups=[group(1)])}
     synced(sync, leaf=RuleSet.of(groups=[group(1, 2)]))
