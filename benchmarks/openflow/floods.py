@@ -177,11 +177,13 @@ class Beside:
 
 
 def spec(name: str) -> JobSpec:
+    collective = {"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 1_000_000}
     return JobSpec.model_validate(
         {
             "job_id": name,
-            "endpoints": ["10.9.0.1", "10.9.0.2"],
-            "groups": [{"collective": "all_reduce", "algorithm": "ring", "bytes": 1_000_000, "ranks": [0, 1]}],
+            "endpoints": ["10.9.0.1", "10.9.0.2"] if name == "first" else ["10.9.0.3", "10.9.0.4"],
+            "groups": [{"name": "dp", "ranks": [0, 1]}],
+            "collectives": [collective],
         }
     )
 
@@ -190,11 +192,13 @@ def spec(name: str) -> JobSpec:
 def calls(address: str, beside: Beside) -> Iterator[None]:
     """Renewals and registrations, in two threads with a connection each."""
     stopping = threading.Event()
+    with Client(address) as client:
+        token = client.register_job(spec("first"), take_over=True).lease_token
 
     def renew() -> None:
         with Client(address) as client:
             while not stopping.wait(RENEW_S):
-                beside.timed(beside.renewals, lambda: client.renew_lease("first"))
+                beside.timed(beside.renewals, lambda: client.renew_lease("first", token))
 
     def register() -> None:
         with Client(address) as client:
@@ -205,8 +209,6 @@ def calls(address: str, beside: Beside) -> Iterator[None]:
                 client.deregister_job(f"job{number}", force=True)
 
     threads = [threading.Thread(target=renew), threading.Thread(target=register)]
-    with Client(address) as client:
-        client.register_job(spec("first"))
     for thread in threads:
         thread.start()
     try:
@@ -283,8 +285,8 @@ def measure(kind: str, seconds: float) -> Result:
 
 
 def _lines(controller: ControllerProcess) -> int:
-    """Of the log, without those of the calls beside the flood, which change jobs."""
-    return sum("audit" not in line for line in controller.log.read_text(errors="replace").splitlines())
+    """Of the log, without those of the jobs beside the flood."""
+    return sum("job" not in line for line in controller.log.read_text(errors="replace").splitlines())
 
 
 def table_of(results: list[Result]) -> Table:
