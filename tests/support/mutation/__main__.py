@@ -205,6 +205,7 @@ class Mutation:
             status = BROKEN
             try:
                 os.setpgid(0, 0)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 quiet = os.open(os.devnull, os.O_RDWR)
                 for number in range(3):
                     os.dup2(quiet, number)
@@ -256,6 +257,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="which changes")
     parser.add_argument("--only", default="", help="only changes with this text in file or name")
     given = vars(parser.parse_args())
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where it was started with SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
     folders = given.pop("folders").split(",")
     sources = [ROOT / "controller" / name for name in folders]
     sys.exit(run(sources, [f"tests/unit/{name}" for name in folders], **given))
