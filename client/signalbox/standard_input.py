@@ -36,8 +36,9 @@ def read_small(path: Path) -> bytes:
     return read_bytes(path, MAX_SMALL_BYTES)
 
 
-def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
-    """Return the whole file. Raises ``OSError``, also for more than ``most`` bytes."""
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """Return the whole file. Raises ``OSError``, also for more than ``most`` bytes, ``MAX_BYTES`` by default."""
+    most = MAX_BYTES if most is None else most
     with opened(path) as stream:
         found = stream.read(most + 1)
     if len(found) > most:
