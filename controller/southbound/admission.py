@@ -15,12 +15,14 @@ from typing import Literal
 
 import structlog
 
+from controller.log_limit import LimitedLog
 from controller.southbound import openflow_encode as encode
 from controller.southbound.connection import Connection
 from controller.southbound.framework import ofp
 from controller.southbound.openflow_framing import message
 
-log = structlog.get_logger(__name__)
+limited_log = LimitedLog(structlog.get_logger(__name__))
+"""Anybody can come as many switches."""
 
 ROLES_WITHIN_S = 1.0
 ATTEMPTS = 3
@@ -129,6 +131,7 @@ class Admission:
             self._admit_when_known(entry)
 
     def tick(self, now: float) -> None:
+        limited_log.summarise()
         for entry in list(self._dpids.values()):
             if entry.roles and entry.deadline <= now:
                 entry.roles.state, entry.roles.why = "refused", "no answer to a role request"
@@ -149,7 +152,7 @@ class Admission:
         if roles is None or roles.state == "asking":
             return
         if roles.state == "refused":
-            log.warning("switch used without being its master", dpid=f"{entry.holder.id:#x}", why=roles.why)
+            limited_log.warning("switch used without being its master", dpid=f"{entry.holder.id:#x}", why=roles.why)
         entry.roles = None
         self._admit(entry.holder)
         if entry.waiting:

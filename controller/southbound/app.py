@@ -32,6 +32,7 @@ from controller.fabric.messages import (
     SwitchLeft,
 )
 from controller.fabric.topology import Dpid, PortRef
+from controller.log_limit import LimitedLog
 from controller.southbound import ethernet_frames
 from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_encode as encode
@@ -71,6 +72,8 @@ from controller.tables.rules import ETH_ARP, ETH_LLDP, Stage
 from controller.tables.table_use import is_full
 
 log = structlog.get_logger(__name__)
+limited_log = LimitedLog(log)
+"""Of switches that come and go: anybody can come as many."""
 
 TICK_S = 0.1
 REPORT_S = 1.0
@@ -199,6 +202,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
                 self._port_changed(change)
             self._report(now)
             self._log_ignored(now)
+            limited_log.summarise()
             pause(TICK_S)
 
     def _report_counters(self) -> None:
@@ -242,7 +246,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         local = connection.ports.get(ofp.OFPP_LOCAL)  # named like the bridge
         switch = self._switches[dpid] = _Switch(connection, local.name if local else f"{dpid:016x}")
         ports = tuple(port for port in connection.ports.values() if port.number <= ofp.OFPP_MAX)
-        log.info("switch connected", switch=switch.name, dpid=f"{dpid:#x}", ports=len(ports))
+        limited_log.info("switch connected", switch=switch.name, dpid=f"{dpid:#x}", ports=len(ports))
         self._put(SwitchConnected(dpid, switch.name, ports), connection.backlog)
         if dpid in self._optical:  # it has no LLDP of its own, and nothing of it is counted
             return
@@ -256,7 +260,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         dpid = self._heard_from(connection)
         if dpid is not None:
             switch = self._leave(dpid)
-            log.warning("switch left", switch=switch.name, dpid=f"{dpid:#x}")
+            limited_log.warning("switch left", switch=switch.name, dpid=f"{dpid:#x}")
             self._put(SwitchLeft(dpid))
         elif (taken := self._taken.get(connection.id)) and taken is connection:
             del self._taken[taken.id]

@@ -29,7 +29,7 @@ BACKLOG = 512
 MAX_HANDSHAKES = 256
 """Connections whose handshake is not done, and no more than half of all; one more ends another."""
 LOG_S = 10.0
-LOG_LINES = 10
+LOG_LINES = 4
 """Refusals logged in each ``LOG_S``; the others are only counted."""
 PAUSE_S = 0.5
 

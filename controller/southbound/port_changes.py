@@ -1,5 +1,5 @@
-"""Port changes of switches, as many as the control loop should see: a switch that reports many gets its latest states
-reported once in a while.
+"""Port changes of switches, as many as the control loop should see: of a switch that reports more, the latest states
+are handed on little by little.
 
 Sans-IO. In: port changes as switches report them. Out: those to be handed on now. ``now`` is monotonic seconds.
 """
@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from controller.fabric.messages import PortChanged
 from controller.fabric.topology import Dpid, Port, PortNo
 
 AT_ONCE = 256
-"""Changes of one switch in ``PERIOD_S`` that are handed on at once: more than most switches have ports."""
-PERIOD_S = 1.0
+"""Changes of one switch in ``PERIOD_S`` that are handed on: as many as most switches have ports."""
+PERIOD_S = 0.25
+LASTING = 4
+"""Periods in a row with changes that have to wait: a switch that goes on floods."""
 
 
 @dataclass(slots=True, eq=False)
 class _Switch:
-    """``count``: changes handed on since the period began. ``held``: latest states that wait for its end. ``periods``:
-    in a row in which changes had to wait."""
+    """``count``: changes handed on since the period began. ``held``: latest states that wait, in the order in which
+    they began to. ``periods``: in a row in which changes had to wait."""
 
     ends_at: float
     count: int = 0
@@ -45,18 +48,18 @@ class PortChanges:
         return [change]
 
     def tick(self, now: float) -> Iterator[PortChanged]:
-        """Yield the latest states that have waited for long enough."""
+        """Yield the states whose turn it is."""
         for switch in self._switches.values():
             if switch.held and now >= switch.ends_at:
-                held, switch.held = switch.held, {}
                 switch.ends_at, switch.count = now + PERIOD_S, AT_ONCE
                 switch.periods += 1
-                yield from held.values()
+                for number in list(islice(switch.held, AT_ONCE)):
+                    yield switch.held.pop(number)
 
     def floods(self, dpid: Dpid) -> bool:
         """Whether changes of this switch have had to wait again and again, until now."""
         switch = self._switches.get(dpid)
-        return switch is not None and switch.periods > 1 and bool(switch.held)
+        return switch is not None and switch.periods > LASTING and bool(switch.held)
 
     def switch_left(self, dpid: Dpid) -> None:
         self._switches.pop(dpid, None)

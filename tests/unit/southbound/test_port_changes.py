@@ -20,17 +20,26 @@ def test_changes_are_handed_on_at_once() -> None:
     assert (change.dpid, change.port.up, change.removed) == (A, False, False)
 
 
+def test_states_that_wait_are_handed_on_in_turn() -> None:
+    changes = PortChanges()
+    handed_on = [c for n in range(1, 1001) for c in changes.changed(A, port(n), False, 10.0)]
+    turns = [[change.port.number for change in changes.tick(10.0 + turn * PERIOD_S)] for turn in range(5)]
+    assert [change.port.number for change in handed_on] == list(range(1, AT_ONCE + 1))
+    assert [len(turn) for turn in turns] == [0, AT_ONCE, AT_ONCE, 1000 - 3 * AT_ONCE, 0]
+    assert [number for turn in turns for number in turn] == list(range(AT_ONCE + 1, 1001))
+
+
 def test_of_a_flood_the_latest_state_of_each_port_is_handed_on_once_in_a_period() -> None:
     changes = PortChanges()
     assert flap(changes, 100_000, 10.0) == AT_ONCE
     assert list(changes.tick(10.0 + PERIOD_S / 2)) == []
-    changes.changed(A, port(3), True, 10.5)
+    changes.changed(A, port(3), True, 10.0 + PERIOD_S / 2)
     latest = list(changes.tick(10.0 + PERIOD_S))
     assert sorted(change.port.number for change in latest) == list(range(10))
     assert {change.port.number for change in latest if change.removed} == {3}
     assert all(change.port.up for change in latest)  # the last round of 100,000 came up
-    assert flap(changes, 100, 11.1) == 0
-    assert len(list(changes.tick(11.0 + PERIOD_S))) == 10
+    assert flap(changes, 100, 10.0 + 1.5 * PERIOD_S) == 0
+    assert len(list(changes.tick(10.0 + 2 * PERIOD_S))) == 10
     assert list(changes.tick(30.0)) == []
 
 
