@@ -15,8 +15,8 @@ from controller.fabric.topology import Dpid, Port, PortNo
 
 AT_ONCE = 256
 """Changes of one switch in ``PERIOD_S`` that are handed on: as many as most switches have ports."""
-PERIOD_S = 0.25
-LASTING = 4
+PERIOD_S = 1.0
+LASTING = 1
 """Periods in a row with changes that have to wait: a switch that goes on floods."""
 
 
