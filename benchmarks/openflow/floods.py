@@ -99,7 +99,7 @@ def many_ports(port: int) -> None:
 
 
 def phantoms(port: int) -> None:
-    """As many switches as are admitted, and another one for each that is refused."""
+    """4,096 switches that the controller has never seen."""
     connections = [_connected(port, PlainSwitch(HOSTILE_DPID + number, 4)) for number in range(4096)]
     connections[-1].hear()
 
@@ -129,7 +129,7 @@ KINDS: Mapping[str, Callable[[int], None]] = {
 
 
 def _connected(port: int, switch: PlainSwitch) -> Connection:
-    """After the handshake."""
+    """Return a connection whose handshake is done."""
     connection = Connection(port, PATIENCE_S)
     connection.send(message(Type.HELLO, 0))
     for _ in range(5):  # hello, features, ports, two requests for a role
@@ -139,7 +139,7 @@ def _connected(port: int, switch: PlainSwitch) -> Connection:
 
 
 def attack(kind: str, port: int) -> None:
-    """Until the process is ended."""
+    """Flood until this process is killed."""
     while True:
         with suppress(OSError, EOFError):
             KINDS[kind](port)
@@ -285,7 +285,7 @@ def measure(kind: str, seconds: float) -> Result:
 
 
 def _lines(controller: ControllerProcess) -> int:
-    """Of the log, without those of the jobs beside the flood."""
+    """Return the number of lines in the log, without those about jobs."""
     return sum("job" not in line for line in controller.log.read_text(errors="replace").splitlines())
 
 

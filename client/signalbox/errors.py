@@ -22,10 +22,10 @@ MAX_PROBLEMS = 100
 """Reported at a time, so that refusing costs no more than accepting."""
 
 MAX_SHOWN_CHARS = 64
-"""Of a value in a message: a job id, which has 63 characters at most, is shown whole."""
+"""Characters of a value that a message repeats: enough for a whole job id, which has 63 at most."""
 
 MAX_TEXT_CHARS = 10_000
-"""Of a path or a message, whatever it repeats: half of them from its beginning, half from its end."""
+"""Characters of a whole path or message; a longer one keeps half of them from its beginning and half from its end."""
 
 
 NO_SUCH_NAME = "NO_SUCH_NAME"

@@ -18,14 +18,14 @@ MAX_BYTES = 64 << 20
 
 
 MAX_DEPTH = 32
-"""Of lists and objects in each other, and of parts of a dotted key in TOML; a job spec has 4."""
+"""How deep lists and objects may be nested, and how many parts a dotted key of TOML may have; a job spec needs 4."""
 
 MAX_DIGITS = 100
-"""Of an integer: more than any field takes, and fewer than Python refuses to write."""
+"""Digits of an integer: more than any field takes, and fewer than Python refuses to print."""
 
 
 MAX_SMALL_BYTES = 4 << 20
-"""Of a file with certificates, a key or a token."""
+"""Size limit of a file with certificates, a key or a token."""
 
 
 def read_small(path: Path) -> bytes:

@@ -1,7 +1,7 @@
 """The end of ``signalbox top`` by a signal, or when its terminal has closed, whatever its other threads do.
 
-A thread of its own takes the signals, which all others block: the main thread may wait for a terminal that nobody
-reads.
+One thread receives the signals and all others block them, because the main thread may be stuck writing to a terminal
+that nobody reads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from threading import Event, Thread
 
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 LOOK_S = 0.3
-"""Between two looks whether the terminal is still there."""
+"""Seconds between two checks of the terminal."""
 GRACE_S = 1.0
 """Time for an orderly end, before the process is ended as it is."""
 
@@ -59,7 +59,7 @@ def ended_by_signals(end: Callable[[], None], terminal: int) -> Iterator[None]:
 
 
 def _closed(terminal: int) -> bool:
-    """Return whether nobody can read from or write to the terminal any more."""
+    """Return whether the other end of the terminal is closed."""
     poll = select.poll()
     poll.register(terminal, 0)
     return bool(poll.poll(0))
