@@ -7,11 +7,12 @@ the payload that a right announcement shows between two readings of a pair's cou
 - Within an iteration a pair may send all its bytes at any instant, up to ``JITTER`` of a usual iteration before it
   begins or after it ends. So a window has all bytes of an iteration that began and ended in it, and may have all bytes
   of one that is there in part.
-- An iteration may have ended ``ON_THE_WAY_S`` before its report says, or ``REPORT_S`` where it does not say when.
+- An iteration may have ended ``ON_THE_WAY_S`` before its report says. Where a report does not say when, its iterations
+  ended between the last one of the report before and now, and at least ``REPORT_S`` are allowed for.
 - In time that no reported iteration covers there may be none, or some as fast as the fastest: the job pauses, its
   reports were lost, or the next one has not arrived. When that is overdue there is no upper bound.
 - Until the first reported iteration has ended a training program may send more, such as its parameters: there is no
-  upper bound.
+  upper bound. Nor is there one after it until a second is reported, since the first often takes several times as long.
 """
 
 from __future__ import annotations
@@ -67,11 +68,15 @@ class Iterations:
         self._first_end = inf
         self._usual_s = self._fastest_s = inf
 
-    def add(self, ends: Floats, durations_s: Floats, late_s: Floats) -> None:
-        """Take in the iterations of one report, oldest first. ``ends``: none ended later. ``late_s``: by how much each
-        may have ended earlier. Each ended before the next one began, whatever its own report says."""
-        if not len(ends):
+    def add(self, durations_s: Floats, ended_at: Floats, now: float) -> None:
+        """Take in the iterations of one report, oldest first. ``ended_at``: in monotonic seconds, not a number where
+        the report does not say. Each ended before the next one began, whatever its own report says."""
+        if not len(durations_s):
             return
+        says_when = np.isfinite(ended_at)
+        since_last_s = now - durations_s.sum() - self.ends[-1] if len(self.ends) else 0.0
+        late_s = np.where(says_when, ON_THE_WAY_S, max(REPORT_S, since_last_s))
+        ends = np.where(says_when, ended_at, now)
         self.durations_s = np.concatenate([self.durations_s, durations_s])[-REPORTS:]
         self._late_s = np.concatenate([self._late_s, late_s])[-REPORTS:]
         done_s = np.cumsum(self.durations_s)
@@ -115,7 +120,8 @@ class Iterations:
             fitting: Floats = np.interp(moment, times, missing) + outside_s / self._fastest_s
             return fitting
 
-        overdue = late > self.ends[-1] + 2 * (self._usual_s + REPORT_S)
+        patience_s = 2 * (self._usual_s + REPORT_S) if len(self.ends) > 1 else 0.0
+        overdue = late > self.ends[-1] + patience_s
         done = np.interp(at, times, np.arange(1, len(times) + 1) // 2)
         return Counted(
             ended,

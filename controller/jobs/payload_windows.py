@@ -13,9 +13,9 @@ import numpy as np
 
 from controller.fabric.counter_samples import Floats, Rows
 from controller.fabric.link_load import LAG_S
-from controller.jobs.iterations import ON_THE_WAY_S, Iterations
+from controller.jobs.iterations import Iterations
 from controller.jobs.pair_counters import Totals
-from signalbox.jobs.reports import REPORT_S, IterationTime
+from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import Transport
 
 HEADER_BYTES: Mapping[Transport, int] = {Transport.TCP: 66, Transport.ROCE_V2: 58}
@@ -138,12 +138,11 @@ class PayloadWindows:
         if not plausible:
             return
         durations_s = np.array([one.duration_s for one in plausible])
-        ends = np.array([now if one.ended_at is None else one.ended_at for one in plausible])
-        late_s = np.array([REPORT_S if one.ended_at is None else ON_THE_WAY_S for one in plausible])
-        after = ends - durations_s >= self._interrupted_at
+        ended_at = np.array([np.nan if one.ended_at is None else one.ended_at for one in plausible])
+        after = np.where(np.isnan(ended_at), now, ended_at) - durations_s >= self._interrupted_at
         if not after.all():
             self.start_anew()
-        self._reported.add(ends[after], durations_s[after], late_s[after])
+        self._reported.add(durations_s[after], ended_at[after], now)
 
     def add(self, totals: Totals, now: float) -> None:
         """What is counted so far."""

@@ -7,16 +7,15 @@ import pytest
 
 from controller.fabric.link_load import LAG_S
 from controller.jobs.iterations import JITTER, ON_THE_WAY_S, Iterations
-from signalbox.jobs.reports import REPORT_S
 
 EVERY_S = 2.0
 """Seconds between reports, and between readings."""
 
 
-def reported(ends: list[float], duration_s: float, late_s: float = ON_THE_WAY_S) -> Iterations:
+def reported(ends: list[float], duration_s: float, says_when: bool = True) -> Iterations:
     iterations = Iterations()
     for end in ends:
-        iterations.add(np.array([end]), np.array([duration_s]), np.array([late_s]))
+        iterations.add(np.array([duration_s]), np.array([end if says_when else np.nan]), end)
     return iterations
 
 
@@ -43,6 +42,20 @@ def test_there_is_no_upper_bound_before_the_first_iteration_has_ended() -> None:
     assert between(steady, 11.0, 13.0)[1] == 2
 
 
+def test_there_is_no_upper_bound_while_only_the_first_iteration_is_reported() -> None:
+    """It took 19 s to compile; iterations of 4 s follow, and their reports are lost for a time (judgement benchmark,
+    seed 330155)."""
+    assert between(reported([20.0], 19.0), 21.0, 29.0)[1] == np.inf
+    assert np.isfinite(between(reported([20.0, 24.0], 4.0), 25.0, 27.0)[1])
+
+
+def test_iterations_of_a_late_report_that_does_not_say_when_ended_at_any_time_since_the_one_before() -> None:
+    """The job trained for 8 s and paused for 10, while the controller could not be reached (benchmark, seed 830226)."""
+    job = reported([10.0, 12.0, 14.0], 2.0, says_when=False)
+    job.add(np.full(4, 2.0), np.full(4, np.nan), 32.0)
+    assert between(job, 23.0, 31.9)[0] <= 0
+
+
 def test_in_time_that_is_not_covered_there_may_be_iterations() -> None:
     with_gap = reported([10.0, 12.0, 20.0, 22.0], 2.0)
     assert between(with_gap, 11.0, 23.0) == (2, 7), "3 in the gap, and 1 after the latest report"
@@ -51,7 +64,7 @@ def test_in_time_that_is_not_covered_there_may_be_iterations() -> None:
 def test_of_a_program_that_does_not_say_when_iterations_ended_more_are_possible() -> None:
     ends = [10.0, 12.0, 14.0, 16.0, 18.0]
     least, most = between(reported(ends, 2.0), 11.0, 15.0)
-    other_least, other_most = between(reported(ends, 2.0, REPORT_S), 11.0, 15.0)
+    other_least, other_most = between(reported(ends, 2.0, says_when=False), 11.0, 15.0)
     assert most < other_most
     assert least >= other_least
 
@@ -79,9 +92,8 @@ def test_what_a_right_announcement_shows_is_within_the_bounds(seed: int, says_wh
         ended = int(np.searchsorted(ends, now - draw.uniform(0.0, 0.1)))
         if ended > told:
             new, count = slice(told, ended), ended - told
-            at = ends[new] + draw.uniform(0.0, ON_THE_WAY_S) if says_when else np.full(count, now)
-            late_s = np.full(count, ON_THE_WAY_S if says_when else EVERY_S + 0.1)
-            iterations.add(at, durations_s[new], late_s)
+            at = ends[new] + draw.uniform(0.0, ON_THE_WAY_S) if says_when else np.full(count, np.nan)
+            iterations.add(durations_s[new], at, now)
             told = ended
         counted = iterations.counted(readings[: number + 1])
         if counted is not None and number:
