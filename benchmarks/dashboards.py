@@ -24,7 +24,7 @@ from matplotlib.ticker import EngFormatter, Formatter, PercentFormatter, ScalarF
 
 from benchmarks.measures import report
 from benchmarks.monitoring import Prometheus, dashboards, filled_in, prometheus
-from mininet_topos.controller_process import free_port
+from mininet_topos.controller_process import reserve_port
 from mininet_topos.demo.parts import Training
 from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
 from mininet_topos.lab.lab import Lab
@@ -277,7 +277,7 @@ def training(folder: Path) -> Iterator[tuple[Lab, Client, Prometheus]]:
     topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="")
     with ExitStack() as stack:
         stack.enter_context(large_socket_buffers())
-        settings = {"metrics": {"port": (port := free_port())}}
+        settings = {"metrics": {"port": (port := reserve_port())}}
         lab, controller, client = stack.enter_context(running_fabric(topo, folder, mbps, settings))
         source = stack.enter_context(prometheus(folder, f"127.0.0.1:{port}", "1s"))
         jobs = Training(lab, ring_jobs(lab), ELEMENTS, controller.address, folder / "ports", raw)

@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from mininet_topos.controller_process import free_port
+from mininet_topos.controller_process import reserve_port
 from mininet_topos.lab.record import wait_for
 from signalbox.errors import SignalboxError
 
@@ -117,7 +117,7 @@ def prometheus(folder: Path, target: str, interval: str, alertmanager: str | Non
     file.write_text(yaml.safe_dump(config))
     for rules in config["rule_files"]:
         shutil.copy(DEPLOY / "prometheus" / rules, folder)
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{reserve_port()}"
     options = (f"--config.file={file}", f"--web.listen-address={address}")
     with running(folder / "prometheus.log", "prometheus", *options, f"--storage.tsdb.path={folder / 'prometheus'}"):
         yield Prometheus(address)
@@ -176,7 +176,7 @@ def alertmanager(folder: Path, receivers: str) -> Iterator[str]:
         text = text.replace(slow, quick)
     config = folder / "alertmanager.yml"
     config.write_text(text)
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{reserve_port()}"
     options = (f"--config.file={config}", f"--web.listen-address={address}", "--cluster.listen-address=")
     storage = f"--storage.path={folder / 'alertmanager'}"
     with running(folder / "alertmanager.log", ALERTMANAGER or "alertmanager", *options, storage):

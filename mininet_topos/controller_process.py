@@ -37,15 +37,19 @@ Settings = Mapping[str, Mapping[str, object]]
 """Sections of the configuration."""
 
 
-def free_port() -> int:
-    """A TCP port that no process has now and that the kernel gives to no outgoing connection.
+def reserve_port() -> int:
+    """Return a TCP port for a program that this process starts. Raises ``SignalboxError`` when there is none.
 
-    A controller binds its port seconds after it was chosen. Switches try to connect from their first moment: with a
-    port from ``/proc/sys/net/ipv4/ip_local_port_range`` one of them could get the port itself, and hold it.
+    The port stays bound for as long as this process lives, so no other one reserves it. A server that sets
+    SO_REUSEADDR, as all do here, can listen on it. The kernel gives it to no outgoing connection: switches try to
+    connect before the controller listens, and with a port from ``OUTGOING`` one of them could hold the port itself.
     """
     first_outgoing = int(OUTGOING.read_text().split()[0])
     for port in random.sample(range(first_outgoing - PORTS, first_outgoing), PORTS):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        with socket.socket() as held, suppress(OSError):
+            held.bind(("127.0.0.1", port))
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not earlier: it would share a reserved port
+            held.detach()  # open until the process ends
             return port
     raise SignalboxError(f"no free port between {first_outgoing - PORTS} and {first_outgoing}")
 
@@ -62,7 +66,7 @@ class ControllerProcess:
     ``tables``: more of the configuration, in TOML."""
 
     folder: Path
-    openflow_port: int = field(default_factory=free_port)
+    openflow_port: int = field(default_factory=reserve_port)
     settings: Settings = field(default_factory=dict)
     program: tuple[str, ...] = ("controller", "serve")
     tables: str = ""

@@ -32,7 +32,7 @@ from benchmarks.api_abuse.attackers import CALLS_PER_CONNECTION, WATCHED
 from benchmarks.measures import Spread, report, table_of, usage
 from benchmarks.openflow_bytes import Type, message
 from benchmarks.openflow_switch import Connection, PlainSwitch
-from mininet_topos.controller_process import ControllerProcess, Settings, free_port, start
+from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port, start
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
@@ -227,7 +227,7 @@ def attacking(
 
 def measure(idle: int, half_open: int, watchers: int, per_s: float, again: bool, seconds: float) -> Result:
     """Raises ``SignalboxError`` when the controller ends by itself."""
-    port, metrics = free_port(), free_port()
+    port, metrics = reserve_port(), reserve_port()
     address = f"127.0.0.1:{port}"
     settings: Settings = {
         "api": {"listen": [address]},

@@ -32,7 +32,7 @@ from benchmarks.measures import report
 from benchmarks.monitoring import START_S, Prometheus, alertmanager, prometheus, receiver
 from benchmarks.openflow_relay import relay
 from benchmarks.second_vswitchd import second_spine
-from mininet_topos.controller_process import free_port
+from mininet_topos.controller_process import reserve_port
 from mininet_topos.demo.parts import Training
 from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
 from mininet_topos.lab.record import LabError, run, wait_for
@@ -68,7 +68,7 @@ def scene(folder: Path) -> Iterator[Operator]:
     """Jobs that train, and everything that looks at the controller."""
     mbps = RATE_BPS / 1e6
     topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="fa")
-    metrics = free_port()
+    metrics = reserve_port()
     with ExitStack() as stack:
         state = stack.enter_context(small_disk(folder, STATE_SIZE))
         settings = {"metrics": {"port": metrics}}

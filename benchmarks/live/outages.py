@@ -29,7 +29,7 @@ from benchmarks.live.exits import exits
 from benchmarks.live.outages_report import Outage, build, changed, table_of
 from benchmarks.live.relay import relay, stopped
 from benchmarks.measures import report
-from mininet_topos.controller_process import ControllerProcess, free_port
+from mininet_topos.controller_process import ControllerProcess, reserve_port
 from mininet_topos.demo.parts import RouteWatch, Training, TrainingJob
 from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
 from mininet_topos.lab.lab import Lab
@@ -192,7 +192,7 @@ def site_of(
     with ExitStack() as stack:
         mbps = topo.fabric.hosts[0].bps / 1e6
         lab, controller, client = stack.enter_context(running_fabric(topo, folder, mbps))
-        api, openflow = folder / "relay.sock", free_port()
+        api, openflow = folder / "relay.sock", reserve_port()
         clients = stack.enter_context(relay(str(api), controller.address.removeprefix("unix:")))
         switches = stack.enter_context(relay(str(openflow), str(controller.openflow_port)))
         for switch in lab.switches:

@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from mininet_topos.controller_process import free_port
+from mininet_topos.controller_process import reserve_port
 
 START_S = 60.0
 
@@ -37,7 +37,7 @@ class WebPage:
 @contextmanager
 def web_page(address: str, *options: str, port: int = 0) -> Iterator[WebPage]:
     """Answers; ended with SIGTERM at the end. ``port``: a free one if it is 0."""
-    port = port or free_port()
+    port = port or reserve_port()
     words = [sys.executable, "-m", "signalbox", "web", "--address", address, "--listen", f"127.0.0.1:{port}", *options]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     process = subprocess.Popen(words, env=environment, text=True, stderr=subprocess.PIPE)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mininet_topos.controller_process import ControllerProcess, Settings, free_port
+from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric, settled
@@ -68,7 +68,7 @@ class Seen:
 def seen(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     """2 leaves x 2 spines x 1 host, and a job of both hosts."""
     size = LeafSpine(LEAVES, SPINES, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
-    metrics = free_port()
+    metrics = reserve_port()
     settings: Settings = {"metrics": {"port": metrics}, "discovery": {"hold_down_s": 0.5, "adoption_patience_s": 5.0}}
     with running_fabric(size, tmp_path_factory.mktemp("controller"), settings=settings) as (lab, controller, client):
         assert_pings(lab, "h1_1", "h2_1")

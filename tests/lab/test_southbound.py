@@ -45,7 +45,7 @@ from controller.tables.rules import (
     ToGroup,
     cookie,
 )
-from mininet_topos.controller_process import free_port
+from mininet_topos.controller_process import reserve_port
 from signalbox.jobs.spec import Transport
 from signalbox.jobs.subflows import port_classes
 from tests.support.wire.openflow_controller import Southbound, southbound
@@ -78,7 +78,7 @@ def lab() -> Iterator[Lab]:
     tag = uuid4().hex[:6]
     names = (f"sb{tag}a", f"sb{tag}b")
     dpids = tuple(Dpid(int(f"5b{tag}{n}", 16)) for n in (1, 2))
-    port = free_port()
+    port = reserve_port()
     config = Config.model_validate(
         {
             "openflow": {"port": port},

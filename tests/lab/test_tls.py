@@ -10,7 +10,7 @@ import pytest
 
 from controller.config import Config
 from controller.fabric.messages import ConnectionRefused, SwitchConnected, SwitchLeft
-from mininet_topos.controller_process import free_port
+from mininet_topos.controller_process import reserve_port
 from mininet_topos.lab.record import run
 from tests.support.wire.certificates import Authority, Certificate
 from tests.support.wire.openflow_controller import southbound
@@ -45,7 +45,7 @@ def test_open_vswitch_connects_with_a_certificate_of_the_authority_and_with_no_o
     ours, others = Authority(tmp_path, "ours"), Authority(tmp_path, "others")
     shown = ours.sign("controller")
     files = {"certificate": shown.certificate, "private_key": shown.private_key, "ca_certificates": ours.certificate}
-    settings = Config.model_validate({"openflow": {"port": free_port(), **files}})
+    settings = Config.model_validate({"openflow": {"port": reserve_port(), **files}})
     target = f"127.0.0.1:{settings.openflow.port}"
     with southbound(settings) as controller, bridge(f"{lab_prefix}tls1", 0x71) as first:
         show(ours.sign("leaf"), ours)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.api_abuse import http2
-from mininet_topos.controller_process import ControllerProcess, Settings, free_port
+from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
@@ -30,7 +30,7 @@ def switches(client: Client) -> int:
 
 
 def test_switches_connect_and_changes_are_saved_while_clients_hold_all_connections(tmp_path: Path) -> None:
-    port, metrics = free_port(), free_port()
+    port, metrics = reserve_port(), reserve_port()
     settings: Settings = {"api": {"listen": [f"127.0.0.1:{port}"]}, "metrics": {"port": metrics}}
     controller = ControllerProcess(tmp_path, settings=settings, program=(PROGRAM, str(DESCRIPTORS)))
     with ExitStack() as stack:

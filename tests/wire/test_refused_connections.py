@@ -13,7 +13,7 @@ import pytest
 from controller.config import Config
 from controller.fabric.messages import ConnectionRefused, SwitchConnected, SwitchLeft
 from controller.southbound.listener import MAX_HANDSHAKES
-from mininet_topos.controller_process import free_port
+from mininet_topos.controller_process import reserve_port
 from tests.support.wire.fake_switch import (
     ECHO_REPLY,
     ECHO_REQUEST,
@@ -43,7 +43,7 @@ class Bench(NamedTuple):
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    settings = Config.model_validate({"openflow": {"port": free_port(), "echo_interval_s": 0.5, "echo_misses": 2}})
+    settings = Config.model_validate({"openflow": {"port": reserve_port(), "echo_interval_s": 0.5, "echo_misses": 2}})
     with southbound(settings) as controller:
         yield Bench(controller, settings.openflow.port)
 

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 import pytest
 
 from controller.api.identities import new_token
-from mininet_topos.controller_process import ControllerProcess, free_port
+from mininet_topos.controller_process import ControllerProcess, reserve_port
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client, Unreachable
 from signalbox.credentials import Credentials
@@ -38,7 +38,7 @@ class Reloaded:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.first, self.second = Authority(folder, "first"), Authority(folder, "second")
-        self.port, self.metrics_port = free_port(), free_port()
+        self.port, self.metrics_port = reserve_port(), reserve_port()
         self.tokens = folder / "tokens.toml"
         self.tokens.touch(0o600)
         self.certify(self.first)

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from mininet_topos.controller_process import ControllerProcess, free_port
+from mininet_topos.controller_process import ControllerProcess, reserve_port
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
 from signalbox.credentials import Credentials
@@ -38,7 +38,7 @@ class Pair:
         self.tokens.touch(0o600)
         self.accept("old")
         self.inventory.write_text("")
-        self.port, self.metrics_port = free_port(), free_port()
+        self.port, self.metrics_port = reserve_port(), reserve_port()
         self.active, self.standby = (self._controller(folder / name) for name in ("active", "standby"))
         self.standby.openflow_port = self.active.openflow_port
         (folder / "active" / "state").mkdir(0o700)

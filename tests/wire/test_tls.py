@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from controller.config import Config
 from controller.fabric.messages import ConnectionRefused, SwitchConnected
 from controller.serving import preflight
-from mininet_topos.controller_process import free_port
+from mininet_topos.controller_process import reserve_port
 from signalbox.errors import InvalidInput
 from tests.support.wire.certificates import Authority, Certificate
 from tests.support.wire.fake_switch import HELLO, FakeSwitch
@@ -40,7 +40,7 @@ class Secured(NamedTuple):
 def openflow(authority: Authority, **others: object) -> dict[str, object]:
     ours = authority.sign("controller")
     files = {"certificate": ours.certificate, "private_key": ours.private_key, "ca_certificates": authority.certificate}
-    return {"port": free_port(), **files, **others}
+    return {"port": reserve_port(), **files, **others}
 
 
 @pytest.fixture(scope="module")

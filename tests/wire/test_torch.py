@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.jobs.registry import JobRegistry
-from mininet_topos.controller_process import free_port
+from mininet_topos.controller_process import reserve_port
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.torch.running import ranks
 from tests.support.wire.control_stand_in import Running, running_api
@@ -136,7 +136,7 @@ def test_strategies_that_a_program_gives_are_announced_in_place_of_its_gradients
 def test_ranks_train_on_where_one_joins_wrongly_and_where_there_is_no_controller(tmp_path: Path) -> None:
     for kind in ("broken", "misplaced", "alone"):
         (tmp_path / kind).touch()
-    nowhere = f"127.0.0.1:{free_port()}"
+    nowhere = f"127.0.0.1:{reserve_port()}"
     with ranks(tmp_path, 2, [str(PROGRAM), str(tmp_path), "broken", "ddp", "misplaced", "alone"], nowhere) as run:
         run.wait_until(lambda: "job 'ddp': not in touch with the controller" in run.said(0))
         (tmp_path / "ddp").touch()

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mininet_topos.controller_process import free_port
+from mininet_topos.controller_process import reserve_port
 from mininet_topos.joining.launch import TORCH_ENVIRONMENT, missing, torch_python
 from tests.support.lab.needs import needs
 
@@ -34,7 +34,7 @@ class Ranks:
         master: str = "127.0.0.1",
     ) -> None:
         self.outputs = [folder / f"rank{rank}.log" for rank in range(count)]
-        rendezvous = {"MASTER_ADDR": master, "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
+        rendezvous = {"MASTER_ADDR": master, "MASTER_PORT": str(reserve_port()), "WORLD_SIZE": str(count)}
         shared = {**os.environ, **TORCH_ENVIRONMENT, **rendezvous, "SIGNALBOX_ADDRESS": controller}
         self.processes = []
         for rank, output in enumerate(self.outputs):

@@ -10,7 +10,7 @@ import pytest
 
 from controller.config import Config
 from controller.fabric.messages import SwitchConnected
-from mininet_topos.controller_process import free_port
+from mininet_topos.controller_process import reserve_port
 from tests.support.wire.fake_switch import FakeSwitch
 from tests.support.wire.openflow_controller import Southbound, southbound
 
@@ -18,7 +18,7 @@ from tests.support.wire.openflow_controller import Southbound, southbound
 def config(**openflow: Any) -> Config:
     return Config.model_validate(
         {
-            "openflow": {"port": free_port(), "barrier_timeout_s": 0.5, **openflow},
+            "openflow": {"port": reserve_port(), "barrier_timeout_s": 0.5, **openflow},
             "discovery": {"probe_interval_s": 0.1, "link_timeout_s": 0.5},
             "counters": {"interval_s": 0.2},
         }
