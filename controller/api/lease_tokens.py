@@ -17,6 +17,7 @@ import secrets
 from pathlib import Path
 
 from controller.jobs.disk_space import full
+from controller.jobs.state_database import sync_directory
 from signalbox.errors import InvalidInput
 from signalbox.secret_files import of_another_user, open_to_others
 
@@ -125,15 +126,8 @@ def _make(path: Path, secret: bytes) -> None:
     """Whole or not at all, also after a power failure."""
     made = path.with_suffix(".new")
     made.unlink(missing_ok=True)
-    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(descriptor, _checked(secret))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with open(made, "xb", buffering=0, opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(_checked(secret))
+        os.fsync(file)
     made.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_directory(path.parent)

@@ -106,7 +106,7 @@ class Discovery:
         self._allowance = BURST * max_probes_per_s * BURST_S
         self._alive: dict[Dpid, float] = {}
         self._listened = 0.0
-        self._ticked = -math.inf
+        self._ticked = math.inf
         self._refused: Counter[RefusedPacket] = Counter()
 
     # ---- ports
@@ -179,7 +179,7 @@ class Discovery:
 
     def tick(self, now: float) -> list[Probe]:
         """The probes that are due, sorted by switch. Call it a few times per ``MAX_STEP_S``."""
-        passed = max(0.0, now - self._ticked) if self._ticked > -math.inf else 0.0
+        passed = max(0.0, now - self._ticked)
         self._listened += min(MAX_STEP_S, passed)
         self._ticked = now
         burst = BURST * self._rate

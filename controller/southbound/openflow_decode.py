@@ -166,8 +166,6 @@ def packet_in(message: bytes) -> tuple[PortNo | None, bytes]:
     at = _PACKET_IN_AT + _PACKET_IN.size
     if message.startswith(_ONLY_IN_PORT, at) and len(message) >= at + 18:
         return PortNo(_U32.unpack_from(message, at + 8)[0]), message[at + 18 :]
-    if len(message) < at + 8:
-        raise Malformed(f"a packet-in of {len(message)} bytes")
     fields, end = match_fields(message, at, len(message))
     if end + 2 > len(message):
         raise Malformed("a packet-in that ends within its padding")

@@ -193,10 +193,10 @@ def _ports(match: Match) -> bytes:
 def _port(field: int, ports: PortClass) -> bytes:
     """One port has no mask, so that it reads back as it was written."""
     value, mask = ports
+    if not 0 < mask <= _EVERY_BIT or value & ~mask:
+        raise ValueError(f"{ports} is not a class of ports that a switch would keep")
     if mask == _EVERY_BIT:
         return _header(field, 2) + value.to_bytes(2, "big")
-    if not 0 < mask < _EVERY_BIT or value & ~mask:
-        raise ValueError(f"{ports} is not a class of ports that a switch would keep")
     return _header(field, 2, masked=True) + value.to_bytes(2, "big") + mask.to_bytes(2, "big")
 
 

@@ -80,7 +80,7 @@ class TablePoller:
     def table_full(self, dpid: Dpid, now: float) -> None:
         """The switch has refused a rule for that reason: its limits are read with the next poll."""
         polled = self._switches.get(dpid)
-        if polled is not None and polled.limits_at < math.inf:
+        if polled is not None:
             polled.limits_at = min(polled.limits_at, now)
 
     def tick(self, now: float) -> None:
@@ -125,8 +125,6 @@ class TablePoller:
         if polled is None or refused is None:
             return False
         polled.refused.add(refused)
-        if polled.refused.issuperset(LIMITS):
-            polled.limits_at = math.inf
         self._report(dpid, polled)
         return True
 

@@ -3,11 +3,11 @@
     python -m tests.support.mutation [--folders NAMES] [--number N] [--seed N] [--only TEXT]
 
 The tests of the folders are collected once, and run once to see which of them pass which lines. Each change is then
-made in a fork of this process, which runs the tests that pass the changed statement until one fails, those that pass
-the fewest lines first. The same seed means the same changes, also after changes elsewhere in the code.
+made in a fork of this process, which runs the tests that pass the changed statement until one fails, the quickest
+first. The same seed means the same changes, also after changes elsewhere in the code.
 
-*killed*: a test failed, or took ten times as long. *accepted*: none did, and ``accepted.toml`` beside this file has a
-reason. *SURVIVED*: none did; the run fails. *no verdict*: the tests would take more than their part of the CPU time.
+*killed*: a test failed, or took ten times as long. *accepted*: ``accepted.toml`` beside this file has the reason why no
+test has to fail; none is run. *SURVIVED*: no test failed; the run fails. *not made*: no such function is in use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import accumulate, chain
+from itertools import chain
 from pathlib import Path
 from types import FunctionType
 from typing import NamedTuple
@@ -41,10 +41,6 @@ from tests.support.mutation.changes import Change, changes, exchange
 
 FOLDERS = "core,tables,planning,southbound,api,jobs"
 ACCEPTED = Path(__file__).with_name("accepted.toml")
-PART = 0.1
-"""Of the CPU time of all tests without a change: what the tests of one change may take."""
-LEAST = 40
-"""So many tests of a change run even if they take longer."""
 LONGER, SLACK_S = 10, 2
 """A test that takes so many times as long as it did, and the seconds, has no end."""
 WAIT_S = 60
@@ -105,14 +101,13 @@ class Mutation:
         if seen.failed:
             _say(f"without a change these tests fail: {', '.join(seen.failed)}")
             return
-        passes = Counter(chain.from_iterable(chain.from_iterable(map(dict.values, seen.by_line.values()))))
         counts: Counter[str] = Counter()
         for change in self._chosen(seen):
             of_file = seen.by_line[change.file]
             numbers = {number for line in change.lines for number in of_file.get(line, ())}
-            tests = sorted(numbers, key=lambda number: (passes[number], number))
-            verdict = self._verdict(change, tests, seen.cpu_s, items, living[change.file])
-            counts[verdict.partition(":")[0]] += 1
+            tests = [(items[number], seen.cpu_s[number]) for number in sorted(numbers, key=seen.cpu_s.__getitem__)]
+            verdict = self._verdict(change, tests, living[change.file])
+            counts[verdict] += 1
             _say(f"{verdict:<10} {change.file}:{change.lines.start} {change.name}")
         known = {(change.file, change.name) for change in self._changes}
         listed = ((file, name) for file, names in self._accepted.items() for name in names)
@@ -130,28 +125,20 @@ class Mutation:
         chosen = {id(one) for one in sorted(wanted, key=lambda one: one.rank(self._seed))[: self._number]}
         return [one for one in wanted if id(one) in chosen]
 
-    def _verdict(
-        self, change: Change, tests: list[int], cpu_s: list[float], items: list[pytest.Item], living: list[FunctionType]
-    ) -> str:
-        limit_s = PART * sum(cpu_s)
-        spent_s = accumulate(cpu_s[number] for number in tests)
-        within = [*tests[:LEAST], *(n for n, spent in [*zip(tests, spent_s, strict=True)][LEAST:] if spent <= limit_s)]
+    def _verdict(self, change: Change, tests: list[tuple[pytest.Item, float]], living: list[FunctionType]) -> str:
+        """``tests``: with the CPU time that each takes without the change."""
+        if change.name in self._accepted.get(change.file, {}):
+            return "accepted"
 
         def work() -> int:
             if not exchange(change.code(), living):
                 return NOT_MADE
-            return FAILED if any(self._fails(items[n], LONGER * cpu_s[n] + SLACK_S) for n in within) else PASSED
+            return FAILED if any(self._fails(item, LONGER * cpu_s + SLACK_S) for item, cpu_s in tests) else PASSED
 
         status = self._fork(work)
         if status == BROKEN:
             raise RuntimeError(f"{change.file} {change.name}\n{Path(self._result.name).read_text()}")
-        if status == NOT_MADE:
-            return "no verdict: no such function is known"
-        if status != PASSED:
-            return "killed"
-        if change.name in self._accepted.get(change.file, {}):
-            return "accepted"
-        return "SURVIVED" if len(within) == len(tests) else f"no verdict: {len(within)} of {len(tests)} tests"
+        return {PASSED: "SURVIVED", NOT_MADE: "not made"}.get(status, "killed")
 
     def _trace(self, items: list[pytest.Item]) -> Seen:
         def tests(cover: coverage.Coverage) -> Iterator[tuple[float, str]]:

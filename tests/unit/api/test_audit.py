@@ -126,5 +126,7 @@ def test_parts_of_the_fabric_are_named_as_far_as_a_line_goes_and_as_text() -> No
     noted = noting()
     note_parts(["leaf1", "sp\nine2"])
     assert noted == {"parts": "leaf1 sp\\nine2"}
+    note_parts(["leaf1"] * MAX_PARTS)
+    assert noted["parts"].endswith("leaf1 leaf1")
     note_parts(["leaf1"] * (MAX_PARTS + 3))
     assert noted["parts"].endswith("leaf1 and 3 more")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from controller.api import convert, convert_fabric, convert_plan, pages
 from controller.api.pages import page_token
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
+from controller.jobs.demand import DemandSource
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
 from controller.planning.messages import ReplanOutcome
@@ -227,12 +228,19 @@ def test_over_long_lists_are_counted_not_read() -> None:
 
 
 def test_iterations_survive_the_way() -> None:
-    sent = (IterationTime(0, 2.0, 1.0), IterationTime(1, 1.5, 0.25, ended_at=99.5))
+    sent = (IterationTime(0, 2.0, 1.0), IterationTime(convert.MAX_INDEX, 1.5, 0.25, ended_at=99.5))
     ages = (None, Duration(nanos=500_000_000))
     request = pb.ReportIterationsRequest(
         iterations=[message_of(pb.Iteration, time, age=age) for time, age in zip(sent, ages, strict=True)]
     )
     assert convert.iterations(request, 100.0) == sent
+
+
+def test_an_index_that_leaves_no_room_for_the_next_is_refused() -> None:
+    iteration = message_of(pb.Iteration, IterationTime(convert.MAX_INDEX + 1, 2.0, 1.0), age=None)
+    with pytest.raises(InvalidInput) as error:
+        convert.iterations(pb.ReportIterationsRequest(iterations=[iteration]), 100.0)
+    assert paths_of(error) == ["iterations[0].index"]
 
 
 @pytest.mark.parametrize("age", [Duration(seconds=-1), Duration(nanos=2_000_000_000), Duration(seconds=8 * 86_400)])
@@ -265,7 +273,7 @@ def test_a_job_is_described_with_what_is_left_of_its_lease_and_its_efficiency() 
     message = convert.job_message(job_status(), now=100.0)
     assert message.lease_left.seconds == 60
     assert (message.efficiency_predicted, message.efficiency_measured) == (0.5, 0.25)
-    assert (message.virtual_links, message.pinned) == (1, 0)
+    assert (message.virtual_links, message.pinned, message.level) == (1, 0, 2.0)
 
 
 def test_a_job_that_waits_for_hosts_names_them_and_is_at_0() -> None:
@@ -298,7 +306,7 @@ def test_a_split_route_tells_each_subflows_share_path_and_source_ports() -> None
 def test_a_whole_route_is_one_subflow_of_every_source_port() -> None:
     (message,) = convert_plan.routes_message(job_status(routes={FLOW: whole((UP, DOWN))}), FABRIC).routes
     (piece,) = message.subflows
-    assert (piece.share, list(piece.switches), piece.port_mask) == (1.0, list(message.switches), 0)
+    assert (piece.share, list(piece.switches), piece.port_value, piece.port_mask) == (1.0, list(message.switches), 0, 0)
 
 
 def test_a_job_without_word_of_subflows_stays_whole_over_tcp() -> None:
@@ -381,6 +389,16 @@ def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
     assert not plan_message(older, compared, installed=False).schemes, "they are of the newest plan"
     before_the_first = convert_plan.plan_bytes(pb.GetPlanResponse(), None, status, False)
     assert not pb.GetPlanResponse.FromString(before_the_first).HasField("plan")
+
+
+def test_a_plan_says_which_bytes_of_a_job_it_was_made_for() -> None:
+    job_id = JobId("job")
+    plan = replace(a_plan({}), job_level={job_id: 1.5})
+    status = Status(fabric=FABRIC, plan=plan, plan_demand_source={job_id: DemandSource.MEASURED})
+    (job,) = plan_message(plan, status, installed=True).jobs
+    assert (job.job_id, job.level, job.demand_source) == ("job", 1.5, pb.DEMAND_SOURCE_MEASURED)
+    (job,) = plan_message(replace(plan), status, installed=False).jobs
+    assert job.demand_source == pb.DEMAND_SOURCE_UNSPECIFIED, "it is known of the newest plan alone"
 
 
 def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_target_is() -> None:

@@ -80,6 +80,14 @@ def said(found: JobAnalysis) -> list[str]:
             ["g1 is planned for what switches counted, not for what it announced. What follows rests on that."],
         ),
         (replace(MEASURED, declared={}), []),
+        (replace(MEASURED, declared={}, patterns=1), []),
+        (
+            replace(SEEN, virtual_links=VirtualLinks([VirtualLink(*PAIR, 0, 1)])),
+            [
+                "g1 announced its traffic as provisional, and counters have not yet confirmed it. What follows rests "
+                "on the announcement."
+            ],
+        ),
         (
             demand(DemandSource.PROVISIONAL),
             [

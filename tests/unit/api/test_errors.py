@@ -107,6 +107,13 @@ def test_the_message_says_how_many_problems_are_left_out_and_each_violation_has_
     assert status.message.endswith("endpoints[15]: is wrong; and 15 more")
 
 
+def test_a_long_problem_is_cut_to_what_is_allowed() -> None:
+    for size in (errors.MAX_PROBLEM_CHARS, errors.MAX_PROBLEM_CHARS + 1):
+        text = errors.status_of(InvalidInput.of("f", "x" * size)).message
+        assert len(text) == len("f: ") + errors.MAX_PROBLEM_CHARS
+        assert text.endswith("...") == (size > errors.MAX_PROBLEM_CHARS)
+
+
 def test_what_programs_need_is_in_the_metadata_of_error_info() -> None:
     error = Conflict("taken", {"jobId": "second", "otherJobId": "first\u00e9" * 1000, "used": 3})
     info = details_of(errors.status_of(error))["ErrorInfo"]

@@ -220,6 +220,22 @@ def test_a_link_whose_probes_stop_is_lost_and_the_next_probe_restores_it() -> No
     assert clock.run(1.5) == [LinkSeen(A1, B1)]
 
 
+def test_links_that_came_and_went_leave_the_rate_of_probes_as_it_was() -> None:
+    def sent_in(seconds: float) -> int:
+        before = clock.sent
+        clock.run(seconds)
+        return clock.sent - before
+
+    clock = Clock(fabric(), {A1: B1, B1: A1})
+    clock.run(2.0)
+    steady = sent_in(10.0)
+    for _ in range(2000):
+        clock.discovery.connected_anew([A1])
+        clock.run(0.2)
+    clock.run(2.0)
+    assert sent_in(10.0) == steady
+
+
 def test_a_hub_that_was_stalled_loses_no_link() -> None:
     clock = Clock(fabric(), {A1: B1})
     clock.run(2.0)

@@ -5,7 +5,8 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.southbound.ethernet_frames import Arp, arp_frame, arp_probe, arp_reply, parse_arp
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.southbound.ethernet_frames import Arp, ProbeFrames, arp_frame, arp_probe, arp_reply, parse_arp
 from controller.tables.rules import BROADCAST_MAC, CONTROLLER_MAC
 
 HOST, ASKER = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
@@ -53,3 +54,19 @@ def test_every_truncation_and_every_foreign_header_is_refused() -> None:
 def test_no_bytes_make_the_parser_fail(frame: bytes) -> None:
     parse_arp(frame)
     parse_arp(struct.pack("!6s6sH", b"\0" * 6, b"\0" * 6, 0x0806) + frame)
+
+
+def test_a_probe_is_lldp_with_chassis_port_and_time_to_live() -> None:
+    """IEEE 802.1AB, section 8.1: type in 7 bits, length in 9, and an end of two zeros."""
+    frames = ProbeFrames()
+    frame = frames.frame(frames.head(PortRef(Dpid(0xAB), PortNo(7))), 1)
+    assert frame[12:14] == b"\x88\xcc"
+    at, found = 14, []
+    while at < len(frame):
+        (header,) = struct.unpack_from("!H", frame, at)
+        kind, length = header >> 9, header & 0x1FF
+        found.append((kind, frame[at + 2 : at + 2 + length]))
+        at += 2 + length
+    assert at == len(frame)
+    assert [kind for kind, _ in found] == [1, 2, 3, 127, 0]
+    assert [value[1:] for _, value in found[:2]] == [b"dpid:00000000000000ab", b"7"]

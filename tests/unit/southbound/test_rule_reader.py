@@ -95,13 +95,18 @@ def test_a_part_that_arrives_twice_changes_nothing() -> None:
     assert wire.reported == [SwitchRules(A, RuleSet.of([rule(1)]), foreign=0)]
 
 
-def test_a_switch_without_meters_has_none() -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_a_switch_without_meters_has_none(first: bool) -> None:
+    """Whether it refuses them before or after its other answers."""
     wire = Wire()
     wire.reader.read(A, 0.0)
-    assert wire.reader.error(A, wire.xids[METERS])
+    if first:
+        assert wire.reader.error(A, wire.xids[METERS])
     wire.answer(FLOWS)
     wire.answer(COUNT, counted(0))
     wire.answer(GROUPS)
+    if not first:
+        assert wire.reader.error(A, wire.xids[METERS])
     assert wire.reported == [SwitchRules(A, RuleSet(), 0)]
 
 

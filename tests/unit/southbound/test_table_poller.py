@@ -86,6 +86,19 @@ def test_limits_are_read_again_after_a_minute_and_entries_with_every_poll() -> N
     assert [read.limits is None for read in wire.read].count(False) == 2
 
 
+def test_polls_missed_during_a_stall_are_skipped() -> None:
+    wire = Wire()
+    wire.run(EVERY_S)
+    for kind in (LIMITS, GROUPS, METERS):
+        assert wire.poller.error(A, wire.open[A, kind])
+    wire.answer(ENTRIES)
+    wire.now += 10 * EVERY_S
+    wire.run(0.1)
+    wire.answer(ENTRIES)
+    wire.run(EVERY_S - 0.2)
+    assert wire.kinds() == [*ALL, ENTRIES, ENTRIES]
+
+
 def test_limits_are_read_of_one_switch_after_the_other() -> None:
     wire = Wire(switches=10)
     wire.run(LIMITS_EVERY_S)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.api.relay.accepting import CALLS_AT_ONCE, SHARE_CALLS, Accepting, Pace
+from controller.api.relay.accepting import CALLS_AT_ONCE, SHARE_CALLS, SHARE_S, Accepting, Pace
 
 
 def accepting() -> Accepting:
@@ -24,3 +24,11 @@ def test_a_connection_within_its_share_does_not_wait_for_others_of_its_client() 
     quiet = r.share()
     assert r.too_fast_s("a", quiet, 1, int(SHARE_CALLS)) == 0
     assert r.too_fast_s("a", quiet, 1, 5) > 5
+
+
+def test_a_connection_that_has_used_its_share_of_bytes_waits_with_its_client() -> None:
+    r = accepting()
+    assert r.too_fast_s("a", r.share(), 3_000_000_000, 0) > 1
+    quiet = r.share()
+    assert r.too_fast_s("a", quiet, int(1e9 * SHARE_S) // 2, 0) == 0
+    assert r.too_fast_s("a", quiet, int(1e9 * SHARE_S), 0) > 1
