@@ -110,7 +110,8 @@ class Mutation:
             counts[verdict] += 1
             _say(f"{verdict:<10} {change.file}:{change.lines.start} {change.name}")
         known = {(change.file, change.name) for change in self._changes}
-        listed = ((file, name) for file, names in self._accepted.items() for name in names)
+        here = [file for file in self._accepted if any((self._root / file).is_relative_to(of) for of in self._sources)]
+        listed = ((file, name) for file in here for name in self._accepted[file])
         stale = [*dict.fromkeys(place for place in listed if place not in known)]
         for file, name in stale:
             _say(f"accepted, but no change of this name is possible: {file} {name}")

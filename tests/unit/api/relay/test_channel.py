@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Sequence
 
 from controller.api.relay import channel
@@ -20,6 +21,7 @@ def test_more_than_the_channel_holds_arrives_in_order_again_and_again_also_with_
 
     async def run() -> None:
         near, far = channel.pair()
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
         got: list[FromProcess] = []
         sending: Channel[FromProcess, ToProcess] = Channel(near, lambda _: None, lambda: None)
         reading: Channel[ToProcess, FromProcess] = Channel(far, got.append, lambda: None)
