@@ -197,6 +197,21 @@ def test_rules_and_routes_follow_a_host_that_moves() -> None:
     assert fabric.trace(host, RINGS[0][1]) == ["leaf2"]
 
 
+def test_a_host_that_appears_is_seen_by_each_job_that_still_waits_for_it() -> None:
+    fabric = FakeFabric()
+    late, job1 = RINGS[0][1], JobId("job1")
+    fabric.silent_hosts = {late}
+    fabric.start(CONFIG)
+    fabric.run(3)
+    for n in (0, 1):
+        fabric.send(RegisterJob(ring_job(f"job{n}", [RINGS[n][0], late])))
+    assert fabric.status.jobs[job1].missing_hosts == (late,)
+    fabric.send(DeregisterJob(JobId("job0")))
+    fabric.send(ArpSeen(fabric.hosts[late], "request", late, fabric.mac(late), RINGS[1][0]))
+    fabric.run(1)
+    assert fabric.status.jobs[job1].missing_hosts == ()
+
+
 def test_links_that_come_are_used_when_no_more_come() -> None:
     """Thousands come when a fabric is found. The ports of two cables are up, and no probe has come through yet."""
     fabric = FakeFabric()

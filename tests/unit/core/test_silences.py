@@ -7,7 +7,7 @@ import pytest
 from controller.alarms import Alarm
 from controller.config import Config
 from controller.core.messages import Tick
-from controller.core.silences import FORGOTTEN_S
+from controller.core.silences import FORGOTTEN_S, MOST, Silences
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.planning.messages import EndSilence, SilenceAlarms
 from controller.silence import Silence
@@ -115,3 +115,13 @@ def test_what_cannot_be_saved_silences_nothing(fabric: FakeFabric) -> None:
 
 def test_a_silence_makes_no_other_alarm_of_it() -> None:
     assert Alarm(MISSING, "a").key == Alarm(MISSING, "a", silence=Silence(MISSING, "a", 1.0)).key
+
+
+def test_silences_have_a_limit_and_one_that_there_is_can_be_said_anew() -> None:
+    silences = Silences({})
+    for n in range(MOST):
+        silences.add(Silence(MISSING, f"job{n}", 1.0))
+    silences.add(Silence(MISSING, "job0", 2.0))
+    assert silences.of[MISSING, "job0"].since == 2.0
+    with pytest.raises(InvalidInput, match=f"there are {MOST} silences already"):
+        silences.add(Silence(MISSING, "another", 1.0))
