@@ -170,7 +170,6 @@ class PairCounters:
         rows = np.array([self._row_of.setdefault(key, len(self._row_of)) for key in keys], np.int64)
         self._rules = _longer(self._rules, len(self._rule_of), np.nan)
         self._totals = _longer(self._totals, len(self._row_of), 0.0)
-        self._totals[known:, 0] = np.nan
         self._version += len(self._row_of) > known
         return _Places(rules, rows)
 

@@ -205,6 +205,7 @@ def test_a_host_that_appears_is_seen_by_each_job_that_still_waits_for_it() -> No
     fabric.run(3)
     for n in (0, 1):
         fabric.send(RegisterJob(ring_job(f"job{n}", [RINGS[n][0], late])))
+    fabric.run(1)
     assert fabric.status.jobs[job1].missing_hosts == (late,)
     fabric.send(DeregisterJob(JobId("job0")))
     fabric.send(ArpSeen(fabric.hosts[late], "request", late, fabric.mac(late), RINGS[1][0]))

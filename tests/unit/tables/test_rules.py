@@ -124,6 +124,11 @@ def test_flows_are_deleted_before_their_groups_and_after_everything_else() -> No
     assert [stage.name for stage in stages] == ["install", "delete flows", "delete groups"]
 
 
+def test_a_group_is_added_before_flows_are_deleted_where_nothing_else_changes() -> None:
+    stages = stages_between({LEAF: RuleSet.of(groups=[group(1)])}, {LEAF: RuleSet.of([flow(1)])})
+    assert [stage.name for stage in stages] == ["install", "delete flows"]
+
+
 def test_a_rule_that_passes_to_another_owner_is_added_anew() -> None:
     """A modified flow keeps its cookie."""
     key = FlowKey(Table.PINNED, 10, Match(in_port=PortNo(1)))
