@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
 from controller.observability import logs
+from tests.support.skips import refuse_skip
 
 # A background job, nohup and many CI runners ignore signals, and children inherit that: what a test ends by SIGINT
 # would go on for ever. A signal with a handler has its default action in what is executed (execve(2)).
@@ -28,6 +29,20 @@ settings.load_profile("signalbox")
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Bytes are in no test's name: some have the time in them, and then parallel workers collect different tests."""
     return argname if isinstance(val, bytes) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    refuse_skip(report)
+    return report
 
 
 @pytest.fixture

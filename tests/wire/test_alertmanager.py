@@ -7,12 +7,8 @@ import urllib.request
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
-
-from benchmarks.monitoring import ALERTMANAGER, alertmanager, receiver
+from benchmarks.monitoring import alertmanager, receiver
 from mininet_topos.lab.record import wait_for
-
-pytestmark = pytest.mark.skipif(ALERTMANAGER is None, reason="Alertmanager is not installed")
 
 
 def post(address: str, name: str, severity: str, ends_at: datetime) -> bool:

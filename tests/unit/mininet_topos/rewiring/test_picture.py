@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("matplotlib")
-
 from matplotlib import image
 
 from controller.wiring.circuits import Wiring, circulant
