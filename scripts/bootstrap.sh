@@ -14,7 +14,7 @@ readonly root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly venv=$root/.venv
 readonly stamp=$venv/signalbox-setup
 readonly torch_venv=$root/.venv-torch
-readonly torch_stamp=$torch_venv/signalbox-setup
+readonly torch_cache=${XDG_CACHE_HOME:-${HOME:-$root/out}/.cache}/signalbox
 readonly mininet_package=/usr/lib/python3/dist-packages/mininet
 PATH=$PATH:/usr/sbin:/sbin # where Debian keeps ovs-vswitchd and ethtool, and a plain user's PATH does not look
 
@@ -134,21 +134,31 @@ install_python_packages() {
     fingerprint >"$stamp"
 }
 
-torch_fingerprint() { printf '%s %s\n' "$root" "$(sha256sum <"$root/requirements/torch.txt")"; }
-
-# pip, because it looks where its own settings say; PyTorch's builds are not on the usual index. Most of its files are
-# never used: only what an import needs is compiled, and the import shows that the installation works.
+# One environment for all checkouts of this machine that have the same lock and Python; .venv-torch is a link to it. It is
+# complete when it has the stamp. pip, because it looks where its own settings say; PyTorch's builds are not on the usual
+# index. Most of its files are never used: only what an import needs is compiled, and the import shows that the
+# installation works.
 install_torch() {
-    [[ -e $torch_stamp && $(<"$torch_stamp") == "$(torch_fingerprint)" ]] && return
-    say "installing PyTorch into .venv-torch"
-    "$venv/bin/python" -m venv --clear --without-pip "$torch_venv"
-    "$venv/bin/python" -m pip --python "$torch_venv/bin/python" install --quiet --disable-pip-version-check --no-deps \
-        --no-compile --require-hashes -r "$root/requirements/torch.txt" || die "pip could not install PyTorch; what it said is above." \
-        "The build without CUDA is for Python 3.11 on x86-64 and is not on the usual index: name PyTorch's own with" \
-        "PIP_EXTRA_INDEX_URL, a folder that has the file with PIP_FIND_LINKS, or an environment that has it with SIGNALBOX_TORCH." \
-        "SIGNALBOX_LIBRARIES=no make test  skips the tests that need PyTorch or Open MPI."
-    env -u PYTHONDONTWRITEBYTECODE "$torch_venv/bin/python" -c 'import torch.distributed'
-    torch_fingerprint >"$torch_stamp"
+    local python made
+    python=$("$venv/bin/python" -c 'import platform, sys; print(sys.base_prefix, sys.version, platform.machine())')
+    made=$torch_cache/torch-$({ cat "$root/requirements/torch.txt" && echo "$python"; } | sha256sum | cut -c -16)
+    mkdir -p "$torch_cache"
+    exec 8>"$torch_cache/lock"
+    flock 8
+    if [[ ! -e $made/signalbox-setup ]]; then
+        say "installing PyTorch into $made"
+        "$venv/bin/python" -m venv --clear --without-pip "$made"
+        "$venv/bin/python" -m pip --python "$made/bin/python" install --quiet --disable-pip-version-check --no-deps \
+            --no-compile --require-hashes -r "$root/requirements/torch.txt" || die "pip could not install PyTorch; what it said is above." \
+            "The build without CUDA is for Python 3.11 on x86-64 and is not on the usual index: name PyTorch's own with" \
+            "PIP_EXTRA_INDEX_URL, a folder that has the file with PIP_FIND_LINKS, or an environment that has it with SIGNALBOX_TORCH." \
+            "SIGNALBOX_LIBRARIES=no make test  skips the tests that need PyTorch or Open MPI."
+        env -u PYTHONDONTWRITEBYTECODE "$made/bin/python" -c 'import torch.distributed'
+        touch "$made/signalbox-setup"
+    fi
+    [[ -L $torch_venv ]] || rm -rf "$torch_venv"
+    ln -sfn "$made" "$torch_venv"
+    exec 8>&-
 }
 
 check() {
@@ -187,4 +197,4 @@ main() {
     [[ -z $libraries || -n ${SIGNALBOX_TORCH:-} ]] || install_torch
 }
 
-main "$@"
+[[ ${BASH_SOURCE[0]} != "$0" ]] || main "$@" # its tests take single functions

@@ -1,11 +1,16 @@
-"""scripts/bootstrap.sh as far as it can be asked without installing anything."""
+"""scripts/bootstrap.sh as far as it can be asked without installing system packages."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -33,3 +38,76 @@ def test_a_wrong_argument_gets_the_usage() -> None:
         [ROOT / "scripts" / "bootstrap.sh", "--nonsense"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (1, "bootstrap: usage: scripts/bootstrap.sh [--check | --libraries]\n")
+
+
+# ---- PyTorch's environment
+
+
+class Checkouts:
+    """Checkouts on one machine. A small package with PyTorch's name is what pip installs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.wheels = folder / "wheels"
+        self.wheels.mkdir()
+
+    def lock(self, version: str) -> str:
+        """Return a lock of this version, which is a package that pip finds."""
+        wheel, info = self.wheels / f"torch-{version}-py3-none-any.whl", f"torch-{version}.dist-info"
+        with zipfile.ZipFile(wheel, "w") as file:
+            file.writestr("torch/__init__.py", f"__version__ = {version!r}")
+            file.writestr("torch/distributed.py", "")
+            file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+            file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            file.writestr(f"{info}/RECORD", "")
+        return f"torch=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
+
+    def install(self, name: str, lock: str) -> str:
+        """Install it as ``scripts/bootstrap.sh --libraries`` does; return what that prints."""
+        root = self.folder / name
+        (root / "scripts").mkdir(parents=True, exist_ok=True)
+        (root / "requirements").mkdir(exist_ok=True)
+        shutil.copy(ROOT / "scripts/bootstrap.sh", root / "scripts")
+        (root / "requirements/torch.txt").write_text(lock)
+        if not (root / ".venv").exists():
+            (root / ".venv").symlink_to(sys.prefix)
+        done = subprocess.run(
+            ["bash", "-c", "source scripts/bootstrap.sh; install_torch"],
+            env=os.environ | {
+                "XDG_CACHE_HOME": str(self.folder / "cache"), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels),
+            },
+            cwd=root, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return done.stdout
+
+    def version(self, name: str) -> str:
+        python = self.folder / name / ".venv-torch/bin/python"
+        argv = [str(python), "-c", "import torch; print(torch.__version__)"]
+        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_pytorch_is_installed_once_for_all_checkouts_with_the_same_lock(tmp_path: Path) -> None:
+    checkouts = Checkouts(tmp_path)
+    lock = checkouts.lock("1.0")
+    (tmp_path / "one/.venv-torch/bin").mkdir(parents=True)  # of a version without the cache
+    assert "installing PyTorch" in checkouts.install("one", lock)
+    (tmp_path / "wheels/torch-1.0-py3-none-any.whl").unlink()
+    for name in ("one", "two"):
+        assert checkouts.install(name, lock) == ""
+        assert checkouts.version(name) == "1.0"
+    assert "installing PyTorch" in checkouts.install("two", checkouts.lock("2.0"))
+    assert (checkouts.version("one"), checkouts.version("two")) == ("1.0", "2.0")
+
+
+def test_an_installation_of_pytorch_that_failed_is_made_again(tmp_path: Path) -> None:
+    checkouts = Checkouts(tmp_path)
+    lock = checkouts.lock("1.0")
+    (wheel,) = checkouts.wheels.iterdir()
+    wheel.rename(tmp_path / "away")
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        checkouts.install("one", lock)
+    assert "pip could not install PyTorch" in failed.value.stderr
+    assert not (tmp_path / "one/.venv-torch").exists()
+    (tmp_path / "away").rename(wheel)
+    assert "installing PyTorch" in checkouts.install("one", lock)
+    assert checkouts.version("one") == "1.0"
