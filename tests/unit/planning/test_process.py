@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.connection import Connection
@@ -26,6 +25,7 @@ from controller.planning.problem import PlanLimits, Routes
 from controller.planning.process import OnCrash, Planner, PlanningProcess, Put
 from controller.planning.verdict import NO_ROUTES, Levels
 from controller.shared_map import SharedMap
+from mininet_topos.lab.record import wait_for
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
 from tests.support.planning.snapshots import snapshot_of
 
@@ -158,7 +158,7 @@ def test_what_is_asked_while_a_process_dies_is_answered(
     def slow_end(of: process._Child) -> str:
         dying.set()
         asked.wait(DEADLINE_S)
-        time.sleep(0.2)  # the thread that sends has taken the request by then
+        wait_for(lambda: of.asked is not None and of.asked.snapshot.generation == 4, "the dying one to be asked")
         return end(of)
 
     monkeypatch.setattr(process._Child, "end", slow_end)
@@ -309,8 +309,8 @@ def test_a_replacement_that_dies_before_it_begins_is_replaced(start: Start, inbo
     inbox.planned()
     killed = set[int | None]()
     for _ in range(3):  # none of them has a request
-        while not (alive := [one for one in multiprocessing.active_children() if one.pid not in killed]):
-            time.sleep(0.01)
+        wait_for(lambda: any(one.pid not in killed for one in multiprocessing.active_children()), "the next one")
+        alive = [one for one in multiprocessing.active_children() if one.pid not in killed]
         killed.add(alive[0].pid)
         alive[0].kill()
     planning.submit(request(4))
@@ -374,10 +374,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_process_that_is_stopped_ends_with_a_controller_that_is_killed() -> None:
     ended = subprocess.run([sys.executable, "-c", CONTROLLER], capture_output=True, text=True, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
-    state, waited_until = Path(f"/proc/{int(ended.stdout)}/stat"), time.monotonic() + DEADLINE_S
-    while state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z":
-        assert time.monotonic() < waited_until
-        time.sleep(0.01)
+    state = Path(f"/proc/{int(ended.stdout)}/stat")
+    wait_for(lambda: not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z", "its end")
 
 
 def test_stopping_ends_the_process_whatever_it_does(start: Start) -> None:
