@@ -101,9 +101,8 @@ def test_every_recorded_series_has_a_row() -> None:
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_a_metric_ends_with_its_base_unit_if_its_help_speaks_of_one(family: Family) -> None:
     units = {"seconds": ("Time ", "Age ", "Communication time"), "bytes": ("Bytes ",), "ratio": ("Ideal ",)}
-    for unit, begins in units.items():
-        if family.help.startswith(begins):
-            assert unit in family.name.split("_"), family.help
+    spoken_of = {unit for unit, begins in units.items() if family.help.startswith(begins)}
+    assert spoken_of <= {*family.name.split("_")}, family.help
 
 
 def test_every_alert_has_a_row_and_a_remedy() -> None:

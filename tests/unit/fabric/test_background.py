@@ -152,6 +152,12 @@ class Run:
         """By these hosts, each in its busiest interval so far."""
         return sum(max(self.sent[ip], default=0.0) for ip in ips)
 
+    def takes_off_no_more_than_was_sent(self) -> None:
+        found, most = self.background(), self.most_sent_bps((A, B, X))
+        for link, bps in self.load.background.items():
+            rest = bps - most - 1
+            assert found.get(link, 0.0) >= (rest if rest > NOISE * RATE else 0.0)
+
 
 def on_path(flow: Counted, spine: int) -> list[LinkId]:
     src, dst = HOSTS[flow.src_ip], HOSTS[flow.dst_ip]
@@ -170,16 +176,14 @@ def test_registering_a_job_takes_off_no_more_than_its_hosts_sent(
 ) -> None:
     before, after = data.draw(spines), data.draw(spines)
     run, at = Run(), data.draw(st.integers(1, len(intervals)))
-    for number, (job, stray) in enumerate(intervals):
-        run.interval(job | stray, before if number < at else before | {flow: after[flow] for flow in JOB})
-        if number + 1 == at:
-            assert dict(run.background()) == dict(run.load.background)
-            run.registered = True
-        if number + 1 >= at and run.uncounted():
-            found, most = run.background(), run.most_sent_bps((A, B, X))
-            for link, bps in run.load.background.items():
-                rest = bps - most - 1
-                assert found.get(link, 0.0) >= (rest if rest > NOISE * RATE else 0.0)
+    for job, stray in intervals[:at]:
+        run.interval(job | stray, before)
+    assert dict(run.background()) == dict(run.load.background)
+    run.registered = True
+    run.takes_off_no_more_than_was_sent()
+    for job, stray in intervals[at:]:
+        run.interval(job | stray, before | {flow: after[flow] for flow in JOB})
+        run.takes_off_no_more_than_was_sent()
 
 
 @given(st.lists(job_bps, min_size=3, max_size=14), st.data())
@@ -188,11 +192,13 @@ def test_a_jobs_own_bytes_are_no_background_from_its_registration_on(
 ) -> None:
     before, after = data.draw(spines), data.draw(spines)
     run, at = Run(), data.draw(st.integers(1, len(intervals)))
-    for number, job in enumerate(intervals):
-        run.interval(job, before if number < at else after)
-        run.registered |= number + 1 == at
-        if run.registered:
-            assert dict(run.background()) == {}, f"after {number + 1} of {len(intervals)}"
+    for job in intervals[:at]:
+        run.interval(job, before)
+    run.registered = True
+    assert dict(run.background()) == {}
+    for number, job in enumerate(intervals[at:], at + 1):
+        run.interval(job, after)
+        assert dict(run.background()) == {}, f"after {number} of {len(intervals)}"
 
 
 @pytest.mark.parametrize(
