@@ -96,6 +96,10 @@ class Iterations:
         lately = self.durations_s[np.searchsorted(self.ends, since, side="right") :]
         return float(lately.mean()) if len(lately) else 0.0
 
+    def first_is_over(self, at: float) -> bool:
+        """Whether counters that were read at this time have all that was sent until the first iteration ended."""
+        return at >= self._first_end + JITTER * self._usual_s + LAG_S
+
     def overdue(self, now: float) -> bool:
         """Whether the iteration in progress takes more than twice as long as usual, however late it is reported."""
         return bool(len(self.ends) and now - self.ends[-1] > 2 * self._usual_s + 2 * REPORT_S)

@@ -61,8 +61,11 @@ CONTRADICTIONS = 2
 """Judgements in a row that must find one where it is not certain."""
 
 FIRST_CONTRADICTIONS = 3
-"""The same where no iteration is reported, of traffic that was not announced: more than the parameters take that a
+"""The same until the first iteration is over, of traffic that was not announced: more than the parameters take that a
 training program sends to all ranks at its start."""
+
+ANOTHER = 0.5
+"""Of the most that a pair sent between two polls: less is the beginning or the end of something that was sent once."""
 
 UNREPORTED_CONTRADICTIONS = LONGEST + 2
 """The same of amounts: what was sent once has left the longest window by then."""
@@ -120,6 +123,8 @@ class Judge:
         crowded = _crowded(profile)
         self._above = np.array([AGAIN if pair in crowded else TOLERANCE for pair in pairs])
         self._undeclared_runs = _Runs(len(pairs))
+        self._undeclared_most = np.zeros(len(pairs))
+        """Largest payload rate between two polls of pairs that were not announced."""
         self._off_runs = _Runs(len(pairs))
         self._changed_runs = _Runs(len(pairs))
         self._unreported = 0
@@ -149,10 +154,11 @@ class Judge:
         off, ratio, right = self._compared(spans, own)
         reported = spans.bounds is not None
         certain = reported and 2 * np.count_nonzero(off) > np.count_nonzero(own)
+        self._undeclared_most = np.where(undeclared, np.maximum(self._undeclared_most, recent), 0.0)
         lasting = self._undeclared_runs.add(
             undeclared,
             CONTRADICTIONS if window.begun or certain else FIRST_CONTRADICTIONS,
-            self._significant(recent) & (recent > UNDECLARED * bps.max(initial=0.0)),
+            self._significant(recent) & (recent > ANOTHER * self._undeclared_most),
         )
         lasting_off = self._off_runs.add(off, CONTRADICTIONS if reported else UNREPORTED_CONTRADICTIONS)
         clean = not (undeclared.any() or off.any())

@@ -44,9 +44,9 @@ SMALL = 0.05
 
 class Window(NamedTuple):
     """``bps``: payload per pair; 0 for pairs that were not counted at both ends. ``recent_bps``: since the counters
-    before the latest. ``iterations``: that it holds, None where they are not reported. ``begun``: some were reported
-    before it. ``whole``: it is long enough to have had every pair's turn, and the job trained all the time. ``start``:
-    in monotonic seconds."""
+    before the latest. ``iterations``: that it holds, None where they are not reported. ``begun``: the first one was
+    over before it. ``whole``: it is long enough to have had every pair's turn, and the job trained all the time.
+    ``start``: in monotonic seconds."""
 
     start: float
     bps: Floats
@@ -247,7 +247,7 @@ class PayloadWindows:
         seconds = latest.now - start.now
         whole = seconds >= FEWEST_ITERATIONS * iteration_s and self._trains_all_the_time(start)
         recent_bps = self._payload_bps(self._snapshots[-2], latest)
-        begun = len(self._reported.ends) > 0 and bool(self._reported.ends[0] <= start.now)
+        begun = self._reported.first_is_over(start.now)
         iterations = self._iterations(start, latest, bps, planned_bytes)
         return Window(start.now, bps, recent_bps, seconds, iterations, begun, whole)
 
