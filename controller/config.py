@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     model_validator,
 )
@@ -22,10 +23,15 @@ from pydantic_core import PydanticCustomError
 
 from controller.toml_files import Table, read_toml
 from signalbox.addresses import listen_address
+from signalbox.jobs.spec import at_most
 from signalbox.words import Strategy
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 BitsPerSecond = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+MOST_ADDRESSES = 64
+"""Addresses that the API listens on."""
 
 
 class Reloaded(StrEnum):
@@ -120,9 +126,9 @@ class ApiConfig(_TlsSection):
     a client may take over the first bytes of a connection, and over the request of a call. ``stalled_s``: how long it
     may not read what is sent."""
 
-    listen: Annotated[tuple[Annotated[str, AfterValidator(listen_address)], ...], Field(min_length=1)] = (
-        "127.0.0.1:50051",
-    )
+    listen: Annotated[
+        tuple[Annotated[str, AfterValidator(listen_address)], ...], at_most(MOST_ADDRESSES), Field(min_length=1)
+    ] = ("127.0.0.1:50051",)
     tokens: Path | None = None
     insecure: bool = False
     socket_mode: Annotated[str, Field(pattern="^0[0-7]{3}$")] = "0600"
@@ -178,6 +184,11 @@ class LinkCapacity(_Section):
     bps: BitsPerSecond
 
 
+def _repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that are there more than once, in order."""
+    return sorted(name for name, count in Counter(names).items() if count > 1)
+
+
 def station_mac(text: str) -> str:
     """A MAC address that is no group's, in lower case. Raises ``PydanticCustomError`` with what would be right."""
     if not re.fullmatch(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}", text.lower()):
@@ -205,8 +216,7 @@ class FabricConfig(_Section):
 
     @model_validator(mode="after")
     def _one_gateway_per_mac(self) -> Self:
-        macs = [gateway.mac for gateway in self.gateway]
-        if twice := sorted({mac for mac in macs if macs.count(mac) > 1}):
+        if twice := _repeated(gateway.mac for gateway in self.gateway):
             message = "{macs} is in gateway twice; routers that share a MAC address are one gateway"
             raise PydanticCustomError("gateway", message, {"macs": ", ".join(twice)})
         return self
@@ -231,8 +241,8 @@ def _fibre(text: str) -> str:
     return text
 
 
-def _some_fibres(fibres: tuple[str, ...]) -> tuple[str, ...]:
-    if not fibres or len(fibres) > MOST_FIBRES:
+def _some_fibres(fibres: object) -> object:
+    if isinstance(fibres, list | tuple) and not 1 <= len(fibres) <= MOST_FIBRES:
         raise PydanticCustomError("fibres", "must have 1 to {most} ports", {"most": MOST_FIBRES})
     return fibres
 
@@ -241,7 +251,7 @@ class OpticalSwitch(_Section):
     """``fibres``: what is at each of its ports, from 1: the dpid and port of a server's interface, or nothing."""
 
     dpid: int = Field(ge=1, lt=1 << 64)
-    fibres: Annotated[tuple[Annotated[str, AfterValidator(_fibre)], ...], AfterValidator(_some_fibres)]
+    fibres: Annotated[tuple[Annotated[str, AfterValidator(_fibre)], ...], BeforeValidator(_some_fibres)]
 
 
 class CircuitsConfig(_Section):
@@ -267,16 +277,21 @@ class CircuitsConfig(_Section):
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
-        dpids = [switch.dpid for switch in self.switch]
+        dpids = [f"{switch.dpid:#x}" for switch in self.switch]
         ends = [fibre for switch in self.switch for fibre in switch.fibres if fibre]
-        servers = [(switch.dpid, fibre_end(fibre)[0]) for switch in self.switch for fibre in switch.fibres if fibre]
-        if twice := sorted({f"{dpid:#x}" for dpid in dpids if dpids.count(dpid) > 1}):
+        servers = [
+            (f"{fibre_end(fibre)[0]:#x}", at)
+            for at, switch in zip(dpids, self.switch, strict=True)
+            for fibre in switch.fibres
+            if fibre
+        ]
+        if twice := _repeated(dpids):
             raise _wrong_fibres("switch {what} is there twice", twice)
-        if twice := sorted(end for end, count in Counter(ends).items() if count > 1):
+        if twice := _repeated(ends):
             raise _wrong_fibres("{what} is at two ports; an interface has one pair of fibres", twice)
-        if twice := sorted(f"{server:#x} at {at:#x}" for (at, server), n in Counter(servers).items() if n > 1):
+        if twice := _repeated(f"{server} at {at}" for server, at in servers):
             raise _wrong_fibres("{what} has two interfaces; a server has one at each optical switch", twice)
-        if both := sorted(f"{dpid:#x}" for dpid in {server for _, server in servers} & {*dpids}):
+        if both := sorted({server for server, _ in servers} & {*dpids}):
             raise _wrong_fibres("{what} is an optical switch and a server", both)
         return self
 

@@ -5,27 +5,47 @@ In: a path, and the model of the file's table. Out: the model, or ``InvalidInput
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from types import UnionType
-from typing import TypeVar, Union, get_args, get_origin
+from typing import Any, Self, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError, PydanticOmit
 
-from signalbox.errors import InvalidInput, field_problems
+from signalbox.errors import MAX_PROBLEMS, InvalidInput, field_problems
 from signalbox.standard_input import called, read_bytes
-from signalbox.toml_text import table
+from signalbox.toml_text import MAX_TOML_BYTES, table
 
 Model = TypeVar("Model", bound=BaseModel)
-
-MAX_FILE_BYTES = 16 << 20
-"""Of a file of the controller; an inventory of 100,000 hosts has less."""
 
 
 class Table(BaseModel):
     """A table of a TOML file, in which neither ``true`` nor text is a number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _while_few_are_wrong(cls, data: Any, checked: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        """Pass over this table once ``MAX_PROBLEMS`` were found in others of the file: each costs a kilobyte."""
+        found: Counter[str] = info.context if info.context is not None else Counter()
+        before = found["problems"]
+        if before >= MAX_PROBLEMS:
+            raise PydanticOmit
+        try:
+            return checked(data)
+        except ValidationError as error:
+            found["problems"] = before + error.error_count()
+            raise
 
     @field_validator("*", mode="before")
     @classmethod
@@ -45,12 +65,12 @@ def read_toml(path: Path, model: type[Model]) -> Model:
     """A TOML file as ``model``. Raises ``InvalidInput`` with every problem of the file, each with its path in it."""
     name = called(path)
     try:
-        text = read_bytes(path, MAX_FILE_BYTES).decode()
+        text = read_bytes(path, MAX_TOML_BYTES).decode()
     except OSError as error:
         raise InvalidInput.of(name, error.strerror or str(error)) from None
     except UnicodeDecodeError as error:
         raise InvalidInput.of(name, f"is not text in UTF-8, at byte {error.start + 1}") from None
     try:
-        return model.model_validate(table(text, name))
+        return model.model_validate(table(text, name), context=Counter())
     except ValidationError as error:
         raise InvalidInput(field_problems(error, model)).within(name) from None

@@ -286,13 +286,13 @@ _LENGTHS: Mapping[str, str] = {
 
 
 def field_problems(error: ValidationError, model: type[BaseModel]) -> tuple[FieldProblem, ...]:
-    """A problem per wrong field, by its path in the data (``groups[0].name``). With ``hide_input_in_errors`` in the
-    model's configuration no value is repeated."""
+    """A problem per wrong field, by its path in the data (``groups[0].name``); of more than ``MAX_PROBLEMS`` the
+    first. With ``hide_input_in_errors`` in the model's configuration no value is repeated."""
     errors: list[Any] = list(error.errors(include_url=False))
     # pydantic counts only the right items of a list: "too short" beside a wrong item says nothing.
     parents = {e["loc"][:depth] for e in errors for depth in range(len(e["loc"]))}
     shown = [e for e in errors if e["type"] != "too_short" or e["loc"] not in parents]
-    return tuple(FieldProblem(_path(e["loc"]), _message(e, model)) for e in shown)
+    return tuple(FieldProblem(_path(e["loc"]), _message(e, model)) for e in shown[:MAX_PROBLEMS])
 
 
 def value_problem(error: ValidationError) -> str:

@@ -32,6 +32,7 @@ from signalbox.jobs.spec import (
     ParallelStrategy,
     Rail,
     Whole,
+    at_most,
 )
 from signalbox.models import NamedModel, Parallelism, traffic
 
@@ -60,8 +61,9 @@ def _as_list(value: object) -> object:
 
 Hosts = Annotated[
     tuple[Annotated[str, AfterValidator(_in_range)], ...],
+    at_most(MAX_ENDPOINTS),
     BeforeValidator(_as_list),
-    Field(min_length=1, max_length=MAX_ENDPOINTS),
+    Field(min_length=1),
 ]
 """Addresses, with ranges; a single text is a list of one."""
 
@@ -69,7 +71,7 @@ Hosts = Annotated[
 class RailInFile(Rail):
     """``hosts`` in place of ``endpoints``: the address of each host's NIC."""
 
-    endpoints: tuple[IPv4, ...] = Field(default=(), max_length=MAX_ENDPOINTS)
+    endpoints: Annotated[tuple[IPv4, ...], at_most(MAX_ENDPOINTS)] = ()
     hosts: Hosts | None = None
 
 
@@ -84,13 +86,13 @@ class JobInFile(JobSpec):
     """``hosts``: in rank order, in place of ``endpoints``; each address counts for ``ranks_per_host`` ranks. ``model``
     and ``parallelism``: in place of groups, collectives and transfers."""
 
-    endpoints: tuple[IPv4, ...] = Field(default=(), max_length=MAX_ENDPOINTS)
-    rails: tuple[RailInFile, ...] = Field(default=(), max_length=MAX_RAILS)
+    endpoints: Annotated[tuple[IPv4, ...], at_most(MAX_ENDPOINTS)] = ()
+    rails: Annotated[tuple[RailInFile, ...], at_most(MAX_RAILS)] = ()
     hosts: Hosts | None = None
     ranks_per_host: Whole = Field(default=1, ge=1, le=MAX_ENDPOINTS)
     model: NamedModel | None = None
     parallelism: Parallelism | None = None
-    strategies: tuple[StrategyInFile, ...] = Field(default=(), max_length=MAX_STRATEGIES)
+    strategies: Annotated[tuple[StrategyInFile, ...], at_most(MAX_STRATEGIES)] = ()
 
 
 def job_in(data: Any) -> JobSpec:

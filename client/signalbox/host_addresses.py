@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from signalbox.errors import FieldProblem, InvalidInput, cut, value_problem
 from signalbox.file_forms import Hosts, addresses_in
 from signalbox.jobs.spec import MAX_ENDPOINTS
-from signalbox.standard_input import called, read_bytes
+from signalbox.standard_input import MAX_VALUES, called, read_bytes
 
 Nics = tuple[str, ...]
 """The addresses of a host: of the NIC that counts as the first one, then of its rails."""
@@ -85,7 +85,7 @@ def address_map(path: Path) -> dict[str, Nics]:
 
     name = called(path)
     try:
-        found = documents(read_bytes(path).decode("utf-8-sig"))
+        found = documents(read_bytes(path).decode("utf-8-sig"), MAX_VALUES)
     except OSError as error:
         raise InvalidInput.of(name, error.strerror or str(error)) from None
     except UnicodeDecodeError as error:
@@ -98,7 +98,7 @@ def address_map(path: Path) -> dict[str, Nics]:
     problems: list[FieldProblem] = []
     for hosts, entry in found[0].entries.items():
         try:
-            nics |= _nics(str(hosts), entry.node.data)
+            nics |= _nics(str(hosts), found[0].data[hosts])
         except InvalidInput as error:
             problems += error.within(f"{name}:{entry.line}:{entry.column}").problems
     InvalidInput.refuse(problems)

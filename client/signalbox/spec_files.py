@@ -19,11 +19,17 @@ from typing import TYPE_CHECKING, Any
 from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.file_forms import job_in
 from signalbox.jobs.spec import JobSpec
-from signalbox.standard_input import called, read_bytes
+from signalbox.standard_input import MAX_FIELDS, MAX_LISTS, MAX_VALUES, called, read_bytes
 from signalbox.toml_text import table
 
 if TYPE_CHECKING:
     from signalbox.yaml_text import Node
+
+MAX_SPEC_BYTES = 16 << 20
+"""Size limit of a file; no job spec within its limits has more."""
+
+MAX_JOBS = 10_000
+"""Jobs in one file."""
 
 PlaceOf = Callable[[str], str]
 """The place of a field, by its path in the job: ``FILE:LINE:COLUMN``, or what of it is known."""
@@ -110,17 +116,21 @@ def data_in(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
     """The data of each job, or of whatever else a file has one or several of. ``name``: of the file in errors. Raises
     ``InvalidInput``."""
     try:
-        text = read_bytes(path).decode("utf-8-sig")
+        text = read_bytes(path, MAX_SPEC_BYTES).decode("utf-8-sig")
     except OSError as error:
         raise InvalidInput.of(name, error.strerror or str(error)) from None
     except UnicodeDecodeError as error:
         raise InvalidInput.of(name, f"is not text in UTF-8, at byte {error.start + 1}") from None
     form = FORMS.get(path.suffix.lower()) or _form_of(text)
     if form == "toml":
-        return _jobs(table(text, name), lambda: None, name)
-    if form == "json":
-        return _jobs(_json(text, name), cache(lambda: _json_root(text, name)), name)
-    return [job for node in _nodes(text, name) for job in _jobs(node.data, partial(_same, node), name)]
+        found = _jobs(table(text, name), lambda: None, name)
+    elif form == "json":
+        found = _jobs(_json(text, name), cache(lambda: _json_root(text, name)), name)
+    else:
+        found = [job for node in _nodes(text, name) for job in _jobs(node.data, partial(_same, node), name)]
+    if len(found) > MAX_JOBS:
+        raise InvalidInput.of(name, f"at most {MAX_JOBS} jobs are allowed (given: {len(found)})")
+    return found
 
 
 def _jobs(data: Any, root: Callable[[], Node | None], name: str) -> list[tuple[Any, PlaceOf]]:
@@ -163,6 +173,10 @@ def _nodes(text: str, name: str) -> list[Node]:
 
 
 def _json(text: str, name: str) -> Any:
+    if text.count(",") + text.count(":") > MAX_VALUES:
+        raise InvalidInput.of(name, f"at most {MAX_VALUES} values are allowed, names of fields counted")
+    if text.count("[") + text.count("{") > MAX_LISTS:
+        raise InvalidInput.of(name, f"at most {MAX_LISTS} lists and objects are allowed")
     try:
         return json.loads(text, object_pairs_hook=_each_once)
     except json.JSONDecodeError as error:
@@ -170,7 +184,8 @@ def _json(text: str, name: str) -> Any:
     except RecursionError:
         raise InvalidInput.of(name, "too many lists and objects are in each other") from None
     except ValueError as error:
-        # A field that is there twice, or a number that is too long: the other reader finds it too, with its place.
+        # A field that is there twice, too many fields, or a number that is too long: the other reader finds it too,
+        # with its place.
         _nodes(_as_yaml(text), name)
         raise InvalidInput.of(name, str(error)) from None
 
@@ -189,7 +204,10 @@ def _as_yaml(text: str) -> str:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON. Raises ``ValueError`` for a name that it has twice, of which JSON keeps the last."""
+    """An object of JSON. Raises ``ValueError`` for a name that it has twice, of which JSON keeps the last, and for more
+    than ``MAX_FIELDS``."""
+    if len(pairs) > MAX_FIELDS:
+        raise ValueError(f"at most {MAX_FIELDS} fields are allowed in an object (given: {len(pairs)})")
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)

@@ -14,11 +14,20 @@ STANDARD_INPUT = Path("-")
 
 
 MAX_BYTES = 64 << 20
-"""Of a file that is read whole: no job spec within its limits has more."""
+"""Of a file that is read whole, such as a workload."""
 
 
 MAX_DEPTH = 32
 """How deep lists and objects may be nested, and how many parts a dotted key of TOML may have; a job spec needs 4."""
+
+MAX_VALUES = 1_000_000
+"""Values in one text, names of fields counted; a job spec within its limits has fewer."""
+
+MAX_LISTS = 200_000
+"""Lists and objects in one text, each of which takes half a kilobyte; a job spec within its limits has fewer."""
+
+MAX_FIELDS = 256
+"""Fields of one object or table; no kind of file has one with a quarter of it. Each unknown field costs an error."""
 
 MAX_DIGITS = 100
 """Digits of an integer: more than any field takes, and fewer than Python refuses to print."""

@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from typing import Any
 
 from signalbox.errors import FieldProblem, InvalidInput
-from signalbox.standard_input import MAX_DEPTH, MAX_DIGITS
+from signalbox.standard_input import MAX_DEPTH, MAX_DIGITS, MAX_FIELDS
+
+MAX_TOML_BYTES = 8 << 20
+"""Size limit of a text in TOML; an inventory of 60,000 hosts has less."""
+MAX_MARKS = 1_000_000
+"""Limit of the characters that the parser stops at: each takes it a microsecond or two. 65,536 transfers have fewer."""
 
 _QUOTED = re.compile(
     r'"""(?:[^"\\]++|\\.|"{1,2}(?!"))*+(?:"{3,5})?+'
@@ -30,7 +36,11 @@ _NUMBER = re.compile(rf"(?<![\w.-])[-+]?[0-9]\w{{{MAX_DIGITS},}}+")
 
 def table(text: str, name: str) -> dict[str, Any]:
     """Return the table of the text. ``name``: of the file in errors. Raises ``InvalidInput``."""
+    if len(text) > MAX_TOML_BYTES:
+        raise InvalidInput.of(name, f"has more than {MAX_TOML_BYTES >> 20} MiB")
+    _refuse_many(text, "\n\\\"'#", name)
     plain = _QUOTED.sub(_masked, text)
+    _refuse_many(plain, "\n=,.[{", name)
     if found := _DOTTED.search(plain):
         message = f"a key has at most {MAX_DEPTH} parts with dots between them"
         raise InvalidInput.of(_place(name, plain, found.start()), message)
@@ -43,12 +53,22 @@ def table(text: str, name: str) -> dict[str, Any]:
         at = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
         place, what = (f"{name}:{at[1]}:{at[2]}", str(error)[: at.start()]) if at else (name, str(error))
         raise InvalidInput.of(place, f"not TOML: {what}") from None
-    InvalidInput.refuse(
-        FieldProblem(f"{name}: {field}", f"at most {MAX_DEPTH} lists and objects may be in each other")
-        for field, value in read.items()
-        if _depth_exceeds(value, MAX_DEPTH)
-    )
+    InvalidInput.refuse(_too_large(read, name))
     return read
+
+
+def _refuse_many(text: str, marks: str, name: str) -> None:
+    if (found := sum(map(text.count, marks))) > MAX_MARKS:
+        raise InvalidInput.of(name, f"has too many lines and values: {found} of at most {MAX_MARKS} separators")
+
+
+def _too_large(read: dict[str, Any], name: str) -> Iterator[FieldProblem]:
+    if len(read) > MAX_FIELDS:
+        yield FieldProblem(name, f"at most {MAX_FIELDS} fields are allowed in a table (given: {len(read)})")
+        return
+    for field, value in read.items():
+        if message := _refusal(value):
+            yield FieldProblem(f"{name}: {field}", message)
 
 
 def _masked(quoted: re.Match[str]) -> str:
@@ -61,10 +81,12 @@ def _place(name: str, text: str, at: int) -> str:
     return f"{name}:{text.count(chr(10), 0, at) + 1}:{at - text.rfind(chr(10), 0, at)}"
 
 
-def _depth_exceeds(value: object, most: int) -> bool:
-    """Return whether more than ``most`` lists and objects are in each other, with the one that has the value."""
+def _refusal(value: object) -> str:
+    """Return what is wrong with the size of a value of the outermost table; empty if nothing is."""
     level: list[Any] = [[value]]
-    for _ in range(most):
+    for _ in range(MAX_DEPTH):
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
         level = [inner for inner in level if isinstance(inner, dict | list)]
-    return bool(level)
+        if (most := max((len(one) for one in level if isinstance(one, dict)), default=0)) > MAX_FIELDS:
+            return f"at most {MAX_FIELDS} fields are allowed in a table (given: {most})"
+    return f"at most {MAX_DEPTH} lists and objects may be in each other" if level else ""

@@ -18,21 +18,19 @@ from typing import Any, NamedTuple, TypeAlias
 import yaml
 
 from signalbox.errors import InvalidInput, cut
-from signalbox.standard_input import MAX_DEPTH, MAX_DIGITS
-
-MAX_VALUES = 2_000_000
-"""In one document, copies counted; a spec within its limits has less than a third."""
+from signalbox.standard_input import MAX_DEPTH, MAX_DIGITS, MAX_FIELDS, MAX_LISTS, MAX_VALUES
 
 Key: TypeAlias = str | int
 """Of a field its name, of an item its number."""
 
 
 class Entry(NamedTuple):
-    """``line``, ``column``: from 1; of a field where its name begins, of an item where it begins."""
+    """``line``, ``column``: from 1; of a field where its name begins, of an item where it begins. ``node``: None unless
+    the value is an object or list."""
 
     line: int
     column: int
-    node: Node
+    node: Node | None
 
 
 @dataclass(slots=True)
@@ -47,23 +45,24 @@ class Node:
 
     def place_of(self, path: str) -> tuple[int, int]:
         """Line and column of what ``path`` names (``groups[0].ranks``), or of what contains it where it is missing."""
-        place, node = (self.line, self.column), self
+        place: tuple[int, int] = (self.line, self.column)
+        node: Node | None = self
         for name, item in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
-            entry = node.entries.get(name or int(item))
+            entry = node.entries.get(name or int(item)) if node else None
             if entry is None:
                 break
             place, node = (entry.line, entry.column), entry.node
         return place
 
 
-def documents(text: str) -> list[Node]:
-    """Those of the text; empty ones, as between two separators, are left out."""
+def documents(text: str, most_fields: int = MAX_FIELDS) -> list[Node]:
+    """Those of the text; empty ones, as between two separators, are left out. ``most_fields``: of one object."""
     if wrong := yaml.reader.Reader.NON_PRINTABLE.search(text):
         before = text[: wrong.start()]
         mark = _Mark(before.count("\n"), len(before) - before.rfind("\n") - 1)
         raise _wrong(mark, f"not YAML: the character U+{ord(wrong[0]):04X} is not allowed")
     try:
-        return [node for node in _documents(text) if node.data is not None]
+        return [node for node in _documents(text, most_fields) if node.data is not None]
     except yaml.MarkedYAMLError as error:
         at: Any = error.problem_mark or error.context_mark
         what = ", ".join(filter(None, (error.context, error.problem)))
@@ -78,69 +77,87 @@ _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(slots=True)
 class _Open:
-    """A list or object of which not all was read. ``name``: of the field whose value comes next."""
+    """A list or object of which not all was read. ``name``: of the field whose value comes next, and its place."""
 
     node: Node
     anchor: str | None
-    name: Entry | None = None
+    most_fields: int
+    name: tuple[str, int, int] | None = None
 
-    def add(self, mark: Any, node: Node) -> None:
+    def add(self, line: int, column: int, data: Any, node: Node | None) -> None:
+        """``node``: of ``data``, None for a scalar."""
         inside = self.node
-        inside.values += node.values
+        inside.values += node.values if node else 1
         if inside.values > MAX_VALUES:
-            raise _wrong(mark, f"at most {MAX_VALUES} values are allowed, those that aliases repeat counted each time")
+            raise _too_many(line, column)
         if isinstance(inside.data, list):
-            inside.entries[len(inside.data)] = Entry(mark.line + 1, mark.column + 1, node)
-            inside.data.append(node.data)
+            inside.entries[len(inside.data)] = Entry(line, column, node)
+            inside.data.append(data)
         elif self.name is None:
-            self._begin_field(mark, node)
+            self._begin_field(line, column, data)
         else:
-            name, self.name = self.name, None
-            inside.entries[name.node.data] = name._replace(node=node)
-            inside.data[name.node.data] = node.data
+            (name, at_line, at_column), self.name = self.name, None
+            inside.entries[name] = Entry(at_line, at_column, node)
+            inside.data[name] = data
 
-    def _begin_field(self, mark: Any, name: Node) -> None:
-        if not isinstance(name.data, str):
-            raise _wrong(mark, "the name of a field must be text; put it in quotes")
-        if name.data in self.node.entries:
-            first = self.node.entries[name.data].line
-            raise _wrong(mark, f"'{cut(name.data)}' is there twice in one object, first in line {first}")
-        self.name = Entry(mark.line + 1, mark.column + 1, name)
+    def _begin_field(self, line: int, column: int, name: Any) -> None:
+        if not isinstance(name, str):
+            raise _wrong_at(line, column, "the name of a field must be text; put it in quotes")
+        if name in self.node.entries:
+            first = self.node.entries[name].line
+            raise _wrong_at(line, column, f"'{cut(name)}' is there twice in one object, first in line {first}")
+        if len(self.node.entries) == self.most_fields:
+            raise _wrong_at(line, column, f"at most {self.most_fields} fields are allowed in an object")
+        self.name = name, line, column
 
 
-def _documents(text: str) -> Iterator[Node]:
+def _documents(text: str, most_fields: int) -> Iterator[Node]:
     opened: list[_Open] = []
-    anchors: dict[str | None, Node] = {}
+    anchors: dict[str | None, tuple[Any, Node | None]] = {}
+    values = lists = 0
     for event in yaml.parse(text, Loader=_Parser):
         mark: Any = event.start_mark
-        if isinstance(event, yaml.DocumentStartEvent):
-            anchors.clear()
-            continue
-        if isinstance(event, yaml.CollectionStartEvent):
-            _without_tag(event)
-            if len(opened) == MAX_DEPTH:
-                raise _wrong(mark, f"at most {MAX_DEPTH} lists and objects may be in each other")
-            data: Any = [] if isinstance(event, yaml.SequenceStartEvent) else {}
-            opened.append(_Open(Node(mark.line + 1, mark.column + 1, data), event.anchor))
-            continue
+        line, column, node, anchor = mark.line + 1, mark.column + 1, None, None
+        data: Any
         if isinstance(event, yaml.ScalarEvent):
-            node, anchor = Node(mark.line + 1, mark.column + 1, _value(event)), event.anchor
-        elif isinstance(event, yaml.AliasEvent):
-            if event.anchor not in anchors:
-                raise _wrong(mark, f"the alias *{cut(event.anchor or '')} names nothing that ends before it")
-            node, anchor = anchors[event.anchor], None
+            data, anchor = _value(event), event.anchor
+        elif isinstance(event, yaml.CollectionStartEvent):
+            lists += 1
+            _check(event, len(opened), lists)
+            data = [] if isinstance(event, yaml.SequenceStartEvent) else {}
+            opened.append(_Open(Node(line, column, data), event.anchor, most_fields))
+            continue
         elif isinstance(event, yaml.CollectionEndEvent):
             ended = opened.pop()
             node, anchor = ended.node, ended.anchor
-            mark = _Mark(node.line - 1, node.column - 1)
+            line, column, data = node.line, node.column, node.data
+        elif isinstance(event, yaml.AliasEvent):
+            if event.anchor not in anchors:
+                raise _wrong(mark, f"the alias *{cut(event.anchor or '')} names nothing that ends before it")
+            data, node = anchors[event.anchor]
         else:
+            if isinstance(event, yaml.DocumentStartEvent):
+                anchors.clear()
             continue
         if anchor is not None:
-            anchors[anchor] = node
+            anchors[anchor] = data, node
         if opened:
-            opened[-1].add(mark, node)
+            opened[-1].add(line, column, data, node)
         else:
-            yield node
+            root = node or Node(line, column, data)
+            values += root.values
+            if values > MAX_VALUES:
+                raise _too_many(line, column)
+            yield root
+
+
+def _check(event: yaml.CollectionStartEvent, depth: int, lists: int) -> None:
+    """Raise ``InvalidInput`` unless a list or object may begin. ``depth``: those around it; ``lists``: those so far."""
+    _without_tag(event)
+    if depth == MAX_DEPTH:
+        raise _wrong(event.start_mark, f"at most {MAX_DEPTH} lists and objects may be in each other")
+    if lists > MAX_LISTS:
+        raise _wrong(event.start_mark, f"at most {MAX_LISTS} lists and objects are allowed")
 
 
 class _Mark(NamedTuple):
@@ -151,13 +168,24 @@ class _Mark(NamedTuple):
 
 
 def _wrong(mark: Any, message: str) -> InvalidInput:
-    return InvalidInput.of(f"{mark.line + 1}:{mark.column + 1}" if mark else "", message)
+    return _wrong_at(mark.line + 1, mark.column + 1, message) if mark else InvalidInput.of("", message)
+
+
+def _wrong_at(line: int, column: int, message: str) -> InvalidInput:
+    return InvalidInput.of(f"{line}:{column}", message)
+
+
+def _too_many(line: int, column: int) -> InvalidInput:
+    message = f"at most {MAX_VALUES} values are allowed, those that aliases repeat counted each time"
+    return _wrong_at(line, column, message)
 
 
 # ---- words without quotes
 
 _INTEGER = r"[-+]?(?:0|[1-9][0-9]*(?:_[0-9]+)*|0o[0-7]+|0x[0-9a-fA-F]+)"
 _NUMBER = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+_PLAIN_INTEGER = re.compile(_INTEGER)
+_PLAIN_NUMBER = re.compile(_NUMBER)
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -173,10 +201,12 @@ def _value(event: yaml.ScalarEvent) -> Any:
         return text
     if text in _WORDS:
         return _WORDS[text]
+    if text[0] not in "-+.0123456789":
+        return text
     if _LEADING_ZERO.fullmatch(text):
         raise _wrong(event.start_mark, f"write {cut(text)} without leading zeros, or as text in quotes")
-    if not re.fullmatch(_INTEGER, text):
-        return float(text) if re.fullmatch(_NUMBER, text) else text
+    if not _PLAIN_INTEGER.fullmatch(text):
+        return float(text) if _PLAIN_NUMBER.fullmatch(text) else text
     if len(text) > MAX_DIGITS:
         raise _wrong(event.start_mark, f"a number of {len(text)} digits is too long")
     return int(text, 0)

@@ -34,10 +34,13 @@ from controller.jobs.host_prefixes import HostPrefixes
 from controller.jobs.messages import NO_QUOTA, Quota
 from controller.toml_files import Table, read_toml
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.jobs.spec import at_most
 from signalbox.secret_files import of_another_user, open_to_others
 
 TOKEN_PREFIX = "sbx_"
 """So that tools which look for secrets in files find a token."""
+MOST_PREFIXES = 1024
+"""Prefixes of one tenant."""
 MOST_NAMED = 10
 """Entries in a log line."""
 NOBODY = (
@@ -139,7 +142,7 @@ class _TenantLimits(_Table):
     max_jobs: int | None = Field(default=None, ge=0)
     max_virtual_links: int | None = Field(default=None, ge=0)
     max_learning_rules: int | None = Field(default=None, ge=0)
-    host_prefixes: tuple[_Prefix, ...] | None = Field(default=None, min_length=1)
+    host_prefixes: Annotated[tuple[_Prefix, ...] | None, at_most(MOST_PREFIXES), Field(min_length=1)] = None
 
     @property
     def quota(self) -> Quota:
@@ -255,9 +258,11 @@ def _problems(file: _TokensFile) -> Iterable[FieldProblem]:
 
 
 def _twice(table: str, field: str, values: list[str]) -> Iterable[FieldProblem]:
+    seen: set[str] = set()
     for i, value in enumerate(values):
-        if value in values[:i]:
+        if value in seen:
             yield FieldProblem(f"{table}[{i}].{field}", "is there twice")
+        seen.add(value)
 
 
 def _refuse_open_file(path: Path) -> None:

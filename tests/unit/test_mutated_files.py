@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from datetime import UTC, datetime
@@ -15,12 +16,17 @@ from random import Random
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from controller.api.identities import Identities
+from controller.api.identities import _TokensFile as TokensFile
 from controller.config import Config, load
 from controller.serving import inventory
-from signalbox.errors import MAX_TEXT_CHARS, FieldProblem, InvalidInput
-from signalbox.spec_files import jobs_in
+from signalbox.errors import MAX_PROBLEMS, MAX_TEXT_CHARS, FieldProblem, InvalidInput
+from signalbox.jobs.spec import MAX_VIRTUAL_LINKS
+from signalbox.spec_files import MAX_JOBS, MAX_SPEC_BYTES, jobs_in
+from signalbox.standard_input import MAX_FIELDS, MAX_LISTS, MAX_VALUES
+from signalbox.toml_text import MAX_MARKS, MAX_TOML_BYTES
 from tests.support.doc_pages import ROOT
 
 WRONG: tuple[object, ...] = (
@@ -207,3 +213,86 @@ def test_a_mutated_file_is_taken_or_refused_with_the_field_that_is_wrong(
                 assert any(place.search(str(problem)) for problem in found), (found, text[:2000])
     assert refused > number / 3
     assert named > number / 6
+
+
+MANY = MAX_FIELDS + 44
+UNKNOWN = "".join(f"k{n} = 1\n" for n in range(MANY))
+IN_TABLE = f"at most {MAX_FIELDS} fields are allowed in a table (given: {MANY})"
+IN_OBJECT = f"at most {MAX_FIELDS} fields are allowed in an object"
+LARGE = {
+    "unknown keys": ("config", ".toml", UNKNOWN, f": {IN_TABLE}"),
+    "unknown keys of a section": ("config", ".toml", f"[api]\n{UNKNOWN}", f": api: {IN_TABLE}"),
+    "unknown keys in an inner table": ("inventory", ".toml", f"[[host]]\n{UNKNOWN}", f": host: {IN_TABLE}"),
+    "a long file": ("config", ".toml", "#" * (MAX_TOML_BYTES + 1), ": has more than 8 MiB"),
+    "many empty lines": ("tokens", ".toml", "\n" * (MAX_MARKS + 1), ": has too many lines and values: 1000001 of"),
+    "many short texts": ("config", ".toml", "x = [" + "''," * (MAX_MARKS // 2) + "'']", ": has too many lines and"),
+    "many lists": ("job", ".toml", "x = [" + "[]," * (MAX_MARKS // 2) + "[]]", ": has too many lines and values: "),
+    "many listeners": (
+        "config",
+        ".toml",
+        f"[api]\nlisten = [{'1,' * 5000}]",
+        ": api.listen: at most 64 listen are allowed (given: 5000)",
+    ),
+    "unknown fields": ("job", ".json", json.dumps(dict.fromkeys(map(str, range(MANY)))), f":1:3220: {IN_OBJECT}"),
+    "unknown fields in YAML": ("job", ".yaml", UNKNOWN.replace(" =", ":"), f":{MAX_FIELDS + 1}:1: {IN_OBJECT}"),
+    "a large file": ("job", ".json", " " * (MAX_SPEC_BYTES + 1), ": has more than 16 MiB"),
+    "many numbers": ("job", ".json", f"[{'1,' * MAX_VALUES}1,2]", f": at most {MAX_VALUES} values are allowed, names"),
+    "many objects": ("job", ".json", f"[{'{},' * MAX_LISTS}{{}}]", f": at most {MAX_LISTS} lists and objects are"),
+    "many lists in YAML": (
+        "job",
+        ".yaml",
+        f"[{'[],' * MAX_LISTS}]",
+        f":1:{3 * MAX_LISTS - 1}: at most {MAX_LISTS} lists",
+    ),
+    "many documents": ("job", ".yaml", "--- 1\n" * (MAX_JOBS + 1), f": at most {MAX_JOBS} jobs are allowed (given: "),
+    "many wrong endpoints": (
+        *("job", ".json", json.dumps({"job_id": "j", "endpoints": [1] * 5000})),
+        ":1:17: endpoints: at most 4096 endpoints are allowed (given: 5000)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_a_file_is_refused_before_it_costs_an_error_for_each_value(tmp_path: Path, what: str) -> None:
+    kind, ending, text, problem = LARGE[what]
+    path = tmp_path / f"file{ending}"
+    path.touch(0o600)
+    path.write_text(text)
+    (found,) = problems(READ[kind], path)
+    assert str(found).startswith(f"{path}{problem}")
+
+
+@pytest.mark.parametrize("entry", [{}, {"name": "x", "role": "reader"}, {"name": "x", "role": "tenant", "sha256": 1}])
+def test_of_many_wrong_tables_the_first_are_looked_at(entry: dict[str, object]) -> None:
+    with pytest.raises(ValidationError) as error:
+        TokensFile.model_validate({"token": [entry] * 1000, "no_such": 1}, context=Counter())
+    assert MAX_PROBLEMS <= error.value.error_count() < 2 * MAX_PROBLEMS
+
+
+@pytest.mark.parametrize("form", [".json", pytest.param(".yaml", marks=pytest.mark.long)])
+def test_the_largest_job_spec_is_within_all_limits(tmp_path: Path, form: str) -> None:
+    """4,096 ranks, and as many transfers as a job may have, each with all fields."""
+    ranks = 4096
+    pairs = [(n % ranks, (n + 1 + n // ranks) % ranks) for n in range(MAX_VIRTUAL_LINKS)]
+    transfers = [
+        {"src": src, "dst": dst, "bytes_per_iteration": 1 << 50, "phase": 1000, "step": 1000} for src, dst in pairs
+    ]
+    spec = {
+        "job_id": "largest",
+        "endpoints": [f"10.0.{n // 250}.{n % 250 + 1}" for n in range(ranks)],
+        "transfers": transfers,
+    }
+    path = tmp_path / f"job{form}"
+    path.write_text(json.dumps(spec, indent=4))
+    (job,) = jobs_in(path)
+    assert len(job.spec.transfers) == MAX_VIRTUAL_LINKS
+
+
+@pytest.mark.long
+def test_the_largest_job_spec_in_toml_is_within_all_limits(tmp_path: Path) -> None:
+    lines = [f"[[transfers]]\nsrc = {n % 4096}\ndst = {(n + 1) % 4096}\n" for n in range(MAX_VIRTUAL_LINKS)]
+    hosts = [f"10.0.{n // 250}.{n % 250 + 1}" for n in range(4096)]
+    path = tmp_path / "job.toml"
+    path.write_text(f"job_id = 'largest'\nendpoints = {hosts}\n" + "bytes_per_iteration = 1000\n".join((*lines, "")))
+    (job,) = jobs_in(path)
+    assert len(job.spec.transfers) == MAX_VIRTUAL_LINKS

@@ -25,7 +25,7 @@ from pydantic import (
     StrictBool,
     ValidationError,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from signalbox.errors import FieldProblem, InvalidInput, cut, field_problems
 from signalbox.job_ids import JOB_ID, JOB_ID_FORM
@@ -145,6 +145,19 @@ def _bytes(value: object) -> object:
     return value
 
 
+def at_most(limit: int) -> BeforeValidator:
+    """Return the check that refuses a longer list before its items are looked at: each wrong one would cost an
+    error."""
+
+    def check(value: object) -> object:
+        if isinstance(value, list | tuple) and len(value) > limit:
+            found = {"field_type": "List", "max_length": limit, "actual_length": len(value)}
+            raise PydanticKnownError("too_long", found)
+        return value
+
+    return BeforeValidator(check)
+
+
 IPv4 = Annotated[str, AfterValidator(_ipv4)]
 Whole = Annotated[int, BeforeValidator(_no_text)]
 Rank = Annotated[Whole, Field(ge=0)]
@@ -173,7 +186,7 @@ class ParallelGroup(Frozen):
     """Ranks (indices into ``endpoints``) that communicate with each other, in ring or pipeline order."""
 
     name: Annotated[str, AfterValidator(_printable)] = Field(min_length=1, max_length=63)
-    ranks: Annotated[tuple[Rank, ...], FailFast()] = Field(min_length=2, max_length=MAX_ENDPOINTS)
+    ranks: Annotated[tuple[Rank, ...], FailFast(), at_most(MAX_ENDPOINTS)] = Field(min_length=2)
 
 
 class Collective(Frozen):
@@ -185,7 +198,7 @@ class Collective(Frozen):
     """
 
     algorithm: Algorithm
-    groups: tuple[str, ...] = Field(min_length=1, max_length=MAX_GROUPS)
+    groups: Annotated[tuple[str, ...], FailFast(), at_most(MAX_GROUPS)] = Field(min_length=1)
     bytes_per_iteration: Bytes
     phase: Phase = 0
 
@@ -213,16 +226,16 @@ class ParallelStrategy(Frozen):
     ``JobSpec``."""
 
     name: Annotated[str, AfterValidator(_printable)] = Field(min_length=1, max_length=63)
-    groups: tuple[ParallelGroup, ...] = Field(default=(), max_length=MAX_GROUPS)
-    collectives: tuple[Collective, ...] = Field(default=(), max_length=MAX_COLLECTIVES)
-    transfers: Annotated[tuple[Transfer, ...], FailFast()] = Field(default=(), max_length=MAX_VIRTUAL_LINKS)
-    compute: tuple[Compute, ...] = Field(default=(), max_length=MAX_COMPUTE)
+    groups: Annotated[tuple[ParallelGroup, ...], FailFast(), at_most(MAX_GROUPS)] = ()
+    collectives: Annotated[tuple[Collective, ...], at_most(MAX_COLLECTIVES)] = ()
+    transfers: Annotated[tuple[Transfer, ...], FailFast(), at_most(MAX_VIRTUAL_LINKS)] = ()
+    compute: Annotated[tuple[Compute, ...], at_most(MAX_COMPUTE)] = ()
 
 
 class Rail(Frozen):
     """A further NIC of every rank: its address, by rank."""
 
-    endpoints: Annotated[tuple[IPv4, ...], FailFast()] = Field(min_length=2, max_length=MAX_ENDPOINTS)
+    endpoints: Annotated[tuple[IPv4, ...], FailFast(), at_most(MAX_ENDPOINTS)] = Field(min_length=2)
 
 
 class JobSpec(Frozen):
@@ -238,18 +251,18 @@ class JobSpec(Frozen):
     until then, and is no contradiction."""
 
     job_id: Annotated[str, AfterValidator(_job_id)]
-    endpoints: tuple[IPv4, ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
-    groups: tuple[ParallelGroup, ...] = Field(default=(), max_length=MAX_GROUPS)
-    collectives: tuple[Collective, ...] = Field(default=(), max_length=MAX_COLLECTIVES)
-    transfers: Annotated[tuple[Transfer, ...], FailFast()] = Field(default=(), max_length=MAX_VIRTUAL_LINKS)
+    endpoints: Annotated[tuple[IPv4, ...], at_most(MAX_ENDPOINTS)] = Field(min_length=2)
+    groups: Annotated[tuple[ParallelGroup, ...], at_most(MAX_GROUPS)] = ()
+    collectives: Annotated[tuple[Collective, ...], at_most(MAX_COLLECTIVES)] = ()
+    transfers: Annotated[tuple[Transfer, ...], FailFast(), at_most(MAX_VIRTUAL_LINKS)] = ()
     library: Library = Library.GENERIC
-    rails: tuple[Rail, ...] = Field(default=(), max_length=MAX_RAILS)
+    rails: Annotated[tuple[Rail, ...], at_most(MAX_RAILS)] = ()
     max_subflows: Whole = Field(default=1, ge=1, le=MAX_SUBFLOWS)
     transport: Transport = Transport.TCP
     dealing: Dealing = Dealing.BY_SHARE
     reports_connections: StrictBool = False
     lease_s: Seconds = Field(default=60.0, ge=MIN_LEASE_S, le=MAX_LEASE_S, allow_inf_nan=False)
-    strategies: tuple[ParallelStrategy, ...] = Field(default=(), max_length=MAX_STRATEGIES)
+    strategies: Annotated[tuple[ParallelStrategy, ...], at_most(MAX_STRATEGIES)] = ()
     provisional: StrictBool = False
 
     @property

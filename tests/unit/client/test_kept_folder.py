@@ -151,7 +151,7 @@ def test_a_file_that_cannot_be_read_has_one_line_and_the_others_go_on(
     jobs: Jobs, folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A link to itself; and more than fits into memory."""
-    monkeypatch.setattr("signalbox.standard_input.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("signalbox.spec_files.MAX_SPEC_BYTES", 1 << 20)
     (folder / "loop.yaml").symlink_to("loop.yaml")
     os.truncate(write(folder, "huge.yaml", ""), 1 << 40)
     write(folder, "last.yaml", spec("last"))
