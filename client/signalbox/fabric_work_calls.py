@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any
+from collections.abc import Generator, Iterable, Iterator
 
+from signalbox.client_connection import ClientConnection
 from signalbox.mapping import duration, number_of, timestamp
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 
 
-class FabricWorkCalls:
+class FabricWorkCalls(ClientConnection):
     """A part of ``Client``, which has the other calls."""
-
-    _controller: pb_grpc.ControllerServiceStub
-
-    def _call(self, method: Callable[..., Any], request: Any, at_least_s: float = 0.0) -> Any:
-        raise NotImplementedError
-
-    def _watch(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
-        raise NotImplementedError
 
     def list_events(self, after_s: float | None = None, kinds: Iterable[str] = ()) -> Iterator[pb.Event]:
         """Oldest first. ``after_s``: seconds since 1970; all that are kept when None. ``kinds``: words of the API's

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 from google.protobuf.field_mask_pb2 import FieldMask
 
+from signalbox.client_connection import ClientConnection
 from signalbox.errors import ConcurrentUpdate
 from signalbox.jobs.spec import JobSpec
 from signalbox.mapping import path_in_proto
 from signalbox.spec_messages import job_spec, spec_message
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 
 UPDATE_TRIES = 12
 """Number of attempts at an update that others overtake. In each round one of the clients succeeds, so that as many as
@@ -30,19 +30,8 @@ UPDATE_PAUSE_S = 0.02
 Answer = TypeVar("Answer")
 
 
-class UpdateCalls:
+class UpdateCalls(ClientConnection):
     """A part of ``Client``, which has the other calls."""
-
-    _jobs: pb_grpc.JobServiceStub
-
-    def _call(self, method: Callable[..., Any], request: Any) -> Any:
-        raise NotImplementedError
-
-    def _token(self, job_id: str, given: str | None) -> str:
-        raise NotImplementedError
-
-    def get_job(self, job_id: str) -> pb.Job:
-        raise NotImplementedError
 
     def update_job(
         self, spec: JobSpec, fields: Iterable[str] = (), lease_token: str | None = None, revision: int = 0
@@ -80,7 +69,7 @@ class UpdateCalls:
         ``UPDATE_TRIES`` times. Raises as ``update_job``."""
 
         def attempt() -> pb.Job:
-            job = self.get_job(job_id)
+            job = self._call(self._jobs.GetJob, pb.GetJobRequest(job_id=job_id)).job
             return self.update_job(change(job_spec(job.spec)), (), lease_token, job.revision)
 
         return _repeated(attempt)

@@ -36,16 +36,18 @@ class OfRegistry(UpdateCalls):
         self.registry = registry
         self.others: list[Callable[[], object]] = []
         self.calls = 0
-        self._jobs: Any = SimpleNamespace(UpdateJob="UpdateJob", UpdateJobs="UpdateJobs")
+        self._jobs: Any = SimpleNamespace(GetJob="GetJob", UpdateJob="UpdateJob", UpdateJobs="UpdateJobs")
 
     def _token(self, _job_id: str, given: str | None) -> str:
         return given or ""
 
-    def get_job(self, job_id: str) -> pb.Job:
+    def _job(self, job_id: str) -> pb.Job:
         job = self.registry.jobs[JobId(job_id)]
         return pb.Job(spec=spec_message(job.spec), revision=job.registration.revision)
 
-    def _call(self, method: Any, request: Any) -> Any:
+    def _call(self, method: Any, request: Any, *_: Any) -> Any:
+        if method == "GetJob":
+            return SimpleNamespace(job=self._job(request.job_id))
         self.calls += 1
         entries = request.jobs if method == "UpdateJobs" else [request]
         current = [self.registry.jobs[JobId(one.spec.job_id)].registration for one in entries]
@@ -59,7 +61,7 @@ class OfRegistry(UpdateCalls):
                 for one, job in zip(entries, current, strict=True)
             ]
         )
-        jobs = [self.get_job(one.spec.job_id) for one in entries]
+        jobs = [self._job(one.spec.job_id) for one in entries]
         return SimpleNamespace(job=jobs[0], jobs=jobs)
 
     def by_another(self, wanted: JobSpec) -> Callable[[], object]:

@@ -19,7 +19,7 @@ from controller.commands.bundle import LOG_BYTES, REMOVED, bundle, without_secre
 from controller.config import MetricsConfig
 from controller.observability.metrics import MetricsServer
 from controller.status import StatusBoard
-from signalbox import client
+from signalbox import client_connection
 from signalbox.client import Client
 from signalbox.credentials import Credentials
 from signalbox.errors import SignalboxError
@@ -122,7 +122,7 @@ def test_it_has_everything_but_the_secrets(site: Site, signalbox: Signalbox) -> 
 @pytest.fixture
 def _asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it each of the calls is sent again for a second."""
-    monkeypatch.setattr(client, "_RETRY", {"methodConfig": []})
+    monkeypatch.setattr(client_connection, "_RETRY", {"methodConfig": []})
 
 
 @pytest.mark.usefixtures("_asks_once")

@@ -1,0 +1,123 @@
+"""The connection of a client, and how one call is made.
+
+In: an address and credentials. Out: answers of the API, or our own errors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator
+from typing import Any, Self
+
+import grpc
+
+from signalbox.addresses import DEFAULT_ADDRESS
+from signalbox.client_errors import raise_ours
+from signalbox.credentials import NO_CREDENTIALS, Credentials
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+
+_RETRY = {
+    "methodConfig": [
+        {
+            "name": [{}],
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "2s",
+                "backoffMultiplier": 3,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        },
+        {"name": [{"service": "grpc.health.v1.Health"}]},
+    ]
+}
+"""gRPC A6: a call that UNAVAILABLE ended is sent again, up to three times; but not the one of ``_cause``."""
+
+PROBE_S = 0.2
+"""For that one."""
+
+
+class ClientConnection:
+    """What the calls of ``Client`` have in common."""
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        timeout_s: float = 10.0,
+        credentials: Credentials = NO_CREDENTIALS,
+        max_answer_bytes: int = -1,
+    ) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._metadata = credentials.metadata(address)
+        self._channel = credentials.channel(
+            address,
+            [
+                ("grpc.service_config", json.dumps(_RETRY)),
+                # A plan of a large fabric is larger than the 4 MiB that gRPC accepts by default.
+                ("grpc.max_receive_message_length", max_answer_bytes),
+                # A client that has waited for a restart comes back soon after it; the default waits up to two minutes.
+                ("grpc.max_reconnect_backoff_ms", 2000),
+            ],
+        )
+        self._tokens: dict[str, str] = {}
+        self._request_ids: dict[str, str] = {}
+        self._jobs: Any = pb_grpc.JobServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._probe: Any = self._channel.unary_unary("/grpc.health.v1.Health/Check")
+        self._controller: Any = pb_grpc.ControllerServiceStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def _pages(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
+        """Of a list, one answer after the other."""
+        while True:
+            page = self._call(method, request)
+            yield page
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    def _watch(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
+        stream = method(request, metadata=self._metadata)
+        try:
+            yield from stream
+        except grpc.RpcError as error:
+            raise_ours(error, self._address)
+        finally:
+            stream.cancel()
+
+    def _token(self, job_id: str, given: str | None) -> str:
+        """Empty without any."""
+        return self._tokens.get(job_id, "") if given is None else given
+
+    def _call(
+        self, method: Callable[..., Any], request: Any, at_least_s: float = 0.0, wait_s: float | None = None
+    ) -> Any:
+        """``wait_s``: for the answer, in place of the client's time-out and ``at_least_s``."""
+        wait_s = max(self._timeout_s, at_least_s) if wait_s is None else wait_s
+        try:
+            return method(request, timeout=wait_s, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise_ours(self._cause(error), self._address)
+
+    def _cause(self, error: grpc.RpcError) -> grpc.RpcError:
+        """A call whose time is over while it is sent again does not say why it failed before: another call does, while
+        there is no connection."""
+        if _ended_with(grpc.StatusCode.DEADLINE_EXCEEDED, error):
+            try:
+                self._probe(b"", timeout=PROBE_S)
+            except grpc.RpcError as found:
+                return found if _ended_with(grpc.StatusCode.UNAVAILABLE, found) else error
+        return error
+
+
+def _ended_with(code: grpc.StatusCode, error: Any) -> bool:
+    """By gRPC on this side: the controller sends details."""
+    return error.code() is code and not error.trailing_metadata()
