@@ -16,7 +16,7 @@ from signalbox.client import Client
 from signalbox.errors import AlreadyExists, Gone, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobSpec
-from tests.support.wire.control_stand_in import H1, H2, Running, running_api
+from tests.support.wire.control_stand_in import H1, H2, Running
 
 
 def spec(lease_s: float = 30.0, **more: object) -> JobSpec:
@@ -31,12 +31,6 @@ CALLS: dict[str, Callable[[Client, str | None], object]] = {
     "update": lambda client, token: client.update_job(spec(max_subflows=2, reports_connections=True), (), token),
     "deregister": lambda client, token: client.deregister_job("job", token),
 }
-
-
-@pytest.fixture
-def api() -> Iterator[Running]:
-    with running_api() as running:
-        yield running
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import grpc
 import pytest
@@ -20,21 +19,9 @@ from signalbox.update_calls import UPDATE_TRIES
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.wire.api_calls import detail, refused, ring
-from tests.support.wire.control_stand_in import H1, H2, Running, running_api
+from tests.support.wire.control_stand_in import H1, H2, Running
 
 ROUNDS = 25
-
-
-@pytest.fixture
-def api() -> Iterator[Running]:
-    with running_api() as running:
-        yield running
-
-
-@pytest.fixture
-def client(api: Running) -> Iterator[Client]:
-    with Client(api.addresses[0], timeout_s=10) as client:
-        yield client
 
 
 def both_ways(there: int = 1, back: int = 1) -> JobSpec:

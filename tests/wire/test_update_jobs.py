@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 from structlog.testing import capture_logs
@@ -16,7 +15,6 @@ from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, Signal
 from signalbox.jobs.spec import JobSpec
 from signalbox.spec_messages import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.wire.api_calls import refused, ring, violations
 from tests.support.wire.control_stand_in import H1, H2, Running, running_api
 from tests.wire.test_roles import client as client_of
@@ -26,24 +24,12 @@ NEAR, FAR = (H1, H2), ("10.0.8.1", "10.0.9.1")
 
 
 @pytest.fixture
-def api() -> Iterator[Running]:
-    with running_api() as running:
-        yield running
-
-
-@pytest.fixture
 def client(api: Running) -> Iterator[Client]:
     """With a job near and one far."""
     with Client(api.addresses[0], timeout_s=10) as client:
         client.register_job(ring("a", NEAR))
         client.register_job(ring("b", FAR))
         yield client
-
-
-@pytest.fixture
-def jobs(api: Running) -> Iterator[Any]:
-    with grpc.insecure_channel(api.addresses[0]) as channel:
-        yield pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
 
 
 def specs(client: Client) -> dict[str, pb.JobSpec]:

@@ -38,18 +38,6 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "SPACING_S", 0.01)
 
 
-@pytest.fixture
-def api() -> Iterator[Running]:
-    with running_api() as running:
-        yield running
-
-
-@pytest.fixture
-def client(api: Running) -> Iterator[Client]:
-    with Client(api.addresses[0]) as client:
-        yield client
-
-
 def publish(api: Running, change: Callable[[Status], Status]) -> None:
     """Returns when the changed status is there for all."""
     done = threading.Event()
