@@ -24,6 +24,7 @@ from signalbox.errors import (
     Gone,
     HostNotAllowed,
     InvalidInput,
+    NotAllowed,
     NotFound,
     SignalboxError,
     TooSlow,
@@ -268,7 +269,7 @@ class Membership:
     def _update(self, controller: Controller, spec: JobSpec) -> None:
         try:
             controller.update_job(spec, lease_token=self._token)
-        except (InvalidInput, Conflict, Exhausted, HostNotAllowed) as error:
+        except (InvalidInput, Conflict, Exhausted, NotAllowed) as error:
             if spec is not self._not_taken:
                 log.warning("job '%s' stays announced as it was, the training goes on: %s", self._job_id, error)
             self._not_taken = spec

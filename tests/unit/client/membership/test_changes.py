@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from signalbox.errors import HostNotAllowed, InvalidInput
+from signalbox.errors import HostNotAllowed, InvalidInput, NotAllowed
 from signalbox.jobs.spec import JobSpec
 from signalbox.membership import MAX_PAUSE_S, Ended, Membership
 from tests.support.membership import HOUR_S, LEASE_S, UNREACHABLE, FakeController, Training, spec
@@ -66,12 +66,13 @@ def test_a_change_that_is_refused_leaves_the_job_as_it_was(
     assert controller.updates == [changed]
 
 
-def test_hosts_that_the_tenant_may_not_use_leave_the_job_as_it_was_until_they_are_granted(
-    controller: FakeController, training: Training, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("refusal", [HostNotAllowed("job 'job' names 10.0.3.1"), NotAllowed("a reader may not")])
+def test_a_change_that_is_not_allowed_leaves_the_job_as_it_was_until_it_is(
+    controller: FakeController, training: Training, caplog: pytest.LogCaptureFixture, refusal: NotAllowed
 ) -> None:
     """Reports and renewals go on, by the same connection."""
     training.round()
-    controller.refuses_updates = HostNotAllowed("job 'job' names 10.0.3.1")
+    controller.refuses_updates = refusal
     training.membership.update(changed := spec(endpoints=OTHER_HOST))
     training.report(1)
     training.go_on(LEASE_S)
