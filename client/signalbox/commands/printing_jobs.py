@@ -52,7 +52,9 @@ def jobs(found: Sequence[Fields]) -> RenderableType:
     rows = (
         (
             job["spec"]["job_id"],
-            word(job["state"]) + (", no path" if job["flows_without_path"] else ""),
+            ", ".join(
+                [word(job["state"]), *(["no path"] if job["flows_without_path"] else []), *_findings(job["demand"])]
+            ),
             len(job["spec"]["endpoints"]),
             job["virtual_links"],
             job["pinned"],
@@ -158,6 +160,11 @@ def _measured_in_words(found: Fields) -> str:
     return known(efficiency, ".1%", " measured", awaited)
 
 
+def _findings(demand: Fields | None) -> list[str]:
+    """Return words for what a job does otherwise than before, such as sending nothing."""
+    return [found for found in demand["findings"] if found in STATES] if demand else []
+
+
 def planned(demand: Fields | None) -> str:
     """Which bytes, and whether others are looked for."""
     return "-" if demand is None else planned_for(demand["source"]) + (", learning" if _looks_for(demand) else "")
@@ -190,8 +197,7 @@ def _traffic(demand: Fields | None, observed: bool) -> str:
     counted = f"{rate(demand['measured_bps'])} of payload"
     if not observed:
         counted += f", {demand['undeclared_fraction']:.1%} of it not announced"
-    states = [STATES[found] for found in demand["findings"] if found in STATES]
-    return "; ".join([counted, *states, *filter(None, [demand["difference"]])])
+    return "; ".join([counted, *map(STATES.__getitem__, _findings(demand)), *filter(None, [demand["difference"]])])
 
 
 def _pairs(pairs: Sequence[Fields]) -> RenderableType:

@@ -133,6 +133,13 @@ def test_a_job_that_is_pinned_and_has_flows_without_a_path_says_so_in_the_list()
     assert "no path" in " ".join(text(printing_jobs.jobs([job])))
 
 
+def test_a_job_that_sends_nothing_is_marked_in_the_list() -> None:
+    demand = pb.Demand(findings=[pb.DEMAND_FINDING_SILENT, pb.DEMAND_FINDING_OTHER_TRAFFIC])
+    spec, lease = pb.JobSpec(job_id="a"), Duration(seconds=60)
+    job = fields(pb.Job(spec=spec, lease_left=lease, state=pb.JOB_STATE_PINNED, demand=demand))
+    assert "pinned, silent " in " ".join(text(printing_jobs.jobs([job])))
+
+
 def test_what_is_down_is_not_said_to_be_unknown() -> None:
     down: list[dict[str, Any]] = [
         {"kind": "switch", "name": "spine3", "id": "0x103", "down_time": "2026-11-23T19:00:58Z"},
@@ -192,7 +199,7 @@ def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
         ("declared", False, ["unconfirmed"]),
         ("confirmed", False, ["confirmed"]),
     ):
-        demand = {"source": source, "learning": learning}
+        demand = {"source": source, "learning": learning, "findings": []}
         (line,) = (line for line in shown(printing_jobs.jobs([{**found, "demand": demand}])) if line[:1] == ["ring"])
         assert line == ["ring", "ecmp", "0", "0", "0", *said, "-", "-", "-", "0", "60", "s"]
 
