@@ -64,6 +64,7 @@ class Multipart(IntEnum):
     PORT_STATS = 4
     GROUP_DESC = 7
     GROUP_FEATURES = 8
+    METER = 9
     METER_CONFIG = 10
     METER_FEATURES = 11
     PORT_DESC = 13

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from benchmarks.measures import Spread, usage
 from benchmarks.openflow.switches import GOOD_DPID, GoodSwitch
-from benchmarks.openflow_bytes import Type, message, port_desc
+from benchmarks.openflow_bytes import Multipart, Type, message, port_desc
 from benchmarks.openflow_switch import Connection, EchoingSwitch, PlainSwitch
 from mininet_topos.controller_process import ControllerProcess
 from signalbox.client import Client
@@ -40,6 +40,7 @@ LIMIT_MS, MEMORY, LINES = 100.0, 1.1, 10.0
 PATIENCE_S = 20.0
 HOSTILE_DPID = 0xBAD
 PORTS = 4_000
+ENDLESS_PARTS, MANY_METERS = 100_000, 100_000
 
 
 # ---- the attacker
@@ -83,6 +84,46 @@ def arp(port: int) -> None:
         switch.flood(b"".join(map(asking, range(1000))))
 
 
+class EndlessAnswers(PlainSwitch):
+    """Answers what it is asked for with empty parts, of which none is the last."""
+
+    def _multipart_reply(self, xid: int, request: bytes) -> bytes:
+        if request[:2] == struct.pack("!H", Multipart.PORT_DESC):
+            return super()._multipart_reply(xid, request)
+        return message(Type.MULTIPART_REPLY, xid, request[:2] + struct.pack("!H4x", 1)) * ENDLESS_PARTS
+
+
+def endless_answers(port: int) -> None:
+    """A switch whose answers do not end."""
+    switch = EndlessAnswers(HOSTILE_DPID, 2)
+    connection = _connected(port, switch)
+    while True:
+        connection.send(switch.answer(connection.hear()))
+
+
+class ManyMeters(PlainSwitch):
+    """Has 100,000 meters, others each time that it is asked, all of which drop packets."""
+
+    turn = 0
+
+    def _entries(self, request: bytes) -> list[bytes]:
+        if request[:2] != struct.pack("!H", Multipart.METER):
+            return super()._entries(request)
+        self.turn += 1
+        first = self.turn * MANY_METERS
+        return [
+            struct.pack("!IH6xIQQIIQQ", first + number, 56, 0, 0, 0, 0, 0, 1 << 32, 0) for number in range(MANY_METERS)
+        ]
+
+
+def many_meters(port: int) -> None:
+    """A switch that drops packets of ports that it does not have."""
+    switch = ManyMeters(HOSTILE_DPID, 2)
+    connection = _connected(port, switch)
+    while True:
+        connection.send(switch.answer(connection.hear()))
+
+
 def unread_echoes(port: int) -> None:
     """Echo requests, whose answers are not read."""
     connection = _connected(port, PlainSwitch(HOSTILE_DPID, 2))
@@ -121,6 +162,8 @@ KINDS: Mapping[str, Callable[[int], None]] = {
     "port-changes": port_changes,
     "arp": arp,
     "unread-echoes": unread_echoes,
+    "endless-answers": endless_answers,
+    "many-meters": many_meters,
     "many-ports": many_ports,
     "phantoms": phantoms,
     "same-dpid": same_dpid,

@@ -34,6 +34,7 @@ from controller.southbound.framework import (
 )
 from controller.southbound.handshake import PORT_SIZE, Handshake, NoCommonVersion, TooManyPorts
 from controller.southbound.limits import Backlog, Limits
+from controller.southbound.multipart import PART_BYTES
 from controller.southbound.openflow_decode import port_desc
 from controller.southbound.openflow_framing import VERSION, Frame, Malformed, Splitter, message
 from controller.southbound.outbox import Outbox
@@ -46,7 +47,8 @@ MAX_UNSENT = 8 * 1024 * 1024
 TURN_S = 0.003
 """After so much work for one connection the others have their turn."""
 SHARE = 0.25
-"""Of the hub's time, for messages of one peer that nobody asked for. It is not read while they have taken more."""
+"""Of the hub's time, for messages of one peer that nobody asked for, and for small parts of answers, which need not
+end. It is not read while they have taken more."""
 MOST_WAITING = 100
 """Messages of one connection that the control loop has not taken in yet; the peer is not read while there are more."""
 LOOK_AGAIN_S = 0.02
@@ -201,7 +203,7 @@ class Connection:
             for frame in splitter.feed(data):
                 if self._ended:
                     return
-                self._is_charged = frame.kind != ofp.OFPT_MULTIPART_REPLY
+                self._is_charged = frame.kind != ofp.OFPT_MULTIPART_REPLY or len(frame.data) < PART_BYTES
                 self._take(frame)
                 now = time.thread_time()
                 spent_s += now - began

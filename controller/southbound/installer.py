@@ -90,7 +90,7 @@ class Installer:
     def error(self, dpid: Dpid, xid: int, reason: str) -> bool:
         """The switch rejected a message; False when the message belongs to no open stage."""
         for on_switch in self._open.get(dpid, ()):
-            if (mod := on_switch.mods.get(xid)) is not None:
+            if (mod := on_switch.mods.pop(xid, None)) is not None:  # a switch may refuse it any number of times
                 on_switch.rejected.append((mod, reason))
                 return True
             if on_switch.barrier == xid:

@@ -17,6 +17,9 @@ from controller.southbound.openflow_framing import Malformed
 MAX_BYTES = 1 << 24
 """Of all parts of one reply: more than a hundred thousand flow entries."""
 
+PART_BYTES = 256
+"""What a part counts for at least. A switch that has much to say fills its parts."""
+
 READERS: Mapping[int, Callable[[bytes], Any]] = {
     ofp.OFPMP_FLOW: decode.flow_stats,
     ofp.OFPMP_AGGREGATE: decode.flow_count,
@@ -68,7 +71,7 @@ class Gathered:
             return False
         if kind != reply.kind:
             raise Malformed(f"a multipart reply of kind {reply.kind} to a request of kind {kind}")
-        self._bytes += len(reply.body)
+        self._bytes += max(PART_BYTES, len(reply.body))
         if self._bytes > MAX_BYTES:
             raise Malformed("a multipart reply that does not end")
         self._answers[kind].append(self._readers[kind](reply.body))

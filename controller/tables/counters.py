@@ -129,7 +129,7 @@ class CounterIntake:
         self.read = {**self.read, message.dpid: CountersRead(ports_at, flows_at)}
         self._answered(message)
         if message.punt_drops:
-            self._count_drops(message.dpid, message.at, message.punt_drops)
+            self._count_drops(switch, message.at, message.punt_drops)
 
     def take_learning(self, fabric: Fabric, message: LearningCounters) -> None:
         """Counters of pairs that are learnt say nothing about links."""
@@ -202,13 +202,14 @@ class CounterIntake:
             self._pairs.count(dpid, at, flows.what, np.array(here, np.float64).reshape(-1, 2), all_rules)
         return flows.what, here
 
-    def _count_drops(self, dpid: Dpid, read_at: float, totals: Mapping[PortNo, int]) -> None:
-        last_at = self._drops_at.get(dpid)
+    def _count_drops(self, switch: Switch, read_at: float, totals: Mapping[PortNo, int]) -> None:
+        """Of ports that the switch has: it may tell of any number of meters."""
+        last_at = self._drops_at.get(switch.dpid)
         if last_at is not None and read_at <= last_at:
             return
-        self._drops_at[dpid] = read_at
-        for port, total in totals.items():
-            at = PortRef(dpid, port)
+        self._drops_at[switch.dpid] = read_at
+        for port in totals.keys() & switch.ports.keys():
+            at, total = PortRef(switch.dpid, port), totals[port]
             before = self.drops[at].total if at in self.drops else 0
             if last_at is None:
                 drops = PuntDrops(total, None, 0.0)

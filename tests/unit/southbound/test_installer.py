@@ -77,6 +77,7 @@ def test_errors_belong_to_the_mod_with_their_number() -> None:
     wire = Wire(A)
     wire.install({A: mods(3)})
     assert wire.installer.error(A, wire.sent[A][1][0], "no room")
+    assert not wire.installer.error(A, wire.sent[A][1][0], "again"), "which costs memory each time"
     assert not wire.installer.error(A, 1, "not ours")
     assert not wire.installer.error(B, wire.sent[A][1][0], "another switch")
     wire.installer.barrier_reply(A, wire.barrier(A))

@@ -175,9 +175,21 @@ def test_a_reply_of_another_kind_than_the_request_is_malformed() -> None:
 
 def test_a_reply_without_end_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multipart, "MAX_BYTES", 1000)
+    monkeypatch.setattr(multipart, "PART_BYTES", 1)
     wire = Wire()
     wire.reader.read(A, 0.0)
     for priority in range(1000 // len(flow(1))):
         wire.answer(FLOWS, flow(priority), more=True)
     with pytest.raises(Malformed, match="does not end"):
         wire.answer(FLOWS, flow(1), more=True)
+
+
+def test_empty_parts_without_end_are_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs time and memory, though it brings nothing."""
+    monkeypatch.setattr(multipart, "MAX_BYTES", 100 * multipart.PART_BYTES)
+    wire = Wire()
+    wire.reader.read(A, 0.0)
+    for _ in range(100):
+        wire.answer(FLOWS, b"", more=True)
+    with pytest.raises(Malformed, match="does not end"):
+        wire.answer(FLOWS, b"", more=True)

@@ -156,6 +156,13 @@ def test_drops_at_a_ports_limit_are_those_between_two_readings(counts: Counts) -
     assert counts.intake.drops[PortRef(LEAF, HOST_PORT)].total == 950
 
 
+def test_meters_of_ports_that_the_switch_does_not_have_count_nothing(counts: Counts) -> None:
+    """A hostile switch may tell of any number of them, and of others each time."""
+    for turn in range(3):
+        counts.take(drops={HOST_PORT: 50 * turn, **{PortNo(1000 * turn + n): 7 for n in range(500, 900)}})
+    assert counts.intake.drops.keys() == {PortRef(LEAF, HOST_PORT)}
+
+
 def test_drops_that_are_read_twice_at_one_moment_are_no_new_reading(counts: Counts) -> None:
     for total in (50, 950, 950):
         counts.now = min(counts.now, 2.0)
