@@ -19,6 +19,8 @@ from signalbox.words import EventKind
 
 MAX_PAGE = 1000
 """Events in one message."""
+MAX_KINDS = 64
+"""In one request; a kind that is named twice counts once."""
 
 
 def listed(request: pb.ListEventsRequest, history: EventHistory) -> pb.ListEventsResponse:
@@ -60,14 +62,16 @@ class EventWatches:
                 published.clear()
 
 
-def _wanted(request: Any) -> tuple[list[EventKind], float]:
+def _wanted(request: Any) -> tuple[frozenset[EventKind], float]:
     """The kinds, and since when events are wanted, in seconds since 1970: a microsecond earlier, because a time that
     was a floating-point number may be rounded. Raises ``InvalidInput``."""
+    if len(request.kinds) > MAX_KINDS:
+        raise InvalidInput.of("kinds", f"at most {MAX_KINDS} are allowed (given: {len(request.kinds)})")
     words = [word_of(pb.EventKind.DESCRIPTOR, kind) for kind in request.kinds]
     wrong = (f"kinds[{n}]" for n, word in enumerate(words) if word is None)
     InvalidInput.refuse(FieldProblem(path, f"must be one of {', '.join(pb.EventKind.keys()[1:])}") for path in wrong)
     since = seconds_since_1970(request.after) - 1e-6 if request.HasField("after") else -math.inf
-    return [EventKind(word) for word in words if word], since
+    return frozenset(EventKind(word) for word in words if word), since
 
 
 def _number(field: str, token: str, start: int, history: EventHistory) -> int:

@@ -59,6 +59,9 @@ VERSION = version("signalbox-controller")
 LINKS_OF_CALL, CONNECTIONS_OF_CALL = 64, 8
 """Virtual links, and reported connections, that cost the control loop as much as a call, about."""
 
+MAX_JOB_IDS = 10_000
+"""In one request; without any it is about all jobs."""
+
 Found = TypeVar("Found")
 
 
@@ -249,6 +252,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def ListRoutes(self, request: pb.ListRoutesRequest, _: Context) -> bytes:  # noqa: N802
         size, after = page(request)
         status, caller = self._status, CALLER.get()
+        if len(request.job_ids) > MAX_JOB_IDS:
+            raise InvalidInput.of("job_ids", f"at most {MAX_JOB_IDS} are allowed (given: {len(request.job_ids)})")
         named = [self._job(one) for one in dict.fromkeys(request.job_ids)]
         jobs = named or [job for job in status.jobs.values() if may_see(caller, job.registration.tenant)]
         only = request.planned_otherwise

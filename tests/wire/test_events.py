@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -14,19 +13,7 @@ from signalbox.client import Client
 from signalbox.errors import InvalidInput
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import EventKind
-from tests.support.wire.control_stand_in import Running, running_api
-
-
-@pytest.fixture
-def api() -> Iterator[Running]:
-    with running_api() as running:
-        yield running
-
-
-@pytest.fixture
-def client(api: Running) -> Iterator[Client]:
-    with Client(api.addresses[0]) as client:
-        yield client
+from tests.support.wire.control_stand_in import Running
 
 
 def happen(api: Running, *whats: str, kind: EventKind = EventKind.PLAN) -> None:
@@ -73,11 +60,26 @@ def test_a_watch_goes_on_with_what_follows_and_after_a_token(api: Running, clien
             pb.ListEventsRequest(kinds=[pb.EVENT_KIND_UNSPECIFIED]),
             r"kinds\[0\]: must be one of EVENT_KIND_CONTROLLER, ",
         ),
+        (
+            pb.ListEventsRequest(kinds=[pb.EVENT_KIND_DRAIN] * (events.MAX_KINDS + 1)),
+            r"kinds: at most 64 are allowed \(given: 65\)",
+        ),
     ],
 )
 def test_wrong_requests_name_the_field(client: Client, request_: pb.ListEventsRequest, problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem):
         client._call(client._controller.ListEvents, request_)
+
+
+def test_a_watch_of_too_many_kinds_is_refused(client: Client) -> None:
+    """Each watch would keep its list, and look through it for each event."""
+    with pytest.raises(InvalidInput, match="kinds: at most 64 are allowed"):
+        next(client.watch_events(kinds=["drain"] * 100_000))
+
+
+def test_a_list_of_routes_of_too_many_jobs_is_refused(client: Client) -> None:
+    with pytest.raises(InvalidInput, match="job_ids: at most 10000 are allowed"):
+        client.list_routes([""] * 10_001)
 
 
 def test_a_wrong_resume_token_is_refused(client: Client) -> None:
