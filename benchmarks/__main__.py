@@ -43,6 +43,7 @@ MODULES = {
     "api-requests": "benchmarks.api_requests.command",
     "api-abuse": "benchmarks.api_abuse.command",
     "api-load": "benchmarks.api_load.command",
+    "long-run": "benchmarks.long_run",
     "outages": "benchmarks.live.outages",
     "dashboards": "benchmarks.dashboards",
     "interrupts": "benchmarks.interrupts",

@@ -1,0 +1,204 @@
+"""A controller as a user has it through many short jobs and many renewals: memory and files must stay bounded.
+
+    .venv/bin/python -m benchmarks long-run [--cycles 50000] [--renewals 1000000] [--calls-per-s N] [--folder DIR]
+
+The real controller, with a state directory, TLS, a tokens file and the default limits. Four clients register a job,
+update it, renew its lease and end it, again and again. In parts: with ``--folder`` the state of the run before is taken
+over. Ends with 1 when the memory at the end is more than a tenth above that after a tenth of the cycles.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.measures import report, table_of, usage
+from controller.api.identities import Role, new_token, token_table
+from mininet_topos.controller_process import ControllerProcess, reserve_port
+from signalbox.client import Client
+from signalbox.commands.output import AsJson
+from signalbox.credentials import Credentials
+from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import JobSpec
+
+RESULTS = Path("out/bench/long_run.json")
+CLIENTS = 4
+PARTS = 10
+"""Samples after the first, which are evenly spread over the cycles."""
+MEMORY = 1.1
+RANKS = 8
+POLL_S = 0.2
+KIBI, MEBI = 1 << 10, 1 << 20
+_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """``rss_mb``: of the controller and its processes; ``descriptors``: open files of the controller. Sizes of files in
+    KiB; 0 for one that is not there."""
+
+    cycles: int
+    renewals: int
+    seconds: float
+    cpu_s: float
+    rss_mb: float
+    descriptors: int
+    state_kib: float
+    wal_kib: float
+    events_kib: float
+    log_kib: float
+
+
+class Load:
+    """What is done so far, by all clients. ``calls_per_s``: at most, of all together; 0 for as many as are answered.
+    ``stopping``: set to end after the current call."""
+
+    def __init__(self, cycles: int, renewals: int, calls_per_s: float) -> None:
+        self.cycles = self.renewals = 0
+        self.stopping = threading.Event()
+        self._most = cycles
+        self._renewals = renewals
+        self._period_s = CLIENTS / calls_per_s if calls_per_s else 0.0
+        self._lock = threading.Lock()
+        self._begun = 0
+
+    def run(self, address: str, credentials: Credentials, client_number: int) -> None:
+        """Cycles of one client. Raises ``SignalboxError``."""
+        with Client(address, credentials=credentials) as client:
+            while (cycle := self._next()) is not None:
+                job_id = f"job-{client_number}-{cycle}"
+                token = client.register_job(_job(job_id, client_number, 1_000_000)).lease_token
+                self._pause()
+                client.update_job(_job(job_id, client_number, 2_000_000))
+                for _ in range(self._renewals_of(cycle)):
+                    self._pause()
+                    client.renew_lease(job_id, token)
+                    with self._lock:
+                        self.renewals += 1
+                self._pause()
+                client.deregister_job(job_id, token)
+                self._pause()
+                with self._lock:
+                    self.cycles += 1
+
+    def _next(self) -> int | None:
+        with self._lock:
+            if self._begun == self._most or self.stopping.is_set():
+                return None
+            self._begun += 1
+            return self._begun - 1
+
+    def _renewals_of(self, cycle: int) -> int:
+        return self._renewals * (cycle + 1) // self._most - self._renewals * cycle // self._most
+
+    def _pause(self) -> None:
+        self.stopping.wait(self._period_s)
+
+
+def _job(job_id: str, client_number: int, size: int) -> JobSpec:
+    ranks = list(range(RANKS))
+    return JobSpec.parse(
+        {
+            "job_id": job_id,
+            "endpoints": [f"10.9.{client_number}.{rank + 1}" for rank in ranks],
+            "groups": [{"name": "dp", "ranks": ranks}],
+            "collectives": [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": size}],
+        }
+    )
+
+
+def _secured(folder: Path) -> Credentials:
+    """Make an authority, a certificate of the controller and a token in the folder, if they are not there."""
+    authority, token = folder / "ca.pem", folder / "trainers.token"
+    if not token.exists():
+        own = ("-subj", "/CN=authority", "-keyout", folder / "ca.key", "-out", authority)
+        subprocess.run(["openssl", "req", "-x509", *_KEY, *own], check=True, capture_output=True)
+        signed = ("-CA", authority, "-CAkey", folder / "ca.key", "-addext", "subjectAltName=IP:127.0.0.1")
+        files = ("-subj", "/CN=controller", "-keyout", folder / "controller.key", "-out", folder / "controller.pem")
+        subprocess.run(["openssl", "req", "-x509", *_KEY, *signed, *files], check=True, capture_output=True)
+        secret, digest = new_token()
+        for file, text in (
+            (folder / "tokens.toml", token_table("trainers", Role.TENANT, "blue", digest)),
+            (token, secret),
+        ):
+            file.touch(0o600)
+            file.write_text(text)
+    return Credentials(tls_ca=authority, token_file=token)
+
+
+@contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept.absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="signalbox-long-run-") as name:
+        yield Path(name)
+
+
+def measured(folder: Path, load: Load, cycles: int) -> list[Sample]:
+    """One sample before the load, and one after each tenth of it. Raises ``SignalboxError``, also when jobs are left
+    at the end."""
+    credentials = _secured(folder)
+    address = f"127.0.0.1:{reserve_port()}"
+    controller = ControllerProcess(folder)
+    secrets = {"certificate": "controller.pem", "private_key": "controller.key", "tokens": "tokens.toml"}
+    api = {name: str(folder / file) for name, file in secrets.items()}
+    controller.settings = {"api": {"listen": [controller.address, address], **api}}
+    with controller.running() as operator, ThreadPoolExecutor(CLIENTS) as clients:
+        began, samples = time.monotonic(), [_sample(controller, load, 0.0)]
+        running = [clients.submit(load.run, address, credentials, number) for number in range(CLIENTS)]
+        try:
+            while not all(each.done() for each in running):
+                time.sleep(POLL_S)
+                controller.check()
+                if load.cycles < cycles and load.cycles * PARTS >= len(samples) * cycles:
+                    samples.append(_sample(controller, load, time.monotonic() - began))
+        finally:
+            load.stopping.set()
+        for each in running:
+            each.result()
+        samples.append(_sample(controller, load, time.monotonic() - began))
+        if left := len(operator.list_jobs()):
+            raise SignalboxError(f"{left} jobs are registered that were ended")
+    return samples
+
+
+def _sample(controller: ControllerProcess, load: Load, seconds: float) -> Sample:
+    assert controller.process
+    found, state = usage(controller.process), controller.folder / "state"
+    files = (state / "state.db", state / "state.db-wal", state / "events.jsonl", controller.log)
+    return Sample(
+        load.cycles,
+        load.renewals,
+        seconds,
+        found.cpu_s,
+        found.rss_bytes / MEBI,
+        len(list(Path(f"/proc/{controller.process.pid}/fd").iterdir())),
+        *(file.stat().st_size / KIBI if file.exists() else 0.0 for file in files),
+    )
+
+
+def main(
+    cycles: Annotated[int, typer.Option(min=PARTS, help="Jobs that are registered, updated and ended.")] = 50_000,
+    renewals: Annotated[int, typer.Option(min=0, help="Renewals of leases, evenly over the cycles.")] = 1_000_000,
+    calls_per_s: Annotated[float, typer.Option(help="Of all clients, at most; as many as are answered if 0.")] = 0.0,
+    folder: Annotated[Path | None, typer.Option(help="Directory of the state, kept for the next part.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Register, update, renew and end jobs for long: memory and files must stay bounded."""
+    with _folder(folder) as place:
+        samples = measured(place, Load(cycles, renewals, calls_per_s), cycles)
+    rows = [asdict(sample) for sample in samples]
+    report(rows, RESULTS, lambda: table_of(f"{cycles} cycles", rows), as_json)
+    raise typer.Exit(samples[-1].rss_mb > MEMORY * samples[1].rss_mb)
