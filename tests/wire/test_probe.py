@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from mininet_topos.controller_process import reserve_port
 from mininet_topos.lab.record import wait_for
 from mininet_topos.probe.prober import overflows
 from mininet_topos.probe.report import read_streams
 
 ONE, TWO = "127.77.0.1", "127.77.0.2"
-
-
-def free_udp_port() -> int:
-    """A port that is free at all of our addresses."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("", 0))
-        return int(sock.getsockname()[1])
 
 
 def prober(ip: str, port: int, out: Path) -> subprocess.Popen[str]:
@@ -30,7 +23,7 @@ def prober(ip: str, port: int, out: Path) -> subprocess.Popen[str]:
 
 def test_two_hosts_probe_each_other_and_account_for_every_packet(tmp_path: Path) -> None:
     outs = {ip: tmp_path / f"{ip}.json" for ip in (ONE, TWO)}
-    port = free_udp_port()
+    port = reserve_port()  # its UDP namesake is nobody's either
     processes = {ip: prober(ip, port, out) for ip, out in outs.items()}
     for process in processes.values():
         assert process.stdout
@@ -42,7 +35,7 @@ def test_two_hosts_probe_each_other_and_account_for_every_packet(tmp_path: Path)
     send(processes[ONE], f"{TWO} 0 60")
     send(processes[TWO], f"{ONE} 0 1000")
     for process in processes.values():
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         assert process.returncode == 0
     streams, late = read_streams(outs.values())
     assert late == 2 * overflows(Path("/proc/self/net/snmp").read_text()), "one machine, counted by both"
