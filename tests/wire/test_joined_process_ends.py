@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,8 @@ def program(api: Running | ControllerProcess, text: str, **environ: str) -> Iter
     address = api.addresses[0] if isinstance(api, Running) else api.address
     argv = [sys.executable, "-W", "error", "-c", BEGIN + text, address]
     env = os.environ | environ
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env) as process:
         try:
             assert process.stdout
             assert process.stdout.readline() == "joined\n", process.communicate()[1]
@@ -71,8 +73,13 @@ def program(api: Running | ControllerProcess, text: str, **environ: str) -> Iter
             process.kill()
 
 
+def waits(process: subprocess.Popen[str]) -> bool:
+    """Whether the program's main thread waits in the kernel."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Its status, and what else it said."""
+    """Its status, and what else it said. It reads the end of its input."""
     said, errors = process.communicate(timeout=DEADLINE_S)
     return process.returncode, said, errors
 
@@ -108,7 +115,7 @@ def test_sigterm_ends_a_program_without_a_handler_as_before_and_releases_the_job
 
 def test_sigterm_also_ends_one_that_waits_inside_a_library(api: Running) -> None:
     with program(api, STUCK) as process:
-        time.sleep(0.2)
+        wait_until(lambda: waits(process))
         process.send_signal(signal.SIGTERM)
         assert ended(process) == (-signal.SIGTERM, "", "")
     assert not has_job(api)
@@ -117,7 +124,7 @@ def test_sigterm_also_ends_one_that_waits_inside_a_library(api: Running) -> None
 def test_sigterm_ends_one_whose_library_it_interrupts(api: Running) -> None:
     """The library's call returns early, and the program comes to its end while the job is released."""
     with program(api, "import ctypes; join(); joined(); ctypes.CDLL(None).pause()") as process:
-        time.sleep(0.2)
+        wait_until(lambda: waits(process))
         process.send_signal(signal.SIGTERM)
         assert ended(process) == (-signal.SIGTERM, "", "")
     assert not has_job(api)
@@ -158,7 +165,7 @@ joined()
 while not asked:
     time.sleep(0.01)
 print("saving", flush=True)
-time.sleep(0.5)
+sys.stdin.read()
 print("saved", flush=True)
 """
 
@@ -198,13 +205,13 @@ print("checkpoint", flush=True)
 
 def test_a_signal_that_the_program_waits_for_is_not_given_to_another_thread(api: Running) -> None:
     with program(api, AWAITS) as process:
-        time.sleep(0.2)
+        wait_until(lambda: waits(process))
         process.send_signal(signal.SIGUSR1)
         assert ended(process) == (0, "checkpoint\n", "")
 
 
 def test_a_program_that_ignores_sigterm_goes_on(api: Running) -> None:
-    text = "signal.signal(signal.SIGTERM, signal.SIG_IGN); join(); joined(); sys.stdin.read(); time.sleep(0.3)"
+    text = "signal.signal(signal.SIGTERM, signal.SIG_IGN); join(); joined(); sys.stdin.read()"
     with program(api, text) as process:
         process.send_signal(signal.SIGTERM)
         assert ended(process)[0] == 0
@@ -223,10 +230,14 @@ def test_signals_are_as_before_when_the_job_is_left(api: Running) -> None:
 
 
 def test_the_lease_of_a_killed_program_runs_out(tmp_path: Path) -> None:
-    controller = ControllerProcess(tmp_path)
+    controller, left_s = ControllerProcess(tmp_path), list[float]()
+
+    def renewed() -> bool:
+        left_s.append(client.get_job("job").lease_left.ToNanoseconds() / 1e9)
+        return sum(later > earlier for earlier, later in pairwise(left_s)) > 2
+
     with controller.running() as client, program(controller, "join(lease_s=1.5); wait()") as process:
-        time.sleep(2.0)
-        assert len(client.list_jobs()) == 1, "it is renewed until then"
+        wait_until(renewed)
         process.kill()
         process.wait(DEADLINE_S)
         wait_until(lambda: not client.list_jobs())
