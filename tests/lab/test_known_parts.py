@@ -90,7 +90,7 @@ def test_a_deleted_spine_is_named_everywhere_until_it_is_back(seen: Seen) -> Non
         seen.wait_for_alarms(switch_down=spine)
         (down,) = (part for part in seen.client.get_fabric().parts_down if part.kind == pb.PART_KIND_SWITCH)
         assert down.name == spine
-        assert began - 1 < down.down_time.seconds < began + NAMED_S + 1
+        assert began - 1 < down.down_time.seconds <= time.time()
         assert seen.up(f'signalbox_switch_up{{switch="{spine}"') == [0.0]
         cables = seen.up("signalbox_link_up{")
         assert (cables.count(0.0), cables.count(1.0)) == (LINKS / 2, LINKS / 2)

@@ -17,7 +17,7 @@ def post(address: str, name: str, severity: str, ends_at: datetime) -> bool:
         f"http://{address}/api/v2/alerts", json.dumps([alert]).encode(), {"Content-Type": "application/json"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return bool(answer.status == 200)
     except OSError:  # still starting
         return False
@@ -29,7 +29,7 @@ def test_critical_alerts_go_to_who_is_on_call_others_to_operators_and_their_end_
     with receiver() as (receivers, told), alertmanager(tmp_path, receivers) as address:
         for status, ends_at in (("firing", now + timedelta(minutes=5)), ("resolved", now)):
             for name, (severity, to) in alerts.items():
-                wait_for(lambda: post(address, name, severity, ends_at), "Alertmanager", 30, 0.1)  # noqa: B023
+                wait_for(lambda: post(address, name, severity, ends_at), "Alertmanager", 60, 0.1)  # noqa: B023
                 wanted = (to, name, status)
-                wait_for(lambda: wanted in {(t.receiver, t.alert, t.status) for t in told}, str(wanted), 30, 0.1)  # noqa: B023
+                wait_for(lambda: wanted in {(t.receiver, t.alert, t.status) for t in told}, str(wanted), 60, 0.1)  # noqa: B023
         assert {(t.receiver, t.alert) for t in told} == {(to, name) for name, (_, to) in alerts.items()}

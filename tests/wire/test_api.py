@@ -33,7 +33,7 @@ from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running
 def test_a_registered_job_is_described_and_listed(client: Client) -> None:
     job = client.register_job(ring()).job
     assert (job.spec.job_id, job.state, job.virtual_links, job.pinned) == ("ring", pb.JOB_STATE_ECMP, 2, 0)
-    assert 25 < job.lease_left.seconds + 1 <= 30
+    assert 0 < seconds(job.lease_left) <= 30
     assert client.get_job("ring").spec == job.spec
     assert [j.spec.job_id for j in client.list_jobs()] == ["ring"]
 
@@ -206,10 +206,10 @@ def test_jobs_are_listed_in_pages_ordered_by_id(client: Client, jobs: Any) -> No
         client.register_job(ring(f"job{n}", (f"10.0.{n}.1", f"10.0.{n}.2")))
     assert [job.spec.job_id for job in client.list_jobs()] == ["job0", "job1", "job2"]
     assert [job.spec.job_id for job in client.list_jobs(page_size=1)] == ["job0", "job1", "job2"]
-    first = jobs.ListJobs(pb.ListJobsRequest(page_size=2), timeout=20)
+    first = jobs.ListJobs(pb.ListJobsRequest(page_size=2), timeout=60)
     assert [job.spec.job_id for job in first.jobs] == ["job0", "job1"]
     client.deregister_job("job1")
-    rest = jobs.ListJobs(pb.ListJobsRequest(page_size=2, page_token=first.next_page_token), timeout=20)
+    rest = jobs.ListJobs(pb.ListJobsRequest(page_size=2, page_token=first.next_page_token), timeout=60)
     assert ([job.spec.job_id for job in rest.jobs], rest.next_page_token) == (["job2"], "")
 
 

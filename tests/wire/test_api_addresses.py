@@ -30,7 +30,7 @@ TOKENS = LeaseTokens.of(None)
 def test_health_is_serving_then_not_serving_while_stopping(api: Running, channel: grpc.Channel) -> None:
     stub: Any = health_pb2_grpc.HealthStub(channel)
     for name in ("", "signalbox.v1.JobService", "signalbox.v1.ControllerService"):
-        answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=20)
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=60)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
     watch = stub.Watch(health_pb2.HealthCheckRequest(service=""))
     assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
@@ -48,7 +48,7 @@ def test_reflection_lists_and_describes_the_services(channel: grpc.Channel) -> N
         reflection_pb2.ServerReflectionRequest(list_services=""),
         reflection_pb2.ServerReflectionRequest(file_containing_symbol="signalbox.v1.JobService"),
     ]
-    listed, described = stub.ServerReflectionInfo(iter(requests), timeout=20)
+    listed, described = stub.ServerReflectionInfo(iter(requests), timeout=60)
     names = {service.name for service in listed.list_services_response.service}
     assert {"signalbox.v1.JobService", "signalbox.v1.ControllerService", "grpc.health.v1.Health"} <= names
     assert described.file_descriptor_response.file_descriptor_proto

@@ -182,7 +182,7 @@ def test_a_message_over_the_size_limit_exhausts_resources() -> None:
         about = dict(detail(error, error_details_pb2.ErrorInfo).metadata)
         wanted = int(about.pop("wanted"))
         assert (about, wanted > 2048) == ({"limit": "api.max_message_bytes", "limitValue": "2048"}, True)
-        assert stub.ListJobs(pb.ListJobsRequest(), timeout=20).jobs == []
+        assert stub.ListJobs(pb.ListJobsRequest(), timeout=60).jobs == []
 
 
 def test_a_message_that_grpc_itself_refuses_is_told_in_similar_words() -> None:
@@ -241,7 +241,7 @@ def test_every_error_of_the_client_has_the_reason(api: Running) -> None:
 
 def test_every_refusal_has_its_reason(jobs: Any) -> None:
     spec = message()
-    registered = jobs.RegisterJob(pb.RegisterJobRequest(spec=spec), timeout=20)
+    registered = jobs.RegisterJob(pb.RegisterJobRequest(spec=spec), timeout=60)
     for method, request, code, why in (
         (jobs.RegisterJob, pb.RegisterJobRequest(), grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"),
         (jobs.GetJob, pb.GetJobRequest(job_id="nobody"), grpc.StatusCode.NOT_FOUND, "NO_SUCH_JOB"),
@@ -315,7 +315,7 @@ def test_reflection_refuses_bytes_that_are_no_message(channel: grpc.Channel, cap
     path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
     listing = reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString()
     call: Any = channel.stream_stream(path)
-    answers = call(iter((listing, b"\x0a\xff\xff")), timeout=20)
+    answers = call(iter((listing, b"\x0a\xff\xff")), timeout=60)
     assert next(answers)
     error = refused(lambda _, **__: next(answers), None)
     assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
@@ -350,11 +350,11 @@ def test_a_server_of_grpc_that_has_ended_by_itself_is_an_error() -> None:
 def test_calls_are_timed_by_method_and_by_the_code_that_the_client_sees(
     api: Running, channel: grpc.Channel, jobs: Any
 ) -> None:
-    jobs.RegisterJob(pb.RegisterJobRequest(spec=message()), timeout=5)
+    jobs.RegisterJob(pb.RegisterJobRequest(spec=message()), timeout=60)
     refused(jobs.GetJob, pb.GetJobRequest(job_id="nobody"))
     refused(jobs.RegisterJob, pb.RegisterJobRequest())
     refused(channel.unary_unary("/signalbox.v1.JobService/NoSuchMethod"), b"")
     wanted = {("RegisterJob", "OK"), ("GetJob", "NOT_FOUND"), ("RegisterJob", "INVALID_ARGUMENT")}
-    wait_for(lambda: wanted <= api.control.board.call_times.keys(), "the counts", 10, 0.05)
+    wait_for(lambda: wanted <= api.control.board.call_times.keys(), "the counts", 60, 0.05)
     methods = {method for method, _ in api.control.board.call_times}
     assert methods == {"GetJob", "RegisterJob", "other"}, "a client cannot make series by inventing methods"

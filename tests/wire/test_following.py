@@ -14,7 +14,7 @@ from signalbox.live.state import Kind
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import running_api
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def following_of(address: str) -> Following:

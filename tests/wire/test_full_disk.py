@@ -86,14 +86,14 @@ def test_what_a_full_disk_does_not_take_is_not_acknowledged(folder: Path) -> Non
             change_strategy(client, 20)
         assert refused.value.retry_s > 0
         assert sorted(known(client)) == sorted(acknowledged)
-        wait_for(lambda: "cannot be saved" in alarms(client), "the alarm", 2)
+        wait_for(lambda: "cannot be saved" in alarms(client), "the alarm", 60)
         controller.kill()
     with controller.running() as client:
         assert sorted(known(client)) == sorted(acknowledged), "in the first answer"
         subprocess.run(["mount", "-o", "remount,size=8m", str(folder / "state")], check=True)
         more = register(client, range(JOBS, JOBS + 3))
         assert len(more) == 3
-        wait_for(lambda: "cannot be saved" not in alarms(client), "the alarm's end", 2)
+        wait_for(lambda: "cannot be saved" not in alarms(client), "the alarm's end", 60)
         controller.kill()
     with controller.running() as client:
         assert sorted(known(client)) == sorted(acknowledged + more)
@@ -124,11 +124,11 @@ def test_what_cannot_be_written_is_not_acknowledged_until_it_can(tmp_path: Path)
         assert refused.value.retry_s > 0
         assert sorted(known(client)) == acknowledged
         assert client.renew_lease("job0") > 0, "what is not saved goes on"
-        wait_for(lambda: "cannot be saved" in alarms(client), "the alarm", 2)
+        wait_for(lambda: "cannot be saved" in alarms(client), "the alarm", 60)
         limit(controller, fsize="unlimited")
         acknowledged += register(client, range(10, 13))
         assert len(acknowledged) == 6
-        wait_for(lambda: "cannot be saved" not in alarms(client), "the alarm's end", 2)
+        wait_for(lambda: "cannot be saved" not in alarms(client), "the alarm's end", 60)
         assert logged(controller, "job registered") == acknowledged, "each one once, and no other"
         assert logged(controller, "job ended") == []
         controller.kill()
@@ -219,7 +219,7 @@ def test_an_exchange_is_saved_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
             client.update_jobs(exchanged(0))
         assert hosts(client) == [spec.endpoints for spec in exchanged(1)]
         limit(controller, fsize="unlimited")
-        wait_for(lambda: "cannot be saved" not in alarms(client), "the alarm's end", 10)
+        wait_for(lambda: "cannot be saved" not in alarms(client), "the alarm's end", 60)
         client.update_jobs(exchanged(0))
         controller.kill()
     answered = Event()

@@ -18,7 +18,7 @@ from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
 from tests.support.wire.control_stand_in import H1, VIA_SPINE, running_api
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Held:

@@ -95,7 +95,7 @@ def get_over_tls(port: int, authority: Authority, shown: Certificate | None = No
     context = ssl.create_default_context(cafile=str(authority.certificate))
     if shown:
         context.load_cert_chain(*shown)
-    with urllib.request.urlopen(f"https://127.0.0.1:{port}/metrics", timeout=10, context=context) as answer:
+    with urllib.request.urlopen(f"https://127.0.0.1:{port}/metrics", timeout=60, context=context) as answer:
         text: str = answer.read().decode()
         return text
 
@@ -124,7 +124,7 @@ def test_who_fails_to_shake_hands_is_counted_and_logged_with_why(board: StatusBo
             before = board.metrics_refused["tls"]
             with pytest.raises(OSError):
                 get_metrics(port)
-            wait_for(lambda: board.metrics_refused["tls"] == before + 1 and bool(lines), "the count", 10, 0.01)
+            wait_for(lambda: board.metrics_refused["tls"] == before + 1 and bool(lines), "the count", 60, 0.01)
             shown = get_over_tls(port, authority, authority.sign("prometheus"))
             assert f'signalbox_metrics_refused_total{{reason="tls"}} {before + 1}\n' in shown
         (line,) = lines
@@ -144,7 +144,7 @@ def test_who_fails_to_shake_hands_is_counted_and_logged_with_why(board: StatusBo
 def test_who_only_looks_whether_somebody_listens_is_not_counted(board: StatusBoard, authority: Authority) -> None:
     with capture_logs() as lines, secured(authority, board, mutual=True) as port:
         socket.create_connection(("127.0.0.1", port)).close()
-        wait_for(lambda: bool(lines), "its end", 10, 0.01)
+        wait_for(lambda: bool(lines), "its end", 60, 0.01)
     assert board.metrics_refused == {"tls": 0}
     assert [line["log_level"] for line in lines] == ["debug"]
 

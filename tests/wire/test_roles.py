@@ -224,12 +224,12 @@ def call(served: Served, method: str, metadata: tuple[tuple[str, str], ...], lea
         try:
             if found.server_streaming:
                 ask: Any = channel.unary_stream(path, **options)
-                stream = ask(request, metadata=metadata, timeout=2)
+                stream = ask(request, metadata=metadata, timeout=5)
                 response = next(stream)
                 stream.cancel()
             else:
                 ask = channel.unary_unary(path, **options)
-                response = ask(request, metadata=metadata, timeout=5)
+                response = ask(request, metadata=metadata, timeout=60)
         except grpc.RpcError as error:
             refused: Any = error
             sent = f"{refused.details()} {refused.trailing_metadata()!r}"
@@ -288,7 +288,7 @@ def test_bytes_that_are_no_message_change_nothing_of_that(served: Served, method
         kind: Any = channel.unary_stream if METHODS[method].server_streaming else channel.unary_unary
         for name, allowed in {**expected, "nobody": False, "operator": True}.items():
             with pytest.raises(grpc.RpcError) as error:
-                list(kind(path)(b"\xff\xff\xff", metadata=of(name), timeout=5))
+                list(kind(path)(b"\xff\xff\xff", metadata=of(name), timeout=60))
             refused: Any = error.value
             code = "UNAUTHENTICATED" if name == "nobody" else "INVALID_ARGUMENT" if allowed else "PERMISSION_DENIED"
             assert refused.code().name == code
@@ -381,7 +381,7 @@ def test_lists_have_the_callers_own_jobs(served: Served) -> None:
 def test_health_is_for_everyone(served: Served) -> None:
     with grpc.insecure_channel(served.api.addresses[0]) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
-        assert stub.Check(health_pb2.HealthCheckRequest(), timeout=5).status == health_pb2.HealthCheckResponse.SERVING
+        assert stub.Check(health_pb2.HealthCheckRequest(), timeout=60).status == health_pb2.HealthCheckResponse.SERVING
 
 
 def test_a_tenant_that_lost_its_job_id_learns_how(served: Served) -> None:

@@ -29,7 +29,7 @@ from signalbox.jobs.spec import JobSpec
 from tests.support.wire.certificates import Authority
 
 HERE = "IP:127.0.0.1"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Reloaded:
@@ -96,14 +96,14 @@ class Reloaded:
 
     def metrics(self, authority: Authority) -> str:
         context = ssl.create_default_context(cafile=str(authority.certificate))
-        with urlopen(f"https://127.0.0.1:{self.metrics_port}/metrics", timeout=10, context=context) as answer:
+        with urlopen(f"https://127.0.0.1:{self.metrics_port}/metrics", timeout=60, context=context) as answer:
             return str(answer.read().decode())
 
     def metrics_over(self, authority: Authority, most: int = 15) -> bytes:
         """The first bytes of the answer."""
         context = ssl.create_default_context(cafile=str(authority.certificate))
         with (
-            socket.create_connection(("127.0.0.1", self.metrics_port), timeout=10) as sock,
+            socket.create_connection(("127.0.0.1", self.metrics_port), timeout=60) as sock,
             context.wrap_socket(sock, server_hostname="127.0.0.1") as tls,
         ):
             tls.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
@@ -115,7 +115,7 @@ class Reloaded:
         context.check_hostname = False
         context.load_cert_chain(*authority.sign("leaf"))
         with (
-            socket.create_connection(("127.0.0.1", self.controller.openflow_port), timeout=10) as sock,
+            socket.create_connection(("127.0.0.1", self.controller.openflow_port), timeout=60) as sock,
             context.wrap_socket(sock) as tls,
         ):
             return tls.version()

@@ -89,7 +89,7 @@ class Pair:
             return bool(client.get_status().version)
 
     def metric(self, name: str) -> str:
-        with urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10) as answer:
+        with urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=60) as answer:
             lines = str(answer.read().decode()).splitlines()
         return next(line.partition(" ")[2] for line in lines if line.startswith(f"{name} "))
 

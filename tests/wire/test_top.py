@@ -37,7 +37,7 @@ CONFIG = Config(
     fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
 )
 SMALL, LARGE, USUAL = (80, 24), (200, 60), (120, 50)
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ def test_what_two_ranks_send_is_announced_however_they_train(tmp_path: Path, mon
         assert job.spec.endpoints == ("10.0.1.1", "10.0.2.1")
         assert job.spec.library == "gloo"
         assert job.vitals.reported.iterations == (6 if job.id == "plain" else 5)
-        assert all(0 < seconds < 60 for seconds in job.vitals.reported.recent_communication_s)
+        assert all(seconds > 0 for seconds in job.vitals.reported.recent_communication_s)
         # What is computed while a call is under way does not count once that has ended.
         assert job.id != "plain" or min(job.vitals.reported.recent_communication_s, default=0.0) < COMPUTED_S
 

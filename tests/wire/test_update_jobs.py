@@ -59,7 +59,7 @@ def test_each_entry_has_its_own_mask(client: Client, jobs: Any) -> None:
 
     changed = jobs.UpdateJobs(
         pb.UpdateJobsRequest(jobs=[entry(ring("a", FAR, size=7), "endpoints"), entry(ring("b", NEAR, size=7))]),
-        timeout=5,
+        timeout=60,
     )
     sizes = [job.spec.collectives[0].bytes_per_iteration for job in changed.jobs]
     assert ([tuple(job.spec.endpoints) for job in changed.jobs], sizes) == ([FAR, NEAR], [1000, 7])

@@ -39,7 +39,7 @@ def message(**changes: Any) -> pb.JobSpec:
 
 def refused(stub_method: Any, request: Any) -> grpc.Call:
     with pytest.raises(grpc.RpcError) as error:
-        stub_method(request, timeout=20)
+        stub_method(request, timeout=60)
     assert isinstance(error.value, grpc.Call)
     return error.value
 
