@@ -96,11 +96,11 @@ def address_map(path: Path) -> dict[str, Nics]:
         raise InvalidInput.of(name, "must have the address of each host, such as 'n1: 10.0.1.1'")
     nics: dict[str, Nics] = {}
     problems: list[FieldProblem] = []
-    for hosts, entry in found[0].entries.items():
+    for hosts, (line, column, _) in found[0].entries.items():
         try:
             nics |= _nics(str(hosts), found[0].data[hosts])
         except InvalidInput as error:
-            problems += error.within(f"{name}:{entry.line}:{entry.column}").problems
+            problems += error.within(f"{name}:{line}:{column}").problems
     InvalidInput.refuse(problems)
     return nics
 

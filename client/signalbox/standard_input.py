@@ -20,8 +20,8 @@ MAX_BYTES = 64 << 20
 MAX_DEPTH = 32
 """How deep lists and objects may be nested, and how many parts a dotted key of TOML may have; a job spec needs 4."""
 
-MAX_VALUES = 1_000_000
-"""Values in one text, names of fields counted; a job spec within its limits has fewer."""
+MAX_VALUES = 850_000
+"""Values in one text, names of fields counted; the most transfers that a job may have, with all fields, are 720,896."""
 
 MAX_LISTS = 200_000
 """Lists and objects in one text, each of which takes half a kilobyte; a job spec within its limits has fewer."""

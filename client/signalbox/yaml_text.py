@@ -20,17 +20,14 @@ import yaml
 from signalbox.errors import InvalidInput, cut
 from signalbox.standard_input import MAX_DEPTH, MAX_DIGITS, MAX_FIELDS, MAX_LISTS, MAX_VALUES
 
+MAX_DOCUMENTS = 10_000
+"""Documents in one text."""
+
 Key: TypeAlias = str | int
 """Of a field its name, of an item its number."""
 
-
-class Entry(NamedTuple):
-    """``line``, ``column``: from 1; of a field where its name begins, of an item where it begins. ``node``: None unless
-    the value is an object or list."""
-
-    line: int
-    column: int
-    node: Node | None
+Entry: TypeAlias = "tuple[int, int, Node | None]"
+"""Line and column, from 1, where a field's name or an item begins; the node of an object or list, else None."""
 
 
 @dataclass(slots=True)
@@ -51,7 +48,7 @@ class Node:
             entry = node.entries.get(name or int(item)) if node else None
             if entry is None:
                 break
-            place, node = (entry.line, entry.column), entry.node
+            place, node = entry[:2], entry[2]
         return place
 
 
@@ -91,20 +88,20 @@ class _Open:
         if inside.values > MAX_VALUES:
             raise _too_many(line, column)
         if isinstance(inside.data, list):
-            inside.entries[len(inside.data)] = Entry(line, column, node)
+            inside.entries[len(inside.data)] = line, column, node
             inside.data.append(data)
         elif self.name is None:
             self._begin_field(line, column, data)
         else:
             (name, at_line, at_column), self.name = self.name, None
-            inside.entries[name] = Entry(at_line, at_column, node)
+            inside.entries[name] = at_line, at_column, node
             inside.data[name] = data
 
     def _begin_field(self, line: int, column: int, name: Any) -> None:
         if not isinstance(name, str):
             raise _wrong_at(line, column, "the name of a field must be text; put it in quotes")
         if name in self.node.entries:
-            first = self.node.entries[name].line
+            first = self.node.entries[name][0]
             raise _wrong_at(line, column, f"'{cut(name)}' is there twice in one object, first in line {first}")
         if len(self.node.entries) == self.most_fields:
             raise _wrong_at(line, column, f"at most {self.most_fields} fields are allowed in an object")
@@ -114,12 +111,12 @@ class _Open:
 def _documents(text: str, most_fields: int) -> Iterator[Node]:
     opened: list[_Open] = []
     anchors: dict[str | None, tuple[Any, Node | None]] = {}
-    values = lists = 0
+    values = lists = texts = 0
     for event in yaml.parse(text, Loader=_Parser):
         mark: Any = event.start_mark
         line, column, node, anchor = mark.line + 1, mark.column + 1, None, None
         data: Any
-        if isinstance(event, yaml.ScalarEvent):
+        if event.__class__ is yaml.ScalarEvent:  # most of them
             data, anchor = _value(event), event.anchor
         elif isinstance(event, yaml.CollectionStartEvent):
             lists += 1
@@ -138,6 +135,9 @@ def _documents(text: str, most_fields: int) -> Iterator[Node]:
         else:
             if isinstance(event, yaml.DocumentStartEvent):
                 anchors.clear()
+                texts += 1
+                if texts > MAX_DOCUMENTS:
+                    raise _wrong(mark, f"at most {MAX_DOCUMENTS} documents are allowed")
             continue
         if anchor is not None:
             anchors[anchor] = data, node
@@ -199,6 +199,8 @@ def _value(event: yaml.ScalarEvent) -> Any:
     text: str = event.value
     if not event.implicit[0]:  # in quotes, or a block
         return text
+    if text.isdecimal() and text.isascii() and text[0] != "0" and len(text) <= MAX_DIGITS:
+        return int(text)
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "-+.0123456789":

@@ -244,7 +244,13 @@ LARGE = {
         f"[{'[],' * MAX_LISTS}]",
         f":1:{3 * MAX_LISTS - 1}: at most {MAX_LISTS} lists",
     ),
-    "many documents": ("job", ".yaml", "--- 1\n" * (MAX_JOBS + 1), f": at most {MAX_JOBS} jobs are allowed (given: "),
+    "many documents": (
+        "job",
+        ".yaml",
+        "--- 1\n" * (MAX_JOBS + 1),
+        f":{MAX_JOBS + 1}:1: at most {MAX_JOBS} documents are",
+    ),
+    "many jobs": ("job", ".json", f"[{'1,' * MAX_JOBS}1]", f": at most {MAX_JOBS} jobs are allowed (given: 10001)"),
     "many wrong endpoints": (
         *("job", ".json", json.dumps({"job_id": "j", "endpoints": [1] * 5000})),
         ":1:17: endpoints: at most 4096 endpoints are allowed (given: 5000)",
