@@ -6,6 +6,7 @@ In: a path, and the model of the file's table. Out: the model, or ``InvalidInput
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, Self, TypeVar, Union, get_args, get_origin
@@ -26,6 +27,9 @@ from signalbox.standard_input import called, read_bytes
 from signalbox.toml_text import MAX_TOML_BYTES, table
 
 Model = TypeVar("Model", bound=BaseModel)
+
+MAX_MARKS = 400_000
+"""Limit of separators in a file; an inventory of 30,000 hosts has fewer."""
 
 
 class Table(BaseModel):
@@ -50,9 +54,15 @@ class Table(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _number(cls, value: object, info: ValidationInfo) -> object:
-        if isinstance(value, bool | str) and _is_number(cls.model_fields[info.field_name or ""].annotation):
+        if isinstance(value, bool | str) and info.field_name in _numbers(cls):
             raise PydanticCustomError("number", "must be a number")
         return value
+
+
+@cache
+def _numbers(model: type[BaseModel]) -> frozenset[str]:
+    """Return the names of the fields that take numbers alone."""
+    return frozenset(name for name, field in model.model_fields.items() if _is_number(field.annotation))
 
 
 def _is_number(annotation: object) -> bool:
@@ -71,6 +81,6 @@ def read_toml(path: Path, model: type[Model]) -> Model:
     except UnicodeDecodeError as error:
         raise InvalidInput.of(name, f"is not text in UTF-8, at byte {error.start + 1}") from None
     try:
-        return model.model_validate(table(text, name), context=Counter())
+        return model.model_validate(table(text, name, MAX_MARKS), context=Counter())
     except ValidationError as error:
         raise InvalidInput(field_problems(error, model)).within(name) from None

@@ -16,7 +16,7 @@ from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.standard_input import MAX_DEPTH, MAX_DIGITS, MAX_FIELDS
 
 MAX_TOML_BYTES = 8 << 20
-"""Size limit of a text in TOML; an inventory of 60,000 hosts has less."""
+"""Size limit of a text in TOML."""
 MAX_MARKS = 1_000_000
 """Limit of the characters that the parser stops at: each takes it a microsecond or two. 65,536 transfers have fewer."""
 
@@ -34,13 +34,14 @@ _DOTTED = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}")
 _NUMBER = re.compile(rf"(?<![\w.-])[-+]?[0-9]\w{{{MAX_DIGITS},}}+")
 
 
-def table(text: str, name: str) -> dict[str, Any]:
-    """Return the table of the text. ``name``: of the file in errors. Raises ``InvalidInput``."""
+def table(text: str, name: str, most_marks: int = MAX_MARKS) -> dict[str, Any]:
+    """Return the table of the text. ``name``: of the file in errors. ``most_marks``: as ``MAX_MARKS``. Raises
+    ``InvalidInput``."""
     if len(text) > MAX_TOML_BYTES:
         raise InvalidInput.of(name, f"has more than {MAX_TOML_BYTES >> 20} MiB")
-    _refuse_many(text, "\n\\\"'#", name)
+    _refuse_many(text, "\n\\\"'#", name, most_marks)
     plain = _QUOTED.sub(_masked, text)
-    _refuse_many(plain, "\n=,.[{", name)
+    _refuse_many(plain, "\n=,.[{", name, most_marks)
     if found := _DOTTED.search(plain):
         message = f"a key has at most {MAX_DEPTH} parts with dots between them"
         raise InvalidInput.of(_place(name, plain, found.start()), message)
@@ -57,9 +58,9 @@ def table(text: str, name: str) -> dict[str, Any]:
     return read
 
 
-def _refuse_many(text: str, marks: str, name: str) -> None:
-    if (found := sum(map(text.count, marks))) > MAX_MARKS:
-        raise InvalidInput.of(name, f"has too many lines and values: {found} of at most {MAX_MARKS} separators")
+def _refuse_many(text: str, marks: str, name: str, most: int) -> None:
+    if (found := sum(map(text.count, marks))) > most:
+        raise InvalidInput.of(name, f"has too many lines and values: {found} separators, of at most {most}")
 
 
 def _too_large(read: dict[str, Any], name: str) -> Iterator[FieldProblem]:
