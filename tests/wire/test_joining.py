@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -22,6 +23,7 @@ from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.jobs.subflows import Connections, PortClass
 from signalbox.membership import Ended
+from signalbox.remote_client import RemoteClient
 from signalbox.route_following import Route, Subflow
 from tests.support.wire.certificates import Authority
 from tests.support.wire.control_stand_in import H1, H2, VIA_SPINE, Running, running_api
@@ -212,7 +214,14 @@ def test_a_killed_controller_that_starts_again_has_the_job_and_hears_of_the_time
     assert len(lines(caplog)) == 1, "one outage"
 
 
-def test_a_paused_controller_is_waited_for(tmp_path: Path) -> None:
+def test_a_paused_controller_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reporting, report = threading.Event(), RemoteClient.report_iterations
+
+    def reports(*given: Any) -> None:
+        reporting.set()
+        report(*given)
+
+    monkeypatch.setattr(RemoteClient, "report_iterations", reports)
     controller = ControllerProcess(tmp_path)
     with controller.running() as client:
         with signalbox.join("job", endpoints=ENDPOINTS, address=controller.address) as job:
@@ -221,7 +230,7 @@ def test_a_paused_controller_is_waited_for(tmp_path: Path) -> None:
             controller.process.send_signal(signal.SIGSTOP)
             for _ in range(10):
                 job.iteration(1.0)
-            time.sleep(0.5)
+            assert reporting.wait(DEADLINE_S)
             controller.process.send_signal(signal.SIGCONT)
             wait_until(lambda: client.get_job("job").iterations == 10)
             assert job.ended is None
