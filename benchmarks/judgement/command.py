@@ -61,6 +61,8 @@ class Right:
     hours: float
     jobs: int
     false_alarms: int
+    seeds: tuple[int, ...] = ()
+    """Of the jobs that had some: ``generated`` makes them again."""
 
     @property
     def per_1000_h(self) -> float:
@@ -94,8 +96,9 @@ def right(hours: float, seed: int) -> Iterator[Right]:
         for place, name in enumerate(kinds()):
             first = seed + place * KINDS_APART
             found = processes.map(partial(_false_alarms, name), range(first, first + jobs), chunksize=8)
-            alarms = sum(track(found, name, jobs, console=Console(stderr=True), transient=True))
-            yield Right(name, jobs * JOB_HOURS, jobs, alarms)
+            alarms = list(track(found, name, jobs, console=Console(stderr=True), transient=True))
+            seeds = tuple(first + number for number in np.flatnonzero(alarms).tolist())
+            yield Right(name, jobs * JOB_HOURS, jobs, sum(alarms), seeds)
 
 
 def _false_alarms(name: str, seed: int) -> int:
@@ -204,6 +207,7 @@ def main(
             "jobs": one.jobs,
             "false alarms": one.false_alarms,
             "per 1,000 h": one.per_1000_h,
+            "of seeds": ", ".join(map(str, one.seeds)),
         }
         for one in alarms
     ]
