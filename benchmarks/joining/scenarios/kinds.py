@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from benchmarks.joining.mixes import FACTORS, spec_of
+from benchmarks.joining.mixes import FACTORS, LEASE_S, spec_of
 from benchmarks.joining.results import Announced, Mode
 from benchmarks.joining.scenarios.churn import RECORDED
 from benchmarks.joining.scenarios.elephants import layout
@@ -55,14 +55,15 @@ def _tree(job_id: str, hosts: Sequence[Host]) -> JobSpec:
     up = [(3, 2, 0), (1, 0, 0), (2, 0, 1)]
     steps = [*up, *((dst, src, 3 - step) for src, dst, step in up)]
     transfers = [{"src": s, "dst": d, "bytes_per_iteration": 240_000, "step": step} for s, d, step in steps]
-    return JobSpec.parse({"job_id": job_id, "endpoints": [host.ip for host in hosts], "transfers": transfers})
+    endpoints = [host.ip for host in hosts]
+    return JobSpec.parse({"job_id": job_id, "endpoints": endpoints, "lease_s": LEASE_S, "transfers": transfers})
 
 
 def _pipeline(job_id: str, hosts: Sequence[Host]) -> JobSpec:
     collective = {"algorithm": Algorithm.PIPELINE_SEND, "groups": ["all"], "bytes_per_iteration": 640_000}
     groups = [{"name": "all", "ranks": tuple(range(len(hosts)))}]
-    endpoints = [host.ip for host in hosts]
-    return JobSpec.parse({"job_id": job_id, "endpoints": endpoints, "groups": groups, "collectives": [collective]})
+    described = {"job_id": job_id, "endpoints": [host.ip for host in hosts], "lease_s": LEASE_S, "groups": groups}
+    return JobSpec.parse({**described, "collectives": [collective]})
 
 
 KINDS = (
