@@ -19,7 +19,6 @@ from controller.jobs.registry import JobRegistry
 from controller.jobs.watched_job import FEWEST_BYTES
 from signalbox.jobs.spec import JobId
 
-JOB = JobId("job")
 MAX_RULES = 4032
 
 
@@ -39,22 +38,22 @@ def watch(polls: Polls, until_contradicted: bool = False) -> Watched:
     registry = JobRegistry(1)
     registry.register(RegisterJob(polls.spec), 0.0)
     demand.follow(registry.jobs, 0.0)
-    driver = _Driver(polls, demand)
+    driver, job_id = _Driver(polls, demand), JobId(polls.spec.job_id)
     contradictions: list[tuple[float, Difference]] = []
     first, contradicted, report = None, False, 0
     for number, now in enumerate(polls.now.tolist()):
         while report < len(polls.reports) and polls.reports[report].at <= now:
-            demand.reported(JOB, polls.reports[report].iterations, polls.reports[report].at)
+            demand.reported(job_id, polls.reports[report].iterations, polls.reports[report].at)
             report += 1
         most = driver.poll(number, now)
         first = now if first is None and most > FEWEST_BYTES else first
-        of_job = demand.demands[JOB]
+        of_job = demand.demands[job_id]
         if of_job.contradicted and not contradicted and of_job.difference:
             contradictions.append((now, of_job.difference))
             if until_contradicted:
                 break
         contradicted = of_job.contradicted
-    return Watched(first, tuple(contradictions), demand.demands[JOB])
+    return Watched(first, tuple(contradictions), demand.demands[job_id])
 
 
 class _Driver:
@@ -80,7 +79,7 @@ class _Driver:
 
     def _ask(self, number: int) -> None:
         """Rules that are asked for now count from here on."""
-        of_job = self._demand.demands[JOB]
+        of_job = self._demand.demands[JobId(self._polls.spec.job_id)]
         if of_job is self._known or (
             self._known and of_job.counted == self._known.counted and of_job.pairs == self._known.pairs
         ):

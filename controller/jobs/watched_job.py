@@ -78,7 +78,7 @@ class WatchedJob:
         self._stable = 0
         self._returns = 0
         self._hold_next = False
-        self._relearn_at = now
+        self._began = self._relearn_at = now
         self._relearn_after_s = RELEARN_AFTER_S
         self.pairs: tuple[Pair, ...] = ()
         self._judges = Memo(Judge)
@@ -204,7 +204,8 @@ class WatchedJob:
     def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:
         """``totals``: of its pairs until now. ``suspicious``: addresses that send more than is announced for them."""
         self.look(totals, now)
-        self._windows.add(totals, now)
+        # A reading from before the job began is of another job's rule. This job's own rule may not be there yet.
+        self._windows.add(totals._replace(at=np.where(totals.at > self._began, totals.at, np.nan)), now)
         per_iteration = self._patterns.current.per_iteration
         planned = sum(link.bytes for link in self._patterns.sending) if per_iteration else 0
         window = self._windows.window(planned, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from benchmarks.judgement.kinds import kinds
 from benchmarks.judgement.watching import watch
 from benchmarks.judgement.windows import Polls, generated
 from controller.jobs.demand import DemandSource, Finding
+from signalbox.jobs.spec import JobSpec
 
 HOURS = 0.05
 FASTER = 9033
@@ -81,6 +83,13 @@ def test_polls_are_the_same_after_they_were_written_and_read(tmp_path: Path) -> 
     assert (again.spec, again.pairs) == (polls.spec, polls.pairs)
     for name in ("now", "at", "bytes", "packets", "switch"):
         np.testing.assert_array_equal(getattr(again, name), getattr(polls, name))
+
+
+def test_a_recording_has_a_job_of_any_name() -> None:
+    kind = kinds()["ring"]
+    polls = generated(kind, kind.spec(), 5, HOURS)
+    named = replace(polls, spec=JobSpec.parse({**polls.spec.model_dump(), "job_id": "recorded"}))
+    assert watch(named).last.source is DemandSource.CONFIRMED
 
 
 def test_targets_that_are_missed_are_said() -> None:

@@ -95,6 +95,14 @@ class Cluster:
         self.registry.update([UpdateJob(JobSpec.parse({**job.spec.model_dump(), **change}), owner=job.uid)])
         self.demand.follow(self.registry.jobs, self.now)
 
+    def replace(self, job_id: str, one: JobSpec, after_s: float) -> None:
+        """End this job and begin another one later."""
+        self.registry.deregister(JobId(job_id), None, self.now, force=True)
+        self.demand.follow(self.registry.jobs, self.now)
+        self.train(after_s, {})
+        self.registry.register(RegisterJob(one), self.now)
+        self.demand.follow(self.registry.jobs, self.now)
+
     def train(self, seconds: float, traffic: Traffic, loss: float = 0.0, pause: bool = False) -> JobDemand:
         """Send, count, and judge every interval. Every packet is acknowledged, with SACK blocks where any is lost."""
         end = self.now + seconds
@@ -223,6 +231,19 @@ def test_a_right_announcement_is_confirmed_and_never_doubted(reports: bool, burs
         assert not demand.learning
         assert demand.virtual_links == cluster.registry.jobs[JobId("job")].virtual_links
     assert demand.source is DemandSource.CONFIRMED
+
+
+@pytest.mark.parametrize("after_s", [0.1, 2.1, 8.1])
+def test_a_job_that_is_started_again_is_not_judged_by_rules_of_the_one_before(after_s: float) -> None:
+    """Its own rules come later: what it sends until then is not counted."""
+    cluster = Cluster(spec(FOUR, job_id="before"), spec(ADDRESSES[4:]))
+    cluster.iteration_s = 0.3
+    cluster.train(20, RIGHT)
+    cluster.replace("before", spec(FOUR, job_id="again"), after_s)
+    for _ in range(12):
+        cluster.train(INTERVAL_S, RIGHT)
+        assert cluster.demand.demands[JobId("again")].difference is None
+    assert cluster.demand.demands[JobId("again")].source is DemandSource.CONFIRMED
 
 
 @pytest.mark.parametrize("reports", [True, False])
