@@ -280,7 +280,9 @@ class Stage:
         assert self.client
         new = live.program.iterations()[live.reported :]
         if new:
-            times = [IterationTime(live.next_index + n, i.duration_s, i.communication_s) for n, i in enumerate(new)]
+            times = [
+                IterationTime(live.next_index + n, i.duration_s, i.communication_s, i.end) for n, i in enumerate(new)
+            ]
             self.client.report_iterations(live.job_id, times)
             live.reported += len(new)
             live.next_index += len(new)
