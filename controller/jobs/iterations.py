@@ -124,7 +124,7 @@ class Iterations:
             fitting: Floats = np.interp(moment, times, missing) + outside_s / self._fastest_s
             return fitting
 
-        patience_s = 2 * (self._usual_s + REPORT_S) if len(self.ends) > 1 else 0.0
+        patience_s = 2 * (min(self._usual_s, self.durations_s[-1]) + REPORT_S) if len(self.ends) > 1 else 0.0
         overdue = late > self.ends[-1] + patience_s
         done = np.interp(at, times, np.arange(1, len(times) + 1) // 2)
         return Counted(
