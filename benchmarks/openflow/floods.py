@@ -26,7 +26,7 @@ from rich.table import Table
 
 from benchmarks.measures import Spread, usage
 from benchmarks.openflow.switches import GOOD_DPID, GoodSwitch
-from benchmarks.openflow_bytes import Multipart, Type, message, port_desc
+from benchmarks.openflow_bytes import Multipart, Type, message, multipart_kind, port_desc, xid_of
 from benchmarks.openflow_switch import Connection, EchoingSwitch, PlainSwitch
 from mininet_topos.controller_process import ControllerProcess
 from signalbox.client import Client
@@ -40,7 +40,7 @@ LIMIT_MS, MEMORY, LINES = 100.0, 1.1, 10.0
 PATIENCE_S = 20.0
 HOSTILE_DPID = 0xBAD
 PORTS = 4_000
-ENDLESS_PARTS, MANY_METERS = 100_000, 100_000
+MANY_METERS = 100_000
 
 
 # ---- the attacker
@@ -52,9 +52,9 @@ class Flooding(EchoingSwitch):
     def __init__(self, port: int, ports: int = 2) -> None:
         super().__init__(port, HOSTILE_DPID, ports, interval_s=1.0)
 
-    def flood(self, data: bytes) -> None:
+    def flood(self, data: Callable[[], bytes]) -> None:
         while not self.connection_lost:
-            self._send(data)
+            self._send(data())
 
 
 def port_changes(port: int) -> None:
@@ -66,7 +66,8 @@ def port_changes(port: int) -> None:
         return message(Type.PORT_STATUS, 0, struct.pack("!B7x", 2) + desc)
 
     with Flooding(port, PORTS) as switch:
-        switch.flood(b"".join(status(number, up) for up in (False, True) for number in range(1, PORTS + 1)))
+        data = b"".join(status(number, up) for up in (False, True) for number in range(1, PORTS + 1))
+        switch.flood(lambda: data)
 
 
 def arp(port: int) -> None:
@@ -80,25 +81,28 @@ def arp(port: int) -> None:
         head = struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, 0, 0)
         return message(Type.PACKET_IN, 0, head + match + b"\0\0" + frame)
 
+    data = b"".join(map(asking, range(1000)))
     with Flooding(port) as switch:
-        switch.flood(b"".join(map(asking, range(1000))))
+        switch.flood(lambda: data)
 
 
-class EndlessAnswers(PlainSwitch):
-    """Answers what it is asked for with empty parts, of which none is the last."""
+class EndlessAnswers(Flooding):
+    """Answers each request for port counters with empty parts, of which none is the last. ``asked``: the latest one."""
 
-    def _multipart_reply(self, xid: int, request: bytes) -> bytes:
-        if request[:2] == struct.pack("!H", Multipart.PORT_DESC):
-            return super()._multipart_reply(xid, request)
-        return message(Type.MULTIPART_REPLY, xid, request[:2] + struct.pack("!H4x", 1)) * ENDLESS_PARTS
+    asked = 0
+
+    def _take(self, heard: bytes, now: float) -> None:
+        if heard[1] == Type.MULTIPART_REQUEST and multipart_kind(heard) == Multipart.PORT_STATS:
+            self.asked = xid_of(heard)
+        else:
+            super()._take(heard, now)
 
 
 def endless_answers(port: int) -> None:
     """A switch whose answers do not end."""
-    switch = EndlessAnswers(HOSTILE_DPID, 2)
-    connection = _connected(port, switch)
-    while True:
-        connection.send(switch.answer(connection.hear()))
+    part = struct.pack("!HH4x", Multipart.PORT_STATS, 1)
+    with EndlessAnswers(port) as switch:
+        switch.flood(lambda: message(Type.MULTIPART_REPLY, switch.asked, part) * 1000)
 
 
 class ManyMeters(PlainSwitch):
