@@ -69,7 +69,8 @@ class Refusals:
 
 
 class Calls(grpc.aio.ServerInterceptor):
-    """``name_of``: of an authenticated client, which then has a budget of its own; empty without one."""
+    """``name_of``: of an authenticated client, which then has a budget of its own; empty without one, None for a client
+    that is not let in."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class Calls(grpc.aio.ServerInterceptor):
         relay: Relay,
         refusals: Refusals,
         times: CallTimes,
-        name_of: Callable[[Context], str] = lambda _: "",
+        name_of: Callable[[Context], str | None] = lambda _: "",
     ) -> None:
         self._times = times
         self._name_of = name_of
@@ -177,7 +178,8 @@ class Calls(grpc.aio.ServerInterceptor):
         """Within the budget of the client; the call counts until gRPC has sent its end. Raises the status else. A call
         that is ``for_all`` keeps its connection no place that others need: it may never end."""
         connection = self._relay.peer(context.peer())
-        client = self._name_of(context) or (connection.client if connection else "unknown client")
+        name = self._name_of(context)
+        client = name or (connection.client if connection else "unknown client")
         try:
             call = self._budget.begin(client, is_stream, time.monotonic())
         except Exhausted as error:
@@ -186,6 +188,8 @@ class Calls(grpc.aio.ServerInterceptor):
         if connection:
             structlog.contextvars.bind_contextvars(peer=connection.peer)  # of this call's log lines
             self._relay.connections.call_began(connection, time.monotonic())
+            if name is not None:
+                self._relay.let_in(connection)
             if for_all:
                 self._relay.connections.call_ended(connection, time.monotonic())
 

@@ -90,14 +90,13 @@ class Gate:
         """Who makes the call."""
         return peer_of(self._name_of(context.peer()), context.auth_context())
 
-    def name(self, context: Context) -> str:
-        """Of an authenticated caller; empty for others."""
-        if self._identities is None:
-            return ""
+    def name(self, context: Context) -> str | None:
+        """Of a caller that has a name; None for one that would not be let in."""
         try:
-            return self._identify(self.peer(context), context).name
+            caller = self._identify(self.peer(context), context)
         except Unauthenticated:
-            return ""
+            return None
+        return "" if self._identities is None else caller.name
 
     def replace(self, identities: Identities | None) -> None:
         """From now on these count. Streams whose caller has become another one, or nobody, end."""

@@ -27,6 +27,7 @@ from controller.api.relay.channel import (
     Finish,
     FromProcess,
     Gone,
+    LetIn,
     Opened,
     Ping,
     Pong,
@@ -55,6 +56,12 @@ FINISH_S = 1.0
 SHARE_CALLS = 20.0
 SHARE_S = 1 / 128
 """What one connection may send at once: so many calls, and bytes of its client's for so long."""
+
+EARLY_BYTES, EARLY_REFILL_PER_S = 8192, 1024.0
+"""What a connection may send before it is known who its client is: enough for a handshake with certificates and a call;
+and again, for those that only ask for the health of the controller."""
+EARLY_BYTES_PER_S = 65_536.0
+"""Beyond that, all such connections of a client together. Eight kilobytes of compressed header fields can be 16 MB."""
 
 _UCRED = struct.Struct("3i")
 
@@ -98,6 +105,7 @@ class Accepting:
         self._ends: dict[int, ClientEnd] = {}
         self.received = memoryview(bytearray(RECEIVED_BYTES))
         self._bytes: dict[str, Bucket] = {}
+        self._early: dict[str, Bucket] = {}
         self._new: dict[str, Bucket] = {}
         self._calls: dict[str, Bucket] = {}
         self._all_calls = Bucket(pace.all_calls_per_s, time.monotonic(), CALLS_AT_ONCE)
@@ -133,6 +141,9 @@ class Accepting:
             case End(number):
                 if end := self._ends.get(number):
                     end.abort()
+            case LetIn(number):
+                if end := self._ends.get(number):
+                    end.let_in()
             case Punish(number):
                 end = self._ends.get(number)
                 if end and end.share:
@@ -148,7 +159,7 @@ class Accepting:
         while True:
             await asyncio.sleep(TICK_S)
             now = time.monotonic()
-            for buckets in (self._bytes, self._new, self._calls):
+            for buckets in (self._bytes, self._early, self._new, self._calls):
                 for client in [client for client, bucket in buckets.items() if bucket.is_full(now)]:
                     del buckets[client]
 
@@ -241,8 +252,15 @@ class Accepting:
         """How long to keep ``size`` bytes that the client has sent, which begin so many calls: gRPC would take in
         thousands at once, and all others would wait. Beyond what all clients may begin, those wait that have used more
         than half of their own. ``share``: of the connection, of what its client may send: within it the connection
-        waits for no other one, as the programs behind one address need not know each other."""
-        now = time.monotonic()
+        waits for no other one, as the programs behind one address need not know each other. Before a call of the
+        connection was let in it may send little."""
+        now, early_s = time.monotonic(), 0.0
+        if share.early and share.early.spend(size, now):
+            early_s = _bucket(self._early, client, EARLY_BYTES_PER_S, EARLY_BYTES_PER_S, now).spend(size, now)
+        return max(early_s, self._beyond_pace_s(client, share, size, calls, now))
+
+    def _beyond_pace_s(self, client: str, share: Shares, size: int, calls: int, now: float) -> float:
+        """As ``too_fast_s``, of a connection that was let in."""
         per_s = self._pace.bytes_per_s
         wait_s = _bucket(self._bytes, client, per_s, per_s, now).spend(size, now)
         if share.bytes.spend(size, now) == 0:
@@ -262,6 +280,7 @@ class Accepting:
         return Shares(
             Bucket(pace.bytes_per_s / pace.connections, now, pace.bytes_per_s * SHARE_S),
             Bucket(pace.calls_per_s / pace.connections, now, SHARE_CALLS),
+            Bucket(EARLY_REFILL_PER_S, now, EARLY_BYTES),
         )
 
     def _is_too_new(self, client: str, now: float) -> bool:

@@ -69,6 +69,12 @@ class End(NamedTuple):
     id: int
 
 
+class LetIn(NamedTuple):
+    """A call of the connection was let in: it is known who its client is."""
+
+    id: int
+
+
 class Punish(NamedTuple):
     """A call of the connection was refused."""
 
@@ -88,7 +94,7 @@ class Ping(NamedTuple):
 
 
 FromProcess = Accepted | Opened | Gone | Refused | Failed | Pong
-ToProcess = Connect | End | Punish | StopListening | Finish | Ping
+ToProcess = Connect | End | LetIn | Punish | StopListening | Finish | Ping
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

@@ -37,7 +37,8 @@ class ConnectionLimits(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """``client``: what is counted together. ``peer``: for people, with the port. ``since``: when the stage began."""
+    """``client``: what is counted together. ``peer``: for people, with the port. ``since``: when the stage began.
+    ``let_in``: a caller that is known has used it."""
 
     id: int
     client: str
@@ -45,6 +46,7 @@ class Connection:
     since: float
     stage: Stage = "silent"
     calls: int = 0
+    let_in: bool = False
 
 
 Ended = tuple[Connection, Reason]

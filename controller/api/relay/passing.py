@@ -54,10 +54,12 @@ class Owner(Protocol):
 
 
 class Shares(NamedTuple):
-    """What one connection may send without waiting for others of its client."""
+    """What one connection may send without waiting for others of its client. ``early``: before a call of it was let in;
+    None from then on."""
 
     bytes: Bucket
     calls: Bucket
+    early: Bucket | None = None
 
 
 class CallCounter:
@@ -204,6 +206,12 @@ class ClientEnd(asyncio.BufferedProtocol):
         if self._transport:
             self._transport.write(data)
 
+    def let_in(self) -> None:
+        """Its client is known: it may send as much as that may."""
+        if self.share and self.share.early:
+            self.share = self.share._replace(early=None)
+            self._in_time()
+
     def server_is_full(self, full: bool) -> None:
         self._server_is_full = full
         self._read_or_wait()
@@ -220,9 +228,9 @@ class ClientEnd(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Small, so that few calls come at once; what is left of a frame may come with it."""
-        return self._relay.received[
-            : min(RECEIVED_BYTES, SMALL_READ_BYTES + self._calls.left) if self._calls else RECEIVED_BYTES
-        ]
+        if self._calls:
+            return self._relay.received[: min(RECEIVED_BYTES, SMALL_READ_BYTES + self._calls.left)]
+        return self._relay.received[: SMALL_READ_BYTES if self.share and self.share.early else RECEIVED_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         new = bytes(self._relay.received[:nbytes])

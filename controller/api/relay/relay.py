@@ -29,6 +29,7 @@ from controller.api.relay.channel import (
     Finish,
     FromProcess,
     Gone,
+    LetIn,
     Opened,
     Ping,
     Punish,
@@ -114,6 +115,12 @@ class Relay:
             self._refused(reason, connection.peer, why)
             self.connections.gone(connection)
             self._channel.send(End(connection.id))
+
+    def let_in(self, connection: Connection) -> None:
+        """Its caller is known: from now on it may send as much as its client may."""
+        if not connection.let_in:
+            connection.let_in = True
+            self._channel.send(LetIn(connection.id))
 
     def punish(self, connection: Connection) -> None:
         """A call of the client was refused, which costs as much as one that is answered: it counts as many bytes, so
