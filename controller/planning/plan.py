@@ -201,7 +201,6 @@ def certified(
     if count == len(draft.vector):
         certificate = "optimal"
     bound = min(proven[0], draft.vector[0]) if proven else 1.0
-    whole = all(flow.max_subflows == 1 for flow in problem.flows)
     return Plan(
         generation=problem.generation,
         routes=draft.routes,
@@ -209,7 +208,7 @@ def certified(
         job_level=draft.job_level,
         bound=bound,
         fluid_bound=min(bounds.fluid, bound),
-        integer_bound=bound if whole else max(bound, bounds.integer),
+        integer_bound=max(bound, bounds.integer),
         certificate=certificate,
         levels_proven=count,
         moves=draft.moves,

@@ -343,7 +343,7 @@ class Flows:
         looked_at = dict.fromkeys(changed)
         if others := {ip for ip, *_ in differing(self._hosts, hosts)}:
             of_others = (
-                job_id for job_id, job in jobs.items() if any(s in others or d in others for s, d in job.pairs)
+                job_id for job_id, job in jobs.items() if any(not others.isdisjoint(pair) for pair in job.pairs)
             )
             looked_at.update(dict.fromkeys(of_others))
         self._hosts = hosts

@@ -112,6 +112,15 @@ def test_count_down(tmp_path):
     (tmp_path / "file").write_text("left")
     assert count_down(3) == 0
 """
+ONCE = """
+from pathlib import Path
+from sample.limits import unused
+
+def test_that_passes_once():
+    before = Path("mark").exists()
+    Path("mark").touch()
+    assert unused(1) == 2 and not before
+"""
 RUN = """
 import sys
 from pathlib import Path
@@ -133,10 +142,24 @@ def mutate(project: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def write(project: Path, checks: str) -> None:
+    for file, text in (("sample/limits.py", LIMITS), ("checks/test_limits.py", checks)):
+        (project / file).parent.mkdir()
+        (project / file).write_text(text)
+
+
+def test_a_test_that_fails_by_itself_notices_nothing(tmp_path: Path) -> None:
+    write(tmp_path, ONCE)
+    assert mutate(tmp_path).stdout.strip().splitlines()[1:] == [
+        "SURVIVED   sample/limits.py:13 unused: return value + 1 → return None",
+        "SURVIVED   sample/limits.py:13 unused: value + 1 → value - 1",
+        "SURVIVED   sample/limits.py:13 unused: 1 → 2",
+        "3 changes: 3 SURVIVED",
+    ]
+
+
 def test_what_no_test_notices_fails_the_run_until_it_is_accepted(tmp_path: Path) -> None:
-    for file, text in (("sample/limits.py", LIMITS), ("checks/test_limits.py", CHECKS)):
-        (tmp_path / file).parent.mkdir()
-        (tmp_path / file).write_text(text)
+    write(tmp_path, CHECKS)
     accepted = tmp_path / "accepted.toml"
     accepted.write_text('["sample/limits.py"]\n"gone: x → y" = "was once"\n')
     there = sorted(tmp_path.rglob("*"))

@@ -6,8 +6,9 @@ The tests of the folders are collected once, and run once to see which of them p
 made in a fork of this process, which runs the tests that pass the changed statement until one fails, the quickest
 first. The same seed means the same changes, also after changes elsewhere in the code.
 
-*killed*: a test failed, or took ten times as long. *accepted*: ``accepted.toml`` beside this file has the reason why no
-test has to fail; none is run. *SURVIVED*: no test failed; the run fails. *not made*: no such function is in use.
+*killed*: a test failed that does not without the change, or one took ten times as long. *accepted*:
+``accepted.toml`` beside this file has the reason why no test has to fail; none is run. *SURVIVED*: no test failed; the
+run fails. *not made*: no such function is in use.
 """
 
 from __future__ import annotations
@@ -134,11 +135,21 @@ class Mutation:
         def work() -> int:
             if not exchange(change.code(), living):
                 return NOT_MADE
-            return FAILED if any(self._fails(item, LONGER * cpu_s + SLACK_S) for item, cpu_s in tests) else PASSED
+            fails = (
+                number for number, (item, cpu_s) in enumerate(tests) if self._fails(item, LONGER * cpu_s + SLACK_S)
+            )
+            if (first := next(fails, None)) is None:
+                return PASSED
+            Path(self._result.name).write_text(str(first))
+            return FAILED
 
         status = self._fork(work)
         if status == BROKEN:
             raise RuntimeError(f"{change.file} {change.name}\n{Path(self._result.name).read_text()}")
+        if status == FAILED:
+            first = int(Path(self._result.name).read_text())
+            if self._fork(lambda: FAILED if self._fails(tests[first][0]) else PASSED) == FAILED:
+                return self._verdict(change, tests[first + 1 :], living)
         return {PASSED: "SURVIVED", NOT_MADE: "not made"}.get(status, "killed")
 
     def _trace(self, items: list[pytest.Item]) -> Seen:

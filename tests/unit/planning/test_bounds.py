@@ -44,6 +44,12 @@ def test_a_broken_far_end_counts_for_the_pair_it_breaks() -> None:
     assert bounds_of(problem_of(fabric, crossing, nic_bps=1.0)).worst == 3
 
 
+def test_flows_between_leaves_with_few_common_spines_share_the_links_to_these() -> None:
+    fabric = fabric_of([(1, 101, 1.0), (1, 102, 1.0), (2, 102, 1.0), (2, 103, 1.0)])
+    crossing = [flow("a", (1, h), (2, h), 1.0) for h in range(2)]
+    assert bounds_of(problem_of(fabric, crossing, nic_bps=1.0)).worst == 2
+
+
 def test_background_and_unequal_links_bound_mixed_demands_by_fluid() -> None:
     fabric = fabric_of([(1, 101, 3.0), (1, 102, 1.0), (2, 101, 9.0), (2, 102, 9.0)])
     crossing = [flow("a", (1, h), (2, h), bps) for h, bps in enumerate([1.0, 1.5, 2.5, 0.5])]

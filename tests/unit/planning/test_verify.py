@@ -116,6 +116,11 @@ def test_a_proof_for_one_job_says_nothing_of_the_second(split: dict[str, Any]) -
     assert refusal(split) == "nothing proves level 2 from the worst", "only what is lower"
 
 
+def test_the_smallest_share_is_one() -> None:
+    flows = [flow(0, 0, [(WHOLE, 0)], 2), flow(0, 1, [(WHOLE, 1)], 2), flow(1, 2, [(1, 0), (WHOLE - 1, 1)], 2)]
+    assert verify(plan(flows, [1999, 1999]))[0].startswith("worst level 1.999,")
+
+
 def test_prices_are_paid_on_the_cheapest_walk(split: dict[str, Any]) -> None:
     """With the second spine free, nothing has to pay."""
     split["cuts"] = [cut(split, links=(0,))]

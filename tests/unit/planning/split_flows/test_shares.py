@@ -83,6 +83,12 @@ def test_small_amounts_are_shared_out_when_a_flow_may_have_few_pieces() -> None:
     assert max(map(len, routes)) == 2
 
 
+def test_what_is_left_of_an_amount_takes_its_place_among_the_others() -> None:
+    routes = lay(on_paths(9 / 17, 6 / 17, 18 / 17, 18 / 17), [None] * 3, 2)
+    assert routes is not None
+    assert_valid(routes, 2)
+
+
 def test_routes_that_fit_stay() -> None:
     before = [whole(path(0)), (Subflow(path(1), 0.5), Subflow(path(2), 0.5)), whole(path(1))]
     assert lay(laid_out(before), before, 2) == before
