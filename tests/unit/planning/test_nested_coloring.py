@@ -50,5 +50,6 @@ def test_a_new_edge_changes_few_colours() -> None:
     edges = [(leaf, (leaf + 5 * flow + 1) % 9) for leaf in range(9) for flow in range(4)]
     sides = nests(edges)
     before = nested_coloring(sides, 4, [-1] * len(edges))
+    assert nested_coloring(sides, 4, before) == before
     after = nested_coloring(sides, 4, [*before[:-1], -1])
     assert sum(a != b for a, b in zip(before, after, strict=True)) <= len(edges) // 3
