@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from controller.core.phases import GRACE_S, Departures
 from controller.fabric.messages import PortChanged, SwitchConnected, SwitchLeft
-from controller.fabric.topology import Dpid
+from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations
 from controller.tables.rules import GroupRule
 from signalbox.jobs.reports import IterationTime
@@ -31,6 +32,14 @@ def test_one_switch_that_leaves_is_given_up_a_moment_later(fabric: FakeFabric) -
     fabric.run(0.3)
     assert any(isinstance(mod.rule, GroupRule) for mod in fabric.mods)
     assert not any(link.dpid == 257 for link in fabric.loop.fabric.links)
+
+
+def test_a_switch_is_given_up_once() -> None:
+    departures = Departures()
+    departures.left(Dpid(1), Fabric(), 0.0)
+    assert (departures.waiting, departures.due(0.0)) == (True, [])
+    assert departures.due(GRACE_S) == [Dpid(1)]
+    assert (departures.waiting, departures.due(GRACE_S)) == (False, [])
 
 
 def test_one_that_is_back_within_that_moment_was_never_given_up(fabric: FakeFabric) -> None:

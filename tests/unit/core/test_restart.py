@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from controller.config import JobsConfig
 from controller.fabric.messages import SwitchConnected
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import RegisterJob
 from controller.planning.analysis.requests import Explain, GetPlanProof, Question, WhatIf
 from controller.tables.rules import Table
-from signalbox.errors import NotKnownYet
+from signalbox.errors import InvalidInput, NotKnownYet
 from signalbox.jobs.spec import JobId
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, assert_no_collision, register, spines_used
@@ -121,6 +122,9 @@ def test_routes_of_a_job_that_waits_for_hosts_are_not_left_out_of_a_proof(fabric
     assert not fabric.status.adopting
     fabric.send(GetPlanProof())
     assert "waits for hosts, but switches hold routes of it" in str(fabric.replies[-1].value)
+    before = len(fabric.replies)
+    fabric.send(WhatIf(frozenset(), None, 1.0))
+    assert len(fabric.replies) == before, "failures are analysed of what runs"
     fabric.connect(*late)
     fabric.run(10)
     before = len(fabric.replies)
@@ -133,3 +137,8 @@ def test_without_switches_there_is_nothing_to_analyse() -> None:
     fabric.start(CONFIG, late=[*fabric.switches])
     fabric.send(GetPlanProof())
     assert str(fabric.replies[-1].value) == "no switch is connected: there is nothing to analyse yet"
+
+
+def test_saved_jobs_that_are_more_than_allowed_are_refused_with_what_to_do(fabric: FakeFabric) -> None:
+    with pytest.raises(InvalidInput, match=r"cannot be accepted: .*Nothing was changed.*jobs\.max_jobs is 2"):
+        fabric.start(CONFIG.model_copy(update={"jobs": JobsConfig(max_jobs=2)}))

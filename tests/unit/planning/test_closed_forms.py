@@ -83,6 +83,10 @@ def test_lanes_that_differ_a_little_are_equally_full(capacities: list[float], mo
         assert sum(a < color + 1 - 1e-9 and b > color + 1e-9 for a, b in pairwise(ends)) <= 2
 
 
+def test_lanes_that_differ_much_get_pieces_of_one_length_where_their_own_were_too_many() -> None:
+    assert lane_ends(3, [8.0, 8.0, 4.0, 2.0, 1.0], 3) == pytest.approx([0.6, 1.2, 1.8, 2.4, 3.0])
+
+
 def test_a_cable_that_failed_costs_only_the_leaves_that_it_joined() -> None:
     """Rings of two over leaves 1 and 2, and over 3 and 4; leaf 1 has lost a cable of eight."""
     ends = [(src, dst) for src, dst in ((1, 2), (2, 1), (3, 4), (4, 3)) for _ in range(8)]
