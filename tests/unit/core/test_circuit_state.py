@@ -21,7 +21,7 @@ def made() -> CircuitState:
 
 def test_an_optical_switch_is_unable_and_without_a_name_until_it_has_connected() -> None:
     state = made()
-    assert (state.unable, state.name(MIRROR)) == ({MIRROR}, "0x101")
+    assert (state.unable, state.name(MIRROR)) == (frozenset({MIRROR}), "0x101")
     assert state.connected(MIRROR, "mirror1", ()) == ReadRules(MIRROR)
     assert (state.unable, state.name(MIRROR)) == (frozenset(), "mirror1")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.jobs.demand import DemandSource, JobDemand
-from controller.jobs.traffic_patterns import MOST
+from controller.jobs.traffic_patterns import MOST, TrafficPatterns
 from signalbox.jobs.collectives import VirtualLinks
 from tests.unit.jobs.test_measured_demand import (
     ADDRESSES,
@@ -207,3 +207,14 @@ def test_no_phases_are_idle_where_patterns_change_soon() -> None:
         demand = periods.train(number)
         assert not demand.idle_phases
     assert demand.of_pattern is not None
+
+
+def test_amounts_in_other_proportions_are_another_pattern_and_larger_ones_are_not() -> None:
+    ab, bc = ("a", "b"), ("b", "c")
+    patterns = TrafficPatterns(VirtualLinks(), VirtualLinks(), 0.0)
+    assert patterns.hold({ab: 1000.0, bc: 1000.0}, True, 0.1)
+    first = patterns.current
+    assert patterns.hold({ab: 3000.0, bc: 3000.0}, True, 0.1)
+    assert patterns.current is first
+    assert patterns.hold({ab: 3000.0, bc: 100.0}, True, 0.1)
+    assert patterns.current is not first

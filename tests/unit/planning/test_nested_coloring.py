@@ -56,3 +56,4 @@ def test_a_new_edge_changes_few_colours() -> None:
 
 def test_an_edge_without_a_colour_gets_the_one_that_is_left_and_the_others_stay() -> None:
     assert nested_coloring(([[0, 0, 0]], [[1, 0, 1]]), 2, [-1, 0, 0]) == [1, 0, 0]
+    assert nested_coloring(([[0] * 4], [[0] * 4]), 3, [2, -1, 0, 2]) == [2, 1, 0, 2], "also one after it"

@@ -102,6 +102,8 @@ def test_flows_follow_routes_hosts_and_jobs_and_are_the_same_objects_otherwise()
 
     moved = {**FABRIC.hosts, RING[0]: replace(FABRIC.hosts[RING[0]], at=PortRef(Dpid(3), PortNo(9)))}
     assert flows_of((first, second), {}, moved)[FLOW].src_leaf == 3
+    moved = {**moved, "10.0.0.2": replace(FABRIC.hosts["10.0.0.2"], at=PortRef(Dpid(3), PortNo(8)))}
+    assert flows_of((first, second), {}, moved)[FlowId("10.0.0.2", "10.0.1.2")].src_leaf == 3
     assert flows_of((second,), {}).keys() == {flow for flow in before if flow.src_ip not in RING}
     assert flows_of((job_of(max_subflows=4),), {})[FLOW].max_subflows == 4
 
