@@ -154,9 +154,13 @@ class LinkLoad:
         for first, since, work_out in announced:
             appeared = self._uses.change(since, work_out())
             self._flows.begin_anew(appeared.again)  # what was counted before does not reach on
-            for what in appeared.anew:
-                # A flow is split anew: another rule has counted it until then, this one started at nothing.
-                self._flows.begin_at_zero(what, first - 2 * self._window_s, first)
+            for what, others in appeared.anew.items():
+                # Other rules have counted the flow until then, this one started at nothing. What they do not know of
+                # it, because they were new themselves, it does not either.
+                rows = self._flows.rows_of(others)
+                known_at = self._flows.first_at(rows).max(initial=-np.inf) if (rows >= 0).all() else np.inf
+                if known_at < first:
+                    self._flows.begin_at_zero(what, max(known_at, first - 2 * self._window_s), first)
 
     def bytes_total(self, link: LinkId) -> int | None:
         """None before the first sample."""

@@ -45,10 +45,10 @@ Pair = tuple[str, str]
 
 class Appeared(NamedTuple):
     """Rules that there are now and were not just before. ``again``: those of them that were away for a while, of flows
-    that had no rule meanwhile; ``anew``: those of flows that another rule has counted until now."""
+    that had no rule meanwhile; ``anew``: those of flows that other rules have counted until now, with these."""
 
     again: list[Counted]
-    anew: list[Counted]
+    anew: Mapping[Counted, list[Counted]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,9 +107,13 @@ class RecentUses:
         appeared = [what for what, more in times.items() if more > 0 and what not in self._made_for]
         gone = [what for what, more in times.items() if more < 0 and self._made_for[what] + more == 0]
         known = {what[:2] for what in appeared if what[:2] in self._rules_of}
+        others: dict[Pair, list[Counted]] = {pair: [] for pair in known}
+        for what in chain.from_iterable(before.get(name, NO_USES) for name in other if known):
+            if what[:2] in known:
+                others[what[:2]].append(what)
         found = Appeared(
             [what for what in appeared if what in self._gone and what[:2] not in known],
-            [what for what in appeared if what[:2] in known],
+            {what: others[what[:2]] for what in appeared if what[:2] in known},
         )
         for name in other:
             if name in before:

@@ -203,6 +203,22 @@ def test_background_is_still_known_when_a_flow_is_split(load: LinkLoad) -> None:
         assert updated(load, now) == {LINK: pytest.approx(3e5, rel=0.15)}, f"at {now}"
 
 
+def test_a_pin_knows_no_more_of_a_flow_than_the_new_rule_that_it_replaces(load: LinkLoad) -> None:
+    """The flow has sent for long; what it sent before its first rule was read is on the link, and not counted."""
+    pin, learning = Counted("10.0.0.3", "10.0.0.4"), Counted("10.0.0.3", "10.0.0.4", "learning")
+    since = {learning: 18.5, pin: 20.2}
+    run(load, range(20), 7e5, 4e5)
+    counted = {}
+    for now in range(20, 34, 2):
+        what = learning if now == 20 else pin
+        load.routes_changed(since[what], lambda: {"job": {**ON_LINK, what: (frozenset([LINK]),)}})  # noqa: B023
+        load.count_links(now, {LINK: int(7e5 / 8 * now)})
+        load.count_flows(now, {FLOW: int(4e5 / 8 * now), what: int(3e5 / 8 * (now - since[what]))})
+        load.update(now, CAPACITY)
+        counted[now] = pin[:2] in load.measured.counted
+    assert counted == {20: False, 22: False, 24: False, 26: True, 28: True, 30: True, 32: True}
+
+
 def test_rules_that_are_gone_count_until_switches_have_removed_them(load: LinkLoad) -> None:
     run(load, range(20), 8e5, 8e5)
     load.routes_changed(20, dict)
