@@ -60,15 +60,15 @@ class Sample:
 
 
 class Load:
-    """What is done so far, by all clients. ``calls_per_s``: at most, of all together; 0 for as many as are answered.
-    ``stopping``: set to end after the current call."""
+    """What is done so far, by all clients. ``calls_per_s``: of all together, at most. ``stopping``: set to end after
+    the current call."""
 
     def __init__(self, cycles: int, renewals: int, calls_per_s: float) -> None:
         self.cycles = self.renewals = 0
         self.stopping = threading.Event()
         self._most = cycles
         self._renewals = renewals
-        self._period_s = CLIENTS / calls_per_s if calls_per_s else 0.0
+        self._period_s = CLIENTS / calls_per_s
         self._lock = threading.Lock()
         self._begun = 0
 
@@ -192,7 +192,7 @@ def _sample(controller: ControllerProcess, load: Load, seconds: float) -> Sample
 def main(
     cycles: Annotated[int, typer.Option(min=PARTS, help="Jobs that are registered, updated and ended.")] = 50_000,
     renewals: Annotated[int, typer.Option(min=0, help="Renewals of leases, evenly over the cycles.")] = 1_000_000,
-    calls_per_s: Annotated[float, typer.Option(help="Of all clients, at most; as many as are answered if 0.")] = 0.0,
+    calls_per_s: Annotated[float, typer.Option(min=1, help="Of all clients, at most.")] = 500.0,
     folder: Annotated[Path | None, typer.Option(help="Directory of the state, kept for the next part.")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,11 +1,13 @@
 """The processes of the ``api-abuse`` benchmark that attack the API, each from an address of its own.
 
-    .venv/bin/python -m benchmarks.api_abuse.attackers HOST:PORT SOURCE PER_S AGAIN SILENT GREETED HALF_OPEN WATCHERS
+    .venv/bin/python -m benchmarks.api_abuse.attackers HOST:PORT SOURCE PER_S AGAIN SILENT GREETED HALF_OPEN WATCHERS \\
+        INFLATED
 
-Connections that say nothing, connections with HTTP/2 but no call, calls without a request, and watchers that read
-nothing, ``PER_S`` a second at most. ``AGAIN``: 1 when what the controller ends is to be opened again, until the process
-is stopped. Out: a line of JSON a second: how many of each are open, and how many times they were ended. It runs with
-the lowest priority: on a small machine the controller is to be measured, not what attackers take from it.
+Connections that say nothing, connections with HTTP/2 but no call, calls without a request, watchers that read nothing,
+and connections with header fields of 16 MB, ``PER_S`` a second at most. ``AGAIN``: 1 when what the controller ends is
+to be opened again, until the process is stopped. Out: a line of JSON a second: how many of each are open, and how many
+times they were ended. It runs with the lowest priority: on a small machine the controller is to be measured, not what
+attackers take from it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from pathlib import Path
 
 from benchmarks.api_abuse import http2
 
-CALLS_PER_CONNECTION = 50
+CALLS_PER_CONNECTION, INFLATED_CALLS = 50, 10
 STATUS = "/signalbox.v1.ControllerService/GetStatus"
 ROUTES = "/signalbox.v1.JobService/WatchRoutes"
 WATCHED = "watched"
@@ -44,10 +46,12 @@ class Attack:
     calls: int = 1
 
 
-def attacks(silent: int, greeted: int, half_open: int, watchers: int) -> list[Attack]:
+def attacks(silent: int, greeted: int, half_open: int, watchers: int, inflated: int) -> list[Attack]:
     calls = b"".join(http2.headers(1 + 2 * number, STATUS) for number in range(CALLS_PER_CONNECTION))
     watch = http2.headers(1, ROUTES) + http2.request(1, b"\x0a" + bytes([len(WATCHED)]) + WATCHED.encode())
+    large = b"".join(http2.inflated(1 + 2 * number) for number in range(INFLATED_CALLS))
     return [
+        *(Attack("inflated", http2.hello() + large, INFLATED_CALLS) for _ in range(inflated)),
         *(Attack("watchers", http2.hello(window=0) + watch) for _ in range(watchers)),
         *(
             Attack("half_open", http2.hello() + calls, CALLS_PER_CONNECTION)

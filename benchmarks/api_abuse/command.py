@@ -1,7 +1,7 @@
 """What a hostile client costs others: idle connections, calls without a request, watchers that do not read.
 
-    .venv/bin/python -m benchmarks api-abuse [--idle N] [--half-open N] [--watchers N] [--per-s N]
-        [--seconds S] [--once] [--json]
+    .venv/bin/python -m benchmarks api-abuse [--idle N] [--half-open N] [--watchers N] [--inflated N]
+        [--per-s N] [--seconds S] [--once] [--json]
 
 The real controller runs in a process of its own. Attackers (``attackers``) come from several addresses and open again
 what is ended, unless ``--once``. Beside them, from one more address: calls at a fixed rate, timed from the moment that
@@ -195,7 +195,7 @@ def connect_switches(port: int, beside: Beside, stopping: threading.Event) -> No
 
 @contextmanager
 def attacking(
-    address: str, per_s: float, again: bool, silent: int, greeted: int, half_open: int, watchers: int
+    address: str, per_s: float, again: bool, silent: int, greeted: int, half_open: int, watchers: int, inflated: int
 ) -> Iterator[list[dict[str, Any]]]:
     """Yields the latest line of each attacker."""
     newest: list[dict[str, Any]] = [{"open": {}, "ended": {}} for _ in range(PROCESSES)]
@@ -205,7 +205,7 @@ def attacking(
         for line in processes[number].stdout or ():
             newest[number] = json.loads(line)
 
-    parts = [str(of // PROCESSES) for of in (silent, greeted, half_open, watchers)]
+    parts = [str(of // PROCESSES) for of in (silent, greeted, half_open, watchers, inflated)]
     for number in range(PROCESSES):
         words = (address, f"127.0.0.{10 + number}", str(per_s / PROCESSES), str(int(again)), *parts)
         processes.append(start("benchmarks.api_abuse.attackers", *words, stdout=subprocess.PIPE))
@@ -225,7 +225,9 @@ def attacking(
                 process.stdout.close()
 
 
-def measure(idle: int, half_open: int, watchers: int, per_s: float, again: bool, seconds: float) -> Result:
+def measure(
+    idle: int, half_open: int, watchers: int, inflated: int, per_s: float, again: bool, seconds: float
+) -> Result:
     """Raises ``SignalboxError`` when the controller ends by itself."""
     port, metrics = reserve_port(), reserve_port()
     address = f"127.0.0.1:{port}"
@@ -246,8 +248,10 @@ def measure(idle: int, half_open: int, watchers: int, per_s: float, again: bool,
             time.sleep(max(SETTLE_S, seconds / 3))
         beside.acknowledged |= alone.acknowledged
         before = usage(controller.process)
-        with attacking(address, per_s, again, idle - idle // 2, idle // 2, half_open, watchers) as newest:
-            time.sleep((idle + watchers + half_open / CALLS_PER_CONNECTION) / per_s)  # until the attack is there
+        with attacking(address, per_s, again, idle - idle // 2, idle // 2, half_open, watchers, inflated) as newest:
+            time.sleep(
+                (idle + watchers + inflated + half_open / CALLS_PER_CONNECTION) / per_s
+            )  # until the attack is there
             began, cpu_s = time.monotonic(), usage(controller.process).cpu_s
             most = before.rss_bytes
             with background(*well_meaning(address, controller.openflow_port, token, beside)):
@@ -334,13 +338,14 @@ def main(
     idle: Annotated[int, typer.Option(help="Connections without a call; half of them say nothing at all.")] = 10_000,
     half_open: Annotated[int, typer.Option(help="Calls whose request never comes.")] = 5_000,
     watchers: Annotated[int, typer.Option(help="Watchers that never read.")] = 500,
+    inflated: Annotated[int, typer.Option(help="Connections with header fields of 16 MB in 8 kB.")] = 0,
     per_s: Annotated[float, typer.Option(help="Connections that the attackers open, per second.")] = 400.0,
     seconds: Annotated[float, typer.Option(help="How long calls are timed during the attack.")] = 30.0,
     once: Annotated[bool, typer.Option(help="What the controller ends is not opened again.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Attack the API with connections, half-open calls and watchers that do not read."""
-    result = measure(idle, half_open, watchers, per_s, not once, seconds)
+    result = measure(idle, half_open, watchers, inflated, per_s, not once, seconds)
     report(asdict(result), OUT, lambda: table_of("Beside the attack", rows(result)), as_json)
     if not as_json:
         typer.echo(

@@ -22,6 +22,10 @@ _CONTENT_TYPE = b"\x0f\x10"
 """Number 31 of the static table, of which the first byte has 15."""
 
 
+_LONG_BYTES, _LONG = 4056, b"\xd9\x1e"
+"""Of a value, and how that is written after its first seven bits (RFC 7541 section 5.1)."""
+
+
 class Kind(IntEnum):
     """Types of frames (RFC 9113 section 6)."""
 
@@ -57,6 +61,14 @@ def headers(stream: int, path: str) -> bytes:
     fields = b"\x83\x86" + b"\x04" + _text(path.encode()) + b"\x01" + _text(b"signalbox")
     fields += _CONTENT_TYPE + _text(b"application/grpc") + b"\x00" + _text(b"te") + _text(b"trailers")
     return frame(Kind.HEADERS, END_HEADERS, stream, fields)
+
+
+def inflated(stream: int) -> bytes:
+    """A call with header fields of 8 kB that are 16 MB when they are read: one of 4 kB, again and again (RFC 7541)."""
+    fields = headers(1, "/a/B")[_HEAD.size :]
+    # Number 62 is the field that was added to the table last.
+    field = b"\x40" + _text(b"a") + b"\x7f" + _LONG + b"x" * _LONG_BYTES
+    return frame(Kind.HEADERS, END_HEADERS, stream, fields + field + b"\xbe" * 4100)
 
 
 def request(stream: int, message: bytes) -> bytes:

@@ -9,7 +9,7 @@ from benchmarks.long_run import PARTS, Load, measured
 
 def test_a_long_run_has_a_sample_for_each_part_and_goes_on_in_the_same_folder(tmp_path: Path) -> None:
     for _ in range(2):
-        first, *later = measured(tmp_path, Load(PARTS, 25, 0.0), PARTS)
+        first, *later = measured(tmp_path, Load(PARTS, 25, 500.0), PARTS)
         assert (first.cycles, first.renewals) == (0, 0)
         assert (later[-1].cycles, later[-1].renewals) == (PARTS, 25)
         assert 1 < len(later) <= PARTS

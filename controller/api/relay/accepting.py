@@ -57,10 +57,10 @@ SHARE_CALLS = 20.0
 SHARE_S = 1 / 128
 """What one connection may send at once: so many calls, and bytes of its client's for so long."""
 
-EARLY_BYTES, EARLY_REFILL_PER_S = 8192, 1024.0
-"""What a connection may send before it is known who its client is: enough for a handshake with certificates and a call;
-and again, for those that only ask for the health of the controller."""
-EARLY_BYTES_PER_S = 65_536.0
+EARLY_BYTES, EARLY_REFILL_PER_S = 2048, 1024.0
+"""What a connection may send after its TLS handshake before it is known who its client is: enough for a call; and
+again, for those that only ask for the health of the controller."""
+EARLY_BYTES_PER_S = 16_384.0
 """Beyond that, all such connections of a client together. Eight kilobytes of compressed header fields can be 16 MB."""
 
 _UCRED = struct.Struct("3i")

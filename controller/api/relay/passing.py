@@ -286,7 +286,8 @@ class ClientEnd(asyncio.BufferedProtocol):
             self._handshake.client_sent(data)
         calls = self._calls.begun(data) if self._calls else 0
         self.share = self.share or self._relay.share()
-        wait_s = self._relay.too_fast_s(self.connection.client, self.share, len(data), calls)
+        share = self.share._replace(early=None) if self._handshake else self.share
+        wait_s = self._relay.too_fast_s(self.connection.client, share, len(data), calls)
         if wait_s:
             self._too_fast = True
             asyncio.get_running_loop().call_later(wait_s, self._in_time)
