@@ -60,8 +60,8 @@ class Sample:
 
 
 class Load:
-    """What is done so far, by all clients. ``calls_per_s``: of all together, at most. ``stopping``: set to end after
-    the current call."""
+    """Counts what all clients have done, and holds them to ``calls_per_s`` calls a second together. ``stopping``: once
+    it is set, each client ends after its current call."""
 
     def __init__(self, cycles: int, renewals: int, calls_per_s: float) -> None:
         self.cycles = self.renewals = 0

@@ -23,7 +23,7 @@ _CONTENT_TYPE = b"\x0f\x10"
 
 
 _LONG_BYTES, _LONG = 4056, b"\xd9\x1e"
-"""Of a value, and how that is written after its first seven bits (RFC 7541 section 5.1)."""
+"""Length of a field's value, and the bytes that encode it after the first seven bits (RFC 7541 section 5.1)."""
 
 
 class Kind(IntEnum):

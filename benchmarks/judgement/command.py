@@ -62,7 +62,7 @@ class Right:
     jobs: int
     false_alarms: int
     seeds: tuple[int, ...] = ()
-    """Of the jobs that had some: ``generated`` makes them again."""
+    """Seeds of the jobs with false alarms; ``generated`` makes such a job again."""
 
     @property
     def per_1000_h(self) -> float:

@@ -34,11 +34,11 @@ _RETRY = {
 """gRPC A6: a call that UNAVAILABLE ended is sent again, up to three times; but not the one of ``_cause``."""
 
 PROBE_S = 0.2
-"""For that one."""
+"""Seconds that the call of ``_cause`` may take."""
 
 
 class ClientConnection:
-    """What the calls of ``Client`` have in common."""
+    """The base of ``Client`` and its parts: the gRPC channel, the tokens, and how one call is made."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ClientConnection:
         self._channel.close()
 
     def _pages(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
-        """Of a list, one answer after the other."""
+        """Yield the pages of a list."""
         while True:
             page = self._call(method, request)
             yield page
@@ -94,7 +94,7 @@ class ClientConnection:
             stream.cancel()
 
     def _token(self, job_id: str, given: str | None) -> str:
-        """Empty without any."""
+        """Return the lease token for a call: ``given``, else the one that this client remembers, else nothing."""
         return self._tokens.get(job_id, "") if given is None else given
 
     def _call(
@@ -119,5 +119,5 @@ class ClientConnection:
 
 
 def _ended_with(code: grpc.StatusCode, error: Any) -> bool:
-    """By gRPC on this side: the controller sends details."""
+    """Return whether gRPC itself ended the call with this code. Errors of the controller have trailing metadata."""
     return error.code() is code and not error.trailing_metadata()

@@ -14,7 +14,7 @@ STANDARD_INPUT = Path("-")
 
 
 MAX_BYTES = 64 << 20
-"""Of a file that is read whole, such as a workload."""
+"""Size limit of a file that is read whole, such as a workload."""
 
 
 MAX_DEPTH = 32

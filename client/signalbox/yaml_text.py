@@ -53,7 +53,8 @@ class Node:
 
 
 def documents(text: str, most_fields: int = MAX_FIELDS) -> list[Node]:
-    """Those of the text; empty ones, as between two separators, are left out. ``most_fields``: of one object."""
+    """Return the documents of a text, without empty ones. ``most_fields``: limit of one object. Raises
+    ``InvalidInput``."""
     if wrong := yaml.reader.Reader.NON_PRINTABLE.search(text):
         before = text[: wrong.start()]
         mark = _Mark(before.count("\n"), len(before) - before.rfind("\n") - 1)

@@ -20,7 +20,7 @@ from signalbox.words import EventKind
 MAX_PAGE = 1000
 """Events in one message."""
 MAX_KINDS = 64
-"""In one request; a kind that is named twice counts once."""
+"""Kinds that one request may name, repetitions counted."""
 
 
 def listed(request: pb.ListEventsRequest, history: EventHistory) -> pb.ListEventsResponse:

@@ -91,7 +91,7 @@ class Gate:
         return peer_of(self._name_of(context.peer()), context.auth_context())
 
     def name(self, context: Context) -> str | None:
-        """Of a caller that has a name; None for one that would not be let in."""
+        """Return the caller's name: empty while no tokens are configured, None for one that would not be let in."""
         try:
             caller = self._identify(self.peer(context), context)
         except Unauthenticated:

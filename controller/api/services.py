@@ -60,7 +60,7 @@ LINKS_OF_CALL, CONNECTIONS_OF_CALL = 64, 8
 """Virtual links, and reported connections, that cost the control loop as much as a call, about."""
 
 MAX_JOB_IDS = 10_000
-"""In one request; without any it is about all jobs."""
+"""Jobs that one request for routes may name. One that names none asks for those of all jobs."""
 
 Found = TypeVar("Found")
 

@@ -65,7 +65,8 @@ FIRST_CONTRADICTIONS = 3
 training program sends to all ranks at its start."""
 
 ANOTHER = 0.5
-"""Of the most that a pair sent between two polls: less is the beginning or the end of something that was sent once."""
+"""Part of the most that a pair sent between two polls. Less is the beginning or the end of a burst, and is not counted
+as another contradiction."""
 
 UNREPORTED_CONTRADICTIONS = LONGEST + 2
 """The same of amounts: what was sent once has left the longest window by then."""
