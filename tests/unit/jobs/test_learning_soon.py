@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller.jobs.measured_demand import SOON_RULES, SOON_S
 from controller.jobs.messages import RegisterJob
 from signalbox.jobs.spec import JobId, JobSpec
-from tests.unit.jobs.test_measured_demand import ADDRESSES, FOUR, INTERVAL_S, RIGHT, Cluster, spec
+from tests.support.training_cluster import ADDRESSES, FOUR, INTERVAL_S, RIGHT, Cluster, spec
 
 
 def begin(cluster: Cluster, job_id: str, addresses: list[str]) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
-from collections.abc import Callable, Mapping
 from itertools import pairwise, permutations
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,233 +15,27 @@ from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand
 from controller.jobs.measured_demand import BATCH, MeasuredDemand
-from controller.jobs.messages import RegisterJob, UpdateJob
+from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLinks
-from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.jobs.subflows import Pair
-
-INTERVAL_S = 2.0
-SEGMENT, HEADERS = 1448, 66
-ADDRESSES = [f"10.0.{number}.1" for number in range(1, 9)]
-M = 480_000
-
-Traffic = Mapping[Pair, float]
-"""Payload bytes per iteration."""
-
-
-def ring(ips: list[str], step: int = 1) -> dict[Pair, float]:
-    n = len(ips)
-    return {(ip, ips[(i + step) % n]): 2 * (n - 1) / n * M for i, ip in enumerate(ips)}
-
-
-def spec(ips: list[str], collectives: list[dict[str, Any]] | None = None, **more: Any) -> JobSpec:
-    if collectives is None:
-        collectives = [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": M}]
-    groups = [{"name": "dp", "ranks": list(range(len(ips)))}]
-    return JobSpec.parse({"job_id": "job", "endpoints": ips, "groups": groups, "collectives": collectives, **more})
-
-
-class Cluster:
-    """Hosts that train, each at a leaf of its own that counts what it sends by the rules that it holds. Every rule is
-    there an interval after it was asked for. ``bursts``: the part of an iteration in which its bytes are sent.
-    ``lag_s``: how old counters can be; every leaf brings its own up to date that often. ``apart_s``: between the times
-    when two leaves are read."""
-
-    def __init__(
-        self,
-        *specs: JobSpec,
-        reports: bool = True,
-        max_rules: int = 4032,
-        bursts: float = 1.0,
-        lag_s: float = 0.0,
-        apart_s: float = 0.0,
-    ) -> None:
-        self.registry = JobRegistry(100)
-        self.now = 1000.0
-        self.demand = MeasuredDemand(INTERVAL_S, max_rules)
-        for one in specs:
-            self.registry.register(RegisterJob(one), self.now)
-        self.demand.follow(self.registry.jobs, self.now)
-        self.reports = reports
-        self.bursts = bursts
-        self.suspicious: frozenset[str] = frozenset()
-        self.away: set[str] = set()
-        self.without_path: set[JobId] = set()
-        self.lag_s = lag_s
-        self.apart_s = apart_s
-        self.sent: dict[Pair, list[float]] = {}
-        self.known: dict[Pair, tuple[float, ...]] = {}
-        self.polled: dict[Pair, float] = {}
-        self.rules: dict[Pair, tuple[float, float]] = {}
-        self.iteration_s = 1.3
-        self.progress = 0.0
-        self.done = 0
-        self.random = random.Random(1)
-        self.job = JobId("job")
-
-    def connect(self, src: str, dst: str, port: int = 1000) -> None:
-        """The job reports this connection as all that ``src`` has."""
-        reported = frozenset({Connected(src, port, dst, 2000)})
-        job = self.registry.report_connections(self.job, src, reported, self.registry.jobs[self.job].uid)
-        self.demand.connections_changed(job, self.now)
-
-    def update(self, **change: Any) -> None:
-        job = self.registry.jobs[self.job]
-        self.registry.update([UpdateJob(JobSpec.parse({**job.spec.model_dump(), **change}), owner=job.uid)])
-        self.demand.follow(self.registry.jobs, self.now)
-
-    def replace(self, job_id: str, one: JobSpec, after_s: float) -> None:
-        """End this job and begin another one later."""
-        self.registry.deregister(JobId(job_id), None, self.now, force=True)
-        self.demand.follow(self.registry.jobs, self.now)
-        self.train(after_s, {})
-        self.registry.register(RegisterJob(one), self.now)
-        self.demand.follow(self.registry.jobs, self.now)
-
-    def train(self, seconds: float, traffic: Traffic, loss: float = 0.0, pause: bool = False) -> JobDemand:
-        """Send, count, and judge every interval. Every packet is acknowledged, with SACK blocks where any is lost."""
-        end = self.now + seconds
-        while self.now < end - 1e-9:
-            self.now += 0.1
-            if not pause:
-                self._send(0.1, traffic, loss)
-            self._refresh()
-            for number, ip in enumerate(ADDRESSES):
-                if self._is_due(number * self.apart_s) and ip not in self.away:
-                    self._read(ip)
-            if self._is_due(0.0):
-                self._poll()
-        return self.of_job
-
-    def _send(self, seconds: float, traffic: Traffic, loss: float) -> None:
-        before = self.progress
-        self.progress += seconds / self.iteration_s
-        first, last = before % 1, before % 1 + seconds / self.iteration_s
-        share = sum(max(0.0, min(last, base + self.bursts) - max(first, base)) / self.bursts for base in (0.0, 1.0))
-        for (src, dst), size in traffic.items():
-            segments = share * size / SEGMENT * (1 + loss)
-            self._count((src, dst), segments * (SEGMENT + HEADERS), segments)
-            acks = segments * (1.0 if loss else 0.5)
-            self._count((dst, src), acks * (HEADERS + (28 if loss else 0)), acks)
-        if int(self.progress) > int(before):
-            self.done += 1
-            if self.reports:
-                report = [IterationTime(self.done, self.iteration_s, self.iteration_s * self.bursts, self.now)]
-                for job_id in self.registry.jobs:
-                    self.demand.reported(job_id, report, self.now)
-
-    def _count(self, pair: Pair, bytes_: float, packets: float) -> None:
-        total = self.sent.setdefault(pair, [0.0, 0.0])
-        total[0] += bytes_
-        total[1] += packets
-
-    def _refresh(self) -> None:
-        steps = max(1, round(10 * self.lag_s))
-        for pair, total in self.sent.items():
-            if (round(10 * self.now) + ADDRESSES.index(pair[0])) % steps == 0:
-                self.known[pair] = tuple(total)
-
-    def _is_due(self, after_s: float) -> bool:
-        intervals = (self.now - after_s) / INTERVAL_S
-        return abs(intervals - round(intervals)) < 1e-6
-
-    def _read(self, ip: str) -> None:
-        readings = []
-        for pair, start in self.rules.items():
-            if pair[0] == ip:
-                now = self.known.get(pair, (0.0, 0.0))
-                readings.append((Counted(*pair), max(0, int(now[0] - start[0])), max(0, int(now[1] - start[1]))))
-        counts = np.array([reading[1:] for reading in readings], np.float64).reshape(-1, 2)
-        what = tuple(reading[0] for reading in readings)
-        self.demand.counters.count(Dpid(ADDRESSES.index(ip) + 1), self.now, what, counts)
-
-    def _poll(self) -> None:
-        """Rules that are asked for now count from here on."""
-        self.demand.update(self.suspicious | self._uncounted(), self.now, self.without_path)
-        wanted: set[Pair] = set()
-        for one in self.demand.demands.values():
-            wanted |= one.pairs | {(dst, src) for src, dst in one.pairs} | one.counted
-        self.rules = {
-            pair: self.rules.get(pair) or tuple(self.sent.get(pair, (0.0, 0.0)))  # type: ignore[misc]
-            for pair in wanted
-        }
-
-    def _uncounted(self) -> frozenset[str]:
-        """Addresses that have sent much since the last poll that no rule counts."""
-        before, self.polled = self.polled, {pair: total[0] for pair, total in self.sent.items()}
-        unknown = self.polled.keys() - self.rules.keys()
-        return frozenset(pair[0] for pair in unknown if self.polled[pair] - before.get(pair, 0.0) > 0.1 * M)
-
-    @property
-    def of_job(self) -> JobDemand:
-        return self.demand.demands[self.job]
-
-    def until(self, true: Callable[[JobDemand], bool], traffic: Traffic, within_s: float) -> float:
-        """Seconds until it is."""
-        since = self.now
-        while not true(self.of_job):
-            assert self.now - since < within_s, self.of_job
-            self.train(INTERVAL_S, traffic)
-        return self.now - since
-
-
-def bytes_error(demand: JobDemand, traffic: Traffic) -> float:
-    """The largest of a pair's bytes per iteration, relative."""
-    measured = demand.measurement
-    assert measured is not None
-    assert measured.iteration_s is not None
-    counted = dict(zip(measured.pairs, 0.125 * measured.bps * measured.iteration_s, strict=True))
-    return max(float(abs(counted[pair] / size - 1)) for pair, size in traffic.items())
-
-
-def shares(demand: JobDemand) -> dict[Pair, float]:
-    total = sum(link.bytes for link in demand.virtual_links)
-    amounts: dict[Pair, float] = {}
-    for link in demand.virtual_links:
-        pair = link.src_ip, link.dst_ip
-        amounts[pair] = amounts.get(pair, 0.0) + link.bytes / total
-    return amounts
-
-
-def alike(found: Mapping[Pair, float], traffic: Traffic, within: float = 0.05) -> bool:
-    total = sum(traffic.values())
-    return found.keys() == traffic.keys() and all(
-        abs(found[pair] - size / total) <= within * size / total for pair, size in traffic.items()
-    )
-
-
-FOUR = ADDRESSES[:4]
-RIGHT = ring(FOUR)
-REVERSED = ring(FOUR, -1)
-
-
-@pytest.mark.parametrize("reports", [True, False])
-@pytest.mark.parametrize("bursts", [1.0, 0.3])
-@pytest.mark.parametrize("loss", [0.0, 0.02])
-def test_a_right_announcement_is_confirmed_and_never_doubted(reports: bool, bursts: float, loss: float) -> None:
-    cluster = Cluster(spec(FOUR), reports=reports, bursts=bursts)
-    for _ in range(60):
-        demand = cluster.train(INTERVAL_S, RIGHT, loss)
-        assert demand.difference is None
-        assert not demand.learning
-        assert demand.virtual_links == cluster.registry.jobs[JobId("job")].virtual_links
-    assert demand.source is DemandSource.CONFIRMED
-
-
-@pytest.mark.parametrize("after_s", [0.1, 2.1, 8.1])
-def test_a_job_that_is_started_again_is_not_judged_by_rules_of_the_one_before(after_s: float) -> None:
-    """Its own rules come later: what it sends until then is not counted."""
-    cluster = Cluster(spec(FOUR, job_id="before"), spec(ADDRESSES[4:]))
-    cluster.iteration_s = 0.3
-    cluster.train(20, RIGHT)
-    cluster.replace("before", spec(FOUR, job_id="again"), after_s)
-    for _ in range(12):
-        cluster.train(INTERVAL_S, RIGHT)
-        assert cluster.demand.demands[JobId("again")].difference is None
-    assert cluster.demand.demands[JobId("again")].source is DemandSource.CONFIRMED
+from tests.support.training_cluster import (
+    ADDRESSES,
+    BROADCAST,
+    FOUR,
+    INTERVAL_S,
+    REVERSED,
+    RIGHT,
+    Cluster,
+    M,
+    Traffic,
+    alike,
+    bytes_error,
+    ring,
+    shares,
+    spec,
+)
 
 
 @pytest.mark.parametrize("reports", [True, False])
@@ -284,9 +76,6 @@ def test_other_amounts_are_found_where_iterations_and_counters_are_in_step(facto
     cluster.until(lambda demand: demand.difference is not None, RIGHT, 20)
     assert cluster.of_job.difference is not None
     assert cluster.of_job.difference.findings == (Finding.OTHER_AMOUNTS,)
-
-
-BROADCAST: dict[Pair, float] = {(FOUR[0], FOUR[1]): M, (FOUR[0], FOUR[2]): M, (FOUR[1], FOUR[3]): M}
 
 
 @pytest.mark.parametrize("reports", [True, False])
@@ -415,29 +204,6 @@ def test_an_observed_job_that_changes_is_followed_without_flapping(reports: bool
     assert len(plans) <= 4
 
 
-def test_parameters_that_are_sent_before_the_first_iteration_are_not_doubted() -> None:
-    cluster = Cluster(spec(FOUR))
-    star = {(FOUR[0], ip): 2.0 * M for ip in FOUR[2:]}
-    cluster.train(2.0, {})
-    cluster.train(2.6, star)
-    for _ in range(20):
-        demand = cluster.train(INTERVAL_S, ring(FOUR))
-        assert demand.difference is None
-    assert demand.source is DemandSource.CONFIRMED
-
-
-@pytest.mark.parametrize("iteration_s", [0.7, 1.1, 1.9])
-def test_a_job_that_begins_to_train_some_time_after_it_is_counted_is_not_doubted(iteration_s: float) -> None:
-    """Windows that begin before its first iteration are not full of iterations, and those of leaves that are read at
-    other times hold other parts of them."""
-    for tenths in range(0, 60, 2):
-        cluster = Cluster(spec(FOUR), lag_s=0.5, apart_s=0.5)
-        cluster.iteration_s = iteration_s
-        cluster.train(tenths / 10 + 0.1, RIGHT, pause=True)
-        for _ in range(6):
-            assert cluster.train(INTERVAL_S, RIGHT).difference is None, tenths
-
-
 def test_undeclared_traffic_is_found_before_three_long_iterations_are_over() -> None:
     cluster = Cluster(spec(FOUR))
     cluster.iteration_s = 5.0
@@ -451,38 +217,6 @@ def test_a_job_with_long_iterations_whose_host_sends_more_is_learnt_at_once() ->
     cluster.suspicious = frozenset(FOUR)
     cluster.until(lambda demand: demand.learning, BROADCAST, 10)
     cluster.until(lambda demand: demand.difference is not None, BROADCAST, 12)
-
-
-def test_a_job_that_pauses_or_has_long_iterations_is_not_doubted() -> None:
-    cluster = Cluster(spec(FOUR), bursts=0.5)
-    for seconds in (3, 7, 4, 20, 5, 2, 11):
-        assert cluster.train(seconds + 4, RIGHT).difference is None
-        assert not cluster.train(seconds, RIGHT, pause=True).contradicted
-    slow = Cluster(spec(FOUR), reports=False, bursts=0.2)
-    slow.iteration_s = 31.0
-    for _ in range(100):
-        assert not slow.train(INTERVAL_S, RIGHT).contradicted
-
-
-def test_a_job_that_stops_is_silent_and_raises_no_alarm_until_it_contradicts_its_announcement() -> None:
-    cluster = Cluster(spec(FOUR))
-    assert cluster.train(30, RIGHT).difference is None
-    stopped = cluster.train(30, {}, pause=True)
-    assert stopped.difference == Difference((Finding.SILENT,))
-    assert demand_alarm(cluster.job, stopped) is None
-    assert cluster.train(30, RIGHT).difference is None
-    wrong = cluster.train(30, REVERSED)
-    alarm = demand_alarm(cluster.job, wrong)
-    assert alarm is not None
-    assert text(alarm).startswith("job job sends other traffic than it announced: all announced pairs carry traffic in")
-    assert wrong.measurement
-    assert wrong.measurement.undeclared_fraction == 1
-    stopped = cluster.train(30, {}, pause=True)
-    assert stopped.measurement
-    assert stopped.measurement.undeclared_fraction == 0, "there is no payload"
-    alarm = demand_alarm(cluster.job, stopped)
-    assert alarm is not None
-    assert text(alarm).startswith("job job has stopped sending; before, it sent other traffic than it announced: all")
 
 
 @pytest.mark.parametrize(
@@ -540,48 +274,6 @@ def _contradicted(difference: Difference) -> JobDemand:
     return JobDemand(DemandSource.MEASURED, VirtualLinks(), {}, difference=difference)
 
 
-@pytest.mark.parametrize("killed_at", [30.4, 31.0, 31.7])
-def test_a_job_that_is_killed_is_slower_or_silent_and_not_wrong(killed_at: float) -> None:
-    """It stops within an iteration, which is never reported."""
-    cluster = Cluster(spec(FOUR), lag_s=0.5)
-    cluster.iteration_s = 3.0
-    cluster.train(killed_at, RIGHT)
-    findings = [cluster.train(1, {}, pause=True).difference for _ in range(60)]
-    assert {finding for one in findings if one for finding in one.findings} <= {Finding.SLOWER, Finding.SILENT}
-    assert findings[-1] == Difference((Finding.SILENT,))
-
-
-def test_an_iteration_that_takes_longer_than_the_others_is_found_to_be_slower() -> None:
-    cluster = Cluster(spec(FOUR))
-    cluster.train(30, RIGHT)
-    cluster.iteration_s = 40.0
-    assert cluster.train(20, RIGHT).difference == Difference((Finding.SLOWER,))
-    cluster.train(30, RIGHT)
-    cluster.iteration_s = 1.3
-    assert cluster.train(30, RIGHT).difference is None
-
-
-def test_pairs_that_send_in_bursts_at_random_instants_are_not_doubted() -> None:
-    """In an all-to-all chance decides which of the senders to a host comes first: in three iterations a pair may send
-    two times, or four times."""
-    collectives = [{"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": 8 * M}]
-    cluster, draw = Cluster(spec(ADDRESSES, collectives), lag_s=0.5), random.Random(4)
-    cluster.iteration_s = 1.5
-    pairs = list(permutations(ADDRESSES, 2))
-    for _ in range(400):
-        tenth = [draw.randrange(15) for _ in pairs]
-        for now in range(15):
-            demand = cluster.train(0.1, {pair: 15.0 * M for pair, at in zip(pairs, tenth, strict=True) if at == now})
-            assert not demand.contradicted
-
-
-def test_a_job_that_sends_nothing_is_neither_confirmed_nor_doubted() -> None:
-    cluster = Cluster(spec(FOUR))
-    demand = cluster.train(60, {})
-    assert demand.source is DemandSource.DECLARED
-    assert demand.difference is None
-
-
 def test_a_second_unknown_sender_on_one_pair_is_volume_beyond_the_announcement() -> None:
     cluster = Cluster(spec(FOUR))
     pair = FOUR[1], FOUR[2]
@@ -621,100 +313,6 @@ def test_suspicion_that_finds_nothing_comes_back_ever_less_often() -> None:
     assert cluster.of_job.difference is None
     assert gaps == sorted(gaps)
     assert len(gaps) <= 6
-
-
-@pytest.mark.parametrize(("disconnected", "counts_from_zero"), [(True, True), (True, False), (False, False)])
-@pytest.mark.parametrize("away_s", [1, 3, 7, 30])
-@pytest.mark.parametrize("reports", [True, False])
-def test_a_leaf_that_is_away_for_a_time_raises_no_doubt(
-    reports: bool, away_s: float, counts_from_zero: bool, disconnected: bool
-) -> None:
-    cluster = Cluster(spec(FOUR), reports=reports, lag_s=0.5)
-    cluster.train(30, RIGHT)
-    cluster.away = {FOUR[1]}
-    if disconnected:
-        cluster.demand.counters.switch_left(Dpid(ADDRESSES.index(FOUR[1]) + 1))
-    assert cluster.train(away_s, RIGHT).difference is None
-    cluster.away = set()
-    if counts_from_zero:
-        of_leaf = {pair: tuple(cluster.sent[pair]) for pair in cluster.rules if pair[0] == FOUR[1]}
-        cluster.rules |= of_leaf  # type: ignore[arg-type]
-    for _ in range(20):
-        assert cluster.train(INTERVAL_S, RIGHT).difference is None
-    assert cluster.of_job.source is DemandSource.CONFIRMED
-
-
-@pytest.mark.parametrize("reports", [True, False])
-def test_a_job_with_flows_without_a_path_is_not_doubted(reports: bool) -> None:
-    """What the others still send until they wait for it is less than was announced."""
-    cluster = Cluster(spec(FOUR), reports=reports)
-    cluster.train(30, RIGHT)
-    cluster.without_path = {cluster.job}
-    stopping = {pair: size / 3 * (number + 1) for number, (pair, size) in enumerate(RIGHT.items())}
-    assert cluster.train(30, stopping).difference is None
-    assert cluster.train(60, {}, pause=True).difference is None
-    cluster.without_path = set()
-    assert cluster.train(30, RIGHT).difference is None
-    assert cluster.train(30, stopping).difference is not None, "with paths it is judged"
-
-
-def test_an_iteration_that_a_fault_has_held_up_is_not_doubted() -> None:
-    cluster, traffic = Cluster(spec(FOUR)), ring(FOUR)
-    cluster.train(60, traffic)
-    cluster.iteration_s = 3.5  # with fewer links
-    cluster.without_path = {cluster.job}
-    began = cluster.now
-    cluster.train(40, traffic, pause=True)
-    cluster.without_path = set()
-    cluster.train(20, traffic, pause=True)  # TCP tries again later and later
-    cluster.reports = False
-    cluster.train(cluster.iteration_s, traffic)
-    cluster.reports = True
-    took_s = cluster.now - began
-    cluster.demand.reported(cluster.job, [IterationTime(cluster.done, took_s, took_s)], cluster.now)
-    assert not any(cluster.train(INTERVAL_S, traffic).contradicted for _ in range(30))
-    assert cluster.of_job.source is DemandSource.CONFIRMED
-
-
-def test_what_is_counted_is_not_known_while_a_switch_does_not_answer() -> None:
-    cluster = Cluster(spec(FOUR))
-    assert cluster.train(30, RIGHT).measurement is not None
-    cluster.away = {FOUR[1]}
-    for _ in range(60):
-        demand = cluster.train(INTERVAL_S, RIGHT)
-        assert demand.difference is None
-    assert demand.measurement is None
-    assert demand.source is DemandSource.CONFIRMED
-    cluster.away = set()
-    assert cluster.train(30, RIGHT).measurement is not None
-
-
-def test_a_job_that_pauses_is_counted_with_what_it_sends_now() -> None:
-    cluster = Cluster(spec(FOUR))
-    cluster.train(30, RIGHT)
-    paused = cluster.train(60, {}, pause=True).measurement
-    assert paused is not None
-    assert paused.bps.max() == 0
-
-
-def test_a_leaf_that_stays_away_does_not_keep_its_jobs_from_being_judged() -> None:
-    cluster = Cluster(spec(FOUR))
-    cluster.train(30, RIGHT)
-    cluster.away = {FOUR[3]}
-    cluster.demand.counters.switch_left(Dpid(ADDRESSES.index(FOUR[3]) + 1))
-    cluster.until(lambda demand: demand.difference is not None, ring(FOUR[:3], -1), 90)
-
-
-@pytest.mark.parametrize("duration_s", [0.0, 5e-324, 1e-9, 1e300, 1.7e308, float("nan"), float("inf")])
-@pytest.mark.parametrize("collectives", [None, []])
-def test_times_that_cannot_be_are_left_out(duration_s: float, collectives: list[dict[str, Any]] | None) -> None:
-    cluster = Cluster(spec(FOUR, collectives), reports=False)
-    impossible = [IterationTime(number, duration_s, 1.0) for number in range(3)]
-    for _ in range(15):
-        cluster.demand.reported(JobId("job"), impossible, cluster.now)
-        cluster.train(INTERVAL_S, REVERSED)
-    assert alike(shares(cluster.of_job), REVERSED)
-    assert not cluster.of_job.per_iteration
 
 
 def test_a_job_on_many_hosts_is_not_spelt_out_pair_by_pair() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.jobs.demand import DemandSource
-from tests.unit.jobs.test_measured_demand import FOUR, INTERVAL_S, REVERSED, RIGHT, Cluster, alike, shares, spec
+from tests.support.training_cluster import FOUR, INTERVAL_S, REVERSED, RIGHT, Cluster, alike, shares, spec
 
 
 def test_a_provisional_announcement_holds_until_something_else_is_counted_and_raises_no_alarm() -> None:

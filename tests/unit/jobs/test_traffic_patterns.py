@@ -12,7 +12,7 @@ import pytest
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.traffic_patterns import MOST, TrafficPatterns
 from signalbox.jobs.collectives import VirtualLinks
-from tests.unit.jobs.test_measured_demand import (
+from tests.support.training_cluster import (
     ADDRESSES,
     INTERVAL_S,
     Cluster,

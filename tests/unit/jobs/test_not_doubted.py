@@ -1,0 +1,246 @@
+"""What is no contradiction of a right announcement: pauses, faults, silence, bursts, other jobs before it."""
+
+from __future__ import annotations
+
+import random
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from controller.alarms import text
+from controller.core.raised_alarms import demand_alarm
+from controller.fabric.topology import Dpid
+from controller.jobs.demand import DemandSource, Difference, Finding
+from signalbox.jobs.reports import IterationTime
+from signalbox.jobs.spec import JobId
+from tests.support.training_cluster import (
+    ADDRESSES,
+    FOUR,
+    INTERVAL_S,
+    REVERSED,
+    RIGHT,
+    Cluster,
+    M,
+    alike,
+    ring,
+    shares,
+    spec,
+)
+
+
+@pytest.mark.parametrize("reports", [True, False])
+@pytest.mark.parametrize("bursts", [1.0, 0.3])
+@pytest.mark.parametrize("loss", [0.0, 0.02])
+def test_a_right_announcement_is_confirmed_and_never_doubted(reports: bool, bursts: float, loss: float) -> None:
+    cluster = Cluster(spec(FOUR), reports=reports, bursts=bursts)
+    for _ in range(60):
+        demand = cluster.train(INTERVAL_S, RIGHT, loss)
+        assert demand.difference is None
+        assert not demand.learning
+        assert demand.virtual_links == cluster.registry.jobs[JobId("job")].virtual_links
+    assert demand.source is DemandSource.CONFIRMED
+
+
+@pytest.mark.parametrize("after_s", [0.1, 2.1, 8.1])
+def test_a_job_that_is_started_again_is_not_judged_by_rules_of_the_one_before(after_s: float) -> None:
+    """Its own rules come later: what it sends until then is not counted."""
+    cluster = Cluster(spec(FOUR, job_id="before"), spec(ADDRESSES[4:]))
+    cluster.iteration_s = 0.3
+    cluster.train(20, RIGHT)
+    cluster.replace("before", spec(FOUR, job_id="again"), after_s)
+    for _ in range(12):
+        cluster.train(INTERVAL_S, RIGHT)
+        assert cluster.demand.demands[JobId("again")].difference is None
+    assert cluster.demand.demands[JobId("again")].source is DemandSource.CONFIRMED
+
+
+def test_parameters_that_are_sent_before_the_first_iteration_are_not_doubted() -> None:
+    cluster = Cluster(spec(FOUR))
+    star = {(FOUR[0], ip): 2.0 * M for ip in FOUR[2:]}
+    cluster.train(2.0, {})
+    cluster.train(2.6, star)
+    for _ in range(20):
+        demand = cluster.train(INTERVAL_S, ring(FOUR))
+        assert demand.difference is None
+    assert demand.source is DemandSource.CONFIRMED
+
+
+@pytest.mark.parametrize("iteration_s", [0.7, 1.1, 1.9])
+def test_a_job_that_begins_to_train_some_time_after_it_is_counted_is_not_doubted(iteration_s: float) -> None:
+    """Windows that begin before its first iteration are not full of iterations, and those of leaves that are read at
+    other times hold other parts of them."""
+    for tenths in range(0, 60, 2):
+        cluster = Cluster(spec(FOUR), lag_s=0.5, apart_s=0.5)
+        cluster.iteration_s = iteration_s
+        cluster.train(tenths / 10 + 0.1, RIGHT, pause=True)
+        for _ in range(6):
+            assert cluster.train(INTERVAL_S, RIGHT).difference is None, tenths
+
+
+def test_a_job_that_pauses_or_has_long_iterations_is_not_doubted() -> None:
+    cluster = Cluster(spec(FOUR), bursts=0.5)
+    for seconds in (3, 7, 4, 20, 5, 2, 11):
+        assert cluster.train(seconds + 4, RIGHT).difference is None
+        assert not cluster.train(seconds, RIGHT, pause=True).contradicted
+    slow = Cluster(spec(FOUR), reports=False, bursts=0.2)
+    slow.iteration_s = 31.0
+    for _ in range(100):
+        assert not slow.train(INTERVAL_S, RIGHT).contradicted
+
+
+def test_a_job_that_stops_is_silent_and_raises_no_alarm_until_it_contradicts_its_announcement() -> None:
+    cluster = Cluster(spec(FOUR))
+    assert cluster.train(30, RIGHT).difference is None
+    stopped = cluster.train(30, {}, pause=True)
+    assert stopped.difference == Difference((Finding.SILENT,))
+    assert demand_alarm(cluster.job, stopped) is None
+    assert cluster.train(30, RIGHT).difference is None
+    wrong = cluster.train(30, REVERSED)
+    alarm = demand_alarm(cluster.job, wrong)
+    assert alarm is not None
+    assert text(alarm).startswith("job job sends other traffic than it announced: all announced pairs carry traffic in")
+    assert wrong.measurement
+    assert wrong.measurement.undeclared_fraction == 1
+    stopped = cluster.train(30, {}, pause=True)
+    assert stopped.measurement
+    assert stopped.measurement.undeclared_fraction == 0, "there is no payload"
+    alarm = demand_alarm(cluster.job, stopped)
+    assert alarm is not None
+    assert text(alarm).startswith("job job has stopped sending; before, it sent other traffic than it announced: all")
+
+
+@pytest.mark.parametrize("killed_at", [30.4, 31.0, 31.7])
+def test_a_job_that_is_killed_is_slower_or_silent_and_not_wrong(killed_at: float) -> None:
+    """It stops within an iteration, which is never reported."""
+    cluster = Cluster(spec(FOUR), lag_s=0.5)
+    cluster.iteration_s = 3.0
+    cluster.train(killed_at, RIGHT)
+    findings = [cluster.train(1, {}, pause=True).difference for _ in range(60)]
+    assert {finding for one in findings if one for finding in one.findings} <= {Finding.SLOWER, Finding.SILENT}
+    assert findings[-1] == Difference((Finding.SILENT,))
+
+
+def test_an_iteration_that_takes_longer_than_the_others_is_found_to_be_slower() -> None:
+    cluster = Cluster(spec(FOUR))
+    cluster.train(30, RIGHT)
+    cluster.iteration_s = 40.0
+    assert cluster.train(20, RIGHT).difference == Difference((Finding.SLOWER,))
+    cluster.train(30, RIGHT)
+    cluster.iteration_s = 1.3
+    assert cluster.train(30, RIGHT).difference is None
+
+
+def test_pairs_that_send_in_bursts_at_random_instants_are_not_doubted() -> None:
+    """In an all-to-all chance decides which of the senders to a host comes first: in three iterations a pair may send
+    two times, or four times."""
+    collectives = [{"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": 8 * M}]
+    cluster, draw = Cluster(spec(ADDRESSES, collectives), lag_s=0.5), random.Random(4)
+    cluster.iteration_s = 1.5
+    pairs = list(permutations(ADDRESSES, 2))
+    for _ in range(400):
+        tenth = [draw.randrange(15) for _ in pairs]
+        for now in range(15):
+            demand = cluster.train(0.1, {pair: 15.0 * M for pair, at in zip(pairs, tenth, strict=True) if at == now})
+            assert not demand.contradicted
+
+
+def test_a_job_that_sends_nothing_is_neither_confirmed_nor_doubted() -> None:
+    cluster = Cluster(spec(FOUR))
+    demand = cluster.train(60, {})
+    assert demand.source is DemandSource.DECLARED
+    assert demand.difference is None
+
+
+@pytest.mark.parametrize(("disconnected", "counts_from_zero"), [(True, True), (True, False), (False, False)])
+@pytest.mark.parametrize("away_s", [1, 3, 7, 30])
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_leaf_that_is_away_for_a_time_raises_no_doubt(
+    reports: bool, away_s: float, counts_from_zero: bool, disconnected: bool
+) -> None:
+    cluster = Cluster(spec(FOUR), reports=reports, lag_s=0.5)
+    cluster.train(30, RIGHT)
+    cluster.away = {FOUR[1]}
+    if disconnected:
+        cluster.demand.counters.switch_left(Dpid(ADDRESSES.index(FOUR[1]) + 1))
+    assert cluster.train(away_s, RIGHT).difference is None
+    cluster.away = set()
+    if counts_from_zero:
+        of_leaf = {pair: tuple(cluster.sent[pair]) for pair in cluster.rules if pair[0] == FOUR[1]}
+        cluster.rules |= of_leaf  # type: ignore[arg-type]
+    for _ in range(20):
+        assert cluster.train(INTERVAL_S, RIGHT).difference is None
+    assert cluster.of_job.source is DemandSource.CONFIRMED
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_job_with_flows_without_a_path_is_not_doubted(reports: bool) -> None:
+    """What the others still send until they wait for it is less than was announced."""
+    cluster = Cluster(spec(FOUR), reports=reports)
+    cluster.train(30, RIGHT)
+    cluster.without_path = {cluster.job}
+    stopping = {pair: size / 3 * (number + 1) for number, (pair, size) in enumerate(RIGHT.items())}
+    assert cluster.train(30, stopping).difference is None
+    assert cluster.train(60, {}, pause=True).difference is None
+    cluster.without_path = set()
+    assert cluster.train(30, RIGHT).difference is None
+    assert cluster.train(30, stopping).difference is not None, "with paths it is judged"
+
+
+def test_an_iteration_that_a_fault_has_held_up_is_not_doubted() -> None:
+    cluster, traffic = Cluster(spec(FOUR)), ring(FOUR)
+    cluster.train(60, traffic)
+    cluster.iteration_s = 3.5  # with fewer links
+    cluster.without_path = {cluster.job}
+    began = cluster.now
+    cluster.train(40, traffic, pause=True)
+    cluster.without_path = set()
+    cluster.train(20, traffic, pause=True)  # TCP tries again later and later
+    cluster.reports = False
+    cluster.train(cluster.iteration_s, traffic)
+    cluster.reports = True
+    took_s = cluster.now - began
+    cluster.demand.reported(cluster.job, [IterationTime(cluster.done, took_s, took_s)], cluster.now)
+    assert not any(cluster.train(INTERVAL_S, traffic).contradicted for _ in range(30))
+    assert cluster.of_job.source is DemandSource.CONFIRMED
+
+
+def test_what_is_counted_is_not_known_while_a_switch_does_not_answer() -> None:
+    cluster = Cluster(spec(FOUR))
+    assert cluster.train(30, RIGHT).measurement is not None
+    cluster.away = {FOUR[1]}
+    for _ in range(60):
+        demand = cluster.train(INTERVAL_S, RIGHT)
+        assert demand.difference is None
+    assert demand.measurement is None
+    assert demand.source is DemandSource.CONFIRMED
+    cluster.away = set()
+    assert cluster.train(30, RIGHT).measurement is not None
+
+
+def test_a_job_that_pauses_is_counted_with_what_it_sends_now() -> None:
+    cluster = Cluster(spec(FOUR))
+    cluster.train(30, RIGHT)
+    paused = cluster.train(60, {}, pause=True).measurement
+    assert paused is not None
+    assert paused.bps.max() == 0
+
+
+def test_a_leaf_that_stays_away_does_not_keep_its_jobs_from_being_judged() -> None:
+    cluster = Cluster(spec(FOUR))
+    cluster.train(30, RIGHT)
+    cluster.away = {FOUR[3]}
+    cluster.demand.counters.switch_left(Dpid(ADDRESSES.index(FOUR[3]) + 1))
+    cluster.until(lambda demand: demand.difference is not None, ring(FOUR[:3], -1), 90)
+
+
+@pytest.mark.parametrize("duration_s", [0.0, 5e-324, 1e-9, 1e300, 1.7e308, float("nan"), float("inf")])
+@pytest.mark.parametrize("collectives", [None, []])
+def test_times_that_cannot_be_are_left_out(duration_s: float, collectives: list[dict[str, Any]] | None) -> None:
+    cluster = Cluster(spec(FOUR, collectives), reports=False)
+    impossible = [IterationTime(number, duration_s, 1.0) for number in range(3)]
+    for _ in range(15):
+        cluster.demand.reported(JobId("job"), impossible, cluster.now)
+        cluster.train(INTERVAL_S, REVERSED)
+    assert alike(shares(cluster.of_job), REVERSED)
+    assert not cluster.of_job.per_iteration
