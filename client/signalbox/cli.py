@@ -36,9 +36,9 @@ from signalbox.commands.bash_completion import for_bash
 from signalbox.commands.exit_status import ExitStatus, exit_status
 from signalbox.commands.usage import Commands
 from signalbox.distributions import installed
-from signalbox.errors import InvalidInput, SignalboxError, legible
+from signalbox.errors import MAX_PROBLEMS, InvalidInput, SignalboxError, legible
 
-MAX_PROBLEMS = 16
+MAX_LINES = 16
 """Lines for what is wrong with one file; the API has the same limit."""
 
 app = typer.Typer(
@@ -81,8 +81,9 @@ def main() -> None:
 
 
 def _fail(*problems: str, status: ExitStatus = ExitStatus.ERROR) -> None:
-    more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
-    for problem in (*problems[:MAX_PROBLEMS], *more):
+    least = "at least " if len(problems) >= MAX_PROBLEMS else ""  # no more are looked for
+    more = [f"and {least}{len(problems) - MAX_LINES} more"] if len(problems) > MAX_LINES else []
+    for problem in (*problems[:MAX_LINES], *more):
         typer.echo("error: " + legible(problem, kept="\n"), err=True)
     sys.exit(status)
 
