@@ -23,6 +23,7 @@ from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Message
 from controller.fabric.topology import Fabric
+from controller.planning.analysis import worker as analysis_worker
 from controller.planning.analysis.failures import analyse_failures
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import (
@@ -231,21 +232,30 @@ def test_a_running_analysis_is_ended_when_the_controller_stops() -> None:
     assert not worker._thread.is_alive()
 
 
-def test_a_process_is_ready_before_it_is_asked_where_answers_are_urgent() -> None:
+def test_a_process_answers_one_request_after_the_other_while_it_is_small() -> None:
     worker = AnalysisWorker(process_number, Path.cwd)
     try:
-        ready = []
-        for _ in range(2):
-            wait_for(lambda: worker._ready is not None)
-            assert worker._ready
-            ready.append(worker._ready[0].pid)
-            reply: Future[Any] = Future()
-            worker.submit(None, reply)
-            assert reply.result(timeout=60) == ready[-1]
-        assert ready[0] != ready[1]
+        wait_for(lambda: worker._ready is not None)
+        assert worker._ready
+        ready = worker._ready[0].pid
+        assert [answered(worker, None) for _ in range(3)] == [ready] * 3
+        large = answered(worker, analysis_worker.KEPT_BYTES)
+        assert large == ready
+        assert answered(worker, None) != large
     finally:
         worker.stop(timeout_s=60)
     assert not worker._thread.is_alive()
+
+
+def test_a_process_goes_on_after_an_error() -> None:
+    worker = AnalysisWorker(process_number)
+    try:
+        first = answered(worker, None)
+        with pytest.raises(SignalboxError, match="the analysis failed"):
+            answered(worker, "no number")
+        assert answered(worker, None) == first
+    finally:
+        worker.stop(timeout_s=60)
 
 
 def test_a_process_that_was_killed_while_it_was_ready_is_replaced() -> None:
@@ -256,15 +266,25 @@ def test_a_process_that_was_killed_while_it_was_ready_is_replaced() -> None:
         killed = worker._ready[0]
         killed.kill()
         killed.join()
-        reply: Future[Any] = Future()
-        worker.submit(None, reply)
-        assert reply.result(timeout=60) != killed.pid
+        assert answered(worker, None) != killed.pid
     finally:
         worker.stop()
 
 
-def process_number(_: object) -> int:
+def process_number(holds: int | None) -> int:
+    """``holds``: bytes that the process keeps."""
+    if holds is not None:
+        kept.append(b"x" * holds)
     return os.getpid()
+
+
+kept: list[bytes] = []
+
+
+def answered(worker: AnalysisWorker, request: object) -> object:
+    reply: Future[Any] = Future()
+    worker.submit(request, reply)
+    return reply.result(timeout=60)
 
 
 def test_a_call_that_is_cancelled_gives_up_what_changes_nothing() -> None:

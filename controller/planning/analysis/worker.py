@@ -2,9 +2,10 @@
 control loop shall wait for the interpreter meanwhile.
 
 In: requests with the futures of their results. Out: the results, or errors of ``signalbox.errors``. One request is
-worked on at a time; a few may wait. A request whose future is cancelled is dropped, and its process ended. Each has a
-process of its own: its memory is given back when it ends. A process takes a second or more to start, longer while plans
-are being made. With ``prepare`` the process for the next request is therefore started before there is one.
+worked on at a time; a few may wait. A request whose future is cancelled is dropped, and the process ended. The process
+takes a second or more to start, longer while plans are being made, and therefore goes on to answer the next request. It
+ends when an answer took much memory, which is given back in this way. With ``prepare`` it is started before there is a
+request.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -42,6 +44,8 @@ RETRY_S = 10.0
 """An analysis of a large fabric takes about so long."""
 NICENESS = 10
 """Of the process: OpenFlow and the control loop have priority."""
+KEPT_BYTES = 256 << 20
+"""A process that has more memory than this after its answer ends. It begins with 85 MB."""
 
 
 def analyse(request: AnalysisRequest) -> Analysis:
@@ -56,8 +60,8 @@ def analyse(request: AnalysisRequest) -> Analysis:
 
 
 class AnalysisWorker:
-    """Starts its thread at once, and a process for every request. ``answer``: what the process does. ``prepare``: what
-    it does before, while there is no request yet."""
+    """Starts its thread at once, and the process with the first request. ``answer``: what the process does.
+    ``prepare``: what it does before, while there is no request yet."""
 
     def __init__(self, answer: Callable[[Any], object] = analyse, prepare: Callable[[], object] | None = None) -> None:
         self._answer, self._prepare = answer, prepare
@@ -104,7 +108,7 @@ class AnalysisWorker:
             _end(*self._ready)
 
     def _get_ready(self) -> None:
-        if self._prepare:
+        if self._prepare and not self._ready:
             with suppress(OSError):  # the next request tries again, and says so
                 self._ready = self._started()
 
@@ -140,17 +144,20 @@ class AnalysisWorker:
     def _in_process(self, request: object, reply: Future[Any]) -> object:
         """None when nobody waits for the result any more."""
         process, connection = self._taken() or self._started()
-        with connection:
-            try:
-                connection.send(request)
-                while not connection.poll(CANCELLED_WITHIN_S):
-                    if reply.cancelled() or self._stopping:
-                        _end(process, connection)
-                        return None
-                result: object = connection.recv()
-            except (EOFError, ConnectionError):
-                result = "the process ended without a result"
-        process.join()
+        stays = False
+        try:
+            connection.send(request)
+            while not connection.poll(CANCELLED_WITHIN_S):
+                if reply.cancelled() or self._stopping:
+                    return None
+            result, stays = connection.recv()
+        except (EOFError, ConnectionError):
+            result = "the process ended without a result"
+        finally:
+            if stays:
+                self._ready = process, connection
+            else:
+                _end(process, connection)
         if isinstance(result, str):
             log.error("an analysis failed", why=result)
             return _failed()
@@ -164,19 +171,29 @@ def _end(process: BaseProcess, connection: Connection) -> None:
 
 
 def _work(connection: Connection, answer: Callable[[Any], object], prepare: Callable[[], object] | None) -> None:
-    """The process: sends the result, the error that the caller should read, or a traceback."""
+    """The process: sends the result, the error that the caller should read, or a traceback, and whether it stays."""
     child_signals.leave_to_controller()
     os.nice(NICENESS)
-    result: object
-    try:
-        if prepare:
-            prepare()
-        result = answer(connection.recv())
-    except SignalboxError as error:
-        result = error
-    except Exception:
-        result = traceback.format_exc()
-    connection.send(result)
+    if prepare:
+        prepare()
+    stays = True
+    while stays:
+        result: object
+        try:
+            result = answer(connection.recv())
+        except EOFError:
+            return  # the controller has ended
+        except SignalboxError as error:
+            result = error
+        except Exception:
+            result = traceback.format_exc()
+        stays = _memory_bytes() <= KEPT_BYTES
+        connection.send((result, stays))
+
+
+def _memory_bytes() -> int:
+    """Of this process, resident."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _failed() -> SignalboxError:
