@@ -6,6 +6,7 @@ CHAKRA := signalbox/traces/chakra_schema
 BASELINE := proto/v1.binpb
 PYTHON_CODE := client/signalbox controller mininet_topos benchmarks deploy/grafana tests
 WITH_OVS := scripts/openvswitch.sh run
+LABS := $(PY) -m pytest tests/lab --dist loadfile --tx '3*popen//python=scripts/lab_python.sh'
 LOCK := .venv/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header \
 	--build-constraints requirements/build-constraints.txt --no-build-isolation-package signalbox-client \
 	--no-emit-package signalbox-client -p 3.11
@@ -47,12 +48,13 @@ test: libraries lint proto-check  ## Everything that CI checks: lint, types, imp
 test-quick:
 	@$(PY) -m pytest tests/unit tests/wire -m 'not long' -n auto
 
-# Labs wait most of the time, so they run beside the other tests; one after the other, because they share Open vSwitch.
+# Labs wait most of the time, so they run beside each other and beside the other tests.
 test-lab:
-	@$(WITH_OVS) $(PY) -m pytest tests/lab -m 'not long'
+	@$(LABS) -m 'not long'
 
 test-os-ken: libraries  ## Everything that speaks OpenFlow once more, on os-ken instead of Ryu (root)
-	@SIGNALBOX_OPENFLOW=os_ken $(WITH_OVS) $(PY) -m pytest tests/unit/southbound tests/wire tests/lab -m 'not long'
+	@SIGNALBOX_OPENFLOW=os_ken $(PY) -m pytest tests/unit/southbound tests/wire -m 'not long' -n auto
+	@SIGNALBOX_OPENFLOW=os_ken $(LABS) -m 'not long'
 
 test-real: libraries  ## What takes too long for `make test`: long tests, every fault, the demo and the lab ended at 20 instants (root)
 	@$(WITH_OVS) $(PY) -m pytest tests -m long

@@ -1,12 +1,15 @@
-"""What every lab test needs: the right to make a lab, a prefix of its own, and rules without a controller.
+"""What every lab test needs: the right to make a lab, names of its own, a turn, and rules without a controller.
 
-Lab tests fail without root or Open vSwitch; they are never skipped, so that a green run means that they ran.
+Lab tests fail without root or Open vSwitch; they are never skipped, so that a green run means that they ran. Several
+run side by side when each worker of pytest-xdist is started with ``scripts/lab_python.sh``.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -14,14 +17,17 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, run
 from mininet_topos.lab.static_routes import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
+from mininet_topos.probe.queues import large_socket_buffers
+from tests.support.lab.turns import turn
 
+NEEDS_ROOT = "lab tests need root: they make network namespaces and bridges"
 PREFIX_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # no lower case: names continue with it
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _can_make_labs() -> None:
     if os.geteuid():
-        pytest.fail("lab tests need root: they make network namespaces and bridges", pytrace=False)
+        pytest.fail(NEEDS_ROOT, pytrace=False)
     try:
         run("ovs-vsctl", "--timeout=5", "show")
         run("mnexec", "-v")
@@ -29,10 +35,33 @@ def _can_make_labs() -> None:
         pytest.fail(f"lab tests need Open vSwitch and Mininet: {error}", pytrace=False)
 
 
-@pytest.fixture(scope="session")
+_files = itertools.count(os.getpid())
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Raise the socket buffers before workers start Open vSwitch: no worker can, in a network namespace of its own. A
+    test that needs them says so where this is not allowed either."""
+    if not hasattr(session.config, "workerinput"):
+        if os.geteuid() and session.config.getoption("tx", None):
+            raise pytest.UsageError(NEEDS_ROOT)  # workers would not start
+        stack = ExitStack()
+        session.config.add_cleanup(stack.close)
+        with suppress(LabError):
+            stack.enter_context(large_socket_buffers())
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test with the mark ``alone`` waits until no other lab test runs. Waiting is before the test's time limit."""
+    with turn(alone=item.get_closest_marker("alone") is not None):
+        return (yield)
+
+
+@pytest.fixture(scope="module")
 def lab_prefix() -> str:
-    """Three characters from the process id: two test runs at once do not take each other's names."""
-    number, digits = os.getpid(), ""
+    """Three characters, others for each file of tests: what a test leaves harms only its own file. They begin with the
+    process id, so that test runs at once in one network do not take each other's names."""
+    number, digits = next(_files), ""
     for _ in range(2):
         number, digit = divmod(number, len(PREFIX_DIGITS))
         digits += PREFIX_DIGITS[digit]

@@ -181,6 +181,7 @@ def send_third(lab: Lab, stack: ExitStack) -> None:
     assert server.wait(20) == 0
 
 
+@pytest.mark.alone
 def test_even_connections_from_any_port_use_every_spine(lab_prefix: str, tmp_path: Path) -> None:
     """Two connections, each way, over two spines of half of a NIC's rate: twice as fast as a flow that stays whole. As
     long as another spec has the job's name, the trainers are not heard."""

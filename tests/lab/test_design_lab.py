@@ -24,6 +24,7 @@ JOB = {
 }
 
 
+@pytest.mark.alone
 def test_jobs_take_about_as_long_as_a_design_says(tmp_path: Path) -> None:
     for name, data in (("network", NETWORK), ("job", JOB)):
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(data))

@@ -56,6 +56,7 @@ def test_every_pair_reaches_each_other_though_packets_leave_by_the_port_that_the
     assert {name: program.communicate()[0] for name, program in programs.items()} == dict.fromkeys(programs, "")
 
 
+@pytest.mark.alone
 def test_a_circuit_carries_the_rate_of_an_interface_and_not_more(fabric: Lab, tmp_path: Path) -> None:
     shared = ["--rendezvous", str(tmp_path), "--name", "sink"]
     program = [sys.executable, "-m", "mininet_topos.demo.traffic"]
@@ -83,6 +84,7 @@ def job(lab: Lab, **fields: Any) -> dict[str, Any]:
     return {"job_id": "recommender", "endpoints": endpoints, "groups": rings, "collectives": collectives, **fields}
 
 
+@pytest.mark.alone
 def test_a_whole_job_with_an_all_to_all_and_a_ring_on_each_interface_has_right_sums(
     fabric: Lab, tmp_path: Path
 ) -> None:

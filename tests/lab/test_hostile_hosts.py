@@ -185,6 +185,7 @@ def test_a_claim_for_another_hosts_address_is_refused_and_poisons_nobody(attack:
         assert attack.neighbour(OTHER, victim.ip) == victim.mac
 
 
+@pytest.mark.alone
 def test_a_host_that_sends_ten_thousand_arp_a_second_hurts_only_itself(attack: Attack) -> None:
     """Broadcast requests for addresses that no host has. Meanwhile others find each other anew, with their neighbour
     tables emptied, and discovery goes on; the controller stays idle."""

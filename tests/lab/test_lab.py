@@ -93,6 +93,7 @@ def test_switches_have_the_dpids_and_ports_of_the_topology(lab: Lab) -> None:
         }
 
 
+@pytest.mark.alone
 def test_a_link_carries_its_rate_and_not_more(lab: Lab) -> None:
     sink = lab.popen("h2_1", [sys.executable, "-c", SINK], stdout=subprocess.PIPE, text=True)
     assert sink.stdout

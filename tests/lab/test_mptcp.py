@@ -48,6 +48,7 @@ IPERF_PORT, SECOND_PORT = 5201, 9000
 MPTCPIZE = ["mptcpize", "run"]
 
 
+@pytest.mark.alone
 def test_two_subflows_on_two_spines_are_as_fast_as_both_together(lab_prefix: str, tmp_path: Path) -> None:
     """With the same subflows on one spine they are not."""
     if not KERNEL.exists():

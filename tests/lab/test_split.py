@@ -47,6 +47,7 @@ Key = tuple[str, str, Ports]
 """Source, destination, and value and mask of the ports."""
 
 
+@pytest.mark.alone
 def test_split_flows_use_what_whole_ones_leave_idle_and_survive_a_restart(lab_prefix: str, tmp_path: Path) -> None:
     """The trainers can divide their bytes from the start. What they are told changes when the job is announced anew: at
     first the controller knows them as a job that stays whole."""

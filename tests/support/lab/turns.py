@@ -1,0 +1,33 @@
+"""Turns of lab tests that run side by side in several processes: all together, or one alone.
+
+The files that are locked are never written. A lock ends with the process that holds it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+QUEUE, RUNNING = Path(__file__).parent, Path(__file__)
+
+
+@contextmanager
+def turn(alone: bool) -> Iterator[None]:
+    """Wait for the turn and keep it. Who waits also keeps the queue, so that who comes later does not overtake."""
+    with _opened(RUNNING) as running:
+        with _opened(QUEUE) as queue:
+            fcntl.flock(queue, fcntl.LOCK_EX)
+            fcntl.flock(running, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        yield file
+    finally:
+        os.close(file)
