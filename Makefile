@@ -12,7 +12,7 @@ LOCK := .venv/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-a
 	--no-emit-package signalbox-client -p 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup libraries dist deb demo demo-rewiring bench test test-quick test-lab test-os-ken test-real coverage coverage-unit coverage-wire mutants lint proto-check dashboard proto proto-baseline lock clean
+.PHONY: help setup libraries dist deb demo demo-rewiring bench test test-unit test-wire test-lab test-os-ken test-real coverage coverage-unit coverage-wire mutants lint proto-check dashboard proto proto-baseline lock clean
 
 help:  ## This list
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,13 +42,13 @@ bench: setup  ## Time planning (WORKLOADS=DIR for published ones too), rules and
 	@$(PY) -m benchmarks counters
 	@$(WITH_OVS) $(PY) -m benchmarks fabric --leaves 16 --spines 8 --quiet-s 10 --idle-s 10 --cuts 20
 
-test: libraries lint proto-check  ## Everything that CI checks: lint, types, import rules, generated code, all tests but long ones (root)
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync test-quick test-lab
+test: libraries  ## Everything that CI checks: lint, types, import rules, generated code, all tests but long ones (root)
+	@$(MAKE) --no-print-directory --jobs 5 --output-sync test-lab test-wire test-unit lint proto-check
 
-test-quick:
-	@$(PY) -m pytest tests/unit tests/wire -m 'not long' -n auto
+test-unit test-wire: test-%:
+	@$(PY) -m pytest tests/$* -m 'not long' -n auto
 
-# Labs wait most of the time, so they run beside each other and beside the other tests.
+# Labs wait most of the time, and wire tests often do: they run beside each other and beside what computes.
 test-lab:
 	@$(LABS) -m 'not long'
 
@@ -76,7 +76,7 @@ mutants: setup  ## Put 400 small faults into the code, and say which of them the
 	@$(PY) -m tests.support.mutation
 
 # Each module is compiled once, not again in each of the hundreds of processes that tests start.
-test test-quick test-lab test-os-ken test-real coverage mutants: export PYTHONDONTWRITEBYTECODE =
+test test-unit test-wire test-lab test-os-ken test-real coverage mutants: export PYTHONDONTWRITEBYTECODE =
 
 lint: setup  ## Formatting, style, types, import rules, and that the API stays compatible
 	.venv/bin/ruff format --check .
