@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from mininet_topos.trainer.sockets import publish
+
 DEADLINE_S = 60.0
 
 
@@ -42,6 +44,6 @@ def test_mice_of_two_hosts_reach_each_other_once_they_may_begin(tmp_path: Path) 
         while not all(end in Path("/proc/net/tcp").read_text() for end in listening):
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        (tmp_path / "go").write_text("- 0\n")
+        publish(tmp_path, "go", ("-", 0))
         said = [json.loads(each.communicate(timeout=DEADLINE_S)[0]) for each in (one, other)]
     assert said == [{"sent": 20, "failed": 0}] * 2
