@@ -32,6 +32,9 @@ TOGETHER_S = 1.0
 """Switches that leave within this time leave together."""
 MANY_FRACTION = 0.25
 MANY_AT_LEAST = 3
+MOST_PATIENCES = 8
+"""An adoption is over after so many times its patience: else whoever connects as ever other switches, of which each
+renews it, would keep lost links unanswered and new jobs without routes for good."""
 
 
 class Phase(Enum):
@@ -124,7 +127,7 @@ class Adoption:
         self._patience_s = patience_s
         self._orphan_lease_s = orphan_lease_s
         self._expects_rules = expects_rules
-        self._since = now
+        self._begun = self._since = now
         self._connected_since: set[Dpid] = set()
         self._read: set[Dpid] = set()
 
@@ -134,7 +137,7 @@ class Adoption:
         return self.unknown_kept_until > -math.inf
 
     def begin(self, now: float) -> None:
-        self._since = now
+        self._begun = self._since = now
         self._connected_since.clear()
 
     def switch_connected(self, dpid: Dpid, now: float) -> None:
@@ -161,7 +164,7 @@ class Adoption:
             for port in ports
         )
         complete = all_read and links_seen and (any(held.values()) or not self._expects_rules)
-        return complete or now >= self._since + self._patience_s
+        return complete or now >= min(self._since + self._patience_s, self._begun + MOST_PATIENCES * self._patience_s)
 
     def end(self, now: float) -> None:
         if self.unknown_kept_until == math.inf:

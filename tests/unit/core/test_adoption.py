@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.core.phases import Adoption
+from controller.core.phases import MOST_PATIENCES, Adoption
 from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.tables.rules import Bucket, FlowKey, FlowRule, GroupRule, Match, Output, RuleSet, Table
 
@@ -30,6 +30,13 @@ def test_a_switch_that_cannot_be_read_is_waited_for_only_so_long() -> None:
             first.switch_connected(Dpid(2), 10.0)
     assert not first.is_complete(Fabric(), {}, False, 24.9)
     assert first.is_complete(Fabric(), {}, False, 25.0)
+
+
+def test_ever_new_switches_renew_the_patience_only_so_often() -> None:
+    first, most_s = adoption(), MOST_PATIENCES * 15.0
+    for number in range(2 * MOST_PATIENCES):
+        first.switch_connected(Dpid(number), 10.0 * number)
+        assert first.is_complete(Fabric(), {}, False, 10.0 * number) is (10.0 * number >= most_s)
 
 
 def test_another_adoption_waits_for_all_switches_again() -> None:
