@@ -222,10 +222,8 @@ class Intake:
         if news != "first":
             return NOTHING
         late = s.adoption.rules_read(dpid, rules, now) and not s.phases.adopting
-        known = s.fabric.hosts
         for ip, at in installed_hosts({dpid: rules}):
-            if ip not in known:
-                s.topology.place_host(ip, None, at)
+            s.topology.adopt_host(ip, at)
         return self._changed(now) | (self._begin_adoption(now) if late else NOTHING)
 
     def _begin_adoption(self, now: float) -> Effects:

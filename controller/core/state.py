@@ -174,7 +174,7 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
         partial(_capacity_bps, config),
         cabling := cabling_of(config.circuits.fibres),
     )
-    topology = TopologyState(settings, declared.hosts)
+    topology = TopologyState(settings, declared.hosts, declared.dpid_of)
     jobs = JobRegistry(config.jobs.max_jobs, config.jobs.max_virtual_links)
     demand = MeasuredDemand(config.counters.interval_s, config.jobs.max_learning_rules)
     if problems := jobs.take_saved(saved, now):

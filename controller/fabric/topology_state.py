@@ -10,7 +10,7 @@ takes ``now`` (monotonic seconds), nothing is sent from here.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -22,6 +22,8 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, P
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 MAX_HOSTS_PER_PORT = 64
+MAX_HOSTS_PER_SWITCH = 4096
+"""All other switches have rules for them: a switch could fill their tables with hosts that there are not."""
 
 Cable = frozenset[PortRef]
 FORGIVEN_AFTER = 4
@@ -126,9 +128,15 @@ class HoldDowns:
 class TopologyState:
     """The mutable picture behind the snapshots; owned by the control loop's thread."""
 
-    def __init__(self, settings: TopologySettings, declared: Iterable[DeclaredHost] = ()) -> None:
-        """``declared``: hosts that no packet moves."""
+    def __init__(
+        self,
+        settings: TopologySettings,
+        declared: Iterable[DeclaredHost] = (),
+        dpid_of: Mapping[str, Dpid | None] = MappingProxyType({}),
+    ) -> None:
+        """``declared``: hosts that no packet moves. ``dpid_of``: switches that are declared with a dpid, by name."""
         self.settings = settings
+        self._dpid_of = dpid_of
         self._declared = {host.ip: host for host in declared}
         self._declared_by_switch: defaultdict[str, list[DeclaredHost]] = defaultdict(list)
         for host in self._declared.values():
@@ -147,6 +155,7 @@ class TopologyState:
         self._links: dict[LinkId, Link] = {}
         self._hosts: dict[str, Host] = {}
         self._hosts_at: defaultdict[PortRef, set[str]] = defaultdict(set)
+        self._hosts_of = Counter[Dpid]()
         self._fabric = Fabric()
         self._told = 0
         self._changed = False
@@ -255,6 +264,7 @@ class TopologyState:
         for at in (src, dst):
             for ip in self._hosts_at.pop(at, ()):
                 del self._hosts[ip]
+                self._hosts_of[at.dpid] -= 1
                 self._changed = True
         self._heard[src] = dst
         self._arriving[dst].add(src)
@@ -371,8 +381,8 @@ class TopologyState:
 
     def host_seen(self, ip: str, mac: str, at: PortRef, now: float) -> Learned:
         """An ARP packet of ``ip`` came in at ``at``. Ignored: not an edge port (yet). Refused: a declared host is not
-        moved by packets, and a port claims only so many addresses. Contested: the address belongs to a port that is
-        still up; a host there should be asked for it first (``host_discovery``)."""
+        moved by packets, and a port or a switch claims only so many addresses. Contested: the address belongs to a port
+        that is still up; a host there should be asked for it first (``host_discovery``)."""
         known = self._hosts.get(ip)
         if known and known.at == at:
             if known.mac != mac and not (ip in self._declared and self._declared[ip].mac):
@@ -381,7 +391,7 @@ class TopologyState:
             return "known"
         if not self.is_edge_port(at, now):
             return "ignored"
-        if ip in self._declared or len(self._hosts_at.get(at, ())) >= MAX_HOSTS_PER_PORT:
+        if ip in self._declared or not self._has_room(at):
             return "refused"
         if known and self.is_up(known.at):
             return "contested"
@@ -393,9 +403,20 @@ class TopologyState:
         if self.is_edge_port(at, now):
             self.place_host(ip, mac, at)
 
+    def adopt_host(self, ip: str, at: PortRef) -> None:
+        """The switch's own rules lead to the host there. They count where nothing else is known of it, and as much as
+        packets: a switch may have made them up."""
+        if ip not in self._hosts and self._has_room(at):
+            self.place_host(ip, None, at)
+
+    def _has_room(self, at: PortRef) -> bool:
+        """For one more host."""
+        of_port, of_switch = len(self._hosts_at.get(at, ())), self._hosts_of[at.dpid]
+        return of_port < MAX_HOSTS_PER_PORT and of_switch < MAX_HOSTS_PER_SWITCH
+
     def place_host(self, ip: str, mac: str | None, at: PortRef) -> None:
-        """Put a host at a port without doubt: from the inventory, adopted from the switch's own rules, or because
-        no answer came from where it was."""
+        """Put a host at a port without doubt: from the inventory, adopted, or because no answer came from where it
+        was."""
         switch = self._switches.get(at.dpid)
         if switch is None or at.port not in switch.ports:
             return
@@ -403,21 +424,30 @@ class TopologyState:
         before = self._hosts.get(ip)
         if before:
             self._hosts_at[before.at].discard(ip)
+            self._hosts_of[before.at.dpid] -= 1
         self._hosts[ip] = Host(ip, mac, at, nic_bps)
         self._hosts_at[at].add(ip)
+        self._hosts_of[at.dpid] += 1
         self._changed = True
 
     def _place_declared(self, switch: Switch, ports: Iterable[Port]) -> None:
-        """Put the declared hosts of these ports where they belong."""
+        """Put the declared hosts of these ports where they belong. A switch says its name itself: it gets none that
+        the switch with the declared dpid should have, or that another one with the name has, which is connected."""
         hosts = self._declared_by_switch.get(switch.name)
-        if not hosts:
+        if not hosts or (self._dpid_of.get(switch.name) or switch.dpid) != switch.dpid:
             return
         numbers = {port.name: port.number for port in ports}
         for host in hosts:
             if host.port in numbers:
                 at = PortRef(switch.dpid, numbers[host.port])
-                if host.ip not in self._hosts or self._hosts[host.ip].at != at:
+                known = self._hosts.get(host.ip)
+                if known is None or (known.at != at and not self._is_namesake(known.at.dpid, switch)):
                     self.place_host(host.ip, host.mac, at)
+
+    def _is_namesake(self, dpid: Dpid, switch: Switch) -> bool:
+        """Another switch with the same name is connected with this dpid."""
+        other = self._switches.get(dpid)
+        return dpid != switch.dpid and other is not None and other.name == switch.name
 
 
 def hosts_by_leaf(fabric: Fabric) -> dict[Dpid, list[Host]]:

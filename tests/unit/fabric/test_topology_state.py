@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from controller.fabric.topology import Dpid, LinkId, Port, PortNo, PortRef
 from controller.fabric.topology_state import (
     MAX_HOSTS_PER_PORT,
+    MAX_HOSTS_PER_SWITCH,
     DeclaredHost,
     TopologySettings,
     TopologyState,
@@ -271,8 +273,34 @@ def test_a_port_claims_only_so_many_addresses(state: TopologyState) -> None:
     assert state.host_seen("10.0.2.0", "02:00:00:00:00:aa", EDGE, 5) == "refused"
 
 
-def declaring(*declared: DeclaredHost) -> TopologyState:
-    state = TopologyState(TopologySettings((2, 60), 3, lambda *_: 1e9), declared)
+def test_rules_of_a_port_bring_no_more_hosts_than_its_packets(state: TopologyState) -> None:
+    for number in range(2 * MAX_HOSTS_PER_PORT):
+        state.adopt_host(f"10.0.1.{number}", EDGE)
+    assert len(state.fabric.hosts) == MAX_HOSTS_PER_PORT
+
+
+def test_rules_move_no_host(state: TopologyState) -> None:
+    state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 5)
+    state.adopt_host("10.0.0.1", OTHER_EDGE)
+    assert state.fabric.hosts["10.0.0.1"].at == EDGE
+
+
+def test_a_switch_has_only_so_many_hosts(state: TopologyState) -> None:
+    ports = range(1, MAX_HOSTS_PER_SWITCH // MAX_HOSTS_PER_PORT + 3)
+    state.switch_connected(Dpid(3), "s3", map(port, ports), 0)
+    for number in ports:
+        for of_port in range(MAX_HOSTS_PER_PORT):
+            state.adopt_host(f"10.{number}.0.{of_port}", PortRef(Dpid(3), PortNo(number)))
+    last = PortRef(Dpid(3), PortNo(ports[-1]))
+    assert len(state.fabric.hosts) == MAX_HOSTS_PER_SWITCH
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", last, 5) == "refused"
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 5) == "new", "another switch has room"
+    state.link_seen(PortRef(Dpid(3), PortNo(1)), EDGE, 6)
+    assert state.host_seen("10.0.0.2", "02:00:00:00:00:aa", last, 7) == "new", "there is a cable where hosts were"
+
+
+def declaring(*declared: DeclaredHost, dpid_of: Mapping[str, Dpid | None] = MappingProxyType({})) -> TopologyState:
+    state = TopologyState(TopologySettings((2, 60), 3, lambda *_: 1e9), declared, dpid_of)
     for dpid in (Dpid(1), Dpid(2)):
         state.switch_connected(dpid, f"s{dpid}", [port(1), port(2), port(7)], 0)
     return state
@@ -288,6 +316,26 @@ def test_declared_hosts_are_placed_by_names() -> None:
     assert state.fabric.hosts["10.0.0.9"].uplink == LinkId(Dpid(1), PortNo(2), "in")
     state.port_changed(Dpid(1), port(3), False, 1)
     assert state.fabric.hosts["10.0.0.8"].at == PortRef(Dpid(1), PortNo(3))
+
+
+def test_a_switch_with_the_name_of_another_gets_none_of_its_declared_hosts() -> None:
+    state = declaring(DeclaredHost("10.0.0.9", None, "s1", "eth2"))
+    state.switch_connected(Dpid(3), "s1", [port(2)], 1)
+    state.port_changed(Dpid(3), port(2, up=False), False, 1)
+    assert state.fabric.hosts["10.0.0.9"].at == EDGE
+    state.switch_connected(Dpid(1), "s1", [port(1)], 2)
+    state.port_changed(Dpid(1), port(2), False, 2)
+    assert state.fabric.hosts["10.0.0.9"].at == EDGE
+    state.switch_left(Dpid(1), 3)
+    state.switch_connected(Dpid(3), "s1", [port(2)], 4)
+    assert state.fabric.hosts["10.0.0.9"].at == PortRef(Dpid(3), PortNo(2)), "it is in the place of the other one"
+
+
+def test_only_the_switch_with_the_declared_dpid_gets_its_declared_hosts() -> None:
+    state = declaring(DeclaredHost("10.0.0.9", None, "s1", "eth2"), dpid_of={"s1": Dpid(3), "s2": None})
+    assert not state.fabric.hosts
+    state.switch_connected(Dpid(3), "s1", [port(2)], 1)
+    assert state.fabric.hosts["10.0.0.9"].at == PortRef(Dpid(3), PortNo(2))
 
 
 def test_no_packet_moves_a_declared_host() -> None:
