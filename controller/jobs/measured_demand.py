@@ -105,12 +105,23 @@ class MeasuredDemand:
                 self._announced.change(before.job, job)
             else:
                 self._announced.add(job)
+        self._count_again([*(watched.job for watched in left.values()), *new], now)
         for job in new:
             links = (measured or {}).get(job.id, VirtualLinks())
             known[job.id] = WatchedJob(job, self.counters, self._interval_s, now, links, self._announced)
         if any(watched.reports_as for watched in left.values()) or any(job.dividing.owner for job in new):
             self.counters.connections = self._connections()
         self._publish([*other, *(job.id for job in new)], now, gone)
+
+    def _count_again(self, changed: Iterable[Job], now: float) -> None:
+        """Other jobs may have announced the opposite of pairs that these announce now, or announced before: what is
+        sent there is not theirs, or may be."""
+        near = {job_id for job in changed for job_id, _ in self._announced.near(job.pairs)}
+        for watched in [self._jobs[job_id] for job_id in near if job_id in self._jobs]:
+            before = watched.pairs
+            watched.count_pairs()
+            if watched.pairs is not before and self.counters.running:
+                watched.count_from_now(self._totals(watched), now)
 
     def connections_changed(self, job: Job, now: float) -> None:
         """The job has reported other connections: an observed one needs no other pairs."""

@@ -1,8 +1,8 @@
-"""The pairs of addresses that are counted to learn what a job sends, and how many there are."""
+"""The pairs of addresses whose counters say what a job sends, and how many are counted to learn it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import permutations
 
 from controller.jobs.announcements import Announcements
@@ -52,3 +52,14 @@ def count_to_learn(_version: int, job: Job, announced: Announcements) -> int:
         for src, dst in announced.owned()
     )
     return most - taken
+
+
+def pairs_to_count(job: Job, announced: Announcements, known: Iterable[Pair], learning: bool) -> dict[Pair, None]:
+    """Return the ``known`` pairs with their opposites, and those to learn, in order. Of a job that announced something,
+    not those that only another one announced: what the rules of these count is that job's."""
+    pairs = dict.fromkeys(known)
+    pairs |= {(dst, src): None for src, dst in pairs}
+    own = job.pairs
+    if own and not job.dividing.owner:
+        pairs = {pair: None for pair in pairs if pair in own or announced.owner(pair) in (None, job.id)}
+    return pairs | dict.fromkeys(pairs_to_learn(job, announced)) if learning else pairs

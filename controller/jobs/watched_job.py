@@ -23,7 +23,7 @@ from controller.jobs.first_bytes import FirstBytes
 from controller.jobs.job import Job
 from controller.jobs.judgement import Judge, Judgement
 from controller.jobs.pair_counters import PairCounters, Totals
-from controller.jobs.pairs_to_learn import count_to_learn, pairs_to_learn
+from controller.jobs.pairs_to_learn import count_to_learn, pairs_to_count
 from controller.jobs.payload_windows import PayloadWindows, Spans, Window
 from controller.jobs.traffic_patterns import MOST_MIXED, Pattern, TrafficPatterns, levelled
 from controller.memo import Memo
@@ -82,7 +82,7 @@ class WatchedJob:
         self._relearn_after_s = RELEARN_AFTER_S
         self.pairs: tuple[Pair, ...] = ()
         self._judges = Memo(Judge)
-        self._count_pairs()
+        self.count_pairs()
         self.demand = self._state()
 
     @property
@@ -128,7 +128,7 @@ class WatchedJob:
         self._learning = learning
         self._first = FirstBytes(self.job.transport)
         self._stable = 0
-        self._count_pairs()
+        self.count_pairs()
         self.demand = self._state()
         return learning
 
@@ -150,15 +150,13 @@ class WatchedJob:
         self.job = job
         if job.spec.observed and (self._held is None or not self.connections.keys() <= set(self.pairs)):
             self._wants_learning = True
-        self._count_pairs()
+        self.count_pairs()
         self.demand = self._state()
 
-    def _count_pairs(self) -> None:
+    def count_pairs(self) -> None:
         """From now on these pairs are looked at, from the next counters on."""
         known = {**self._declared, **dict.fromkeys(self._seen), **(self._held or {})}
-        wanted = dict.fromkeys((*known, *((dst, src) for src, dst in known)))
-        if self._learning:
-            wanted |= dict.fromkeys(pairs_to_learn(self.job, self._announced))
+        wanted = pairs_to_count(self.job, self._announced, known, self._learning)
         if wanted.keys() != set(self.pairs):
             before = {pair: number for number, pair in enumerate(self.pairs)}
             self.pairs = tuple(wanted)
@@ -281,7 +279,7 @@ class WatchedJob:
             self._differing, self._agreed = None, True
         self._agreeing = self._mixed = 0
         self._wants_learning = self._hold_next = False
-        self._count_pairs()
+        self.count_pairs()
 
     def _judge_held(self, judgement: Judgement, window: Window, steady: Window, now: float) -> None:
         """Planned for what was counted: it may change, it may be known better, and it may agree with the spec again."""
@@ -325,7 +323,7 @@ class WatchedJob:
         self._differing, self._agreed = None, True
         self._agreeing = 0
         self._wants_learning = False
-        self._count_pairs()
+        self.count_pairs()
 
     def _suspect(self, suspicious: frozenset[str], now: float) -> None:
         """An address of the job sends what is not announced: to whom?"""
