@@ -61,7 +61,7 @@ def refuse_stale(update: UpdateJob, job: Job) -> None:
     now = job.registration.revision
     if stale := update.revisions - {now}:
         raise ConcurrentUpdate(
-            f"job '{job.id}' was updated at the same time: it has revision {now}, and this update is made from "
+            f"job '{job.id}' was updated meanwhile: it has revision {now}, and this update is made from "
             f"revision {min(stale)}. Nothing of it was applied; read the job, and update it again",
             {"jobId": job.id, "revision": now},
         )

@@ -119,7 +119,7 @@ def test_an_update_of_some_fields_that_was_overtaken_is_sent_again(client: Clien
 
 
 def test_it_is_sent_again_so_many_times_at_most(api: Running, client: Client, overtaken: list[int]) -> None:
-    with pytest.raises(ConcurrentUpdate, match="was updated at the same time"):
+    with pytest.raises(ConcurrentUpdate, match="was updated meanwhile"):
         client.update_job(ring(lease_s=77), fields=["lease_s"])
     assert len(overtaken) == UPDATE_TRIES
     assert api.control.registry.jobs[JobId("ring")].spec.lease_s == 30

@@ -54,9 +54,7 @@ def test_a_new_registration_begins_at_one_and_a_renewal_changes_nothing(registry
 def test_an_update_is_made_only_from_the_revision_that_the_job_has(registry: JobRegistry) -> None:
     update(registry, spec(size=2000), 1)
     for stale in ({1}, {3}, {1, 2}):
-        expected = (
-            rf"^job 'a' was updated at the same time: it has revision 2, .* made from revision {min(stale - {2})}"
-        )
+        expected = rf"^job 'a' was updated meanwhile: it has revision 2, .* made from revision {min(stale - {2})}"
         with pytest.raises(ConcurrentUpdate, match=expected) as error:
             update(registry, spec(size=3000), *stale)
         assert error.value.about == {"jobId": "a", "revision": "2"}
