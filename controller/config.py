@@ -215,10 +215,14 @@ class FabricConfig(_Section):
     gateway: tuple[GatewayConfig, ...] = ()
 
     @model_validator(mode="after")
-    def _one_gateway_per_mac(self) -> Self:
+    def _each_once(self) -> Self:
         if twice := _repeated(gateway.mac for gateway in self.gateway):
             message = "{macs} is in gateway twice; routers that share a MAC address are one gateway"
             raise PydanticCustomError("gateway", message, {"macs": ", ".join(twice)})
+        if twice := _repeated(str(gateway.ip) for gateway in self.gateway):
+            raise PydanticCustomError("gateway", "{ips} is in gateway twice", {"ips": ", ".join(twice)})
+        if twice := _repeated(f"{link.switch}:{link.port}" for link in self.link):
+            raise PydanticCustomError("link", "{ports} is in link twice", {"ports": ", ".join(twice)})
         return self
 
 

@@ -33,7 +33,8 @@ MAX_MARKS = 400_000
 
 
 class Table(BaseModel):
-    """A table of a TOML file, in which neither ``true`` nor text is a number."""
+    """A table of a TOML file, in which neither ``true`` nor text is a number, nothing but ``true`` and ``false`` is a
+    truth value, and no path is empty."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,22 +54,26 @@ class Table(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _number(cls, value: object, info: ValidationInfo) -> object:
-        if isinstance(value, bool | str) and info.field_name in _numbers(cls):
+    def _as_toml_has_it(cls, value: object, info: ValidationInfo) -> object:
+        name = info.field_name
+        if isinstance(value, bool | str) and name in _fields_of(cls, int, float):
             raise PydanticCustomError("number", "must be a number")
+        if not isinstance(value, bool) and name in _fields_of(cls, bool):
+            raise PydanticCustomError("truth", "must be true or false, without quotes")
+        if value == "" and name in _fields_of(cls, Path):
+            raise PydanticCustomError("empty_path", "must name a file or directory; leave it out to have none")
         return value
 
 
 @cache
-def _numbers(model: type[BaseModel]) -> frozenset[str]:
-    """Return the names of the fields that take numbers alone."""
-    return frozenset(name for name, field in model.model_fields.items() if _is_number(field.annotation))
+def _fields_of(model: type[BaseModel], *types: type) -> frozenset[str]:
+    """Return the names of the fields that take values of these types alone, or nothing in place of one."""
+    return frozenset(name for name, field in model.model_fields.items() if _is_of(field.annotation, types))
 
 
-def _is_number(annotation: object) -> bool:
-    """Return whether a field of this type takes numbers alone, or nothing in place of one."""
+def _is_of(annotation: object, types: tuple[type, ...]) -> bool:
     kinds = {*get_args(annotation)} - {type(None)} if get_origin(annotation) in (Union, UnionType) else {annotation}
-    return all(kind in (int, float) or get_args(kind)[:1] in ((int,), (float,)) for kind in kinds)
+    return all((get_args(kind) or (kind,))[0] in types for kind in kinds)
 
 
 def read_toml(path: Path, model: type[Model]) -> Model:

@@ -164,7 +164,7 @@ class _Known(NamedTuple):
 class Identities:
     """What one tokens file says. ``quotas_for_nobody``: tenants that have a quota, and neither a token nor a
     certificate: a name is spelled in two ways, or the last token of the tenant was withdrawn. ``without_hosts``:
-    tenants whose jobs may name any host."""
+    tenants whose jobs may name any host. ``has_certificates``: some callers have certificates."""
 
     def __init__(self, file: _TokensFile) -> None:
         used = {identity.tenant for identity in (*file.token, *file.certificate) if identity.tenant}
@@ -172,6 +172,7 @@ class Identities:
         quotas = {tenant.name: tenant.quota for tenant in file.tenant}
         self.without_hosts = tuple(sorted(name for name in used if quotas.get(name, NO_QUOTA).hosts is None))
         self._tokens = tuple(_Known(bytes.fromhex(token.sha256), _caller(token, quotas)) for token in file.token)
+        self.has_certificates = bool(file.certificate)
         self._certificates = {certificate.name: _caller(certificate, quotas) for certificate in file.certificate}
         self._entries: Mapping[str, _Table] = {
             f"{table} {entry.name}": entry

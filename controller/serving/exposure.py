@@ -51,7 +51,8 @@ def _api(api: ApiConfig, address: str) -> str:
 
 
 def _socket(api: ApiConfig) -> str:
-    users = f"users who may open it (mode {api.socket_mode})"
+    everybody = int(api.socket_mode, 8) & 0o002
+    users = f"{'any program on this machine' if everybody else 'users who may open it'} (mode {api.socket_mode})"
     with_token = f"those with a token of {api.tokens} in its role" if api.tokens else ""
     if api.socket_role is SocketRole.NONE:
         return with_token or "nobody: api.socket_role is 'none', and there is no api.tokens"

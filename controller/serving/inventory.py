@@ -104,7 +104,18 @@ def _repeated(found: _Inventory) -> Iterator[FieldProblem]:
         for n, switch in enumerate(found.switch)
         if names[switch.name] > 1
     )
+    ips = Counter(host.ip for host in found.host)
+    dpids = Counter(switch.dpid for switch in found.switch if switch.dpid is not None)
+    for n, host in enumerate(found.host):
+        if ips[host.ip] > 1:
+            yield FieldProblem(f"host[{n}].ip", f"another [[host]] has the address {host.ip} too")
+    for n, switch in enumerate(found.switch):
+        if switch.dpid is not None and dpids[switch.dpid] > 1:
+            yield FieldProblem(f"switch[{n}].dpid", f"another [[switch]] has the dpid {switch.dpid:#x} too")
     ports = Counter(end for link in found.link if link.has_ports for end in link.names)
+    for n, host in enumerate(found.host):
+        if (host.switch, host.port) in ports:
+            yield FieldProblem(f"host[{n}].port", f"a [[link]] has the port {host.switch}:{host.port} too")
     counted = Counter(_switches(link) for link in found.link if not link.has_ports)
     for n, link in enumerate(found.link):
         pair = _switches(link)

@@ -46,6 +46,8 @@ def doubts(config: Config) -> Iterator[str]:
             yield f"{config.api.tokens}: the quota for '{tenant}' is nobody's: no token or certificate has this tenant"
         for tenant in identities.without_hosts:
             yield f"{config.api.tokens}: jobs of tenant '{tenant}' may name any host: it has no host_prefixes"
+        if identities.has_certificates and not config.api.ca_certificates:
+            yield f"{config.api.tokens}: no [[certificate]] counts: without api.ca_certificates clients show none"
 
 
 def check_saved(config: Config) -> None:
@@ -79,6 +81,9 @@ def _problems(config: Config) -> Iterator[FieldProblem]:
         where = f"api.listen[{i}]"
         if path := socket_path(address):
             yield from _cannot_write(where, path.parent)
+            with suppress(OSError):
+                if path.exists() and not path.is_socket():
+                    yield FieldProblem(where, f"{path} is there and is no socket: name a path that is free")
         else:
             yield from _cannot_resolve(where, host_and_port(address)[0])
     yield from _same_address(config)

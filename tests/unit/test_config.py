@@ -1,4 +1,4 @@
-"""What a configuration file may say of gateways."""
+"""What a configuration file may say."""
 
 from __future__ import annotations
 
@@ -39,6 +39,20 @@ def test_two_gateways_with_one_mac_address_are_refused(tmp_path: Path) -> None:
     assert problem.message == "00:00:5e:00:01:0a is in gateway twice; routers that share a MAC address are one gateway"
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (GATEWAY.format(mac="02:00:00:00:00:01") + GATEWAY.format(mac="02:00:00:00:00:02"), "10.0.4.254 is in gateway"),
+        (2 * '[[fabric.link]]\nswitch = "leaf1"\nport = "e1"\nbps = 1e9\n', "leaf1:e1 is in link twice"),
+    ],
+)
+def test_what_has_two_values_in_one_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "signalbox.toml"
+    file.write_text(text)
+    with pytest.raises(InvalidInput, match=said):
+        load(file)
+
+
 def test_a_gain_that_no_plan_can_have_is_refused(tmp_path: Path) -> None:
     """5 is meant as 5 %, and would have every plan refused."""
     file = tmp_path / "signalbox.toml"
@@ -77,9 +91,12 @@ def test_an_optical_switch_without_ports_is_refused(tmp_path: Path) -> None:
         ("fabric", "link_bps = true", "fabric.link_bps: must be a number (given: True)"),
         ("planning", "time_limit_s = true", "planning.time_limit_s: must be a number (given: True)"),
         ("api", "listen = []", "api.listen: at least 1 listen are needed (given: 0)"),
+        ("log", 'json_lines = "no"', "log.json_lines: must be true or false, without quotes (given: 'no')"),
+        ("api", "insecure = 1", "api.insecure: must be true or false, without quotes (given: 1)"),
+        ("api", 'tokens = ""', "api.tokens: must name a file or directory; leave it out to have none (given: '')"),
     ],
 )
-def test_neither_true_nor_text_is_a_number_and_the_api_listens_somewhere(
+def test_values_are_of_their_kind_paths_name_something_and_the_api_listens_somewhere(
     tmp_path: Path, section: str, line: str, problem: str
 ) -> None:
     file = tmp_path / "signalbox.toml"

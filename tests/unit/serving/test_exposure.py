@@ -40,6 +40,7 @@ def missing(**api: Any) -> str:
         ),
         ({**OPEN, **TOKENS}, "nobody: tokens are accepted only through TLS, a Unix socket or loopback"),
         (SOCKET, "users who may open it (mode 0600) as operator"),
+        ({**SOCKET, "socket_mode": "0666"}, "any program on this machine (mode 0666) as operator"),
         (
             {**SOCKET, **TOKENS, "socket_mode": "0660", "socket_role": "reader"},
             "users who may open it (mode 0660) as reader, those with a token of t.toml in its role",

@@ -26,6 +26,9 @@ port = "leaf1-eth6"
 """
 
 
+HOST = '[[host]]\nip = "10.0.1.1"\nswitch = "leaf1"\nport = "e1"\n'
+
+
 def written(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "hosts.toml"
     path.write_text(text)
@@ -79,6 +82,12 @@ ends = ["leaf1", "spine1"]
         ('[[link]]\nends = ["a:1", "b:1"]\n[[link]]\nends = ["b", "a"]', "counts the cables between a and b"),
         ('[[link]]\nends = ["a", "b"]\n[[link]]\nends = ["b", "a"]', "counts the cables between a and b"),
         ('[[switch]]\nname = "a"\n[[switch]]\nname = "a"', r"another \[\[switch\]\] has the name 'a' too"),
+        (
+            '[[switch]]\nname = "a"\ndpid = 1\n[[switch]]\nname = "b"\ndpid = 1',
+            r"switch\[1\].dpid: another .* dpid 0x1",
+        ),
+        (2 * HOST, r"host\[1\].ip: another \[\[host\]\] has the address 10.0.1.1 too"),
+        (HOST + '[[link]]\nends = ["leaf1:e1", "b:1"]', r"host\[0\].port: a \[\[link\]\] has the port leaf1:e1 too"),
         ('[[switch]]\nname = "a"\ndpid = 0', r"switch\[0\].dpid: must be at least 1"),
     ],
 )

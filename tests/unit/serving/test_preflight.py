@@ -56,7 +56,7 @@ def test_a_quota_for_nobody_is_told_and_allowed(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.touch(0o600)
     quota = '[[tenant]]\nname = "bleu"\nmax_jobs = 1\n'
-    tokens.write_text(quota + '[[certificate]]\nname = "scheduler"\nrole = "operator"\n')
+    tokens.write_text(f'{quota}[[token]]\nname = "scheduler"\nsha256 = "{"0" * 64}"\nrole = "operator"\n')
     config = Config.model_validate({"api": {"tokens": tokens}})
     preflight.check(config)
     (said,) = preflight.doubts(config)
@@ -73,9 +73,14 @@ def test_tenants_that_may_name_any_host_are_told(tmp_path: Path) -> None:
         )
         + '[[tenant]]\nname = "blue"\nhost_prefixes = ["10.0.1.0/24"]\n[[tenant]]\nname = "red"\nmax_jobs = 1\n'
     )
-    config = Config.model_validate({"api": {"tokens": tokens}})
-    assert [*preflight.doubts(config)] == [
+    of_tenants = [
         f"{tokens}: jobs of tenant '{name}' may name any host: it has no host_prefixes" for name in ("green", "red")
+    ]
+    tls = {"certificate": "c.pem", "private_key": "c.key", "ca_certificates": "ca.pem"}
+    assert [*preflight.doubts(Config.model_validate({"api": {"tokens": tokens, **tls}}))] == of_tenants
+    assert [*preflight.doubts(Config.model_validate({"api": {"tokens": tokens}}))] == [
+        *of_tenants,
+        f"{tokens}: no [[certificate]] counts: without api.ca_certificates clients show none",
     ]
 
 
@@ -196,6 +201,13 @@ def test_ports_of_other_addresses_and_free_ones_may_be_equal() -> None:
             {"api": {"listen": listen}, "openflow": {"port": 7001}, "metrics": {"host": "127.0.0.3", "port": 7001}}
         )
     )
+
+
+def test_a_socket_in_place_of_another_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = problems(api={"listen": [f"unix:{tmp_path}", f"unix:{tmp_path}/file"]})
+    said = "is there and is no socket: name a path that is free"
+    assert found == {"api.listen[0]": f"{tmp_path} {said}", "api.listen[1]": f"{tmp_path}/file {said}"}
 
 
 def test_one_socket_twice_is_refused(tmp_path: Path) -> None:
