@@ -107,6 +107,8 @@ class _Compared(NamedTuple):
     """One value per pair."""
 
     outside: Flags
+    surely: Flags
+    """Outside even if iterations that are not reported yet are faster than any before."""
     ratio: Floats
     """Counted divided by announced bytes."""
     right: Flags
@@ -152,9 +154,9 @@ class Judge:
         own = (announced > INSIGNIFICANT * announced.max(initial=0.0)) | (
             (announced > 0) & (bps > UNDECLARED * bps.max(initial=0.0))
         )
-        off, ratio, right = self._compared(spans, own)
+        off, surely, ratio, right = self._compared(spans, own)
         reported = spans.bounds is not None
-        certain = reported and 2 * np.count_nonzero(off) > np.count_nonzero(own)
+        certain = reported and 2 * np.count_nonzero(surely) > np.count_nonzero(own)
         self._undeclared_most = np.where(undeclared, np.maximum(self._undeclared_most, recent), 0.0)
         lasting = self._undeclared_runs.add(
             undeclared,
@@ -182,14 +184,15 @@ class Judge:
         judged = own & (spans.seconds > 0)
         done = np.where(judged, spans.bytes / np.where(own, self._announced, 1.0), 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            lowest = np.where(judged, done / bounds.most, 0.0).max(axis=0)
+            at_least = np.where(judged, done / bounds.most, 0.0)
             highest = np.where(judged & (bounds.least > 0), done / bounds.least, inf).min(axis=0)
             ratio = np.where(judged[0] & (bounds.likely > 0), done[0] / bounds.likely, 1.0)
-        outside = own & ((highest < 1 / TOLERANCE) | (lowest > self._above))
+        lowest, less = at_least.max(axis=0), own & (highest < 1 / TOLERANCE)
+        surely = less | (own & (at_least[spans.reported].max(axis=0, initial=0.0) > self._above))
         right = (lowest > 1 / CLOSE) & (highest < CLOSE)
         if spans.bounds is None:
             right = (done[0] > 0) & (ratio > 1 / TOLERANCE) & (ratio < self._above)
-        return _Compared(outside, ratio, right)
+        return _Compared(less | (own & (lowest > self._above)), surely, ratio, right)
 
     def _significant(self, bps: Floats) -> Flags:
         """Pairs that carry more than acknowledgements and the small messages of libraries."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from controller.fabric.counter_samples import Floats, Rows
 from controller.fabric.link_load import LAG_S
@@ -93,6 +94,9 @@ class Spans(NamedTuple):
     where ``bounds`` know it."""
     bounds: Bounds | None
     """None while no iteration was reported."""
+    reported: NDArray[np.bool_]
+    """Of each: all iterations that ended in it were reported. In the time after the latest report those in progress may
+    be faster than any before."""
 
 
 class _Snapshot(NamedTuple):
@@ -219,7 +223,8 @@ class PayloadWindows:
             least = np.maximum(0.0, ended[ends] - begun[starts])
             bounds = Bounds(least, possibly_begun[ends] - surely_ended[starts], likely[ends[0]] - likely[starts[0]])
         apart_s = 0.0 if bounds else max(float(np.nanmax(one.at) - np.nanmin(one.at)) for one in (judged[0], latest))
-        return Spans(np.maximum(0.0, payload[ends] - payload[starts]), at[ends] - at[starts], apart_s, bounds)
+        reported = np.isin(ends, known)
+        return Spans(np.maximum(0.0, payload[ends] - payload[starts]), at[ends] - at[starts], apart_s, bounds, reported)
 
     def steady(self, window: Window, planned_bytes: int, now: float) -> Window:
         """The longest good one that ends with this one and in which the same was sent in each iteration, as far as this

@@ -131,6 +131,24 @@ def test_an_iteration_that_takes_longer_than_the_others_is_found_to_be_slower() 
     assert cluster.train(30, RIGHT).difference is None
 
 
+@pytest.mark.parametrize("says_when", [True, False])
+@pytest.mark.parametrize("tenths", range(0, 20, 6))
+def test_iterations_that_become_faster_than_any_before_are_not_doubted(tenths: int, says_when: bool) -> None:
+    """The first ones take long, as programs are compiled in them. Those of the last two seconds are not reported yet
+    when their bytes are counted."""
+    cluster = Cluster(spec(FOUR), lag_s=0.5)
+    cluster.iteration_s = 8.0
+    assert not cluster.train(24 + tenths / 10, RIGHT).contradicted
+    cluster.iteration_s, cluster.reports = 0.4, False
+    for _ in range(20):
+        new = []
+        for _ in range(5):
+            assert not cluster.train(0.4, RIGHT).contradicted
+            new.append(IterationTime(cluster.done, 0.4, 0.4, cluster.now if says_when else None))
+        cluster.demand.reported(cluster.job, new, cluster.now)
+    assert cluster.of_job.source is DemandSource.CONFIRMED
+
+
 def test_pairs_that_send_in_bursts_at_random_instants_are_not_doubted() -> None:
     """In an all-to-all chance decides which of the senders to a host comes first: in three iterations a pair may send
     two times, or four times."""
