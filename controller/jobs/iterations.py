@@ -53,6 +53,7 @@ class Counted(NamedTuple):
     surely_ended: Floats
     """Ended ones with as many of these as were over; minus infinity before the first reported one has ended."""
     likely: Floats
+    """If all that ended were reported: between two of them a program may read its data."""
 
 
 class Iterations:
@@ -127,10 +128,11 @@ class Iterations:
         patience_s = 2 * (min(self._usual_s, self.durations_s[-1]) + REPORT_S) if len(self.ends) > 1 else 0.0
         overdue = late > self.ends[-1] + patience_s
         done = np.interp(at, times, np.arange(1, len(times) + 1) // 2)
+        in_progress_s = np.clip(at - times[-1], 0.0, max(REPORT_S, self._usual_s))
         return Counted(
             ended,
             begun,
             np.where(overdue, inf, begun + np.ceil(missing_at(late + self._late_s[-1]))),
             np.where(early < self._first_end, -inf, ended + np.floor(missing_at(early))),
-            done + missing_at(at),
+            done + in_progress_s / self._usual_s,
         )

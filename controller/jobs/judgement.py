@@ -184,13 +184,17 @@ class Judge:
         judged = own & (spans.seconds > 0)
         done = np.where(judged, spans.bytes / np.where(own, self._announced, 1.0), 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            at_least = np.where(judged, done / bounds.most, 0.0)
+            at_least = np.where(judged & (done > 0), done / bounds.most, 0.0)
             highest = np.where(judged & (bounds.least > 0), done / bounds.least, inf).min(axis=0)
-            ratio = np.where(judged[0] & (bounds.likely > 0), done[0] / bounds.likely, 1.0)
+            longest = int(np.argmax(spans.reported))  # of those without an iteration in progress, if there are any
+            likely = bounds.likely[longest]
+            ratio = np.where(judged[longest] & (likely > 0), done[longest] / likely, 1.0)
         lowest, less = at_least.max(axis=0), own & (highest < 1 / TOLERANCE)
         surely = less | (own & (at_least[spans.reported].max(axis=0, initial=0.0) > self._above))
         right = (lowest > 1 / CLOSE) & (highest < CLOSE)
-        if spans.bounds is None:
+        if spans.bounds is not None:
+            ratio = np.clip(ratio, lowest, highest)
+        else:
             right = (done[0] > 0) & (ratio > 1 / TOLERANCE) & (ratio < self._above)
         return _Compared(less | (own & (lowest > self._above)), surely, ratio, right)
 
@@ -213,7 +217,7 @@ class Judge:
         likely = share * (np.median(done) if done.size else 0.0)
         error = 2 * (LAG_S + spans.apart_s) / longest_s
         least, most = likely * (1 - error) - 1, likely * (1 + error) + 1
-        return Bounds(np.floor(least - JITTER), np.ceil(most + JITTER), likely[0])
+        return Bounds(np.floor(least - JITTER), np.ceil(most + JITTER), likely)
 
     def changed(self, bps: Floats, held: Mapping[Pair, float]) -> bool:
         """Whether other pairs than those held carry traffic, lastingly, or the same ones in other proportions."""

@@ -79,7 +79,7 @@ class Bounds(NamedTuple):
     least: Floats
     most: Floats
     likely: Floats
-    """Iterations that the longest window most probably has."""
+    """Iterations that it most probably has."""
 
 
 class Spans(NamedTuple):
@@ -221,7 +221,7 @@ class PayloadWindows:
         if counted := self._reported.counted(np.concatenate([one.times for one in judged])):
             ended, begun, possibly_begun, surely_ended, likely = (values[places] for values in counted)
             least = np.maximum(0.0, ended[ends] - begun[starts])
-            bounds = Bounds(least, possibly_begun[ends] - surely_ended[starts], likely[ends[0]] - likely[starts[0]])
+            bounds = Bounds(least, possibly_begun[ends] - surely_ended[starts], likely[ends] - likely[starts])
         apart_s = 0.0 if bounds else max(float(np.nanmax(one.at) - np.nanmin(one.at)) for one in (judged[0], latest))
         reported = np.isin(ends, known)
         return Spans(np.maximum(0.0, payload[ends] - payload[starts]), at[ends] - at[starts], apart_s, bounds, reported)

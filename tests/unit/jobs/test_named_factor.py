@@ -1,0 +1,26 @@
+"""The factor by which an announcement is said to be wrong, from the first time that it is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.training_cluster import FOUR, RIGHT, Cluster, spec
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+@pytest.mark.parametrize("reads_s", [0.0, 0.7])
+@pytest.mark.parametrize("begins_s", [0.1, 9.0])
+def test_the_factor_is_right_whenever_a_job_begins_and_though_it_pauses_between_iterations(
+    begins_s: float, reads_s: float, factor: float
+) -> None:
+    """Programs read their data outside of the iterations that they report."""
+    cluster = Cluster(spec(FOUR), lag_s=0.5)
+    cluster.iteration_s = 1.0
+    cluster.train(begins_s, {}, pause=True)
+    traffic, found = {pair: factor * size for pair, size in RIGHT.items()}, list[float | None]()
+    for _ in range(20):
+        for demand in (cluster.train(1.0, traffic), cluster.train(reads_s, {}, pause=True)):
+            found += [demand.difference.factor] if demand.contradicted and demand.difference else []
+    if factor < 1 or not reads_s:  # surplus may be of iterations that were not reported
+        assert found
+    assert all(named == pytest.approx(factor, rel=0.3) for named in found)
