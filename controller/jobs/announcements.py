@@ -32,12 +32,33 @@ class Announcements:
         self._alone: dict[Pair, JobId] = {}
         self._sharing: dict[Pair, dict[JobId, tuple[float, JobId]]] = {}
         """In ascending order of the values."""
+        self._found: dict[Pair, JobId] = {}
+        self._found_of: dict[JobId, set[Pair]] = {}
 
     def add(self, job: Announcing) -> None:
         self._add(job, job.pairs)
 
     def remove(self, job: Announcing) -> None:
         self._remove(job, job.pairs)
+
+    def found(self, job: Announcing, pairs: Iterable[Pair]) -> None:
+        """The job was seen to send on these pairs. What others announce later does not change whose they are, unless
+        they announce the same pairs."""
+        if job.dividing.owner:
+            return
+        new = {pair for pair in pairs if pair not in self._found} - job.pairs
+        if new:
+            self.version += 1
+            self._found.update(dict.fromkeys(new, job.id))
+            self._found_of.setdefault(job.id, set()).update(new)
+
+    def forget_found(self, job_id: JobId) -> set[Pair]:
+        """The job has left, or begins anew. Return the pairs that it was seen to send on."""
+        pairs = self._found_of.pop(job_id, set[Pair]())
+        self.version += bool(pairs)
+        for pair in pairs:
+            del self._found[pair]
+        return pairs
 
     def change(self, before: Announcing, now: Announcing) -> None:
         """The same job, perhaps of another registration."""
@@ -75,9 +96,13 @@ class Announcements:
                 del self._sharing[pair]
 
     def owner(self, pair: Pair) -> JobId | None:
-        """The job that has announced the pair, or else the opposite one, and does not report its connections."""
+        """The job that has announced the pair, or else the opposite one, and does not report its connections. Where
+        only the opposite one is announced, the job that was ``found`` to send on the pair before that."""
         src, dst = pair
-        return self._alone.get(pair) or self._alone.get((dst, src))
+        if job_id := self._alone.get(pair):
+            return job_id
+        opposite = self._alone.get((dst, src))
+        return opposite and self._found.get(pair, opposite)
 
     def first(self, pair: Pair) -> JobId | None:
         """The job that has announced the pair and does not report its connections, else the one registered first."""
@@ -90,10 +115,13 @@ class Announcements:
         return self.first(pair) or self.first((dst, src))
 
     def near(self, pairs: Iterable[Pair]) -> Iterator[tuple[JobId, Pair]]:
-        """The jobs that have announced one of these pairs, or the opposite of one; each with that pair of its own."""
+        """The jobs that have announced one of these pairs, or the opposite of one, or were ``found`` to send there;
+        each with that pair of its own."""
         for src, dst in pairs:
             for pair in ((src, dst), (dst, src)):
                 if job_id := self._alone.get(pair):
+                    yield job_id, pair
+                if job_id := self._found.get(pair):
                     yield job_id, pair
                 for job_id in self._sharing.get(pair, ()):
                     yield job_id, pair

@@ -26,6 +26,7 @@ from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.jobs.subflows import Pair
 
 LATE = 2.5
 """Intervals without counters of a switch after which it is not known what it counts."""
@@ -105,23 +106,35 @@ class MeasuredDemand:
                 self._announced.change(before.job, job)
             else:
                 self._announced.add(job)
-        self._count_again([*(watched.job for watched in left.values()), *new], now)
+        found = {pair for job_id in left for pair in self._announced.forget_found(job_id)}
+        links_of = {job.id: (measured or {}).get(job.id, VirtualLinks()) for job in new}
         for job in new:
-            links = (measured or {}).get(job.id, VirtualLinks())
+            self._announced.found(job, links_of[job.id].pairs)
+        otherwise = found.union(*(job.pairs for job in (*(watched.job for watched in left.values()), *new)))
+        other += self._count_again(otherwise, now)
+        for job in new:
+            links = links_of[job.id]
             known[job.id] = WatchedJob(job, self.counters, self._interval_s, now, links, self._announced)
         if any(watched.reports_as for watched in left.values()) or any(job.dividing.owner for job in new):
             self.counters.connections = self._connections()
         self._publish([*other, *(job.id for job in new)], now, gone)
 
-    def _count_again(self, changed: Iterable[Job], now: float) -> None:
-        """Other jobs may have announced the opposite of pairs that these announce now, or announced before: what is
-        sent there is not theirs, or may be."""
-        near = {job_id for job in changed for job_id, _ in self._announced.near(job.pairs)}
-        for watched in [self._jobs[job_id] for job_id in near if job_id in self._jobs]:
+    def _count_again(self, pairs: Collection[Pair], now: float) -> list[JobId]:
+        """These pairs or their opposites are others' now than before: look again at the jobs that count them. Return
+        those for which that changes something."""
+        hosts = {src for src, _ in pairs}
+        near = (job_id for job_id, _ in self._announced.near(pairs))
+        changed = []
+        for watched in [self._jobs[one] for one in dict.fromkeys((*near, *self._wanted)) if one in self._jobs]:
+            if hosts.isdisjoint(watched.job.spec.addresses):
+                continue
             before = watched.pairs
-            watched.count_pairs()
-            if watched.pairs is not before and self.counters.running:
-                watched.count_from_now(self._totals(watched), now)
+            watched.others_announced()
+            if watched.pairs is not before:
+                changed.append(watched.job.id)
+                if self.counters.running:
+                    watched.count_from_now(self._totals(watched), now)
+        return changed
 
     def connections_changed(self, job: Job, now: float) -> None:
         """The job has reported other connections: an observed one needs no other pairs."""
@@ -221,6 +234,9 @@ class MeasuredDemand:
         before = self.demands
         other = {job_id: demand for job_id, demand in demands.items() if before.get(job_id) is not demand}
         self.demands = updated(before, other)
+        for job_id, demand in other.items():
+            if demand is not None:
+                self._announced.found(self._jobs[job_id].job, demand.pairs)
         if self.demands is not before:
             self._forget_at = min(self._forget_at, now + FORGET_AFTER_S)
         self.soon = self._asked_for_soon(now) if self._turns else frozenset()

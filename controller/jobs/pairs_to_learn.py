@@ -55,11 +55,11 @@ def count_to_learn(_version: int, job: Job, announced: Announcements) -> int:
 
 
 def pairs_to_count(job: Job, announced: Announcements, known: Iterable[Pair], learning: bool) -> dict[Pair, None]:
-    """Return the ``known`` pairs with their opposites, and those to learn, in order. Of a job that announced something,
-    not those that only another one announced: what the rules of these count is that job's."""
+    """Return the ``known`` pairs with their opposites, and those to learn, in order. Of a job that does not report its
+    connections, not those that are another one's: what the rules of these count is that job's."""
     pairs = dict.fromkeys(known)
     pairs |= {(dst, src): None for src, dst in pairs}
     own = job.pairs
-    if own and not job.dividing.owner:
+    if not job.dividing.owner:
         pairs = {pair: None for pair in pairs if pair in own or announced.owner(pair) in (None, job.id)}
     return pairs | dict.fromkeys(pairs_to_learn(job, announced)) if learning else pairs

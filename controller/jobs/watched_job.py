@@ -65,19 +65,13 @@ class WatchedJob:
         self._profile = job.virtual_links.in_phases
         self._declared = job.virtual_links.bytes_of
         self._patterns = TrafficPatterns(job.virtual_links, measured, now)
-        self._mixed = 0
+        self._mixed = self._agreeing = self._stable = self._returns = 0
         self._seen = set(self._held or ())
         self._measurement: Measurement | None = None
         self._differing: Difference | None = None
         self._pace: Finding | None = None
-        self._agreed = False
-        self._agreeing = 0
-        self._heard = self._silent = False
+        self._agreed = self._heard = self._silent = self._learning = self._hold_next = False
         self._wants_learning = job.spec.observed and not measured
-        self._learning = False
-        self._stable = 0
-        self._returns = 0
-        self._hold_next = False
         self._began = self._relearn_at = now
         self._relearn_after_s = RELEARN_AFTER_S
         self.pairs: tuple[Pair, ...] = ()
@@ -153,6 +147,14 @@ class WatchedJob:
         self.count_pairs()
         self.demand = self._state()
 
+    def others_announced(self) -> None:
+        """Other jobs announce or send on other pairs than before, so others may be this job's."""
+        before = self.pairs
+        self.count_pairs()
+        if self.pairs is not before:
+            self._measurement = None
+            self.demand = self._state()
+
     def count_pairs(self) -> None:
         """From now on these pairs are looked at, from the next counters on."""
         known = {**self._declared, **dict.fromkeys(self._seen), **(self._held or {})}
@@ -167,9 +169,7 @@ class WatchedJob:
 
     def _count_besides(self) -> None:
         planned = self._links.pairs
-        self._besides = frozenset(
-            (src, dst) for src, dst in frozenset(self.pairs) - planned if (dst, src) not in planned
-        )
+        self._besides = frozenset(pair for pair in self.pairs if planned.isdisjoint((pair, pair[::-1])))
 
     def look(self, totals: Totals, now: float) -> bool:
         """Take the latest counters of a job that learns. Return whether they show pairs that were not known."""

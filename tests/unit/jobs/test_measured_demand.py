@@ -501,36 +501,6 @@ def test_what_its_rules_counted_before_a_job_came_back_is_not_what_it_sends() ->
     assert alike(shares(cluster.train(20, ACROSS)), ACROSS)
 
 
-def opposite_ring(job_id: str) -> JobSpec:
-    """On the hosts of the other job, in the other direction."""
-    return JobSpec.parse({**spec(FOUR[::-1]).model_dump(), "job_id": job_id})
-
-
-def test_jobs_on_the_same_hosts_whose_rings_are_opposite_are_not_taken_for_each_other() -> None:
-    cluster = Cluster(spec(FOUR), opposite_ring("other"))
-    cluster.train(30, {**RIGHT, **REVERSED})
-    assert {one.source for one in cluster.demand.demands.values()} == {DemandSource.CONFIRMED}
-    assert not any(one.difference for one in cluster.demand.demands.values())
-
-
-def test_traffic_in_the_other_direction_is_the_jobs_until_another_one_announces_it_and_when_that_has_left() -> None:
-    cluster = Cluster(spec(FOUR))
-    cluster.train(20, RIGHT)
-    cluster.registry.register(RegisterJob(opposite_ring("other")), cluster.now)
-    cluster.demand.follow(cluster.registry.jobs, cluster.now)
-    for _ in range(15):
-        assert cluster.train(INTERVAL_S, {**RIGHT, **REVERSED}).difference is None
-    cluster.registry.deregister(JobId("other"), None, cluster.now, force=True)
-    cluster.demand.follow(cluster.registry.jobs, cluster.now)
-    for _ in range(10):
-        assert cluster.train(INTERVAL_S, RIGHT).difference is None, "what was counted for the other one is not its own"
-    assert cluster.of_job.source is DemandSource.CONFIRMED
-    cluster.until(lambda demand: demand.difference is not None, {**RIGHT, **REVERSED}, 15)
-    cluster.registry.register(RegisterJob(opposite_ring("other")), cluster.now)
-    cluster.demand.follow(cluster.registry.jobs, cluster.now)
-    assert cluster.train(30, {**RIGHT, **REVERSED}).difference is None, "announced late"
-
-
 def test_learning_waits_for_rules_and_takes_no_pairs_of_other_jobs() -> None:
     other = JobSpec.parse({**spec(ADDRESSES[2:5]).model_dump(), "job_id": "other"})
     cluster = Cluster(other, spec(FOUR, []), max_rules=8)
