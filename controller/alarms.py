@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
@@ -79,6 +79,27 @@ class Alarm:
 def severity(kind: AlarmKind) -> Severity:
     """``critical`` where traffic is lost, changes of jobs are refused, or a switch or a link cannot be trusted."""
     return "critical" if kind in CRITICAL else "warning"
+
+
+def same_news(before: Alarm, after: Alarm) -> bool:
+    """Whether the alarm tells nothing new: only what is measured again and again has changed, such as a rate."""
+    return replace(before, facts=_news(before)) == replace(after, facts=_news(after))
+
+
+def _news(alarm: Alarm) -> Mapping[str, Any]:
+    """The facts without what is measured. Factors count in steps, by about the square root of two."""
+    if alarm.kind is AlarmKind.PUNT_LIMIT_EXCEEDED:
+        return {}
+    if alarm.kind is not AlarmKind.DEMAND_DIFFERS:
+        return alarm.facts
+    found: Difference = alarm.facts["difference"]
+    return {
+        "difference": found._replace(
+            undeclared=tuple((pair, 0.0) for pair, _ in found.undeclared),
+            off=tuple((pair, _KINDS.index(_kind(ratio))) for pair, ratio in found.off),
+            factor=None if found.factor is None else round(2 * math.log2(max(found.factor, NOTHING))),
+        )
+    }
 
 
 def text(alarm: Alarm) -> str:
@@ -180,7 +201,7 @@ def difference_text(difference: Difference) -> str:
 def _other_amounts(off: Sequence[tuple[Pair, float]], relative: bool) -> Iterator[str]:
     """Yield a phrase each for pairs that carry nothing, less and more than was announced; if ``relative``, than other
     pairs do."""
-    for kind in ("nothing", "less", "more"):
+    for kind in _KINDS:
         ratios = [(pair, ratio) for pair, ratio in off if kind == _kind(ratio)]
         if not ratios:
             continue
@@ -189,6 +210,10 @@ def _other_amounts(off: Sequence[tuple[Pair, float]], relative: bool) -> Iterato
         if relative and kind != "nothing":
             carried, others = f"{kind} than others in proportion to what was announced", ""
         yield f"{src} > {dst} carries {carried}{_and_more(len(ratios) - 1, others)}"
+
+
+_KINDS = ("nothing", "less", "more")
+"""How the amount of a pair differs from the announced one."""
 
 
 def _kind(ratio: float) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Generic
 
 from google.protobuf.message import Message
 
-from controller.alarms import Alarm, AlarmKey
+from controller.alarms import Alarm, AlarmKey, same_news
 from controller.api import convert, convert_fabric, convert_plan
 from controller.api.watch_table import Encoding, Key, Value
 from controller.fabric.parts import Part, PartKey
@@ -231,6 +231,7 @@ class AlarmRows(Rows[AlarmKey, Alarm]):
         self.encoding = Encoding(
             lambda _, alarm: _bytes(pb.WatchAlarmsResponse(raised=[self._message(alarm)])),
             lambda _, alarm: _bytes(pb.WatchAlarmsResponse(ended=[self._message(alarm)])),
+            same_news,
         )
 
     def of(self, status: Status) -> Mapping[AlarmKey, Alarm]:

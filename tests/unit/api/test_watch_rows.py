@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from controller.alarms import Alarm
 from controller.api import convert, convert_fabric, convert_plan
 from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows
 from controller.api.watch_table import Reader, WatchTable
 from controller.fabric.topology import LinkId
-from controller.jobs.demand import DemandSource
+from controller.jobs.demand import DemandSource, Difference, Finding
 from controller.status import EndReason, JobEnd, LinkStatus, Status
 from signalbox.jobs.spec import JobId
 from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.words import AlarmKind
 from tests.support.status_example import UP1
 from tests.support.status_example import status as example_status
 
@@ -95,6 +97,30 @@ def test_an_equal_status_is_no_change(rows: Callable[[], Rows[Any, Any]], respon
         )
         is None
     )
+
+
+def test_an_alarm_is_told_again_when_something_else_is_found_and_not_when_it_is_measured_again() -> None:
+    pair, other = ("10.0.1.1", "10.0.2.1"), ("10.0.2.1", "10.0.1.1")
+    first = Difference((Finding.OTHER_TRAFFIC, Finding.OTHER_AMOUNTS), ((pair, 4.43e6),), ((other, 2.0),), factor=2.0)
+    watcher = Watcher(AlarmRows(), pb.WatchAlarmsResponse)
+
+    def told(difference: Difference) -> bool:
+        alarm = Alarm(AlarmKind.DEMAND_DIFFERS, "job", {"difference": difference})
+        return watcher.told(replace(example_status(), alarms={alarm.key: alarm})) is not None
+
+    assert told(first)
+    assert not told(first._replace(undeclared=((pair, 4.51e6),), off=((other, 2.1),), factor=2.1))
+    for changed in (
+        first._replace(findings=(Finding.SILENT, *first.findings)),
+        first._replace(undeclared=((other, 4.43e6),)),
+        first._replace(off=((other, 0.5),)),
+        first._replace(off=((other, 0.0),)),
+        first._replace(factor=4.0),
+        first._replace(factor=None),
+        first._replace(backwards=True),
+    ):
+        assert told(changed)
+        assert told(first)
 
 
 def test_measured_rates_are_no_change_of_a_job_and_what_it_is_planned_for_is(jobs: Watcher) -> None:
