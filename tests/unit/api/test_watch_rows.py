@@ -113,10 +113,9 @@ def test_an_alarm_is_told_again_when_something_else_is_found_and_not_when_it_is_
     for changed in (
         first._replace(findings=(Finding.SILENT, *first.findings)),
         first._replace(undeclared=((other, 4.43e6),)),
-        first._replace(off=((other, 0.5),)),
-        first._replace(off=((other, 0.0),)),
+        first._replace(off=((other, 0.5),), factor=None),
+        first._replace(off=((other, 0.0),), factor=None),
         first._replace(factor=4.0),
-        first._replace(factor=None),
         first._replace(backwards=True),
     ):
         assert told(changed)
