@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from controller.toml_files import Table, read_toml
+from controller.toml_files import Table, matching, read_toml
 from signalbox.addresses import listen_address
 from signalbox.jobs.spec import at_most
 from signalbox.words import Strategy
@@ -131,7 +131,7 @@ class ApiConfig(_TlsSection):
     ] = ("127.0.0.1:50051",)
     tokens: Path | None = None
     insecure: bool = False
-    socket_mode: Annotated[str, Field(pattern="^0[0-7]{3}$")] = "0600"
+    socket_mode: Annotated[str, matching("0[0-7]{3}", "an octal mode such as 0660, in quotes")] = "0600"
     socket_role: SocketRole = SocketRole.OPERATOR
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
     max_connections: int = Field(default=2048, ge=1)

@@ -5,6 +5,7 @@ In: a path, and the model of the file's table. Out: the model, or ``InvalidInput
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from types import UnionType
 from typing import Any, Self, TypeVar, Union, get_args, get_origin
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     ModelWrapValidatorHandler,
@@ -65,6 +67,17 @@ class Table(BaseModel):
         return value
 
 
+def matching(pattern: str, what: str) -> AfterValidator:
+    """Return the check that a whole text matches. ``what``: it must be, in words."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise PydanticCustomError("pattern", "must be {what}", {"what": what})
+        return text
+
+    return AfterValidator(check)
+
+
 @cache
 def _fields_of(model: type[BaseModel], *types: type) -> frozenset[str]:
     """Return the names of the fields that take values of these types alone, or nothing in place of one."""
@@ -80,7 +93,7 @@ def read_toml(path: Path, model: type[Model]) -> Model:
     """A TOML file as ``model``. Raises ``InvalidInput`` with every problem of the file, each with its path in it."""
     name = called(path)
     try:
-        text = read_bytes(path, MAX_TOML_BYTES).decode()
+        text = read_bytes(path, MAX_TOML_BYTES).decode("utf-8-sig")
     except OSError as error:
         raise InvalidInput.of(name, error.strerror or str(error)) from None
     except UnicodeDecodeError as error:

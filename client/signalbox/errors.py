@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import date, time
 from enum import StrEnum
 from itertools import islice
 from types import MappingProxyType
@@ -281,7 +282,7 @@ _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 _LENGTHS: Mapping[str, str] = {
     "too_long": "at most {max_length} {what} are allowed (given: {actual_length})",
-    "too_short": "at least {min_length} {what} are needed (given: {actual_length})",
+    "too_short": "must have at least {min_length} {entries} (given: {actual_length})",
 }
 
 
@@ -301,7 +302,7 @@ def value_problem(error: ValidationError) -> str:
     kind, context = found["type"], found.get("ctx", {})
     if kind == "value_error":
         return str(context["error"])
-    message = _WORDS[kind].format_map(context) if kind in _WORDS else found["msg"]
+    message = _worded(kind, context) if kind in _WORDS else found["msg"]
     return f"{message} (given: {cut(repr(found['input']))})"
 
 
@@ -318,19 +319,30 @@ def _message(error: Any, model: type[BaseModel]) -> str:
         return f"unknown field; known are {_fields(model, location[:-1])}"
     if kind in _LENGTHS:
         what = next((part for part in reversed(location) if isinstance(part, str)), "items")
-        return _LENGTHS[kind].format(what=what, **context)
+        entries = "entry" if context.get("min_length") == 1 else "entries"
+        return _LENGTHS[kind].format(what=what, entries=entries, **context)
     if kind in ("model_type", "model_attributes_type"):
         message = f"must be an object or table with the fields {_fields(model, location)}"
     else:
-        message = _WORDS[kind].format_map(context) if kind in _WORDS else error["msg"]
+        message = _worded(kind, context) if kind in _WORDS else error["msg"]
     unit = " s" if kind in _BOUNDS and str(location[-1]).endswith("_s") else ""
     hidden = kind in ("missing", "json_invalid") or model.model_config.get("hide_input_in_errors")
     shown = "" if hidden else _given(error["input"])
     return f"{message}{unit} (given: {shown}{unit})" if shown else message + unit
 
 
+def _worded(kind: str, context: Mapping[str, Any]) -> str:
+    """Return the words for a kind of error. A bound that is a whole number has no decimal point."""
+    whole = {name: int(value) for name, value in context.items() if isinstance(value, float) and value.is_integer()}
+    return _WORDS[kind].format_map({**context, **whole})
+
+
 def _given(value: object) -> str:
-    """Return a wrong value as Python writes it; empty where that is longer than ``MAX_SHOWN_CHARS``."""
+    """Return a wrong value as files have it; empty where that is longer than ``MAX_SHOWN_CHARS``."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, date | time):  # a datetime is a date
+        return value.isoformat()
     if isinstance(value, str | bytes | list | tuple | dict) and len(value) > MAX_SHOWN_CHARS:
         return ""
     if isinstance(value, int) and value.bit_length() > 4 * MAX_SHOWN_CHARS:

@@ -176,7 +176,7 @@ class Gate:
     def _why_nobody(self, peer: Peer) -> str:
         """Why the certificate, if there is one, belongs to no caller; and what to add where."""
         if not peer.names:
-            return "a token or a client certificate is needed"
+            return "a token is needed; client certificates count only with api.ca_certificates"
         if any(self._identities and self._identities.by_certificate([name]) for name in peer.names):
             return f"the names of this client certificate belong to different callers: {_shown(peer.names)}"
         return (

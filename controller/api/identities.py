@@ -32,7 +32,7 @@ from pydantic_core import PydanticCustomError
 
 from controller.jobs.host_prefixes import HostPrefixes
 from controller.jobs.messages import NO_QUOTA, Quota
-from controller.toml_files import Table, read_toml
+from controller.toml_files import Table, matching, read_toml
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.jobs.spec import at_most
 from signalbox.secret_files import of_another_user, open_to_others
@@ -73,8 +73,10 @@ class Caller:
 
 # ---- the file
 
-_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._@:/*=, -]{1,253}$")]
-_Tenant = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
+_Name = Annotated[
+    str, matching("[A-Za-z0-9._@:/*=, -]{1,253}", "1 to 253 letters, digits, spaces and . _ @ : / * = , -")
+]
+_Tenant = Annotated[str, matching("[A-Za-z0-9._-]{1,63}", "1 to 63 letters, digits and . _ -")]
 _WORD = re.compile("[A-Za-z -]{0,20}")
 """No token, nor its SHA-256."""
 
@@ -111,7 +113,7 @@ class _Identity(_Table):
 class _Token(_Identity):
     """``sha256``: of the token, in hexadecimal."""
 
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    sha256: Annotated[str, matching("[0-9a-f]{64}", "the 64 digits that `signalbox token` prints")]
 
 
 class _Certificate(_Identity):

@@ -11,12 +11,15 @@ ROOM_BYTES = 1 << 16
 
 
 def full(directory: Path, error: Exception, needed: int = ROOM_BYTES) -> str:
-    """Return in words how much is missing, where the file system of ``directory`` is full; empty where it is not.
+    """Return in words how much is missing, where the file system of ``directory`` is full; empty where it is not. Of
+    one that stores no files, such as ``/proc``, return that.
     ``error``: of what could not be written there. ``needed``: bytes that must be free."""
     try:
-        found = os.statvfs(directory)
+        found = os.statvfs(next(path for path in (directory, *directory.absolute().parents) if path.exists()))
     except OSError:
         return ""
+    if not found.f_blocks:
+        return f"this file system stores no files ({error.strerror if isinstance(error, OSError) else error})"
     free = found.f_frsize * (found.f_bavail if os.geteuid() else found.f_bfree)
     if free < needed:
         return (

@@ -13,12 +13,14 @@ from pydantic import Field, StringConstraints
 from controller.fabric.parts import Declared, DeclaredBundle, DeclaredCable, DeclaredSwitch, SwitchRole
 from controller.fabric.topology import Dpid
 from controller.fabric.topology_state import DeclaredHost
-from controller.toml_files import Table, read_toml
+from controller.toml_files import Table, matching, read_toml
 from signalbox.errors import FieldProblem, InvalidInput, cut
 
-Mac = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}:){5}[0-9a-f]{2}$", to_lower=True)]
+Mac = Annotated[
+    str, StringConstraints(to_lower=True), matching("([0-9a-f]{2}:){5}[0-9a-f]{2}", "a MAC such as 02:00:00:00:00:01")
+]
 Name = Annotated[str, StringConstraints(min_length=1)]
-EndName = Annotated[str, StringConstraints(pattern=r"^[^:]+(:.+)?$")]
+EndName = Annotated[str, matching("[^:]+(:.+)?", "the name of a switch, or of one of its ports such as leaf1:3")]
 """A switch, or one of its ports."""
 
 MAX_CABLES = 1024

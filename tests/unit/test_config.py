@@ -53,13 +53,19 @@ def test_what_has_two_values_in_one_file_is_refused(tmp_path: Path, text: str, s
         load(file)
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "signalbox.toml"
+    file.write_text("[openflow]\nport = 7\n", encoding="utf-8-sig")
+    assert load(file).openflow.port == 7
+
+
 def test_a_gain_that_no_plan_can_have_is_refused(tmp_path: Path) -> None:
     """5 is meant as 5 %, and would have every plan refused."""
     file = tmp_path / "signalbox.toml"
     file.write_text("[planning]\nmin_gain = 5\n")
     with pytest.raises(InvalidInput) as error:
         load(file)
-    assert [problem.message for problem in error.value.problems] == ["must be less than 1.0 (given: 5)"]
+    assert [problem.message for problem in error.value.problems] == ["must be less than 1 (given: 5)"]
 
 
 OPTICAL = "[[circuits.switch]]\ndpid = 0x101\nfibres = [{}]\n"
@@ -86,12 +92,15 @@ def test_an_optical_switch_without_ports_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "line", "problem"),
     [
-        ("openflow", "port = true", "openflow.port: must be a number (given: True)"),
+        ("openflow", "port = true", "openflow.port: must be a number (given: true)"),
         ("metrics", 'port = "9464"', "metrics.port: must be a number (given: '9464')"),
-        ("fabric", "link_bps = true", "fabric.link_bps: must be a number (given: True)"),
-        ("planning", "time_limit_s = true", "planning.time_limit_s: must be a number (given: True)"),
-        ("api", "listen = []", "api.listen: at least 1 listen are needed (given: 0)"),
+        ("fabric", "link_bps = true", "fabric.link_bps: must be a number (given: true)"),
+        ("planning", "time_limit_s = true", "planning.time_limit_s: must be a number (given: true)"),
+        ("api", "listen = []", "api.listen: must have at least 1 entry (given: 0)"),
         ("log", 'json_lines = "no"', "log.json_lines: must be true or false, without quotes (given: 'no')"),
+        ("planning", "time_limit_s = 0", "planning.time_limit_s: must be more than 0 s (given: 0 s)"),
+        ("planning", "time_limit_s = 2026-11-28", "planning.time_limit_s: must be a number (given: 2026-11-28)"),
+        ("api", 'socket_mode = "660"', "api.socket_mode: must be an octal mode such as 0660, in quotes (given: '660')"),
         ("api", "insecure = 1", "api.insecure: must be true or false, without quotes (given: 1)"),
         ("api", 'tokens = ""', "api.tokens: must name a file or directory; leave it out to have none (given: '')"),
     ],

@@ -727,7 +727,10 @@ def test_a_new_token_is_printed_once_and_its_table_makes_it_known(signalbox: Sig
     assert made.out.strip() not in made.err
     with running_api(tokens=tokens) as api:
         at = ("--address", api.addresses[0])
-        assert signalbox("status", *at).err == "error: a token or a client certificate is needed\n"
+        assert (
+            signalbox("status", *at).err
+            == "error: a token is needed; client certificates count only with api.ca_certificates\n"
+        )
         assert signalbox("status", *at, "--token-file", token_file).status == 0
         token_file.chmod(0o604)
         refused = signalbox("status", *at, "--token-file", token_file)

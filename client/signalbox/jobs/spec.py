@@ -128,6 +128,13 @@ def _no_text(value: object) -> object:
     return value
 
 
+def _rank(value: object) -> object:
+    """An address, or a name, is no rank."""
+    if isinstance(value, bool | str):
+        raise PydanticCustomError("rank", "must be a rank's number")
+    return value
+
+
 _UNITS = {
     f"{prefix}{binary}B": base**power
     for power, prefix in enumerate("KMGT", start=1)
@@ -160,7 +167,7 @@ def at_most(limit: int) -> BeforeValidator:
 
 IPv4 = Annotated[str, AfterValidator(_ipv4)]
 Whole = Annotated[int, BeforeValidator(_no_text)]
-Rank = Annotated[Whole, Field(ge=0)]
+Rank = Annotated[int, BeforeValidator(_rank), Field(ge=0)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1, le=MAX_BYTES)]
 Phase = Annotated[Whole, Field(ge=0, le=MAX_PHASE)]
 Number = Annotated[float, BeforeValidator(_no_text)]

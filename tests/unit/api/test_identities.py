@@ -127,7 +127,7 @@ def test_every_wrong_entry_is_named(file: Path) -> None:
         ('["2001:db8::/32"]', "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
         ('["leaf1"]', "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
         ("[167772160]", "[0]: must be an IPv4 prefix such as 10.0.1.0/24"),
-        ("[]", ": at least 1 host_prefixes are needed (given: 0)"),
+        ("[]", ": must have at least 1 entry (given: 0)"),
     ],
 )
 def test_a_wrong_prefix_is_refused_with_what_would_be_right(file: Path, given: str, problem: str) -> None:
@@ -167,6 +167,11 @@ def test_a_role_that_there_is_not_is_told_with_those_that_there_are(file: Path, 
     assert problems(file) == [
         f"FILE: certificate[0].role: must be one of 'operator', 'tenant', 'reader' (given: '{role}')",
     ]
+
+
+def test_what_a_token_must_be_is_told_without_a_pattern(file: Path) -> None:
+    file.write_text('[[token]]\nname = "ci"\nrole = "reader"\nsha256 = "secret"\n')
+    assert problems(file) == ["FILE: token[0].sha256: must be the 64 digits that `signalbox token` prints"]
 
 
 def test_what_is_different_is_told_by_name(file: Path) -> None:

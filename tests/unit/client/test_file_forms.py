@@ -59,10 +59,10 @@ def test_what_a_model_stands_for_is_a_spec_that_stands_for_itself() -> None:
     [
         ({}, "endpoints", "is missing: give the address of each rank, or hosts"),
         ({**OBSERVED, "endpoints": ["10.0.1.1", "10.0.1.2"]}, "hosts", "give hosts or endpoints, not both"),
-        ({"hosts": "10.0.1.1"}, "hosts", "at least 2 endpoints are needed (given: 1)"),
+        ({"hosts": "10.0.1.1"}, "hosts", "must have at least 2 entries (given: 1)"),
         ({"hosts": "10.0.1.1,10.0.2.1"}, "hosts[0]", f"{ADDRESSES}; several are a list, [10.0.1.1, 10.0.2.1]"),
         ({"hosts": ["node1", "node2"]}, "hosts[1]", f"{ADDRESSES}; only signalbox run --hosts and"),
-        ({"hosts": []}, "hosts", "at least 1 hosts are needed (given: 0)"),
+        ({"hosts": []}, "hosts", "must have at least 1 entry (given: 0)"),
         ({"hosts": "10.0.1.3-1"}, "hosts[0]", "must be IPv4 addresses such as"),
         ({"hosts": "10.0.1.01-2"}, "hosts[0]", "must be IPv4 addresses such as"),
         ({"hosts": "10.0.1.250-256"}, "hosts[0]", "must be IPv4 addresses such as"),

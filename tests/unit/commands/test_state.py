@@ -112,10 +112,10 @@ def test_as_json_each_job_has_what_the_table_has_and_what_is_wrong_with_it(signa
     first, third, second = found["jobs"]  # without a time it is the last
     known = {"tenant": "blue", "register_time": "2027-01-15T08:00:00Z", "ranks": 2, "virtual_links": 1, "problem": None}
     assert (first, third) == ({"job_id": "first", **known}, {"job_id": "third", **known})
-    assert second.pop("problem").startswith("lease_s: must be at least 1.0")
+    assert second.pop("problem").startswith("lease_s: must be at least 1 s")
     assert second == {"job_id": "second", **dict.fromkeys(("tenant", "register_time", "ranks", "virtual_links"))}
     status, out, _ = signalbox("list", "--state-dir", state)
-    assert (status, "lease_s: must be at least 1.0" in out) == (0, True)
+    assert (status, "lease_s: must be at least 1 s" in out) == (0, True)
 
 
 def test_virtual_links_are_the_pairs_that_the_api_counts(signalbox: Run, tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, shape: Shape, text
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("dimensions: []", "network.yaml:1:1: dimensions: at least 1 dimensions are needed (given: 0)"),
+        ("dimensions: []", "network.yaml:1:1: dimensions: must have at least 1 entry (given: 0)"),
         (
             "dimensions:\n- {name: a, kind: torus, size: 4}",
             "network.yaml:2:13: dimensions[0].kind: must be 'ring', 'fully_connected' or 'switch' (given: 'torus')",
@@ -249,7 +249,7 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, shape: Shape, text
         ),
         (
             "dimensions:\n- {name: a, kind: ring, size: 4, max_gbps: true}",
-            "network.yaml:2:34: dimensions[0].max_gbps: must be a number (given: True)",
+            "network.yaml:2:34: dimensions[0].max_gbps: must be a number (given: true)",
         ),
         (
             "budget: 5\ndimensions:\n- {name: a, kind: ring, size: 4}",

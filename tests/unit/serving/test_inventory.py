@@ -76,7 +76,7 @@ ends = ["leaf1", "spine1"]
         ('[[link]]\nends = ["a", "a"]', r"link\[0\].ends: both ends are a"),
         ('[[switch]]\nname = "a"\nrole = "core"', r"switch\[0\].role: must be 'leaf' or 'spine'"),
         ('[[link]]\nends = ["a"]', r"link\[0\].ends"),
-        ('[[link]]\nends = ["a", ":b"]', r"link\[0\].ends\[1\]: must match"),
+        ('[[link]]\nends = ["a", ":b"]', r"link\[0\].ends\[1\]: must be the name of a switch"),
         ('[[link]]\nends = ["a", "b"]\ncables = 0', r"link\[0\].cables: must be at least 1"),
         ('[[link]]\nends = ["a:1", "b:1"]\n[[link]]\nends = ["c:1", "a:1"]', r"another \[\[link\]\] has the port a:1"),
         ('[[link]]\nends = ["a:1", "b:1"]\n[[link]]\nends = ["b", "a"]', "counts the cables between a and b"),

@@ -52,6 +52,11 @@ def test_everything_is_reported_at_once(tmp_path: Path) -> None:
     }
 
 
+def test_a_file_system_that_stores_no_files_is_not_called_full() -> None:
+    why = "this file system stores no files (No such file or directory)"
+    assert problems(state_dir=Path("/proc/no/state")) == {"state_dir": f"cannot write in /proc/no/state: {why}"}
+
+
 def test_a_quota_for_nobody_is_told_and_allowed(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.touch(0o600)
