@@ -21,12 +21,13 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from controller.toml_files import Table, matching, read_toml
+from controller.toml_files import Table, matching, read_toml, refuse_above
 from signalbox.addresses import listen_address
 from signalbox.jobs.spec import at_most
 from signalbox.words import Strategy
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+MAX_S = 365 * 24 * 3600
+Seconds = Annotated[float, Field(gt=0, le=MAX_S, allow_inf_nan=False)]
 BitsPerSecond = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -175,6 +176,11 @@ class DiscoveryConfig(_Section):
     adoption_patience_s: Seconds = 15.0
     punt_rate_pps: int = Field(default=50, ge=1)
 
+    @model_validator(mode="after")
+    def _holds_down(self) -> Self:
+        refuse_above(self.hold_down_s, self.max_hold_down_s, "hold_down_s", "max_hold_down_s")
+        return self
+
 
 class LinkCapacity(_Section):
     """Capacity of the link that leaves ``switch`` (its name) through ``port`` (its name)."""
@@ -266,7 +272,7 @@ class CircuitsConfig(_Section):
 
     dark_s: Seconds = 0.01
     fixed: bool = False
-    drain_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    drain_s: Annotated[float, Field(ge=0, le=MAX_S, allow_inf_nan=False)] = 0.1
     switch: tuple[OpticalSwitch, ...] = ()
 
     @property
@@ -314,6 +320,11 @@ class CountersConfig(_Section):
     noise_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.1, ge=0, lt=1)
     table_alarm_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.9, gt=0, le=1)
 
+    @model_validator(mode="after")
+    def _a_window_has_samples(self) -> Self:
+        refuse_above(self.interval_s, self.window_s, "interval_s", "window_s")
+        return self
+
 
 class PlanningConfig(_Section):
     """``debounce_s``: quiet time after a change before planning. ``min_gain``: relative gain at the first differing
@@ -322,7 +333,7 @@ class PlanningConfig(_Section):
     strategy: Strategy = Strategy.PLANNED
     time_limit_s: Annotated[Seconds, Reloaded.ANY] = 2.0
     interval_s: Annotated[Seconds, Reloaded.ANY] = 10.0
-    debounce_s: Annotated[float, Reloaded.ANY] = Field(default=0.2, ge=0)
+    debounce_s: Annotated[float, Reloaded.ANY] = Field(default=0.2, ge=0, le=MAX_S)
     min_gain: Annotated[float, Reloaded.ANY] = Field(default=0.02, ge=0, lt=1)
     max_moves: Annotated[int, Reloaded.ANY] = Field(default=256, ge=0)
     max_paths: int = Field(default=64, ge=1)

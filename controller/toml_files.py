@@ -78,6 +78,14 @@ def matching(pattern: str, what: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def refuse_above(less_s: float, more_s: float, less: str, more: str) -> None:
+    """Raise for the setting ``less`` of a table if it is above the setting ``more``."""
+    if less_s > more_s:
+        message = "{less} ({less_s} s) must be at most {more} ({more_s} s)"
+        values = {"less": less, "more": more, "less_s": f"{less_s:g}", "more_s": f"{more_s:g}"}
+        raise PydanticCustomError("order", message, values)
+
+
 @cache
 def _fields_of(model: type[BaseModel], *types: type) -> frozenset[str]:
     """Return the names of the fields that take values of these types alone, or nothing in place of one."""

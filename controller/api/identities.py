@@ -258,13 +258,16 @@ def _problems(file: _TokensFile) -> Iterable[FieldProblem]:
     yield from _twice("token", "sha256", [token.sha256 for token in file.token])
     yield from _twice("certificate", "name", [certificate.name for certificate in file.certificate])
     yield from _twice("tenant", "name", [tenant.name for tenant in file.tenant])
+    for i, tenant in enumerate(file.tenant):
+        prefixes = [str(prefix) for prefix in tenant.host_prefixes or ()]
+        yield from _twice(f"tenant[{i}].host_prefixes", "", prefixes)
 
 
 def _twice(table: str, field: str, values: list[str]) -> Iterable[FieldProblem]:
     seen: set[str] = set()
     for i, value in enumerate(values):
         if value in seen:
-            yield FieldProblem(f"{table}[{i}].{field}", "is there twice")
+            yield FieldProblem(f"{table}[{i}].{field}".removesuffix("."), "is there twice")
         seen.add(value)
 
 

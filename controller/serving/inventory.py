@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -111,6 +111,12 @@ def _repeated(found: _Inventory) -> Iterator[FieldProblem]:
     for n, host in enumerate(found.host):
         if ips[host.ip] > 1:
             yield FieldProblem(f"host[{n}].ip", f"another [[host]] has the address {host.ip} too")
+    switches_of: defaultdict[str | None, set[str]] = defaultdict(set)
+    for host in found.host:
+        switches_of[host.mac].add(host.switch)
+    for n, host in enumerate(found.host):
+        if host.mac is not None and len(switches_of[host.mac]) > 1:
+            yield FieldProblem(f"host[{n}].mac", f"a [[host]] at another switch has the MAC {host.mac} too")
     for n, switch in enumerate(found.switch):
         if switch.dpid is not None and dpids[switch.dpid] > 1:
             yield FieldProblem(f"switch[{n}].dpid", f"another [[switch]] has the dpid {switch.dpid:#x} too")

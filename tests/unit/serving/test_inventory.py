@@ -27,6 +27,7 @@ port = "leaf1-eth6"
 
 
 HOST = '[[host]]\nip = "10.0.1.1"\nswitch = "leaf1"\nport = "e1"\n'
+WITH_MAC = HOST + 'mac = "02:00:00:00:00:01"\n'
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -87,6 +88,10 @@ ends = ["leaf1", "spine1"]
             r"switch\[1\].dpid: another .* dpid 0x1",
         ),
         (2 * HOST, r"host\[1\].ip: another \[\[host\]\] has the address 10.0.1.1 too"),
+        (
+            WITH_MAC + WITH_MAC.replace(".1.1", ".2.1").replace("leaf1", "leaf2"),
+            r"host\[1\].mac: a \[\[host\]\] at another switch has the MAC 02:00:00:00:00:01 too",
+        ),
         (HOST + '[[link]]\nends = ["leaf1:e1", "b:1"]', r"host\[0\].port: a \[\[link\]\] has the port leaf1:e1 too"),
         ('[[switch]]\nname = "a"\ndpid = 0', r"switch\[0\].dpid: must be at least 1"),
     ],
