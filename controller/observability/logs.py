@@ -63,8 +63,10 @@ def _renderers(json: bool) -> list[Processor]:
 
 def _legible(_logger: object, _method: str, line: EventDict) -> EventDict:
     """Escape what a terminal obeys: names come from switches and from whoever registers jobs. Lines of a traceback are
-    left to the renderer."""
+    left to the renderer. A list has commas between its values, and no brackets or quotes of Python."""
     for key, value in line.items():
-        if isinstance(value, str | BaseException) and key != "exc_info":
+        if isinstance(value, list | tuple | set | frozenset) and key != "exc_info":
+            line[key] = legible(", ".join(map(str, value)))
+        elif isinstance(value, str | BaseException) and key != "exc_info":
             line[key] = legible(str(value), kept="\n" if key == "exception" else "")
     return line

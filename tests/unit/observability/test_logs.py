@@ -34,6 +34,14 @@ def test_without_a_terminal_lines_are_key_value(capsys: pytest.CaptureFixture[st
     assert line.count("\n") == 1
 
 
+def test_lists_are_written_without_what_python_puts_around_them(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+    log = structlog.get_logger("controller.x")
+    log.info("API listens", addresses=("127.0.0.1:1", "unix:/a\x1b"), tenants=("blue",), problems=["log: is wrong"])
+    line = capsys.readouterr().err
+    assert 'addresses="127.0.0.1:1, unix:/a\\\\x1b" tenants=blue problems="log: is wrong"' in line
+
+
 def test_libraries_log_only_from_warning_on(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure(json=True)
     logging.getLogger("ryu.base.app_manager").info("loading app")
