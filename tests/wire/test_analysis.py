@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -245,6 +246,23 @@ def test_a_process_answers_one_request_after_the_other_while_it_is_small() -> No
     finally:
         worker.stop(timeout_s=60)
     assert not worker._thread.is_alive()
+
+
+def test_a_request_to_a_process_that_does_not_read_can_be_cancelled() -> None:
+    worker = AnalysisWorker(process_number, Path.cwd)
+    given_up: Future[Any] = Future()
+    try:
+        wait_for(lambda: worker._ready is not None)
+        assert worker._ready
+        stopped = worker._ready[0].pid
+        assert stopped
+        os.kill(stopped, signal.SIGSTOP)
+        worker.submit(bytes(10 << 20), given_up)
+        wait_for(lambda: worker._ready is None)
+        given_up.cancel()
+        assert answered(worker, None) != stopped
+    finally:
+        worker.stop(timeout_s=60)
 
 
 def test_a_process_goes_on_after_an_error() -> None:

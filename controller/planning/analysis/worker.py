@@ -143,10 +143,12 @@ class AnalysisWorker:
 
     def _in_process(self, request: object, reply: Future[Any]) -> object:
         """None when nobody waits for the result any more."""
+        pickled = ForkingPickler.dumps(request)
         process, connection = self._taken() or self._started()
         stays = False
+        sending = threading.Thread(target=_send, args=(connection, pickled), name="analysis-request", daemon=True)
+        sending.start()  # a process that does not read would hold this up, though the request is cancelled
         try:
-            connection.send(request)
             while not connection.poll(CANCELLED_WITHIN_S):
                 if reply.cancelled() or self._stopping:
                     return None
@@ -155,18 +157,27 @@ class AnalysisWorker:
             result = "the process ended without a result"
         finally:
             if stays:
+                sending.join()
                 self._ready = process, connection
             else:
-                _end(process, connection)
+                _end(process, connection, sending)
         if isinstance(result, str):
             log.error("an analysis failed", why=result)
             return _failed()
         return result
 
 
-def _end(process: BaseProcess, connection: Connection) -> None:
+def _send(connection: Connection, pickled: memoryview) -> None:
+    with suppress(OSError):  # the process has ended
+        connection.send_bytes(pickled)
+
+
+def _end(process: BaseProcess, connection: Connection, sending: threading.Thread | None = None) -> None:
+    """``sending``: writes to the process, until that has ended."""
     process.kill()
     process.join()
+    if sending:
+        sending.join()
     connection.close()
 
 
