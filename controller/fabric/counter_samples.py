@@ -85,6 +85,11 @@ class Samples(Generic[Key]):
         self._times[rows] = _MISSING
         self._free += rows
 
+    def not_read_since(self, at: float) -> list[Key]:
+        """The counters that were not read at or after this time."""
+        unread = self._times[: self._rows_used, -1] < at
+        return [key for key, row in self.row_of.items() if unread[row]] if unread.any() else []
+
     def begin_anew(self, keys: Iterable[Key]) -> None:
         """What was read of these does not count any more."""
         self._times[[self.row_of[key] for key in keys if key in self.row_of]] = _MISSING

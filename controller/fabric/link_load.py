@@ -111,6 +111,7 @@ class LinkLoad:
         none, of_parts = np.zeros(0), np.zeros((0, PARTS))
         self.measured = Measured({}, none, of_parts, none, of_parts, none, frozenset(), np.zeros(0, bool))
         self.measured_at = now
+        self._forget_at = now
 
     @property
     def beyond(self) -> bool:
@@ -190,6 +191,10 @@ class LinkLoad:
         self.measured_at = now
         self.take_announced()
         self._flows.forget(self._uses.forget(now))
+        if now >= self._forget_at:
+            self._forget_at = now + 2 * self._window_s
+            unread = self._flows.not_read_since(now - 2 * self._window_s)
+            self._flows.forget([what for what in unread if what not in self._uses])
         self.measured = self._measure(now, self._sized(capacity_bps))
 
     def _measure(self, now: float, sized: _Sized) -> Measured:

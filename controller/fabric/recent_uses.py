@@ -146,6 +146,10 @@ class RecentUses:
                     del self._earlier[name]
         return over
 
+    def __contains__(self, what: Counted) -> bool:
+        """Whether something is known of this rule."""
+        return what in self._made_for or what in self._gone
+
     def users(self, links: Samples[LinkId], flows: Samples[Counted]) -> Users:
         """The same object while nothing changes."""
         if self._numbering is None or self._numbering[0] != links.numbering:

@@ -160,7 +160,7 @@ class MeasuredDemand:
         for job_id in without_path:
             if stopped := self._jobs.get(job_id):
                 stopped.interrupted()
-        if now >= self._forget_at:
+        if now >= self._forget_at or self.counters.has_grown:
             self._forget_at = math.inf
             self.counters.keep(set(chain.from_iterable(watched.pairs for watched in self._jobs.values())))
         if not self._waiting:

@@ -47,6 +47,9 @@ Connected = Mapping[tuple[str, str, int, int], str]
 FORGET_S = 600.0
 """A rule that was in no poll of its switch for so long is forgotten. A poll may be incomplete."""
 
+FEW = 4096
+"""Rules that cost little memory."""
+
 AWAY_S = 60.0
 """What a switch counted that has left for so long has ended. Until then it is not known."""
 
@@ -71,6 +74,7 @@ class PairCounters:
             lambda: Memo(self._find_places)
         )
         self._news = False
+        self._kept = 0
         self._polled: dict[Dpid, float] = {}
         self._left: dict[Dpid, tuple[float, frozenset[Pair]]] = {}
 
@@ -97,6 +101,11 @@ class PairCounters:
         """Whether something was counted since this was asked last."""
         news, self._news = self._news, False
         return news
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether most rules are new since some were forgotten last."""
+        return len(self._rule_of) > 2 * self._kept + FEW
 
     @property
     def running(self) -> bool:
@@ -138,6 +147,7 @@ class PairCounters:
             for (dpid, what), rule in self._rule_of.items()
             if self._polled.get(dpid, newest) - self._rules[rule, 0] < (FORGET_S if what[:2] in pairs else AWAY_S)
         }
+        self._kept = len(rules)
         if len(rows) == len(self._row_of) and len(rules) == len(self._rule_of):
             return
         self._totals = self._totals[list(rows.values())]

@@ -390,3 +390,19 @@ def test_figures_of_another_fabric_are_of_its_links(load: LinkLoad) -> None:
     assert load.figures(fewer, load.background).keys() == {LINK}
     assert before.keys() == {LINK, at_host}, "what was published stays as it was"
     assert load.figures(fewer, load.background)[LINK].bytes_total == int(9e5 / 8 * 18)
+
+
+def test_counters_that_no_rule_is_wanted_for_are_forgotten_when_they_are_not_read_any_more(load: LinkLoad) -> None:
+    others = {Counted("10.0.0.3", f"10.0.1.{number}"): 1 for number in range(5)}
+    load.count_flows(0, others)
+    run(load, range(6), 8e5, 8e5)
+    assert load._flows.row_of.keys() == {FLOW, *others}
+    run(load, range(6, 40), 8e5, 8e5)
+    assert load._flows.row_of.keys() == {FLOW}
+
+
+def test_counters_of_a_rule_that_is_wanted_are_kept_however_long_they_are_not_read(load: LinkLoad) -> None:
+    load.count_flows(0, {FLOW: 1})
+    for now in range(2, 60, 2):
+        updated(load, now)
+    assert load._flows.row_of.keys() == {FLOW}

@@ -7,6 +7,7 @@ import pytest
 
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
+from controller.jobs import pair_counters
 from controller.jobs.pair_counters import PairCounters, Totals
 from signalbox.jobs.subflows import Pair, exactly
 
@@ -127,3 +128,17 @@ def test_pairs_that_are_not_kept_are_forgotten_and_others_are_not(polls: Polls) 
     totals = polls.totals(PAIR, ("10.0.1.1", "10.0.3.1"))
     assert totals.bytes.tolist() == [100, 0]
     assert np.isnan(totals.at[1])
+
+
+def test_when_most_rules_are_new_it_is_time_to_forget(polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A switch that says ever other rules changes no demand."""
+    monkeypatch.setattr(pair_counters, "FEW", 10)
+    polls.poll((WHOLE, 1))
+    for number in range(1000):
+        polls.poll((WHOLE, 1), *((Counted("10.0.1.1", f"10.1.{number}.{each}"), 1) for each in range(9)))
+        if polls.counters.has_grown:
+            polls.counters.keep({PAIR})
+            assert not polls.counters.has_grown
+    in_time = 9 * pair_counters.AWAY_S / 2
+    assert len(polls.counters._rule_of) < 4 * in_time
+    assert polls.poll((WHOLE, 701)) == 700
