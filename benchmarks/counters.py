@@ -39,6 +39,7 @@ from controller.serving.publishing import PUBLISH_S
 from controller.serving.serve import TICK_S
 from controller.southbound import openflow_encode as encode
 from controller.southbound.counter_poller import CounterPoller
+from controller.southbound.given_rules import GivenRules
 from controller.southbound.multipart import Reply
 from controller.status import StatusBoard
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
@@ -243,7 +244,7 @@ class _Polled:
         self._asked: list[tuple[Dpid, Reply]] = []
         self._counted: list[Message] = []
         self._xids = count(1)
-        self._poller = CounterPoller(INTERVAL_S, self._send, self._counted.append)
+        self._poller = CounterPoller(INTERVAL_S, self._send, self._counted.append, GivenRules())
         for dpid in fabric.switches:
             self._poller.switch_connected(dpid, START_S - 5 * INTERVAL_S)
 

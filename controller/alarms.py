@@ -252,8 +252,8 @@ _TEXTS: Mapping[AlarmKind, str] = {
     AlarmKind.STATE_NOT_SAVED: "changes of jobs cannot be saved and are refused: {why}",
     AlarmKind.CONNECTIONS_REFUSED: "connections to the OpenFlow port are refused ({subject}), the first of them from "
     "{peer}; the log names the others",
-    AlarmKind.SWITCH_FLOODS: "{subject} sends more than the controller reads of it: its messages wait, and its port "
-    "changes are taken in little by little",
+    AlarmKind.SWITCH_FLOODS: "{subject} sends more than the controller reads of it: its messages wait, its port "
+    "changes are taken in little by little, and rules that it was not given are left out",
     AlarmKind.COUNTERS_STALE: "{subject} does not answer requests for counters of {what}; plans rest on old loads",
     AlarmKind.INTERFACE_DARK: "{subject} {why}",
     AlarmKind.ADDRESSES_CLAIMED: "{subject} claims addresses of hosts at other ports; the claims are refused",

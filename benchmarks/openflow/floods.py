@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Table as Shown
 
 from benchmarks.measures import Spread, usage
 from benchmarks.openflow.switches import GOOD_DPID, GoodSwitch
 from benchmarks.openflow_bytes import Multipart, Type, message, multipart_kind, port_desc, xid_of
 from benchmarks.openflow_switch import Connection, EchoingSwitch, PlainSwitch
+from controller.tables.rules import Table, cookie
 from mininet_topos.controller_process import ControllerProcess
 from signalbox.client import Client
 from signalbox.commands.output import AsJson, show
@@ -41,6 +42,7 @@ PATIENCE_S = 20.0
 HOSTILE_DPID = 0xBAD
 PORTS = 4_000
 MANY_METERS = 100_000
+MANY_RULES = 100_000
 
 
 # ---- the attacker
@@ -70,17 +72,18 @@ def port_changes(port: int) -> None:
         switch.flood(lambda: data)
 
 
+def asking(number: int) -> bytes:
+    """A host with this number asks for an address."""
+    match = struct.pack("!HHHBBI4x", 1, 12, 0x8000, 0, 4, 1)
+    sender = bytes.fromhex("020000000bad") + bytes([10, 66, number >> 8, number & 255])
+    body = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + sender + bytes(6) + bytes([10, 0, 0, 1])
+    frame = (b"\xff" * 6 + sender[:6] + b"\x08\x06" + body).ljust(60, b"\0")
+    head = struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, 0, 0)
+    return message(Type.PACKET_IN, 0, head + match + b"\0\0" + frame)
+
+
 def arp(port: int) -> None:
     """A host that asks for a thousand addresses."""
-    match = struct.pack("!HHHBBI4x", 1, 12, 0x8000, 0, 4, 1)
-
-    def asking(number: int) -> bytes:
-        sender = bytes.fromhex("020000000bad") + bytes([10, 66, number >> 8, number & 255])
-        body = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + sender + bytes(6) + bytes([10, 0, 0, 1])
-        frame = (b"\xff" * 6 + sender[:6] + b"\x08\x06" + body).ljust(60, b"\0")
-        head = struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, 0, 0)
-        return message(Type.PACKET_IN, 0, head + match + b"\0\0" + frame)
-
     data = b"".join(map(asking, range(1000)))
     with Flooding(port) as switch:
         switch.flood(lambda: data)
@@ -128,6 +131,30 @@ def many_meters(port: int) -> None:
         connection.send(switch.answer(connection.hear()))
 
 
+class ManyRules(PlainSwitch):
+    """Says that it has 100,000 rules for flows of its host, others each time that it is asked."""
+
+    turn = 0
+
+    def _entries(self, request: bytes) -> list[bytes]:
+        if request[:2] != struct.pack("!H", Multipart.FLOW):
+            return super()._entries(request)
+        self.turn += 1
+        owner = cookie(Table.PINNED, 7)
+        head = struct.pack("!HBxIIHHHH4xQQQ", 80, Table.PINNED, 0, 0, 200, 0, 0, 0, owner, 1000, 1 << 20)
+        match = bytes.fromhex("0001 001a 80000a02 0800 80001604 0a420000 80001804")
+        first = (11 << 24) + self.turn * MANY_RULES
+        return [head + match + struct.pack("!I6x", first + number) for number in range(MANY_RULES)]
+
+
+def many_rules(port: int) -> None:
+    """A switch that counts rules that it was never given."""
+    switch = ManyRules(HOSTILE_DPID, 2)
+    connection = _connected(port, switch)
+    while True:
+        connection.send(switch.answer(connection.hear()) + asking(0))
+
+
 def unread_echoes(port: int) -> None:
     """Echo requests, whose answers are not read."""
     connection = _connected(port, PlainSwitch(HOSTILE_DPID, 2))
@@ -168,6 +195,7 @@ KINDS: Mapping[str, Callable[[int], None]] = {
     "unread-echoes": unread_echoes,
     "endless-answers": endless_answers,
     "many-meters": many_meters,
+    "many-rules": many_rules,
     "many-ports": many_ports,
     "phantoms": phantoms,
     "same-dpid": same_dpid,
@@ -336,8 +364,8 @@ def _lines(controller: ControllerProcess) -> int:
     return sum("job" not in line for line in controller.log.read_text(errors="replace").splitlines())
 
 
-def table_of(results: list[Result]) -> Table:
-    table = Table("flood", "renewals p99 ms", "registrations", "echo", "rules", "MB", "lines", "missed", title="Floods")
+def table_of(results: list[Result]) -> Shown:
+    table = Shown("flood", "renewals p99 ms", "registrations", "echo", "rules", "MB", "lines", "missed", title="Floods")
     for each in results:
         spreads = (each.renewals_ms, each.registrations_ms, each.echo_ms, each.rules_ms)
         memory = " ".join(f"{megabytes:.0f}" for megabytes in each.rss_mb)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -212,7 +212,7 @@ def run_hub(
     outbox: Outbox,
     tls: TlsContext,
     on_ready: Callable[[], None],
-    known: Iterable[Dpid],
+    known: Collection[Dpid],
 ) -> None:
     """The southbound's. What it needs is imported when the API answers already: jobs need not wait for it."""
     from controller.southbound.run_hub import run_hub as run

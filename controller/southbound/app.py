@@ -50,6 +50,7 @@ from controller.southbound.framework import (
     pause,
     spawn,
 )
+from controller.southbound.given_rules import GivenRules
 from controller.southbound.installer import Installer
 from controller.southbound.learning_poller import LearningPoller
 from controller.southbound.limits import Put
@@ -93,7 +94,7 @@ class _Switch:
 class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     OFP_VERSIONS = (ofp.OFP_VERSION,)
 
-    def __init__(self, config: Config, put: Put, outbox: Outbox) -> None:
+    def __init__(self, config: Config, put: Put, outbox: Outbox, known: frozenset[Dpid]) -> None:
         super().__init__()
         self.outbox = outbox
         self._put = put
@@ -107,11 +108,12 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             probing.max_probes_per_s,
             one_way=cabling.fibre_of.keys(),
         )
-        self._installer = Installer(config.openflow.barrier_timeout_s, self._send, put)
-        self._reader = RuleReader(config.openflow.barrier_timeout_s, self._send, put)
+        given = self._given = GivenRules(known)
+        self._installer = Installer(config.openflow.barrier_timeout_s, self._send, put, given)
+        self._reader = RuleReader(config.openflow.barrier_timeout_s, self._send, put, given)
         self._counted: list[Counters | LearningCounters] = []
-        self._poller = CounterPoller(config.counters.interval_s, self._send, self._counted.append)
-        self._learning = LearningPoller(config.counters.interval_s, self._send, self._counted.append)
+        self._poller = CounterPoller(config.counters.interval_s, self._send, self._counted.append, given)
+        self._learning = LearningPoller(config.counters.interval_s, self._send, self._counted.append, given)
         self._tables = TablePoller(config.counters.interval_s, self._send, put)
         self._port_changes = PortChanges()
         self._admission = Admission(self._admit)
@@ -206,10 +208,18 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             pause(TICK_S)
 
     def _report_counters(self) -> None:
-        """Those of many switches together: each message wakes the control loop."""
+        """Those of many switches together: each message wakes the control loop. Until it is known what a switch holds
+        its first ones wait."""
+        waiting: dict[object, Counters | LearningCounters] = {}
         for counters in self._counted:
-            self._put(counters)
-        self._counted.clear()
+            dpid, flows = counters.dpid, counters.flows
+            if flows is None:
+                self._put(counters)
+            elif self._given.is_read(dpid):
+                self._put(replace(counters, flows=self._given.of_given(dpid, flows)))
+            else:
+                waiting.setdefault((type(counters), dpid), counters)
+        self._counted[:] = waiting.values()
 
     def _report(self, now: float) -> None:
         """Packets that were refused, and switches that flood."""
@@ -219,7 +229,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         if refused := self._discovery.take_refused():
             self._put(PacketsRefused(refused))
         for dpid, switch in self._switches.items():
-            if switch.connection.take_held_s() > FLOODING * REPORT_S or self._port_changes.floods(dpid):
+            is_held = switch.connection.take_held_s() > FLOODING * REPORT_S
+            if is_held | self._given.take_invented(dpid) or self._port_changes.floods(dpid):
                 self._put(SwitchFloods(dpid))
 
     def _log_ignored(self, now: float) -> None:
@@ -279,6 +290,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._poller.switch_left(dpid)
         self._learning.switch_left(dpid)
         self._tables.switch_left(dpid)
+        self._given.switch_left(dpid)
+        self._counted[:] = [counters for counters in self._counted if counters.dpid != dpid]
 
     def _heard_from(self, connection: Connection) -> Dpid | None:
         """The dpid of an admitted connection, whose switch is thereby alive; None for any other connection."""
@@ -374,7 +387,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             return
         reply = multipart_reply(message.data)
         now = time.monotonic()
-        if self._reader.part(dpid, reply) or self._poller.part(dpid, reply, now):
-            return
-        if not (self._learning.part(dpid, reply, now) or self._tables.part(dpid, reply)):
+        asked = self._reader.part(dpid, reply) or self._poller.part(dpid, reply, now)
+        asked = asked or self._learning.part(dpid, reply, now) or self._tables.part(dpid, reply)
+        if self._given.take_slow(dpid) or not asked:
             connection.nobody_asked()

@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from controller.fabric.topology import Dpid, PortNo
 from controller.southbound import openflow_encode as encode
 from controller.southbound.framework import ofp
+from controller.southbound.given_rules import GivenRules
 from controller.southbound.multipart import Gathered, Reply
 from controller.tables.messages import Counters, PortCount, RuleCount
 from controller.tables.rules import FlowKey
@@ -43,7 +45,10 @@ class _Polled:
 
 
 class CounterPoller:
-    def __init__(self, interval_s: float, send: encode.Send, put: Callable[[Counters], None]) -> None:
+    def __init__(
+        self, interval_s: float, send: encode.Send, put: Callable[[Counters], None], given: GivenRules
+    ) -> None:
+        self._given = given
         self._interval_s = interval_s
         self._send = send
         self._put = put
@@ -85,7 +90,7 @@ class CounterPoller:
         meters = polled.meters and polled.polls % METERS_EVERY == 0
         kinds = [kind for kind in self._requests if meters or kind != ofp.OFPMP_METER]
         xids = self._send(dpid, *(self._requests[kind] for kind in kinds))
-        polled.asked = Gathered(dict(zip(xids, kinds, strict=True)))
+        polled.asked = Gathered(dict(zip(xids, kinds, strict=True)), takes=partial(self._given.takes, dpid))
         polled.due, polled.answered_at, polled.waited = due, now, 0
         polled.polls += 1
 

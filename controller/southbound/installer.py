@@ -14,6 +14,7 @@ import structlog
 
 from controller.fabric.topology import Dpid
 from controller.southbound import openflow_encode as encode
+from controller.southbound.given_rules import GivenRules
 from controller.tables.messages import InstallStage, StageDone, SwitchResult
 from controller.tables.rules import RuleMod
 
@@ -48,7 +49,10 @@ class _OnSwitch:
 
 
 class Installer:
-    def __init__(self, barrier_timeout_s: float, send: encode.Send, put: Callable[[StageDone], None]) -> None:
+    def __init__(
+        self, barrier_timeout_s: float, send: encode.Send, put: Callable[[StageDone], None], given: GivenRules
+    ) -> None:
+        self._given = given
         self._barrier_timeout_s = barrier_timeout_s
         self._send = send
         self._put = put
@@ -84,6 +88,7 @@ class Installer:
             messages.append(encode.barrier())
         xids = self._send(dpid, *messages)
         on_switch.mods.update(zip(xids, mods, strict=False))
+        self._given.sent(dpid, mods)
         if last:
             on_switch.barrier = xids[-1]
 
@@ -130,6 +135,8 @@ class Installer:
         self._open[dpid].remove(on_switch)
         if not self._open[dpid]:
             del self._open[dpid]
+        if not timed_out:
+            self._given.confirmed(dpid, on_switch.mods.values())
         stage = on_switch.stage
         stage.missing.remove(dpid)
         stage.results[dpid] = SwitchResult(tuple(on_switch.rejected), timed_out)

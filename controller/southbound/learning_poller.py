@@ -10,11 +10,13 @@ monotonic seconds.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from controller.fabric.topology import Dpid
 from controller.southbound import openflow_encode as encode
 from controller.southbound.counter_poller import PATIENCE, rule_counts
 from controller.southbound.framework import ofp
+from controller.southbound.given_rules import GivenRules
 from controller.southbound.multipart import Gathered, Reply
 from controller.tables.messages import LearningCounters
 
@@ -25,7 +27,10 @@ TIMES = 4
 class LearningPoller:
     """``interval_s``: of counters."""
 
-    def __init__(self, interval_s: float, send: encode.Send, put: Callable[[LearningCounters], None]) -> None:
+    def __init__(
+        self, interval_s: float, send: encode.Send, put: Callable[[LearningCounters], None], given: GivenRules
+    ) -> None:
+        self._given = given
         self._interval_s = interval_s
         self._send = send
         self._put = put
@@ -55,7 +60,8 @@ class LearningPoller:
         for dpid in sorted(self._polled & self._connected):
             if dpid not in self._open or now >= self._open[dpid][1]:
                 (xid,) = self._send(dpid, self._request)
-                self._open[dpid] = Gathered({xid: ofp.OFPMP_FLOW}), now + PATIENCE * self._interval_s
+                asked = Gathered({xid: ofp.OFPMP_FLOW}, takes=partial(self._given.takes, dpid))
+                self._open[dpid] = asked, now + PATIENCE * self._interval_s
 
     def part(self, dpid: Dpid, reply: Reply, now: float) -> bool:
         """One part of a reply; False when it belongs to no poll. Raises ``Malformed``."""

@@ -56,10 +56,18 @@ def multipart_reply(message: bytes) -> Reply:
 
 class Gathered:
     """Replies to requests of different kinds (OFPMP_*): ``kinds`` by transaction id. ``readers``: the function that
-    reads a part of each kind."""
+    reads a part of each kind. ``takes``: whether to read a part of flow entries; is called
+    with the bytes of all these until its end."""
 
-    def __init__(self, kinds: Mapping[int, int], readers: Mapping[int, Callable[[bytes], Any]] = READERS) -> None:
+    def __init__(
+        self,
+        kinds: Mapping[int, int],
+        readers: Mapping[int, Callable[[bytes], Any]] = READERS,
+        takes: Callable[[int], bool] = lambda _: True,
+    ) -> None:
         self._readers = readers
+        self._takes = takes
+        self._flow_bytes = 0
         self._waiting = dict(kinds)
         self._answers: dict[int, list[Any]] = {kind: [] for kind in kinds.values()}
         self._bytes = 0
@@ -74,7 +82,10 @@ class Gathered:
         self._bytes += max(PART_BYTES, len(reply.body))
         if self._bytes > MAX_BYTES:
             raise Malformed("a multipart reply that does not end")
-        self._answers[kind].append(self._readers[kind](reply.body))
+        if kind == ofp.OFPMP_FLOW:
+            self._flow_bytes += len(reply.body)
+        if kind != ofp.OFPMP_FLOW or self._takes(self._flow_bytes):
+            self._answers[kind].append(self._readers[kind](reply.body))
         if not reply.more:
             del self._waiting[reply.xid]
         return True

@@ -229,9 +229,11 @@ def foreign_flow_keys(body: bytes) -> list[FlowKey]:
     keys = []
     for at, end in structures(body, 0, len(body), "a flow entry", _FLOW.size):
         _, number, _, _, priority, _, _, _, cookie, _, _ = _FLOW.unpack_from(body, at)
+        table = _TABLES.get(number)
+        if table is None or is_ours(cookie):
+            continue
         fields, _ = match_fields(body, at + _FLOW.size, end)
-        match, table = match_of(fields), _TABLES.get(number)
-        if match is not None and table is not None and not is_ours(cookie):
+        if (match := match_of(fields)) is not None:
             keys.append(FlowKey(table, priority, match))
     return keys
 

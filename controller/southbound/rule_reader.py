@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
@@ -16,6 +17,7 @@ from controller.fabric.topology import Dpid
 from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_encode as encode
 from controller.southbound.framework import ofp
+from controller.southbound.given_rules import GivenRules
 from controller.southbound.multipart import Gathered, Reply
 from controller.tables.messages import SwitchRules
 from controller.tables.rules import RuleSet
@@ -35,9 +37,12 @@ class _Reading:
 
 
 class RuleReader:
-    def __init__(self, timeout_s: float, send: encode.Send, put: Callable[[SwitchRules], None]) -> None:
+    def __init__(
+        self, timeout_s: float, send: encode.Send, put: Callable[[SwitchRules], None], given: GivenRules
+    ) -> None:
         self._timeout_s = timeout_s
         self._send = send
+        self._given = given
         self._put = put
         self._readings: dict[Dpid, _Reading] = {}
 
@@ -49,7 +54,9 @@ class RuleReader:
             ofp.OFPMP_GROUP_DESC: encode.all_request(ofp.OFPMP_GROUP_DESC),
             ofp.OFPMP_METER_CONFIG: encode.all_request(ofp.OFPMP_METER_CONFIG),
         }
-        asked = Gathered(dict(zip(self._send(dpid, *requests.values()), requests, strict=True)))
+        kinds = dict(zip(self._send(dpid, *requests.values()), requests, strict=True))
+        self._given.read_begins(dpid)
+        asked = Gathered(kinds, takes=partial(self._given.takes, dpid))
         self._readings[dpid] = _Reading(asked, now + self._timeout_s)
 
     def part(self, dpid: Dpid, reply: Reply) -> bool:
@@ -95,10 +102,12 @@ class RuleReader:
             self._report(read)
             return
         (xid,) = self._send(dpid, encode.every_flow_request())
-        reading.read, reading.asked = read, Gathered({xid: ofp.OFPMP_FLOW}, FOREIGN)
+        reading.read = read
+        reading.asked = Gathered({xid: ofp.OFPMP_FLOW}, FOREIGN, partial(self._given.takes_foreign, dpid))
 
     def _report(self, read: SwitchRules) -> None:
         del self._readings[read.dpid]
+        self._given.read(read)
         self._put(read)
 
 

@@ -6,7 +6,7 @@ In: the configuration, commands through the ``Outbox``. Out: messages for the co
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 import structlog
@@ -36,7 +36,7 @@ def run_hub(
     outbox: Outbox,
     tls: TlsContext,
     on_ready: Callable[[], None] = lambda: None,
-    known: Iterable[Dpid] = (),
+    known: Collection[Dpid] = (),
 ) -> None:
     """Speaks OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT. Call it once, in the main thread.
 
@@ -54,7 +54,7 @@ def run_hub(
     with stop_signals(outbox.stop), _short_turns():
         apps = AppManager()
         apps.load_apps([APP_MODULE])
-        apps.instantiate_apps(config=config, put=put, outbox=outbox)
+        apps.instantiate_apps(config=config, put=put, outbox=outbox, known=frozenset(known))
         app = next(app for app in apps.applications.values() if type(app).__module__ == APP_MODULE)
         try:
             listener.start()

@@ -9,21 +9,30 @@ from contextlib import ExitStack
 from controller.core.messages import Message
 from controller.fabric.messages import ConnectionRefused, PortChanged, SwitchConnected, SwitchFloods
 from controller.fabric.topology import Dpid, PortNo
+from controller.southbound.given_rules import MORE_BYTES
 from controller.southbound.limits import MAX_SWITCH_PORTS
 from controller.southbound.port_changes import AT_ONCE
+from controller.tables.messages import Counters, ReadRules, SwitchRules
+from controller.tables.rules import FlowKey, Match, Table, cookie
 from tests.support.wire.bench import Bench, bench, config
 from tests.support.wire.fake_switch import (
+    AGGREGATE,
     ECHO_REPLY,
     ECHO_REQUEST,
+    FLOW_STATS,
+    GROUP_DESC,
+    METER_CONFIG,
     PORT_DOWN,
     PORT_STATUS,
     FakeSwitch,
+    flow_stats,
     port_desc,
 )
 from tests.support.wire.openflow_controller import DEADLINE_S, southbound
 
 __all__ = ["bench"]
 
+PORT_STATS, METER_STATS = 4, 9
 ROUNDS, PORTS = 60, 500
 
 
@@ -109,3 +118,46 @@ def test_a_switch_that_was_there_before_finds_a_connection_although_strangers_ha
             assert controller.first(ConnectionRefused, since).reason == "too_many"
             with bench.switch(0x431):
                 assert controller.first(SwitchConnected, since).dpid == 0x431
+
+
+def test_counters_of_rules_that_a_switch_was_not_given_are_not_taken_in(bench: Bench) -> None:
+    ours = cookie(Table.DEFAULT)
+    keys = [FlowKey(Table.DEFAULT, priority, Match()) for priority in (1, 2, 3)]
+    with bench.switch(0x451) as switch:
+        since = len(bench.controller.received)
+        answer_poll(switch, b"".join(flow_stats(n, ours) for n in (1, 2, 3)))
+        bench.controller.send(ReadRules(Dpid(0x451)))
+        answer_read(switch, flow_stats(1, ours) + flow_stats(2, ours))
+        counters = bench.controller.first(Counters, since, dpid=0x451)
+        assert counters.flows is not None
+        assert list(counters.flows) == keys[:2]
+        kinds = [type(m) for m in bench.controller.received[since:] if isinstance(m, SwitchRules | Counters)]
+        assert kinds[:2] == [SwitchRules, Counters]
+
+
+def test_a_switch_that_invents_rules_is_named_and_most_are_not_read(bench: Bench) -> None:
+    ours = cookie(Table.DEFAULT)
+    with bench.switch(0x452) as switch:
+        since = len(bench.controller.received)
+        bench.controller.send(ReadRules(Dpid(0x452)))
+        part = b"".join(flow_stats(1, ours) for _ in range(500))
+        answer_read(switch, *[part] * (2 * MORE_BYTES // len(part)), flow_stats(2, ours))
+        bench.controller.first(SwitchFloods, since, dpid=0x452)
+        read = bench.controller.first(SwitchRules, since, dpid=0x452)
+        assert [key.priority for key in read.rules.flows] == [1]
+
+
+def answer_poll(switch: FakeSwitch, flows: bytes) -> None:
+    for kind, body in ((PORT_STATS, b""), (FLOW_STATS, flows), (METER_STATS, b"")):
+        switch.reply_multipart(switch.expect_multipart(kind), kind, body)
+
+
+def answer_read(switch: FakeSwitch, *parts: bytes) -> None:
+    while (flows := switch.expect_multipart(FLOW_STATS)).body[34] != 0:  # a bit of the mask, of a poll
+        pass
+    count, groups, meters = (switch.expect_multipart(kind) for kind in (AGGREGATE, GROUP_DESC, METER_CONFIG))
+    for number, part in enumerate(parts, 1):
+        switch.reply_multipart(flows, FLOW_STATS, part, more=number < len(parts))
+    switch.reply_multipart(count, AGGREGATE, struct.pack("!QQI4x", 0, 0, 0))
+    switch.reply_multipart(groups, GROUP_DESC, b"")
+    switch.reply_multipart(meters, METER_CONFIG, b"")

@@ -15,6 +15,7 @@ from controller.fabric.topology import Dpid
 from controller.jobs.pair_counters import PairCounters
 from controller.scenarios.fabrics import leaf_spine
 from controller.southbound.counter_poller import CounterPoller
+from controller.southbound.given_rules import GivenRules
 from controller.southbound.multipart import Reply
 from controller.tables.counters import CounterIntake
 from controller.tables.messages import Counters
@@ -40,7 +41,7 @@ class Rounds:
         self._xids = count(1)
         self._answers: list[tuple[float, int, Dpid, int]] = []
         self._inbox: list[Counters] = []
-        self._poller = CounterPoller(interval_s, self._send, self._inbox.append)
+        self._poller = CounterPoller(interval_s, self._send, self._inbox.append, GivenRules())
         self._intake = CounterIntake(LinkLoad(3 * interval_s, 0.1), PairCounters(), interval_s)
         for dpid in FABRIC.switches:
             self._poller.switch_connected(dpid, self._now)

@@ -8,6 +8,7 @@ import pytest
 from controller.fabric.topology import Dpid, PortNo
 from controller.southbound.counter_poller import METERS_EVERY, PATIENCE, CounterPoller
 from controller.southbound.framework import ofp
+from controller.southbound.given_rules import GivenRules
 from controller.southbound.multipart import Reply
 from controller.southbound.openflow_decode import UNSUPPORTED
 from controller.southbound.openflow_framing import Malformed
@@ -29,7 +30,7 @@ class Wire:
         self.counters: list[Counters] = []
         self.now = 0.0
         self._xids = count(1)
-        self.poller = CounterPoller(INTERVAL, self._send, self.counters.append)
+        self.poller = CounterPoller(INTERVAL, self._send, self.counters.append, GivenRules())
         for dpid in range(1, switches + 1):
             self.poller.switch_connected(Dpid(dpid), 0.0)
 

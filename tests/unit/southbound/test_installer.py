@@ -4,6 +4,7 @@ from itertools import count, pairwise
 
 from controller.fabric.topology import Dpid
 from controller.southbound.framework import ofp
+from controller.southbound.given_rules import GivenRules
 from controller.southbound.installer import BATCH, PATIENCE_S, Installer
 from controller.tables.messages import InstallStage, StageDone, SwitchResult
 from controller.tables.rules import MeterRule, RuleMod, Stage
@@ -24,7 +25,7 @@ class Wire:
         self.sent: dict[Dpid, list[tuple[int, bytes]]] = {A: [], B: []}
         self.done: list[StageDone] = []
         self._xids = count(100)
-        self.installer = Installer(TIMEOUT, self._send, self.done.append)
+        self.installer = Installer(TIMEOUT, self._send, self.done.append, GivenRules())
 
     def _send(self, dpid: Dpid, /, *messages: bytes) -> list[int]:
         assert dpid in self.connected

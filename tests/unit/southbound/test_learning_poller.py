@@ -6,6 +6,7 @@ from itertools import count
 from controller.fabric.topology import Dpid
 from controller.southbound.counter_poller import PATIENCE
 from controller.southbound.framework import ofp
+from controller.southbound.given_rules import GivenRules
 from controller.southbound.learning_poller import TIMES, LearningPoller
 from controller.southbound.multipart import Reply
 from controller.tables.messages import LearningCounters, RuleCount
@@ -22,7 +23,7 @@ class Wire:
         self.counters: list[LearningCounters] = []
         self.now = 0.0
         self._xids = count(1)
-        self.poller = LearningPoller(INTERVAL, self._send, self.counters.append)
+        self.poller = LearningPoller(INTERVAL, self._send, self.counters.append, GivenRules())
         for dpid in (A, B):
             self.poller.switch_connected(dpid)
 

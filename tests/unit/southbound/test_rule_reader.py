@@ -9,6 +9,7 @@ import pytest
 from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.southbound import multipart
 from controller.southbound.framework import ofp
+from controller.southbound.given_rules import GivenRules
 from controller.southbound.multipart import Reply
 from controller.southbound.openflow_encode import mod_message
 from controller.southbound.openflow_framing import Malformed
@@ -40,7 +41,7 @@ class Wire:
         self.xids: dict[int, int] = {}
         self.reported: list[SwitchRules] = []
         self._numbers = count(1)
-        self.reader = RuleReader(TIMEOUT, self._send, self.reported.append)
+        self.reader = RuleReader(TIMEOUT, self._send, self.reported.append, GivenRules())
 
     def _send(self, _: Dpid, /, *messages: bytes) -> list[int]:
         kinds = [struct.unpack_from("!H", message, 8)[0] for message in messages]

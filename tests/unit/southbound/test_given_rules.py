@@ -1,0 +1,104 @@
+"""Which entries a switch may hold, and how much of its answers is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.fabric.topology import Dpid
+from controller.southbound import given_rules
+from controller.southbound.given_rules import ENTRY_BYTES, MORE_BYTES, GivenRules
+from controller.tables.messages import RuleCount, SwitchRules
+from controller.tables.rules import FlowKey, FlowRule, Match, RuleMod, RuleSet, Table, cookie
+
+A, B = Dpid(1), Dpid(2)
+COUNT = RuleCount(1, 1)
+
+
+def rule(priority: int) -> FlowRule:
+    return FlowRule(FlowKey(Table.PINNED, priority, Match()), cookie(Table.PINNED))
+
+
+def read(given: GivenRules, *priorities: int, dpid: Dpid = A) -> GivenRules:
+    given.read_begins(dpid)
+    given.read(SwitchRules(dpid, RuleSet.of(map(rule, priorities)), 0))
+    return given
+
+
+def counted(given: GivenRules) -> list[int]:
+    """Of the entries 0 to 9, which a switch all says to have."""
+    counts = {rule(priority).key: COUNT for priority in range(10)}
+    return [key.priority for key in given.of_given(A, counts)]
+
+
+def test_entries_count_that_were_read_back_or_sent_since() -> None:
+    given = GivenRules()
+    assert not given.is_read(A)
+    given = read(given, 1, 2)
+    assert given.is_read(A)
+    given.sent(A, [RuleMod("add", rule(3)), RuleMod("modify", rule(2))])
+    assert counted(given) == [1, 2, 3]
+
+
+def test_counters_are_handed_on_as_they_are_when_all_entries_are_known() -> None:
+    counts = {rule(1).key: COUNT}
+    assert read(GivenRules(), 1, 2).of_given(A, counts) is counts
+
+
+def test_what_is_deleted_counts_until_the_switch_confirms_it_and_on_if_it_was_sent_again() -> None:
+    given = read(GivenRules(), 1, 2)
+    deletions = [RuleMod("delete", rule(1)), RuleMod("delete", rule(2))]
+    given.sent(A, deletions)
+    assert counted(given) == [1, 2]
+    given.sent(A, [RuleMod("add", rule(2))])
+    given.confirmed(A, deletions)
+    assert counted(given) == [2]
+
+
+def test_a_read_back_replaces_what_was_known_but_not_what_was_sent_while_it_was_read() -> None:
+    given = read(GivenRules(), 1, 2)
+    given.read_begins(A)
+    given.sent(A, [RuleMod("add", rule(3)), RuleMod("delete", rule(4))])
+    given.read(SwitchRules(A, RuleSet.of([rule(1), rule(4)]), 0))
+    assert counted(given) == [1, 3, 4]
+
+
+def test_no_more_is_read_than_the_switch_was_given_and_some() -> None:
+    given = read(GivenRules(), 1)
+    most = MORE_BYTES + ENTRY_BYTES
+    assert given.takes(A, most)
+    assert not given.take_invented(A)
+    assert not given.takes(A, most + 1)
+    assert given.take_invented(A)
+    assert given.take_slow(A), "what is not read is charged as well"
+    given.sent(A, [RuleMod("add", rule(2))])
+    assert given.takes(A, most + ENTRY_BYTES)
+
+
+def test_only_switches_of_before_may_have_many_entries_when_they_come_first() -> None:
+    given, many = GivenRules([A]), 2 * MORE_BYTES
+    assert given.takes(A, many)
+    assert not given.takes(B, many)
+    read(given, 1)
+    given.switch_left(A)
+    assert not given.takes(A, many)
+
+
+def test_a_switch_that_comes_back_may_have_what_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(given_rules, "MOST_LEFT", 1)
+    given = read(read(GivenRules(), 1, 2), 1, dpid=B)
+    given.sent(A, [RuleMod("delete", rule(1)), RuleMod("add", rule(3))])
+    given.switch_left(A)
+    given.switch_left(B)  # others that come and go do not make it forgotten
+    assert given.takes(A, MORE_BYTES + 2 * ENTRY_BYTES)
+    assert not given.takes(A, MORE_BYTES + 2 * ENTRY_BYTES + 1)
+    assert not given.takes(B, MORE_BYTES + 1)
+
+
+def test_foreign_entries_are_read_however_many_but_slowly() -> None:
+    given = read(GivenRules(), 1)
+    assert given.takes_foreign(A, MORE_BYTES)
+    assert not given.take_slow(A)
+    assert given.takes_foreign(A, 100 * MORE_BYTES)
+    assert given.take_slow(A)
+    assert not given.take_slow(A)
+    assert not given.take_invented(A)
