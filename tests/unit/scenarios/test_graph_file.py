@@ -67,7 +67,7 @@ def test_a_simple_graph_is_read_too(tmp_path: Path) -> None:
     [
         (("nodes", 0, "kind"), "router", "nodes[0].kind: must be 'switch' or 'host' (given: 'router')"),
         (("edges", 1, "capacity_gbps"), 0, "edges[1].capacity_gbps: must be at least 1e-06 (given: 0)"),
-        (("edges", 1, "capacity_gbps"), 1e300, "edges[1].capacity_gbps: must be at most 1000000.0 (given: 1e+300)"),
+        (("edges", 1, "capacity_gbps"), 1e300, "edges[1].capacity_gbps: must be at most 1000000 (given: 1e+300)"),
         (("edges", 1, "capacity_gbps"), "fast", "edges[1].capacity_gbps: must be a number (given: 'fast')"),
         (("edges", 0, "source"), "c", "edges[0]: no node has the id 'c'"),
         (("edges", 1, "target"), "a", "edges[1]: connects 'a' with itself"),
