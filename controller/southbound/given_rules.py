@@ -15,8 +15,9 @@ from controller.tables.rules import FlowKey, FlowRule, RuleMod
 
 ENTRY_BYTES = 256
 """The size of a flow entry of ours is half of it."""
-MORE_BYTES = 1 << 18
-"""What an answer may have beyond the entries that are known: some 2,000."""
+MORE_BYTES = 1 << 20
+"""What an answer may have beyond the entries that are known: some 8,000. Without ``state_dir`` a controller that starts
+again knows none of those that its switches hold, and has to read and adopt them all."""
 MOST_LEFT = 4096
 """Switches that have left whose number of entries is remembered, those with most."""
 
