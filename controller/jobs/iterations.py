@@ -10,7 +10,9 @@ the payload that a right announcement shows between two readings of a pair's cou
 - An iteration may have ended ``ON_THE_WAY_S`` before its report says. Where a report does not say when, its iterations
   ended between the last one of the report before and now, and at least ``REPORT_S`` are allowed for.
 - In time that no reported iteration covers there may be none, or some as fast as the fastest: the job pauses, its
-  reports were lost, or the next one has not arrived. When that is overdue there is no upper bound.
+  reports were lost, or the next one has not arrived. When that is overdue there is no upper bound. The numbers of
+  iterations change nothing of that: programs number what they report, ``signalbox.join`` does so for them. What they
+  *tell*, with nothing done between two of consecutive numbers, is most likely, and enough to confirm an announcement.
 - Until the first reported iteration has ended a training program may send more, such as its parameters: there is no
   upper bound. Nor is there one after it until a second is reported, since the first often takes several times as long.
 """
@@ -38,6 +40,9 @@ REPORTS = 256
 USUAL = 32
 """Latest iterations of which the median is the usual duration."""
 
+LATELY = 8
+"""Latest iterations of which the median is how long one takes with the time until the next."""
+
 PAUSE = 0.5
 """Part of the fastest iteration: in less time that no iteration covers, none was done."""
 
@@ -52,8 +57,6 @@ class Counted(NamedTuple):
     """With those that may have been done in time that is not covered."""
     surely_ended: Floats
     """Ended ones with as many of these as were over; minus infinity before the first reported one has ended."""
-    likely: Floats
-    """If all that ended were reported: between two of them a program may read its data."""
 
 
 class Iterations:
@@ -67,9 +70,12 @@ class Iterations:
         self.since: float | None = None
         """When the first iteration began."""
         self._first_end = inf
-        self._usual_s = self._fastest_s = inf
+        self._usual_s = self._fastest_s = self._cycle_s = inf
+        self._numbers = np.zeros(0)
+        self._dropped_s = 0.0
+        """Time of iterations that are not kept any more."""
 
-    def add(self, durations_s: Floats, ended_at: Floats, now: float) -> None:
+    def add(self, durations_s: Floats, ended_at: Floats, now: float, numbers: Floats | None = None) -> None:
         """Take in the iterations of one report, oldest first. ``ended_at``: in monotonic seconds, not a number where
         the report does not say. Each ended before the next one began, whatever its own report says."""
         if not len(durations_s):
@@ -80,13 +86,18 @@ class Iterations:
         ends = np.where(says_when, ended_at, now)
         self.durations_s = np.concatenate([self.durations_s, durations_s])[-REPORTS:]
         self._late_s = np.concatenate([self._late_s, late_s])[-REPORTS:]
+        numbers = np.zeros(len(ends)) if numbers is None else numbers
+        self._numbers = np.concatenate([self._numbers, numbers])[-REPORTS:]
         done_s = np.cumsum(self.durations_s)
         behind_s = np.concatenate([self.ends, ends])[-REPORTS:] - done_s
         self.ends = np.minimum.accumulate(behind_s[::-1])[::-1] + done_s
         recent = np.sort(self.durations_s[-USUAL:])
         self._usual_s, self._fastest_s = float(recent[(len(recent) - 1) // 2]), float(self.durations_s.min())
+        cycles_s = np.diff(self.ends) / (1 + self._skipped())
+        self._cycle_s = float(np.median(cycles_s[-LATELY:])) if len(cycles_s) else self._usual_s
         if self.since is None:
             self.since, self._first_end = float(self.ends[0] - durations_s[0]), float(self.ends[0])
+        self._dropped_s = max(0.0, float(self.ends[0] - self.durations_s[0]) - self.since)
 
     def mean_s(self, now: float, recent_s: float) -> float:
         """Return the mean duration of the iterations that ended in the last ``recent_s`` seconds, or within four times
@@ -103,10 +114,36 @@ class Iterations:
 
     def overdue(self, now: float) -> bool:
         """Whether the iteration in progress takes more than twice as long as usual, however late it is reported."""
-        return bool(len(self.ends) and now - self.ends[-1] > 2 * self._usual_s + 2 * REPORT_S)
+        return bool(len(self.ends) and now - self.ends[-1] > 2 * (max(self._usual_s, self._cycle_s) + REPORT_S))
 
-    def counted(self, at: Floats) -> Counted | None:
-        """Return what readings at these times have; None if no iteration was reported."""
+    def _gaps_s(self) -> Floats:
+        """Time between each two iterations."""
+        gaps_s: Floats = np.maximum(0.0, self.ends[1:] - self.durations_s[1:] - self.ends[:-1])
+        return gaps_s
+
+    def _skipped(self) -> Floats:
+        """Iterations between each two, as their numbers tell. Numbers that leave out more than can have been done do
+        not count iterations."""
+        skipped: Floats = np.maximum(0.0, np.diff(self._numbers) - 1)
+        return np.where(skipped * self._fastest_s <= self._gaps_s(), skipped, 0.0)
+
+    def done(self, at: Floats) -> Floats:
+        """Return how many iterations were most likely done until these times: those that were reported, with those that
+        their numbers leave out. Before the first that is kept the job went on as it does lately, and so it does after
+        the latest one, unless the next report should have come by now."""
+        times = np.stack((self.ends - self.durations_s, self.ends), axis=1).ravel()
+        told = np.repeat(np.append(0.0, np.cumsum(self._skipped())), 2)
+        done = np.interp(at, np.maximum.accumulate(times), np.arange(1, len(times) + 1) // 2 + told)
+        after_s = np.maximum(at - self.ends[-1], 0.0)
+        if (after_s > self._cycle_s + REPORT_S).any():
+            after_s = np.zeros(len(at))
+        before_s = np.clip(times[0] - at, 0.0, self._dropped_s)
+        likely: Floats = done + (after_s - before_s) / self._cycle_s
+        return likely
+
+    def counted(self, at: Floats, told: bool = False) -> Counted | None:
+        """Return what readings at these times have; None if no iteration was reported. ``told``: if between the
+        iterations that were reported there were as many as their numbers tell."""
         if not len(self.ends):
             return None
         begins = self.ends - self.durations_s
@@ -114,25 +151,26 @@ class Iterations:
         early, late = at - LAG_S - JITTER * self._usual_s, at + JITTER * self._usual_s
         ended = np.searchsorted(self.ends, early, side="right").astype(np.float64)
         begun = np.searchsorted(earliest, late).astype(np.float64)
-        gaps = np.maximum(0.0, begins[1:] - self.ends[:-1])
-        in_gaps = np.where(gaps > PAUSE * self._fastest_s, np.ceil(gaps / self._fastest_s), 0.0)
-        missing = np.repeat(np.append(0.0, np.cumsum(in_gaps)), 2)
+        gaps_s = self._gaps_s()
+        fitting = np.where(gaps_s > PAUSE * self._fastest_s, np.ceil(gaps_s / self._fastest_s), 0.0)
+        skipped = self._skipped()
+        missing, surely_missing = (
+            np.repeat(np.append(0.0, np.cumsum(in_gaps)), 2)
+            for in_gaps in ((skipped, skipped) if told else (fitting, np.zeros(len(skipped))))
+        )
         times = np.maximum.accumulate(np.stack((begins, self.ends), axis=1).ravel())
 
         def missing_at(moment: Floats) -> Floats:
             """Iterations that fit into the time that is not covered, less than 0 before the first."""
             outside_s = np.minimum(moment - times[0], 0.0) + np.maximum(moment - times[-1], 0.0)
-            fitting: Floats = np.interp(moment, times, missing) + outside_s / self._fastest_s
-            return fitting
+            most: Floats = np.interp(moment, times, missing) + outside_s / self._fastest_s
+            return most
 
         patience_s = 2 * (min(self._usual_s, self.durations_s[-1]) + REPORT_S) if len(self.ends) > 1 else 0.0
         overdue = late > self.ends[-1] + patience_s
-        done = np.interp(at, times, np.arange(1, len(times) + 1) // 2)
-        in_progress_s = np.clip(at - times[-1], 0.0, max(REPORT_S, self._usual_s))
         return Counted(
-            ended,
-            begun,
+            ended + np.floor(np.interp(early, times, surely_missing)),
+            begun + np.ceil(np.interp(late, times, surely_missing)),
             np.where(overdue, inf, begun + np.ceil(missing_at(late + self._late_s[-1]))),
             np.where(early < self._first_end, -inf, ended + np.floor(missing_at(early))),
-            done + in_progress_s / self._usual_s,
         )

@@ -49,11 +49,13 @@ class Reported(NamedTuple):
 
     def and_now(self, new: Sequence[IterationTime], now: float) -> Reported:
         """Return what is known after a report of ``new`` iterations, oldest first, that arrived ``now``. The latest of
-        them ended at most ``REPORT_S`` ago. One that may have begun before the epoch is not measured."""
+        them ended at most ``REPORT_S`` ago, or when it says. One that may have begun before the epoch is not
+        measured."""
         recent = list[tuple[float, float]]()
         began_at = now - REPORT_S
         for iteration in reversed(new[-MEASURED_WINDOW:]):
-            ended_at, began_at = began_at + REPORT_S, began_at - iteration.duration_s
+            least = began_at if iteration.ended_at is None else min(began_at, iteration.ended_at)
+            ended_at, began_at = least + REPORT_S, least - iteration.duration_s
             if began_at < self.since:
                 break
             recent.insert(0, (ended_at, iteration.communication_s))

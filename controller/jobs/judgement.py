@@ -90,8 +90,8 @@ class Judgement:
     clean: bool
     """Nothing is outside of its bounds, lastingly or not."""
     confirms: bool
-    """Clean, and every announced pair is known to carry about what was announced. The bounds of a few iterations leave
-    room for half or double of it."""
+    """Clean, and every announced pair is known to carry about what was announced, if as many iterations were done as
+    the numbers of reported ones tell. The bounds of a few iterations leave room for half or double of it."""
     agrees: bool
     """As ``confirms``, also where no iterations are reported yet, and amounts differ by less than may be wrong: else a
     job at the limit would go back and forth."""
@@ -183,17 +183,19 @@ class Judge:
         bounds = spans.bounds or self._among(spans, own)
         judged = own & (spans.seconds > 0)
         done = np.where(judged, spans.bytes / np.where(own, self._announced, 1.0), 0.0)
+        at_least, highest = _limits(done, bounds, judged)
+        longest = int(np.argmax(spans.reported))  # of those without an iteration in progress, if there are any
+        likely = bounds.likely[longest]
         with np.errstate(invalid="ignore", divide="ignore"):
-            at_least = np.where(judged & (done > 0), done / bounds.most, 0.0)
-            highest = np.where(judged & (bounds.least > 0), done / bounds.least, inf).min(axis=0)
-            longest = int(np.argmax(spans.reported))  # of those without an iteration in progress, if there are any
-            likely = bounds.likely[longest]
             ratio = np.where(judged[longest] & (likely > 0), done[longest] / likely, 1.0)
         lowest, less = at_least.max(axis=0), own & (highest < 1 / TOLERANCE)
         surely = less | (own & (at_least[spans.reported].max(axis=0, initial=0.0) > self._above))
-        right = (lowest > 1 / CLOSE) & (highest < CLOSE)
-        if spans.bounds is not None:
+        if spans.told is not None:
             ratio = np.clip(ratio, lowest, highest)
+            told_at_least, told_at_most = _limits(done, spans.told, judged)
+            told = told_at_least.max(axis=0)
+            right = (told > 1 / CLOSE) & (told < self._above)
+            right &= (told_at_most < CLOSE) & (told_at_most > 1 / TOLERANCE)
         else:
             right = (done[0] > 0) & (ratio > 1 / TOLERANCE) & (ratio < self._above)
         return _Compared(less | (own & (lowest > self._above)), surely, ratio, right)
@@ -273,6 +275,15 @@ class _Runs:
         self._counts = np.where(wrong, self._counts + again, 0)
         lasting: Flags = self._counts >= needed
         return lasting
+
+
+def _limits(done: Floats, bounds: Bounds, judged: Flags) -> tuple[Floats, Floats]:
+    """How many times what was announced each pair carries: at least, in each window, and at most. ``done``: iterations
+    of the announcement that have as many bytes."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        at_least = np.where(judged & (done > 0), done / bounds.most, 0.0)
+        at_most: Floats = np.where(judged & (bounds.least > 0), done / bounds.least, inf).min(axis=0)
+    return at_least, at_most
 
 
 def _crowded(profile: Profile) -> frozenset[Pair]:

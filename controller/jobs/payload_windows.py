@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from controller.fabric.counter_samples import Floats, Rows
 from controller.fabric.link_load import LAG_S
-from controller.jobs.iterations import Iterations
+from controller.jobs.iterations import Counted, Iterations
 from controller.jobs.pair_counters import Totals
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import Transport
@@ -39,6 +39,10 @@ PLAUSIBLE_S = (1e-3, 86_400.0)
 """Durations of iterations. Others are not of training, and bytes per iteration made of them would be no numbers."""
 STEADY = 30
 """Intervals at most over which the bytes of an iteration are taken while they do not change."""
+FITTING = 1.25
+"""Factor by which bytes may differ from what is planned for."""
+UNREPORTED = 2
+"""Iterations: if so much is sent after the latest one, further ones were done."""
 SMALL = 0.05
 """Of the busiest pair."""
 
@@ -81,6 +85,15 @@ class Bounds(NamedTuple):
     likely: Floats
     """Iterations that it most probably has."""
 
+    @classmethod
+    def between(cls, counted: Counted, done: Floats, starts: Rows, ends: Rows) -> Bounds:
+        """``done``: most probably, until each reading. ``starts``, ``ends``: the readings of each window."""
+        return cls(
+            np.maximum(0.0, counted.ended[ends] - counted.begun[starts]),
+            counted.possibly_begun[ends] - counted.surely_ended[starts],
+            done[ends] - done[starts],
+        )
+
 
 class Spans(NamedTuple):
     """Windows that a judgement of amounts rests on, the longest first: in a row each, with a value per pair."""
@@ -94,6 +107,8 @@ class Spans(NamedTuple):
     where ``bounds`` know it."""
     bounds: Bounds | None
     """None while no iteration was reported."""
+    told: Bounds | None
+    """If there were as many as the numbers of those that were reported tell."""
     reported: NDArray[np.bool_]
     """Of each: all iterations that ended in it were reported. In the time after the latest report those in progress may
     be faster than any before."""
@@ -146,7 +161,8 @@ class PayloadWindows:
         after = np.where(np.isnan(ended_at), now, ended_at) - durations_s >= self._interrupted_at
         if not after.all():
             self.start_anew()
-        self._reported.add(durations_s[after], ended_at[after], now)
+        numbers = np.array([one.index for one in plausible], np.float64)
+        self._reported.add(durations_s[after], ended_at[after], now, numbers[after])
 
     def add(self, totals: Totals, now: float) -> None:
         """What is counted so far."""
@@ -175,9 +191,19 @@ class PayloadWindows:
         """What was counted before the latest counters is not looked at any more."""
         self._snapshots = self._snapshots[-1:]
 
-    def overdue(self, now: float) -> bool:
-        """Whether the iteration in progress takes longer than those that were reported."""
-        return self._reported.overdue(now)
+    def overdue(self, planned_bytes: int, now: float) -> bool:
+        """Whether the iteration in progress takes longer than those that were reported. Where more has been sent since
+        the latest one ended, it is reports that are missing. ``planned_bytes``: of one iteration, 0 if not known."""
+        if not self._reported.overdue(now):
+            return False
+        latest, ended_at = self._snapshots[-1], self._reported.ends[-1] + LAG_S
+        since = (
+            one.payload
+            for one in self._snapshots
+            if one.counted == latest.counted and np.nanmin(one.at, initial=np.inf) > ended_at
+        )
+        sent = float(np.maximum(0.0, latest.payload - next(since, latest.payload)).sum())
+        return not planned_bytes or sent < UNREPORTED * planned_bytes
 
     def lengthen(self) -> None:
         """Windows twice as long."""
@@ -217,14 +243,16 @@ class PayloadWindows:
         at, payload = np.array([one.at for one in judged]), np.array([one.payload for one in judged])
         first = np.cumsum([0, *(len(one.times) for one in judged[:-1])])
         places = first[:, None] + np.array([one.places for one in judged])
-        bounds = None
-        if counted := self._reported.counted(np.concatenate([one.times for one in judged])):
-            ended, begun, possibly_begun, surely_ended, likely = (values[places] for values in counted)
-            least = np.maximum(0.0, ended[ends] - begun[starts])
-            bounds = Bounds(least, possibly_begun[ends] - surely_ended[starts], likely[ends] - likely[starts])
+        times, bounds, told = np.concatenate([one.times for one in judged]), None, None
+        counted, as_told = self._reported.counted(times), self._reported.counted(times, told=True)
+        if counted and as_told:
+            done = self._reported.done(times)
+            bounds, told = (Bounds.between(one, done, places[starts], places[ends]) for one in (counted, as_told))
         apart_s = 0.0 if bounds else max(float(np.nanmax(one.at) - np.nanmin(one.at)) for one in (judged[0], latest))
         reported = np.isin(ends, known)
-        return Spans(np.maximum(0.0, payload[ends] - payload[starts]), at[ends] - at[starts], apart_s, bounds, reported)
+        return Spans(
+            np.maximum(0.0, payload[ends] - payload[starts]), at[ends] - at[starts], apart_s, bounds, told, reported
+        )
 
     def steady(self, window: Window, planned_bytes: int, now: float) -> Window:
         """The longest good one that ends with this one and in which the same was sent in each iteration, as far as this
@@ -294,9 +322,9 @@ class PayloadWindows:
         return np.where(np.isfinite(bps), bps, 0.0)
 
     def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, planned_bytes: int) -> float | None:
-        """By their mean duration, weighted with the time that each has in the window. Where they fill less of it by
-        more than two of them, the job pauses or does not report all: then by how many were reported, if that makes more
-        of what is planned for come true."""
+        """As their numbers tell. Where they fill less of the window by more than two of them, and what is planned for
+        is sent if they fill it and is not if they do not, the program does not report all: then by their mean duration.
+        ``planned_bytes``: of one iteration, 0 if not known."""
         ends, durations_s = self._reported.ends, self._reported.durations_s
         spans = np.maximum(0.0, np.minimum(ends, end.now) - np.maximum(ends - durations_s, start.now))
         filled_s = float(spans.sum())
@@ -304,16 +332,16 @@ class PayloadWindows:
         if not reported:
             return None
         window_s = end.now - start.now
-        by_duration = window_s * reported / filled_s
-        total = 0.125 * bps.sum() * window_s
+        told = float(np.diff(self._reported.done(np.array([start.now, end.now])))[0])
+        total = float(0.125 * bps.sum() * window_s)
         if window_s - filled_s <= 2 * filled_s / reported or not planned_bytes or not total:
-            return by_duration
+            return told
 
-        def error(count: float) -> float:
-            ratio = float(total / planned_bytes / count)
-            return max(ratio, 1 / ratio)
+        def fits(count: float) -> bool:
+            return 1 / FITTING < total / planned_bytes / count < FITTING
 
-        return min((by_duration, reported), key=error)
+        by_duration = window_s * reported / filled_s
+        return by_duration if fits(by_duration) and not fits(told) else told
 
     def _iteration_s(self, now: float) -> float:
         """Mean duration of the iterations that were reported lately; 0 without any."""

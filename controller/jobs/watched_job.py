@@ -206,7 +206,8 @@ class WatchedJob:
         self._windows.add(totals._replace(at=np.where(totals.at > self._began, totals.at, np.nan)), now)
         per_iteration = self._patterns.current.per_iteration
         planned = sum(link.bytes for link in self._patterns.sending) if per_iteration else 0
-        window = self._windows.window(planned, now)
+        announced = planned if self._held is None else 0  # what is held follows from windows
+        window = self._windows.window(announced, now)
         spans = self._windows.spans(now)
         if window is None or spans is None:
             return
@@ -218,8 +219,8 @@ class WatchedJob:
             self._pace = Finding.SILENT if self._heard else None
         else:
             self._heard, self._silent = True, False
-            self._pace = Finding.SLOWER if self._windows.overdue(now) else None
-            self._judge_traffic(window, self._windows.steady(window, planned, now), spans, suspicious, now)
+            self._pace = Finding.SLOWER if self._windows.overdue(planned, now) else None
+            self._judge_traffic(window, self._windows.steady(window, announced, now), spans, suspicious, now)
         self.demand = self._state()
 
     def _judge_traffic(

@@ -83,6 +83,15 @@ def test_an_iteration_that_may_have_begun_before_the_epoch_is_counted_but_not_me
     assert followed.job.vitals.reported.last_communication_s == 1.5
 
 
+def test_an_iteration_of_a_late_report_counts_from_when_it_ended(followed: Followed) -> None:
+    """The controller could not be reached for 7 s."""
+    followed.job.vitals.begin_epoch(100.0)
+    followed.report(107.0, IterationTime(0, 3.0, 1.0, ended_at=102.0))
+    assert followed.measured_s == []
+    followed.report(120.0, IterationTime(1, 3.0, 1.0, ended_at=105.0), IterationTime(2, 3.0, 2.0, ended_at=119.9))
+    assert followed.measured_s == [1.0, 2.0]
+
+
 @given(
     st.lists(st.floats(0.05, 20), min_size=1, max_size=60),
     st.floats(0, 0.99),
