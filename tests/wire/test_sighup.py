@@ -218,8 +218,8 @@ def test_a_reload_says_which_tokens_came_and_went(controller: Reloaded) -> None:
     for said in (
         "tokens=2",
         "tokens_before=1",
-        "added=\"['token new', 'token newer']\"",
-        "withdrawn=\"['token old']\"",
+        'added="token new, token newer"',
+        'withdrawn="token old"',
     ):
         assert said in line
 

@@ -157,7 +157,7 @@ def test_a_standby_answers_sighup_and_takes_over_with_the_newest_that_was_good(p
     assert pair.metric("signalbox_standby") == "1"
     pair.accept("new")
     line = next(line for line in pair.hang_up("event=reloaded").splitlines() if "event=reloaded" in line)
-    for what in ("tokens=1", "tokens_before=1", "added=\"['token new']\"", "withdrawn=\"['token old']\""):
+    for what in ("tokens=1", "tokens_before=1", 'added="token new"', 'withdrawn="token old"'):
         assert what in line
     pair.tokens.write_text("")
     assert PARTLY in pair.take_over("new")

@@ -33,8 +33,9 @@ class Bench(NamedTuple):
     def switch(self, dpid: int, ports: int = 1) -> Iterator[FakeSwitch]:
         """A switch that is connected, and known to be."""
         since = len(self.controller.received)
-        switch = FakeSwitch(self.port, dpid).connect(ports)
+        switch = FakeSwitch(self.port, dpid)
         try:
+            switch.connect(ports)
             self.controller.first(SwitchConnected, since, dpid=dpid)
             yield switch
         finally:
