@@ -33,8 +33,8 @@ TOGETHER_S = 1.0
 MANY_FRACTION = 0.25
 MANY_AT_LEAST = 3
 MOST_PATIENCES = 8
-"""An adoption is over after so many times its patience: else whoever connects as ever other switches, of which each
-renews it, would keep lost links unanswered and new jobs without routes for good."""
+"""The longest adoption, in multiples of its patience. Every new switch starts the patience again, so a peer that
+connects with one dpid after another could otherwise keep the controller from planning for ever."""
 
 
 class Phase(Enum):

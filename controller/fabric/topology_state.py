@@ -410,7 +410,7 @@ class TopologyState:
             self.place_host(ip, None, at)
 
     def _has_room(self, at: PortRef) -> bool:
-        """For one more host."""
+        """Return whether the port and its switch may have one more host."""
         of_port, of_switch = len(self._hosts_at.get(at, ())), self._hosts_of[at.dpid]
         return of_port < MAX_HOSTS_PER_PORT and of_switch < MAX_HOSTS_PER_SWITCH
 

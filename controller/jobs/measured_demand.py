@@ -120,8 +120,8 @@ class MeasuredDemand:
         self._publish([*other, *(job.id for job in new)], now, gone)
 
     def _count_again(self, pairs: Collection[Pair], now: float) -> list[JobId]:
-        """These pairs or their opposites are others' now than before: look again at the jobs that count them. Return
-        those for which that changes something."""
+        """Look again at the jobs that count any of these pairs or their opposites, because another job has announced
+        them, was found to send on them, or has left. Return the jobs for which that changes something."""
         hosts = {src for src, _ in pairs}
         near = (job_id for job_id, _ in self._announced.near(pairs))
         changed = []

@@ -108,10 +108,10 @@ class Spans(NamedTuple):
     bounds: Bounds | None
     """None while no iteration was reported."""
     told: Bounds | None
-    """If there were as many as the numbers of those that were reported tell."""
+    """The same bounds, if the numbers of the reported iterations count all that were done."""
     reported: NDArray[np.bool_]
-    """Of each: all iterations that ended in it were reported. In the time after the latest report those in progress may
-    be faster than any before."""
+    """Whether the job has reported every iteration that ended in the window. A window that goes beyond the latest
+    report may hold iterations that are faster than any before."""
 
 
 class _Snapshot(NamedTuple):
@@ -322,9 +322,10 @@ class PayloadWindows:
         return np.where(np.isfinite(bps), bps, 0.0)
 
     def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, planned_bytes: int) -> float | None:
-        """As their numbers tell. Where they fill less of the window by more than two of them, and what is planned for
-        is sent if they fill it and is not if they do not, the program does not report all: then by their mean duration.
-        ``planned_bytes``: of one iteration, 0 if not known."""
+        """Return how many iterations the window holds, None if none was reported: those reported, and those that their
+        numbers leave out. Where more than two would fit into the time that is not covered, and the bytes are right
+        only if that time is full of iterations, the program does not report all of them, and the window is divided by
+        their mean duration. ``planned_bytes``: of one iteration, 0 if not known."""
         ends, durations_s = self._reported.ends, self._reported.durations_s
         spans = np.maximum(0.0, np.minimum(ends, end.now) - np.maximum(ends - durations_s, start.now))
         filled_s = float(spans.sum())

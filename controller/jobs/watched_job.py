@@ -76,7 +76,7 @@ class WatchedJob:
         self._relearn_after_s = RELEARN_AFTER_S
         self.pairs: tuple[Pair, ...] = ()
         self._judges = Memo(Judge)
-        self.count_pairs()
+        self._count_pairs()
         self.demand = self._state()
 
     @property
@@ -122,7 +122,7 @@ class WatchedJob:
         self._learning = learning
         self._first = FirstBytes(self.job.transport)
         self._stable = 0
-        self.count_pairs()
+        self._count_pairs()
         self.demand = self._state()
         return learning
 
@@ -144,18 +144,18 @@ class WatchedJob:
         self.job = job
         if job.spec.observed and (self._held is None or not self.connections.keys() <= set(self.pairs)):
             self._wants_learning = True
-        self.count_pairs()
+        self._count_pairs()
         self.demand = self._state()
 
     def others_announced(self) -> None:
         """Other jobs announce or send on other pairs than before, so others may be this job's."""
         before = self.pairs
-        self.count_pairs()
+        self._count_pairs()
         if self.pairs is not before:
             self._measurement = None
             self.demand = self._state()
 
-    def count_pairs(self) -> None:
+    def _count_pairs(self) -> None:
         """From now on these pairs are looked at, from the next counters on."""
         known = {**self._declared, **dict.fromkeys(self._seen), **(self._held or {})}
         wanted = pairs_to_count(self.job, self._announced, known, self._learning)
@@ -280,7 +280,7 @@ class WatchedJob:
             self._differing, self._agreed = None, True
         self._agreeing = self._mixed = 0
         self._wants_learning = self._hold_next = False
-        self.count_pairs()
+        self._count_pairs()
 
     def _judge_held(self, judgement: Judgement, window: Window, steady: Window, now: float) -> None:
         """Planned for what was counted: it may change, it may be known better, and it may agree with the spec again."""
@@ -324,7 +324,7 @@ class WatchedJob:
         self._differing, self._agreed = None, True
         self._agreeing = 0
         self._wants_learning = False
-        self.count_pairs()
+        self._count_pairs()
 
     def _suspect(self, suspicious: frozenset[str], now: float) -> None:
         """An address of the job sends what is not announced: to whom?"""

@@ -208,8 +208,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             pause(TICK_S)
 
     def _report_counters(self) -> None:
-        """Those of many switches together: each message wakes the control loop. Until it is known what a switch holds
-        its first ones wait."""
+        """Put the counters of all switches at once, since each message wakes the control loop. The first counters of a
+        switch wait until its rules have been read."""
         waiting: dict[object, Counters | LearningCounters] = {}
         for counters in self._counted:
             dpid, flows = counters.dpid, counters.flows

@@ -15,9 +15,9 @@ from controller.tables.rules import FlowKey, FlowRule, RuleMod
 
 ENTRY_BYTES = 256
 """The size of a flow entry of ours is half of it."""
-MORE_BYTES = 1 << 20
-"""What an answer may have beyond the entries that are known: some 8,000. Without ``state_dir`` a controller that starts
-again knows none of those that its switches hold, and has to read and adopt them all."""
+MORE_BYTES = 1 << 18
+"""Bytes that an answer may have beyond the entries that are known: some 2,000 entries. Four times as many held the
+control loop for 0.9 s when a switch invented them."""
 MOST_LEFT = 4096
 """Switches that have left whose number of entries is remembered, those with most."""
 
@@ -30,7 +30,7 @@ class _Before:
         self._left: dict[Dpid, int] = {}
 
     def get(self, dpid: Dpid) -> int | None:
-        """None when it is not known."""
+        """Return the number of entries, None for a switch that was there before this process started."""
         return None if dpid in self._known else self._left.get(dpid, 0)
 
     def note(self, dpid: Dpid, entries: int) -> None:

@@ -1,4 +1,4 @@
-"""What every lab test needs: the right to make a lab, names of its own, a turn, and rules without a controller.
+"""Fixtures and hooks of all lab tests: root and Open vSwitch, names that no other test uses, turns, static rules.
 
 Lab tests fail without root or Open vSwitch; they are never skipped, so that a green run means that they ran. Several
 run side by side when each worker of pytest-xdist is started with ``scripts/lab_python.sh``.

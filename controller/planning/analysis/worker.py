@@ -203,7 +203,7 @@ def _work(connection: Connection, answer: Callable[[Any], object], prepare: Call
 
 
 def _memory_bytes() -> int:
-    """Of this process, resident."""
+    """Return the resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -1,4 +1,4 @@
-"""What a switch that makes up switches, names or hosts does to the others."""
+"""A switch that invents switches, names or hosts harms no other switch."""
 
 from __future__ import annotations
 

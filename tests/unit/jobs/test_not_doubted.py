@@ -1,4 +1,4 @@
-"""What is no contradiction of a right announcement: pauses, faults, silence, bursts, other jobs before it."""
+"""A right announcement is not called wrong because of pauses, faults, silence, bursts or an earlier job."""
 
 from __future__ import annotations
 
