@@ -19,4 +19,7 @@ announce() {
 
 # Its end closes the pipe; `read` waits for that, or until the time is over. Slurm's own pipe it must not have.
 read -r -t 0.9 < <(exec 2>/dev/null && . "$here/settings.sh" && [[ -d $jobs ]] && announce)
-setsid --fork "$here/sweep.sh" </dev/null &>/dev/null
+
+# With -m, bash gives it a process group of its own before this script goes on: slurmctld kills that of the script at its end.
+set -m
+"$here/sweep.sh" </dev/null &>/dev/null &

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from mininet_topos.joining.slurm_hooks import installed_hooks
+from mininet_topos.lab.record import wait_for
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy" / "slurm"
 SCRIPTS = sorted(DEPLOY.glob("*.sh"))
@@ -35,3 +41,23 @@ def test_systemd_finds_no_fault_with_the_unit_file(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert unit.name not in done.stderr
+
+
+def test_the_sweep_outlives_the_prolog_whose_process_group_slurmctld_kills(tmp_path: Path) -> None:
+    installed_hooks(tmp_path)
+    hooks, jobs = tmp_path / "hooks", tmp_path / "jobs"
+    squeue = tmp_path / "squeue"
+    squeue.write_text("#!/bin/sh\necho 1\n")
+    squeue.chmod(0o755)
+    with (hooks / "settings.sh").open("a") as settings:
+        settings.write(f"PATH={tmp_path}:$PATH\n")
+    job = os.environ | {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n1"}
+    left = jobs / "slurm-999.yaml"
+    for _ in range(20):
+        left.touch()
+        (jobs / ".swept").unlink(missing_ok=True)
+        prolog = subprocess.Popen([hooks / "prolog-slurmctld.sh"], process_group=0, env=job)
+        assert prolog.wait() == 0
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(prolog.pid, signal.SIGKILL)
+        wait_for(lambda: not left.exists(), "the sweep")
