@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,11 +19,15 @@ from tests.support.wire.control_stand_in import Running
 
 ASK = """
 eval "$(signalbox --show-completion bash)"
-COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
-_signalbox_completion signalbox "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
-printf '%s\\n' "${COMPREPLY[@]}"
+while read -ra COMP_WORDS; do
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    [[ ${COMP_WORDS[COMP_CWORD]} != _ ]] || COMP_WORDS[COMP_CWORD]=
+    _signalbox_completion signalbox "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+    echo "${COMPREPLY[@]}"
+done
 """
-"""As readline calls it: the words are those between the characters of COMP_WORDBREAKS, and these themselves."""
+"""As readline calls it: the words are those between the characters of COMP_WORDBREAKS, and these themselves. A line of
+its input for each; ``_`` at the end stands for a word that has not begun."""
 
 
 @pytest.fixture
@@ -34,17 +39,18 @@ def path(tmp_path: Path) -> str:
     return f"{tmp_path}:{os.environ['PATH']}"
 
 
-def completed(api: Running, path: str, *words: str) -> set[str]:
+def completed(api: Running, path: str, lines: Iterable[str]) -> list[set[str]]:
     environ = {
         **os.environ,
         "PATH": path,
         "SIGNALBOX_ADDRESS": api.addresses[0],
         "PYTHONPATH": f"{os.getcwd()}:{os.getcwd()}/client",
     }
-    argv = ["bash", "--norc", "-c", ASK, "bash", "signalbox", *words]
-    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
+    words = "".join(f"signalbox {line}\n" for line in lines)
+    argv = ["bash", "--norc", "-c", ASK]
+    done = subprocess.run(argv, env=environ, input=words, capture_output=True, text=True, check=True)
     assert done.stderr == ""
-    return {*done.stdout.split("\n")} - {""}
+    return [set(line.split()) for line in done.stdout.splitlines()]
 
 
 def test_names_with_colons_are_completed_in_bash(api: Running, path: str) -> None:
@@ -52,16 +58,17 @@ def test_names_with_colons_are_completed_in_bash(api: Running, path: str) -> Non
         client.register_job(ring("bert-1"))
     drained = DrainStatus("leaf2:1>spine1", 1e9, "safe", 0, 2, 12.0)
     api.control.board.publish(replace(api.control.board.status, drains={drained.name: drained}))
-    for words, found in (
-        (("get", "links", "leaf1"), {"leaf1:1", "leaf1:spine1"}),
-        (("get", "links", "leaf1", ":"), {"1", "spine1"}),
-        (("drain", "leaf1", ":", "1", "spine1", ":", "l"), {"leaf1", "leaf2"}),
-        (("undrain", "leaf2", ":"), {"1"}),
-        (("forget", ""), {"spine2"}),
-        (("alarms", "silence", "foreign_rules", ""), {"spine1"}),
-        (("jobs", "show", "--address", "=", "127.0.0.1", ":", api.addresses[0].rpartition(":")[2], ""), {"bert-1"}),
-    ):
-        assert completed(api, path, *words) == found, words
+    port = api.addresses[0].rpartition(":")[2]
+    found = {
+        "get links leaf1": {"leaf1:1", "leaf1:spine1"},
+        "get links leaf1 :": {"1", "spine1"},
+        "drain leaf1 : 1 spine1 : l": {"leaf1", "leaf2"},
+        "undrain leaf2 :": {"1"},
+        "forget _": {"spine2"},
+        "alarms silence foreign_rules _": {"spine1"},
+        f"jobs show --address = 127.0.0.1 : {port} _": {"bert-1"},
+    }
+    assert completed(api, path, found) == [*found.values()]
 
 
 def test_where_bash_does_not_divide_words_nothing_is_put_together() -> None:
