@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from controller.api.convert_explain import count, way
+from controller.circuits.analysis import circuits_named
 from controller.fabric.drains import MAX_NAMES
 from controller.fabric.topology import Fabric
-from controller.planning.analysis.circuits import circuits_named
 from controller.planning.analysis.requests import WhatIf
 from controller.planning.analysis.results import (
     Case,

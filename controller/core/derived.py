@@ -14,6 +14,9 @@ from itertools import chain
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from controller.alarms import Alarm
+from controller.circuits.cabling import Cabling, Circuits
+from controller.circuits.job_wiring import JobWiring
+from controller.circuits.wired_jobs import damaged, told_unwired, unwired, working_interfaces
 from controller.config import Config
 from controller.core.counted_links import CountedLinks, Uncounted, UncountedLinks
 from controller.core.draining import Drained
@@ -37,9 +40,7 @@ from controller.core.state import State
 from controller.core.status_and_alarms import AlarmTimes, JobStatuses, status
 from controller.core.told import Unsaved, told, told_missing
 from controller.core.unserved import WithoutPath, not_awaited, unless_awaited
-from controller.core.wired_jobs import damaged, told_unwired, unwired, working_interfaces
 from controller.fabric.background import background, planned_background
-from controller.fabric.cabling import Cabling, Circuits
 from controller.fabric.drains import (
     all_links,
     avoided,
@@ -57,7 +58,6 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef
 from controller.jobs.demand import JobDemand, MeasuredJobs
 from controller.jobs.job import Job
 from controller.jobs.messages import Registration
-from controller.jobs.wiring import JobWiring
 from controller.memo import Changed, Memo, per_key
 from controller.planning.problem import (
     FlowId,

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+from controller.circuits.messages import FindWiring, WiringFound
+from controller.circuits.wired_jobs import RETRY_S
 from controller.config import Config
 from controller.core.derived import Derived
 from controller.core.effects import NOTHING, Effects, Work, at_once, commands, not_before, when_quiet
@@ -17,7 +19,6 @@ from controller.core.messages import Message, NewSettings, Tick
 from controller.core.phases import Input
 from controller.core.requests import Requests
 from controller.core.state import State
-from controller.core.wired_jobs import RETRY_S
 from controller.fabric.messages import (
     ArpSeen,
     ConnectionRefused,
@@ -41,7 +42,6 @@ from controller.planning.messages import Compared, Planned, Request
 from controller.planning.verdict import Levels
 from controller.tables.adoption import installed_hosts
 from controller.tables.messages import Counters, LearningCounters, PollHalfway, StageDone, SwitchRules, TablesRead
-from controller.wiring.messages import FindWiring, WiringFound
 from signalbox.errors import SignalboxError
 from signalbox.words import Strategy
 

@@ -11,13 +11,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from controller.circuits.messages import FindWiring, MendWiring, WiringFound
 from controller.config import Config
 from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.planning.analysis.requests import Analyse
 from controller.planning.messages import Compared, Planned, Request, SolvePlan, WorkOutLevels
 from controller.planning.verdict import Levels
 from controller.tables.messages import FromSwitches, ToSwitches
-from controller.wiring.messages import FindWiring, MendWiring, WiringFound
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
+from controller.circuits.analysis import no_parts
+from controller.circuits.job_wiring import JobWiring
 from controller.core.derived import Derived
 from controller.core.effects import NOTHING, Effects, Work, at_once, commands
 from controller.core.load_events import has_slowed
@@ -31,8 +33,6 @@ from controller.jobs.messages import (
 )
 from controller.jobs.prediction import prediction_withheld
 from controller.jobs.registry import Known
-from controller.jobs.wiring import JobWiring
-from controller.planning.analysis.circuits import no_parts
 from controller.planning.analysis.requests import (
     Analyse,
     Explain,

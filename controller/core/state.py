@@ -12,20 +12,20 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
+from controller.circuits.cabling import cabling_of
+from controller.circuits.fibres import FibreState
+from controller.circuits.optical_switches import CircuitState
+from controller.circuits.wired_jobs import Wirings
 from controller.config import Config
-from controller.core.circuits import CircuitState
 from controller.core.commits import Commits
 from controller.core.draining import Draining
-from controller.core.fibres import FibreState
 from controller.core.load_events import LoadEvents
 from controller.core.phases import Adoption, Departures, LinkLosses, Phases
 from controller.core.planning_cycle import PlanningCycle
 from controller.core.refusals import Refusals
 from controller.core.sending import Sending
 from controller.core.silences import Silences
-from controller.core.wired_jobs import Wirings
 from controller.fabric.background import RecentBackground
-from controller.fabric.cabling import cabling_of
 from controller.fabric.drains import Drains
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.known_parts import KnownParts

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring, PlacedRoutes
 from controller.design.strategies import Offer, Way
 from controller.design.wiring import FIRST_PORT, Answer, Evaluated, Rates, answers, evaluated_on, topology
 from controller.fabric.topology import Path
@@ -18,7 +19,6 @@ from controller.wiring.break_even import COST_RATIO
 from controller.wiring.circuits import Port, Wiring
 from controller.wiring.finder import Found
 from controller.wiring.mending import mended
-from controller.wiring.messages import FindWiring, FoundWiring, MendedWiring, MendWiring, PlacedRoutes
 from controller.wiring.traffic import traffic_as_it_runs
 from signalbox.jobs.spec import JobSpec
 

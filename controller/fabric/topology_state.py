@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
-from controller.fabric.cabling import NO_CABLING, Cabling, Circuits
+from controller.circuits.cabling import NO_CABLING, Cabling, Circuits
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 
 Key = TypeVar("Key")

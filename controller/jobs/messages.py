@@ -9,11 +9,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from controller.circuits.job_wiring import JobWiring
 from controller.fabric.drains import Drain
 from controller.fabric.parts import Part, PartKey
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.host_prefixes import HostPrefixes
-from controller.jobs.wiring import JobWiring
 from controller.silence import Silence, SilenceKey
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.reports import Connected, IterationTime

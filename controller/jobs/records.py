@@ -14,12 +14,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from controller.circuits.job_wiring import JobWiring
 from controller.fabric.drains import Drain
 from controller.fabric.parts import End, Part, PartKey, PartKind
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Registration, SavedState, new_uid
-from controller.jobs.wiring import JobWiring
 from controller.shared_map import differing
 from controller.silence import Silence
 from signalbox.errors import InvalidInput

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import structlog
 
+from controller.circuits.job_wiring import JobWiring
 from controller.histogram import Histogram
 from controller.jobs.conflicts import refuse_connections_of_others
 from controller.jobs.ends import EndReason, Ends, JobEnd
@@ -41,7 +42,6 @@ from controller.jobs.reported_connections import (
     misfits,
     with_connections,
 )
-from controller.jobs.wiring import JobWiring
 from controller.shared_map import SharedMap, updated
 from signalbox.errors import (
     Exhausted,

@@ -26,6 +26,7 @@ from controller import config as configuration
 from controller.alarms import AlarmKey
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
+from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring, WiringFound
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Reply, Tick
@@ -53,7 +54,6 @@ from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import Status, StatusBoard
 from controller.tables.messages import ToSwitches
 from controller.tls import TlsContext
-from controller.wiring.messages import FindWiring, FoundWiring, MendedWiring, MendWiring, WiringFound
 from signalbox.errors import InvalidInput
 from signalbox.words import EventKind, Strategy
 

@@ -15,8 +15,8 @@ from itertools import groupby
 
 import structlog
 
+from controller.circuits.cabling import cabling_of
 from controller.config import Config
-from controller.fabric.cabling import cabling_of
 from controller.fabric.messages import (
     ArpSeen,
     MastershipLost,

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.fabric.cabling import NO_CABLING, Cabling
+from controller.circuits.cabling import NO_CABLING, Cabling
 from controller.fabric.shortest_paths import ShortestPaths, Towards
 from controller.fabric.topology import Dpid, Fabric, Host, PortNo, PortRef, Switch, ports_by_switch
 from controller.fabric.topology_state import hosts_by_leaf

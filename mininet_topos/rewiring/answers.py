@@ -11,9 +11,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring
 from controller.design.live import find_wiring, mend_wiring
 from controller.wiring.circuits import Wiring
-from controller.wiring.messages import FindWiring, FoundWiring, MendedWiring, MendWiring
 from signalbox.jobs.spec import JobSpec
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Any
 
+from controller.circuits.messages import FindWiring, MendWiring, WiringFound
 from controller.config import CircuitsConfig, Config, DiscoveryConfig, FabricConfig, OpticalSwitch
 from controller.core.messages import Command, Message
 from controller.design.live import find_wiring, mend_wiring
 from controller.fabric.messages import LinkSeen, ProbeCircuits, SwitchConnected
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.scenarios.topologies import Cable, Host, Switch, Topology
-from controller.wiring.messages import FindWiring, MendWiring, WiringFound
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobSpec
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric

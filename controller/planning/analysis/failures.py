@@ -21,8 +21,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from controller.circuits.analysis import interfaces
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
-from controller.planning.analysis.circuits import interfaces
 from controller.planning.analysis.requests import AnalyseFailures, Network
 from controller.planning.analysis.results import Case, Failure, FailureAnalysis, Outcome, Present
 from controller.planning.bounds import level_bounds

@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from controller.circuits.analysis import wired
 from controller.fabric.topology import LinkId
-from controller.planning.analysis.circuits import wired
 from controller.planning.analysis.requests import AnalyseJob, Network
 from controller.planning.analysis.results import (
     NOTICEABLE,

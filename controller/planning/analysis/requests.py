@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from controller.circuits.job_wiring import JobWiring
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
-from controller.jobs.wiring import JobWiring
 from controller.planning.demands import OVERHEAD, ideal_communication_s
 from controller.planning.problem import Flow, PlanLimits, Problem, Snapshot, missing_hosts
 from signalbox.errors import NotFound, NotKnownYet, cut

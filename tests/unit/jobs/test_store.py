@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.circuits.job_wiring import JobWiring
 from controller.fabric.drains import Drain
 from controller.fabric.parts import (
     DECLARED,
@@ -36,7 +37,6 @@ from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Registration, SavedState
 from controller.jobs.records import MAX_NAMED, Key, Kind, Unreadable, changes, decode, encode
 from controller.jobs.store import StateStore
-from controller.jobs.wiring import JobWiring
 from controller.silence import Silence
 from signalbox.errors import InvalidInput, NotFound
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks

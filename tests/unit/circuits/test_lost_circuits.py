@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.alarms import text
+from controller.circuits.job_wiring import JobWiring
+from controller.circuits.messages import MendWiring, WiringFound
 from controller.core.messages import Message
 from controller.fabric.messages import ArpSeen, LinkLost, PortChanged
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
@@ -12,9 +14,7 @@ from controller.jobs.messages import (
     RegisterJob,
     ReportIterations,
 )
-from controller.jobs.wiring import JobWiring
 from controller.planning.messages import Planned, PlanningRequest
-from controller.wiring.messages import MendWiring, WiringFound
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core.circuits import CircuitState
+from controller.circuits.cabling import cabling_of
+from controller.circuits.cross_connects import cross_connects
+from controller.circuits.messages import FoundWiring, WiringFound
+from controller.circuits.optical_switches import CircuitState
+from controller.circuits.wired_jobs import MAKING, NOT_KNOWN, RAILS
 from controller.core.messages import Command, Message
-from controller.core.wired_jobs import MAKING, NOT_KNOWN, RAILS
-from controller.fabric.cabling import cabling_of
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.jobs.messages import (
     DeregisterJob,
@@ -16,9 +18,7 @@ from controller.jobs.messages import (
     StateNotSaved,
     UpdateJob,
 )
-from controller.tables.cross_connects import cross_connects
 from controller.tables.messages import SwitchRules
-from controller.wiring.messages import FoundWiring, WiringFound
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.optical_fabric import OpticalFabric, all_reduce, answered, reach, ref, started
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controller.core.circuits import CircuitState
-from controller.fabric.cabling import cabling_of
+from controller.circuits.cabling import cabling_of
+from controller.circuits.optical_switches import CircuitState
 from controller.fabric.topology import Dpid
 from controller.tables.messages import ReadRules, SwitchRules
 from controller.tables.rules import RuleSet

@@ -14,14 +14,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from controller.fabric.cabling import Cabling
+from controller.circuits.cabling import Cabling
+from controller.circuits.job_wiring import JobWiring
+from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring, WiringFound
 from controller.fabric.topology import Dpid, Host, Link, LinkId, Path, Port, PortRef, Switch
 from controller.jobs.job import Job
-from controller.jobs.wiring import JobWiring
 from controller.planning.problem import PlanLimits, Routes, Subflow
 from controller.wiring.circuits import Circuit, Peers
 from controller.wiring.circuits import Port as Place
-from controller.wiring.messages import FindWiring, FoundWiring, MendedWiring, MendWiring, WiringFound
 from signalbox.jobs.spec import JobId
 
 FINDING = "circuits are being worked out"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from controller.alarms import text
+from controller.circuits.cross_connects import PRIORITY, cross_connects
 from controller.fabric.messages import LinkLost, LinkSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import (
     DeregisterJob,
     RegisterJob,
 )
-from controller.tables.cross_connects import PRIORITY, cross_connects
 from controller.tables.rules import FlowKey, FlowRule, Match, Table
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind

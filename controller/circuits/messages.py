@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from controller.circuits.job_wiring import JobWiring
 from controller.fabric.topology import Dpid
-from controller.jobs.wiring import JobWiring
 from controller.planning.problem import FlowId, PlanLimits
 from controller.wiring.circuits import Circuit, Peers, Port
 from signalbox.jobs.spec import JobId, JobSpec

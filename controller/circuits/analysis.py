@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
-from controller.fabric.cabling import Cabling
+from controller.circuits.cabling import Cabling
+from controller.circuits.job_wiring import JobWiring
 from controller.fabric.parts import NO_REASONS, WhyNot
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
-from controller.jobs.wiring import JobWiring
 from controller.planning.analysis.requests import Parts
 from controller.planning.analysis.results import Wired
 from controller.planning.problem import Route

@@ -15,8 +15,11 @@ import pytest
 
 from controller.api.convert import job_message
 from controller.api.convert_fabric import fabric_message
+from controller.circuits.cross_connects import PRIORITY, connected_by
+from controller.circuits.job_wiring import JobWiring
+from controller.circuits.messages import FindWiring, MendWiring, WiringFound
+from controller.circuits.wired_jobs import NOT_KNOWN
 from controller.core.messages import Command, Message, Tick
-from controller.core.wired_jobs import NOT_KNOWN
 from controller.fabric.messages import LinkLost, LinkSeen, ProbeCircuits
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import (
@@ -28,11 +31,8 @@ from controller.jobs.messages import (
     StateNotSaved,
     UpdateJob,
 )
-from controller.jobs.wiring import JobWiring
-from controller.tables.cross_connects import PRIORITY, connected_by
 from controller.tables.messages import InstallStage
 from controller.tables.rules import FlowKey, Match, Stage, Table
-from controller.wiring.messages import FindWiring, MendWiring, WiringFound
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.words import AlarmKind

@@ -14,7 +14,7 @@ import math
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from controller.fabric.cabling import Cabling, Circuits
+from controller.circuits.cabling import Cabling, Circuits
 from controller.fabric.topology import Dpid, PortRef
 
 SETTLED_S = 1.5

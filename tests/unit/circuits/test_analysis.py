@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from controller.circuits.analysis import circuits_named, interfaces, wired
+from controller.circuits.job_wiring import JobWiring
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
-from controller.jobs.wiring import JobWiring
-from controller.planning.analysis.circuits import circuits_named, interfaces, wired
 from controller.planning.analysis.failures import analyse_failures, interchangeable, single_failures
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, FabricNames, Network, Parts

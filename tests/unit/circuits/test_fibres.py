@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from controller.core.fibres import FibreState
-from controller.fabric.cabling import Circuits, cabling_of
+from controller.circuits.cabling import Circuits, cabling_of
+from controller.circuits.fibres import FibreState
 from controller.fabric.topology import PortRef
 from tests.support.optical_fabric import FIRST_OPTICAL, ref
 

@@ -1,0 +1,1 @@
+"""Optical switches between servers: what the controller knows and decides of them."""
