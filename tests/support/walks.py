@@ -1,10 +1,10 @@
-"""Which files two changes pass, traced at run time on the fake fabric.
+"""Which files three changes pass, traced at run time on the fake fabric.
 
     python -m tests.support.walks [--json]
 
 The fabric has 4 leaves, 4 spines and 3 hosts per leaf; one message and all that follows from it is carried out at once.
 First walk: ``RegisterJob`` of a ring of 8, until it is planned and its rules are confirmed. Second walk: counters with
-background traffic, until there is a new plan.
+background traffic, until there is a new plan. Third walk: a cable that a route uses is cut, until there is a new plan.
 
 *passed*: files of ``controller/`` in which a function was called. *beside_the_loop*: files of ``controller/`` that
 called a function of the control loop's file, or in which the control loop called a function, which returned to it.
@@ -68,7 +68,7 @@ def tracing() -> Iterator[Trace]:
 
 
 def walks() -> dict[str, dict[str, list[str]]]:
-    """Both walks, by name."""
+    """All walks, by name."""
     fabric = FakeFabric(4, 4, 3)
     fabric.start(CONFIG)
     fabric.run(5)
@@ -84,7 +84,18 @@ def walks() -> dict[str, dict[str, list[str]]]:
             sent_bytes += 500_000
             fabric.count({PortRef(Dpid(1), PortNo(1)): sent_bytes}, {})
             fabric.run(1)
-    return {"RegisterJob to flow-mods": registered.report(), "counters to re-plan": counted.report()}
+    fabric.run(15)
+    used = next(link for route in fabric.loop.state.routes.routes.values() for path, _ in route for link in path or ())
+    with tracing() as cut:
+        plans = fabric.loop.state.cycle.plans_total
+        fabric.cut(used.dpid, used.port)
+        while fabric.loop.state.cycle.plans_total == plans:
+            fabric.run(0.1)
+    return {
+        "RegisterJob to flow-mods": registered.report(),
+        "counters to re-plan": counted.report(),
+        "cable cut to re-plan": cut.report(),
+    }
 
 
 def main() -> None:
