@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
 
 import structlog
 
@@ -53,12 +52,8 @@ the cap. Only when that moves nothing a target is looked for, in a cycle that ta
 _PARTS = (1.0, 0.85, 0.7, 0.5)
 """Of the cap, for the first part of a leap: the rest is for moves towards the target."""
 
-
-class Solved(NamedTuple):
-    """``target``: that is left when the plan is adopted, None when there is none."""
-
-    planned: Planned
-    target: Target | None
+Cycle = tuple[Plan | NoPlan, Target | None]
+"""The plan of a cycle, and the target that is left after it."""
 
 
 def solved(
@@ -67,12 +62,14 @@ def solved(
     min_gain: float = 0.0,
     held: Target | None = None,
     running: Routes = NO_ROUTES,
-) -> Solved:
-    """The plan, whether it is worth its moves, and the target that is left. ``min_gain``, ``running``: see ``verdict``.
-    ``held``: the target that an earlier cycle left."""
+) -> tuple[Planned, Target | None]:
+    """Return the plan with the verdict on it, and the target that is left when the plan is adopted.
+
+    ``min_gain``, ``running``: see ``verdict``. ``held``: the target that an earlier cycle left.
+    """
     answer, target = plan_towards(problem, limits, held)
     if isinstance(answer, NoPlan):
-        return Solved(Planned(answer), None)
+        return Planned(answer), None
     if of_now := for_now(problem, answer, limits, min_gain):
         problem, answer, target = problem.now, of_now, None
     stay = repair(problem) if answer.moves and not all(map(problem.stands, problem.flows)) else None
@@ -81,23 +78,17 @@ def solved(
     if of_now:
         judged = replace(judged, decision=replace(judged.decision, reason=f"{FOR_NOW}: {judged.decision.reason}"))
     left = target if target and (target.blocked or (adopted and target.moves)) else None
-    planned = Planned(judged.plan, False, judged, left.left if left else None, of_now is not None)
-    return Solved(planned, left)
+    return Planned(judged.plan, False, judged, left.left if left else None, of_now is not None), left
 
 
-class Towards(NamedTuple):
-    """``plan``: for this cycle. ``target``: that it leads to, None when it is the best plan itself."""
+def plan_towards(problem: Problem, limits: PlanLimits, held: Target | None) -> Cycle:
+    """Return the plan for this cycle, and the target that it leads to; None when the plan is the best one itself.
 
-    plan: Plan | NoPlan
-    target: Target | None = None
-
-
-def plan_towards(problem: Problem, limits: PlanLimits, held: Target | None) -> Towards:
-    """``held``: left by an earlier cycle; it is dropped when the problem has changed otherwise than in its running
-    routes."""
+    ``held``: the target that an earlier cycle left. It is dropped when more has changed than the running routes.
+    """
     limits = limits.begun()
     if not limits.max_moves:
-        return Towards(plan(problem, limits))
+        return plan(problem, limits), None
     if held and same_inputs(held.problem, problem):
         going_on = _Way(problem, limits, held.plan).go_on(held)
         if going_on:
@@ -105,15 +96,15 @@ def plan_towards(problem: Problem, limits: PlanLimits, held: Target | None) -> T
     if limits.allows("target", _WAY_S * len(problem.flows)):
         quick = relieved(problem, limits)
         if isinstance(quick, NoPlan):
-            return Towards(quick)
+            return quick, None
     else:
         quick = plan(problem, limits)
         if isinstance(quick, NoPlan) or quick.moves or len(problem.flows) > MAX_FLOWS:
-            return Towards(quick)
+            return quick, None
         limits = replace(limits, until=math.inf).begun()
     found = plan(problem, replace(limits.sooner(_SHARE * limits.time_limit_s), max_moves=None))
     if isinstance(found, NoPlan) or found.moves <= (limits.max_moves or 0):
-        return Towards(found)
+        return found, None
     return _Way(problem, limits, _by_lanes(problem, limits, found)).begin(quick.routes)
 
 
@@ -132,27 +123,21 @@ def _by_lanes(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
     return found if isinstance(answer, NoPlan) else answer
 
 
-class Outlook(NamedTuple):
-    """``plan``: what is reached in the end. ``first``: after one cycle. ``cycles``: that it takes at most, None when no
-    moves within the cap lead on."""
+def outlook(problem: Problem, limits: PlanLimits, where: str = "") -> tuple[Plan, Plan, int | None]:
+    """Return the plan that is reached in the end, the plan of the first cycle, and the most cycles that this takes.
 
-    plan: Plan
-    first: Plan
-    cycles: int | None
-
-
-def outlook(problem: Problem, limits: PlanLimits, where: str = "") -> Outlook:
-    """What cycles under these limits would do. Raises ``SignalboxError`` when there is no plan; ``where`` is a part of
-    its text."""
+    The cycles are None when no moves within the cap lead on. Raises ``SignalboxError`` when there is no plan; ``where``
+    is a part of its text.
+    """
     if limits.max_moves == 0:
         found = answered(plan(problem, replace(limits, max_moves=None)), where)
-        return Outlook(found, found, None if found.moves else 0)
-    towards = plan_towards(problem, limits, None)
-    first, target = answered(towards.plan, where), towards.target
+        return found, found, None if found.moves else 0
+    answer, target = plan_towards(problem, limits, None)
+    first = answered(answer, where)
     if target is None:
-        return Outlook(first, first, min(1, first.moves))
+        return first, first, min(1, first.moves)
     cycles = 1 + math.ceil(target.moves / (limits.max_moves or 1))
-    return Outlook(target.plan, first, None if target.blocked else cycles)
+    return target.plan, first, None if target.blocked else cycles
 
 
 def same_inputs(a: Problem, b: Problem) -> bool:
@@ -183,7 +168,7 @@ class _Way:
         self._part = replace(limits, time_limit_s=_SHARE * limits.time_limit_s)
         self._cut_short = aim.cut_short
 
-    def begin(self, quick: Routes) -> Towards:
+    def begin(self, quick: Routes) -> Cycle:
         """The first cycle. ``quick``: the best routes within the cap that are known, the running ones at the worst."""
         quick = self._placed(quick)
         routes, leap = self._first, self._leap(quick)
@@ -195,10 +180,10 @@ class _Way:
             routes = leap
         return self._answer(routes, held=False)
 
-    def go_on(self, held: Target) -> Towards | None:
+    def go_on(self, held: Target) -> Cycle | None:
         """None when the target is no better than what runs, or no step leads to it: then another one may."""
         if held.blocked and self._cap <= held.searched and self._problem.flows == held.problem.flows:
-            return Towards(self._judged(self._running), held)
+            return self._judged(self._running), held
         if not self._better(self._goal, self._running):
             return None
         if self._problem.moves(self._goal) <= self._cap:
@@ -294,7 +279,7 @@ class _Way:
         index = first_difference(levels, other)
         return index is not None and levels[index] < other[index]
 
-    def _blocked(self) -> Towards:
+    def _blocked(self) -> Cycle:
         """Unless time is over, or the group that is named is within the cap: more moves are looked for than by a step,
         which has more to decide."""
         flows, smallest = smallest_group(self._problem, self._running, self._goal, self._part)
@@ -306,10 +291,10 @@ class _Way:
         log.warning("no moves within the cap lead on", max_moves=self._cap, together=len(flows))
         searched = 0 if self._cut_short or self._over else self._cap
         target = Target(self._aim, self._problem, self._left(self._running), False, flows, smallest, searched)
-        return Towards(self._judged(self._running), target)
+        return self._judged(self._running), target
 
-    def _answer(self, routes: Routes, held: bool) -> Towards:
-        return Towards(self._judged(routes), Target(self._aim, self._problem, self._left(routes), held))
+    def _answer(self, routes: Routes, held: bool) -> Cycle:
+        return self._judged(routes), Target(self._aim, self._problem, self._left(routes), held)
 
     def _judged(self, routes: Routes) -> Plan | NoPlan:
         """As a plan, with what is proven for the target's."""

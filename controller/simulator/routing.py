@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from controller.planning.ecmp import NextHops, hashed_links
+from controller.planning.messages import Planned
 from controller.planning.plan import NoPlan, Plan, Target, decide
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes
-from controller.planning.target import Solved, same_inputs, solved
+from controller.planning.target import same_inputs, solved
 from controller.simulator.options import CYCLE_S, Replan
 
 Scheme = Callable[[Problem], Plan | NoPlan]
@@ -37,7 +38,7 @@ class Routing:
         self._min_gain = min_gain
         self._seed = seed
         self._known: dict[object, Plan | NoPlan] = {}
-        self._cycles: dict[object, Solved] = {}
+        self._cycles: dict[object, tuple[Planned, Target | None]] = {}
         self._live = live
         self._cycle_at_s = 0.0
         self.target: Target | None = None

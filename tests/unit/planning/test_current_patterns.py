@@ -55,7 +55,7 @@ def of(flows: Sequence[Flow]) -> Problem:
 def cycle(problem: Problem, phase: int | None, limits: PlanLimits = LIMITS) -> tuple[Problem, Verdict]:
     """One planning cycle, and the problem after it."""
     problem = sending(problem, phase)
-    judged = solved(problem, limits, GAIN).planned.verdict
+    judged = solved(problem, limits, GAIN)[0].verdict
     assert judged
     return pinned(problem, judged.plan.routes) if judged.decision.adopt else problem, judged
 
@@ -133,16 +133,16 @@ def test_it_is_never_worse_now_than_routes_for_all_patterns_and_stays(problem: P
     problem = problem.with_flows(replace(f, idle_phases=idle[f.job_id]) for f in problem.flows)
     union = plan(problem, LIMITS)
     assert isinstance(union, Plan)
-    found = solved(problem, LIMITS, GAIN)
-    assert found.planned.verdict
-    judged = found.planned.verdict
+    found, _ = solved(problem, LIMITS, GAIN)
+    assert found.verdict
+    judged = found.verdict
     assert judged.plan.routes.keys() == union.routes.keys()
-    assert check(problem.now if found.planned.for_now else problem, judged.plan, None) == ()
+    assert check(problem.now if found.for_now else problem, judged.plan, None) == ()
 
     def now(routes: Plan) -> tuple[float, ...]:
         return tuple(sorted(job_levels(problem.now, routes.routes).values(), reverse=True))
 
     assert relative_gain(now(union), now(judged.plan)) >= 0
-    again = solved(pinned(problem, judged.plan.routes), LIMITS, GAIN).planned.verdict
+    again = solved(pinned(problem, judged.plan.routes), LIMITS, GAIN)[0].verdict
     assert again
     assert not again.decision.adopt

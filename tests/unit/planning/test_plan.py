@@ -254,7 +254,7 @@ def test_a_job_that_comes_makes_no_other_flow_move_that_would_not_have_been_move
     assert decision.reason.startswith("pins 1 flow: 1 not pinned yet")
     assert "; of the others: " in decision.reason
     assert ("not worth it" in decision.reason) is not moving
-    judged = solved(problem, PlanLimits(max_moves=8), 0.02).planned.verdict
+    judged = solved(problem, PlanLimits(max_moves=8), 0.02)[0].verdict
     assert judged
     assert (judged.plan.moves, judged.decision.adopt) == (int(moving), True)
 
