@@ -167,8 +167,7 @@ def _plan(planned: Planned) -> Plan:
 
 
 def _moves(planned: Planned) -> int:
-    adopted = planned.verdict is not None and planned.verdict.decision.adopt
-    return _plan(planned).moves if adopted and not planned.repair else 0
+    return _plan(planned).moves if planned.adopted and not planned.repair else 0
 
 
 def spec_of(job: WorkloadJob) -> JobSpec:

@@ -39,7 +39,7 @@ from controller.jobs.messages import (
     StateSaved,
 )
 from controller.planning.messages import Compared, Planned, Request
-from controller.planning.verdict import Levels
+from controller.planning.planned import Levels
 from controller.tables.adoption import installed_hosts
 from controller.tables.messages import Counters, LearningCounters, PollHalfway, StageDone, SwitchRules, TablesRead
 from signalbox.errors import SignalboxError

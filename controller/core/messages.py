@@ -16,7 +16,7 @@ from controller.config import Config
 from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.planning.analysis.requests import Analyse
 from controller.planning.messages import Compared, Planned, Request, SolvePlan, WorkOutLevels
-from controller.planning.verdict import Levels
+from controller.planning.planned import Levels
 from controller.tables.messages import FromSwitches, ToSwitches
 
 

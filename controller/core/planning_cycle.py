@@ -19,8 +19,8 @@ from controller.jobs.demand import DemandSource
 from controller.jobs.job import Job
 from controller.planning.messages import Compared, Planned, ReplanOutcome, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan, TargetLeft
+from controller.planning.planned import Levels, decided
 from controller.planning.problem import PlanLimits, Problem, Routes, Snapshot
-from controller.planning.verdict import Levels, Verdict, verdict
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes
 from signalbox.jobs.spec import JobId
@@ -151,7 +151,7 @@ class PlanningCycle:
     def take_levels(self, levels: Levels) -> None:
         """Of the running routes, as long as no others have been adopted."""
         if self._levels_due and levels.generation == self.generation:
-            self.levels, self.phase_levels, self.outweighed = levels.of_job, levels.of_phase, levels.outweighed
+            self._take_levels(levels)
 
     @property
     def limits(self) -> PlanLimits:
@@ -174,13 +174,15 @@ class PlanningCycle:
         )
         if planned.repair:
             if strategy is Strategy.PLANNED and not lost:
-                self._take_repair(planned.verdict or verdict(snapshot.problem, answer, None))
+                self._take_repair(planned if planned.decision else decided(snapshot.problem, answer, None))
             return []
         self._solving = None
         if lost:
             return []  # a link was lost while the problem was solved: that change has its own cycle
-        judged = planned.verdict or self._judged(snapshot.problem, answer)
-        answer, decision = judged.plan, judged.decision
+        target = planned.target
+        planned = planned if planned.decision else self._decided(snapshot.problem, answer)
+        answer, decision = planned.plan, planned.decision
+        assert decision
         self.plan, self.adopted, self.baseline_levels = answer, False, {}
         self.demand_source = self._solving_source
         self.plans_total += 1
@@ -188,10 +190,10 @@ class PlanningCycle:
         if strategy is not Strategy.PLANNED:
             self.target = None
             return self._conclude("kept", f"the strategy is {strategy}: nothing is installed")
-        self.target = planned.target
+        self.target = target
         if decision.adopt:
             self.moved_flows_total += answer.moves
-            self._adopt(judged)
+            self._adopt(planned)
         self.adopted = self._routes.routes == answer.routes
         return self._conclude("adopted" if decision.adopt else "kept", decision.reason)
 
@@ -200,31 +202,34 @@ class PlanningCycle:
         if self.plan and self.plan.generation == message.generation:
             self.baseline_levels = message.baseline_levels
 
-    def _take_repair(self, judged: Verdict) -> None:
-        """Adopted at once; the plan that follows is compared with it."""
-        if judged.repaired and self._lost:
-            self.repair = Repair(judged.repaired, judged.plan.times.total_ms)
+    def _take_repair(self, planned: Planned) -> None:
+        """Adopt it at once; the plan that follows is compared with it."""
+        if planned.repaired and self._lost:
+            self.repair = Repair(planned.repaired, planned.plan.times.total_ms)
             self.repairs_total += 1
-            self.repaired_flows_total += judged.repaired
-        self._adopt(judged)
+            self.repaired_flows_total += planned.repaired
+        self._adopt(planned)
         self.adopted = False
-        self._repaired = judged.plan.routes
+        self._repaired = planned.plan.routes
 
     @property
     def min_gain(self) -> float:
         """Relative gain of levels that makes moves worth it."""
         return self._config.min_gain
 
-    def _judged(self, problem: Problem, plan: Plan) -> Verdict:
-        """For planners that leave it to the loop."""
+    def _decided(self, problem: Problem, plan: Plan) -> Planned:
+        """Decide for planners that leave it to the loop."""
         repaired = problem if self._repaired is None else problem.with_routes(self._repaired)
-        return verdict(repaired, plan, self._config.min_gain)
+        return decided(repaired, plan, self._config.min_gain)
 
-    def _adopt(self, judged: Verdict) -> None:
-        self._routes.replace(judged.plan.routes)
-        self.levels, self.phase_levels = judged.levels, judged.phase_levels
-        self.outweighed = judged.outweighed
+    def _adopt(self, planned: Planned) -> None:
+        assert planned.levels
+        self._routes.replace(planned.plan.routes)
+        self._take_levels(planned.levels)
         self._levels_due = False
+
+    def _take_levels(self, levels: Levels) -> None:
+        self.levels, self.phase_levels, self.outweighed = levels.of_job, levels.of_phase, levels.outweighed
 
     def _conclude(self, outcome: str, reason: str) -> list[Command]:
         self.cycles_done += 1

@@ -15,10 +15,10 @@ import structlog
 from controller.planning.baselines import baseline_levels
 from controller.planning.messages import Compared, Planned, PlanningRequest, SolvePlan
 from controller.planning.plan import NoPlan, Target
+from controller.planning.planned import Levels, levels
 from controller.planning.planner import repair_first
 from controller.planning.problem import Problem, Routed
 from controller.planning.target import solved
-from controller.planning.verdict import Levels, levels
 
 log = structlog.get_logger(__name__)
 
@@ -63,7 +63,7 @@ class Answers:
 
     def running(self, request: SolvePlan, problem: Problem, planned: Planned) -> Levels | None:
         """After the plan: of the running routes, if they are not the plan's, whose levels are known."""
-        if request.installs and planned.verdict and planned.verdict.decision.adopt:
+        if request.installs and planned.adopted:
             return None
         self._levels = self._levels or levels_of(problem, request.limits.ecmp_draws)
         return self._levels and replace(self._levels, generation=problem.generation)
@@ -83,13 +83,12 @@ class Answers:
         if self._last is None:
             return None
         before, planned = self._last
-        plan, judged = planned.answer, planned.verdict
-        if isinstance(plan, NoPlan) or judged is None or planned.target or not _same(before, request):
+        plan = planned.answer
+        if isinstance(plan, NoPlan) or planned.decision is None or planned.target or not _same(before, request):
             return None
         if plan.cut_short and (self._tries < TRIES or request.anew):
             return None
-        plan = replace(plan, generation=request.snapshot.generation)
-        return replace(planned, answer=plan, verdict=replace(judged, plan=plan))
+        return replace(planned, answer=replace(plan, generation=request.snapshot.generation))
 
 
 def _same(before: SolvePlan, now: SolvePlan) -> bool:

@@ -100,35 +100,21 @@ def _changed(before: Mapping[Key, Value], now: Mapping[Key, Value]) -> dict[Key,
 SomeRoutes = dict[FlowId, Route | None]
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedChanges:
-    """``planned``: without the routes of its plan. ``routes``: the plan's where they are not those of the request, None
-    where it has none any more."""
+def in_parts_without_routes(planned: Planned, running: Routes) -> tuple[list[SomeRoutes], Planned]:
+    """Return the plan's routes where they are not those of the request, in parts none of which is large, and the rest.
 
-    planned: Planned
-    routes: Mapping[FlowId, Route | None]
-
-
-def without_routes(planned: Planned, running: Routes) -> PlannedChanges:
-    """``running``: the routes of the request."""
-    if planned.verdict is None:
-        return PlannedChanges(planned, {})
-    plan = planned.verdict.plan
-    return PlannedChanges(_with(planned, {}), _changed(running, plan.routes))
+    ``running``: the routes of the request. A route that has gone is None. What has no decision is not divided.
+    """
+    if planned.decision is None:
+        return [], planned
+    changed = _changed(running, planned.plan.routes)
+    return list(_divided(changed, lambda _: 1)), _with(planned, {})
 
 
-def parts_of_routes(found: PlannedChanges) -> tuple[list[SomeRoutes], PlannedChanges]:
-    """What is to be sent before, and last, none of which is large."""
-    *before, last = _divided(found.routes, lambda _: 1)
-    return before, replace(found, routes=last)
-
-
-def with_routes(found: PlannedChanges, running: Routes) -> Planned:
-    """As it was before ``without_routes``; its routes share with the running ones what has not changed."""
-    return found.planned if found.planned.verdict is None else _with(found.planned, updated(running, found.routes))
+def with_routes(planned: Planned, found: SomeRoutes, running: Routes) -> Planned:
+    """Return what was divided; its routes share with the running ones what has not changed."""
+    return planned if planned.decision is None else _with(planned, updated(running, found))
 
 
 def _with(planned: Planned, routes: Routes) -> Planned:
-    assert planned.verdict
-    plan = replace(planned.verdict.plan, routes=routes)
-    return replace(planned, answer=plan, verdict=replace(planned.verdict, plan=plan))
+    return replace(planned, answer=replace(planned.plan, routes=routes))

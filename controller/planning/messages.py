@@ -17,9 +17,10 @@ from controller.jobs.messages import (
     UpdateJobs,
 )
 from controller.planning.analysis.requests import Question
-from controller.planning.plan import NoPlan, Plan, TargetLeft
+from controller.planning.plan import Plan, TargetLeft
+from controller.planning.planned import Levels
+from controller.planning.planned import Planned as Planned
 from controller.planning.problem import PlanLimits, Snapshot
-from controller.planning.verdict import Levels, Verdict
 from controller.silence import Silence, SilenceKey
 from signalbox.words import Strategy
 
@@ -95,19 +96,6 @@ class WorkOutLevels:
 
 
 PlanningRequest = SolvePlan | WorkOutLevels
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """The answer to one ``SolvePlan``. ``repair``: new paths for flows whose own have gone; the plan itself
-    follows. ``verdict``: on a plan; None from a planner that leaves it to the control loop. ``target``: that is left
-    when the plan is adopted, None when there is none. ``for_now``: the plan is of ``Problem.now``."""
-
-    answer: Plan | NoPlan
-    repair: bool = False
-    verdict: Verdict | None = None
-    target: TargetLeft | None = None
-    for_now: bool = False
 
 
 @dataclass(frozen=True, slots=True)

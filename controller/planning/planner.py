@@ -31,13 +31,12 @@ from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.ecmp import ecmp_level
 from controller.planning.efficiency import first_difference
 from controller.planning.level_vector import LevelVector
-from controller.planning.messages import Planned
 from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
 from controller.planning.plan_check import check
+from controller.planning.planned import Planned, decided
 from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.relief import relieve
 from controller.planning.split_flows import freedom
-from controller.planning.verdict import verdict
 from controller.planning.whole_flows import local_search
 from controller.planning.whole_flows import search as whole_search
 from controller.planning.whole_flows.search import Searched
@@ -87,7 +86,7 @@ def relieved(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
 def repair_first(problem: Problem, running: Routes) -> tuple[Planned | None, Problem]:
     """The repair, None when there is nothing to repair or it cannot be done, and the problem for the plan that follows:
     it starts from the repaired routes, so that only what is worth a second move is moved again. ``running``: see
-    ``verdict``."""
+    ``decided``."""
     if not problem.broken:
         return None, problem
     try:
@@ -97,8 +96,8 @@ def repair_first(problem: Problem, running: Routes) -> tuple[Planned | None, Pro
         return None, problem
     if not isinstance(answer, Plan):
         return None, problem
-    judged = verdict(problem, answer, None, running)
-    return Planned(judged.plan, True, judged), problem.with_routes(judged.plan.routes)
+    repaired = decided(problem, answer, None, running)
+    return repaired, problem.with_routes(repaired.plan.routes)
 
 
 class Routings(NamedTuple):

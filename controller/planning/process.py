@@ -26,11 +26,11 @@ import structlog
 
 from controller import child_signals
 from controller.planning import differences
-from controller.planning.differences import NO_SNAPSHOT, Changes, PlannedChanges, SomeRoutes
+from controller.planning.differences import NO_SNAPSHOT, Changes, SomeRoutes
 from controller.planning.messages import Answer, Planned, PlanningRequest, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan
+from controller.planning.planned import Levels
 from controller.planning.problem import Routes
-from controller.planning.verdict import Levels
 
 log = structlog.get_logger(__name__)
 
@@ -289,15 +289,15 @@ class _Child:
             return []
         if isinstance(found, Levels) and isinstance(self.asked, WorkOutLevels):
             self._answered = found.generation
-        if not isinstance(found, PlannedChanges):
+        if not isinstance(found, Planned):
             return [found] if found else []
-        found, self._routes = replace(found, routes={**self._routes, **found.routes}), {}
-        asked, generation = self.asked, found.planned.answer.generation
+        routes, self._routes = self._routes, {}
+        asked, generation = self.asked, found.answer.generation
         if asked is None or generation != asked.snapshot.generation:
             return []
-        if not found.planned.repair:
+        if not found.repair:
             self._answered = generation
-        return [differences.with_routes(found, asked.snapshot.routes)]
+        return [differences.with_routes(found, routes, asked.snapshot.routes)]
 
 
 class _Packed(NamedTuple):
@@ -320,8 +320,8 @@ def _work(connection: Connection, begin: Callable[[], object] | None, make: Make
         packed: list[object] = [answer]
         if isinstance(answer, Planned):
             generation = answer.answer.generation
-            first, last = differences.parts_of_routes(differences.without_routes(answer, running[generation]))
-            packed = [*first, last]
+            routes, rest = differences.in_parts_without_routes(answer, running[generation])
+            packed = [*routes, rest]
             for before in [] if answer.repair else [each for each in [*running] if each <= generation]:
                 del running[before]
         with sending:

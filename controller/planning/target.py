@@ -32,13 +32,12 @@ from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.current_patterns import FOR_NOW, for_now
 from controller.planning.efficiency import first_difference
-from controller.planning.messages import Planned
 from controller.planning.plan import NoPlan, Plan, Target, answered, draft
+from controller.planning.planned import NO_ROUTES, Planned, decided, in_place
 from controller.planning.planner import Routings, judged, plan, relieved, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
 from controller.planning.split_flows import search
 from controller.planning.transition import Stuck, smallest_group, step
-from controller.planning.verdict import NO_ROUTES, in_place, verdict
 from controller.planning.whole_flows.search import MAX_FLOWS
 
 log = structlog.get_logger(__name__)
@@ -63,9 +62,9 @@ def solved(
     held: Target | None = None,
     running: Routes = NO_ROUTES,
 ) -> tuple[Planned, Target | None]:
-    """Return the plan with the verdict on it, and the target that is left when the plan is adopted.
+    """Return the plan with the decision on it, and the target that is left when the plan is adopted.
 
-    ``min_gain``, ``running``: see ``verdict``. ``held``: the target that an earlier cycle left.
+    ``min_gain``, ``running``: see ``decided``. ``held``: the target that an earlier cycle left.
     """
     answer, target = plan_towards(problem, limits, held)
     if isinstance(answer, NoPlan):
@@ -73,12 +72,15 @@ def solved(
     if of_now := for_now(problem, answer, limits, min_gain):
         problem, answer, target = problem.now, of_now, None
     stay = repair(problem) if answer.moves and not all(map(problem.stands, problem.flows)) else None
-    judged = verdict(problem, answer, min_gain, running, stay if isinstance(stay, Plan) else None, target)
-    adopted = judged.decision.adopt and judged.decision.moving
+    planned = decided(problem, answer, min_gain, running, stay if isinstance(stay, Plan) else None, target)
+    decision = planned.decision
+    assert decision
     if of_now:
-        judged = replace(judged, decision=replace(judged.decision, reason=f"{FOR_NOW}: {judged.decision.reason}"))
+        decision = replace(decision, reason=f"{FOR_NOW}: {decision.reason}")
+    adopted = decision.adopt and decision.moving
     left = target if target and (target.blocked or (adopted and target.moves)) else None
-    return Planned(judged.plan, False, judged, left.left if left else None, of_now is not None), left
+    planned = replace(planned, decision=decision, target=left.left if left else None, for_now=of_now is not None)
+    return planned, left
 
 
 def plan_towards(problem: Problem, limits: PlanLimits, held: Target | None) -> Cycle:

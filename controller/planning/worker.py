@@ -19,8 +19,8 @@ from controller.planning.answers import Answers, levels_of
 from controller.planning.messages import Answer, PlanningRequest, WorkOutLevels
 from controller.planning.newest import Newest
 from controller.planning.plan import Plan
+from controller.planning.planned import Levels
 from controller.planning.problem import Problem
-from controller.planning.verdict import Levels
 
 log = structlog.get_logger(__name__)
 

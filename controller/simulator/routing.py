@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from controller.planning.ecmp import NextHops, hashed_links
-from controller.planning.messages import Planned
 from controller.planning.plan import NoPlan, Plan, Target, decide
+from controller.planning.planned import Planned
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes
 from controller.planning.target import same_inputs, solved
 from controller.simulator.options import CYCLE_S, Replan
@@ -68,9 +68,9 @@ class Routing:
             self.plans += 1
         planned, target = self._cycles[key]
         self._cycle_at_s, self.target = now_s, target
-        if not planned.verdict or not planned.verdict.decision.adopt:
+        if not planned.adopted:
             return set()
-        changed = self._take(planned.verdict.plan.routes)
+        changed = self._take(planned.plan.routes)
         self.adopted += bool(changed)
         return changed
 

@@ -45,7 +45,9 @@ class FakePlanner:
         return self._received
 
     def _back(self, answer: Planned, asked: Snapshot) -> Message:
-        return differences.with_routes(passed(differences.without_routes(answer, self._received.routes)), asked.routes)
+        parts, rest = passed(differences.in_parts_without_routes(answer, self._received.routes))
+        found = {flow: route for part in parts for flow, route in part.items()}
+        return differences.with_routes(rest, found, asked.routes)
 
 
 def passed(message: Kind) -> Kind:

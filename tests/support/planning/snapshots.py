@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from controller.planning.planned import NO_ROUTES
 from controller.planning.problem import Problem, Routes, Snapshot
-from controller.planning.verdict import NO_ROUTES
 
 
 def snapshot_of(problem: Problem, generation: int, routes: Routes = NO_ROUTES) -> Snapshot:

@@ -16,7 +16,7 @@ from controller.fabric.messages import SendArpRequest
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations, SaveState
 from controller.jobs.watched_job import WatchedJob
 from controller.planning.messages import SetStrategy
-from controller.planning.verdict import Levels
+from controller.planning.planned import Levels
 from controller.tables import pinned_table, pins
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId

@@ -15,9 +15,9 @@ from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
 from controller.planning.messages import Planned, Replan, SetStrategy, SolvePlan
 from controller.planning.plan import Plan
+from controller.planning.planned import in_place
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, Route, Routes, Subflow
-from controller.planning.verdict import in_place
 from controller.tables.pinned_table import PIN_PRIORITY, pin_key
 from controller.tables.pins import Pins, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings

@@ -43,8 +43,7 @@ def test_what_has_not_changed_is_not_planned_again(planned: list[int]) -> None:
     second = asked(answers, replace(request, snapshot=replace(request.snapshot, generation=2)))
     assert isinstance(first.answer, Plan)
     assert second.answer == replace(first.answer, generation=2)
-    assert second.verdict
-    assert second.verdict.plan is second.answer
+    assert second.decision
     assert planned == [1]
     for generation, other in enumerate(
         (

@@ -15,10 +15,10 @@ from controller.planning.analysis.requests import AnalyseJob, FabricNames, Netwo
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan, relative_gain
 from controller.planning.plan_check import check
+from controller.planning.planned import Planned, levels
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem
 from controller.planning.target import solved
-from controller.planning.verdict import Verdict, levels
 from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 from tests.support.planning.random_problems import problems as whole_problems
@@ -52,12 +52,11 @@ def of(flows: Sequence[Flow]) -> Problem:
     return problem_of(leaf_spine(5, 2), [*OTHER, *flows])
 
 
-def cycle(problem: Problem, phase: int | None, limits: PlanLimits = LIMITS) -> tuple[Problem, Verdict]:
+def cycle(problem: Problem, phase: int | None, limits: PlanLimits = LIMITS) -> tuple[Problem, Planned]:
     """One planning cycle, and the problem after it."""
     problem = sending(problem, phase)
-    judged = solved(problem, limits, GAIN)[0].verdict
-    assert judged
-    return pinned(problem, judged.plan.routes) if judged.decision.adopt else problem, judged
+    planned, _ = solved(problem, limits, GAIN)
+    return pinned(problem, planned.plan.routes) if planned.adopted else problem, planned
 
 
 def worst_now(problem: Problem) -> float:
@@ -67,32 +66,34 @@ def worst_now(problem: Problem) -> float:
 
 
 def test_routes_for_the_present_pattern_are_taken_where_routes_for_all_hold_it_back() -> None:
-    problem, judged = cycle(of(HELD_BACK), None)
-    assert judged.plan.max_level == 2.0, "nothing is better for both"
+    problem, planned = cycle(of(HELD_BACK), None)
+    assert planned.plan.max_level == 2.0, "nothing is better for both"
     for phase in (0, 1, 0, 1):
-        problem, judged = cycle(problem, phase)
+        problem, planned = cycle(problem, phase)
         assert worst_now(problem) == 1.0
-        assert max(judged.levels.values()) == 1.0
+        assert planned.levels
+        assert max(planned.levels.of_job.values()) == 1.0
         assert problem.standing == {f.id for f in problem.flows}, "also of the flows that send nothing now"
-        said = judged.decision.reason.startswith("for what jobs send now: worst level falls from 2.00 to 1.00 (50.0%)")
+        assert planned.decision
+        said = planned.decision.reason.startswith("for what jobs send now: worst level falls from 2.00 to 1.00 (50.0%)")
         assert said == (phase == 1), "the plan for both is the best one for the other"
-        again, judged = cycle(problem, phase)
-        assert (again, judged.decision.adopt) == (problem, False)
+        again, planned = cycle(problem, phase)
+        assert (again, planned.adopted) == (problem, False)
 
 
 def test_a_pattern_that_may_end_soon_moves_nothing() -> None:
     problem, _ = cycle(of(HELD_BACK), None)
     for _ in range(3):
-        problem, judged = cycle(problem, None)
-        assert not judged.decision.adopt
+        problem, planned = cycle(problem, None)
+        assert not planned.adopted
 
 
 def test_where_routes_for_all_patterns_are_as_good_nothing_moves_at_a_change() -> None:
-    problem, judged = cycle(of(FREE), 0)
-    assert judged.plan.max_level == 1.0
+    problem, planned = cycle(of(FREE), 0)
+    assert planned.plan.max_level == 1.0
     for phase in (1, 0, 1):
-        problem, judged = cycle(problem, phase)
-        assert not judged.decision.adopt
+        problem, planned = cycle(problem, phase)
+        assert not planned.adopted
         assert worst_now(problem) == 1.0
 
 
@@ -100,16 +101,16 @@ def test_where_routes_for_all_patterns_are_as_good_nothing_moves_at_a_change() -
 def test_it_is_planned_for_the_present_pattern_if_that_gains_what_moves_must(share: float) -> None:
     """Phase 0 is so small that colliding costs no more than ``share``."""
     small = [flow("a", (1, 2), (4, 2), [(0, share * RATE)]), *HELD_BACK[1:]]
-    problem, judged = cycle(of(small), None)
-    assert judged.plan.max_level == pytest.approx(1 + share)
-    problem, judged = cycle(problem, 0)
-    assert judged.decision.adopt == (share / (1 + share) > GAIN)
+    problem, planned = cycle(of(small), None)
+    assert planned.plan.max_level == pytest.approx(1 + share)
+    problem, planned = cycle(problem, 0)
+    assert planned.adopted == (share / (1 + share) > GAIN)
 
 
 def test_moves_keep_to_the_cap() -> None:
     problem, _ = cycle(of(HELD_BACK), 0)
-    _, judged = cycle(problem, 1, replace(LIMITS, max_moves=1))
-    assert judged.plan.moves <= 1
+    _, planned = cycle(problem, 1, replace(LIMITS, max_moves=1))
+    assert planned.plan.moves <= 1
 
 
 def test_explain_is_about_what_the_job_sends_now() -> None:
@@ -134,15 +135,12 @@ def test_it_is_never_worse_now_than_routes_for_all_patterns_and_stays(problem: P
     union = plan(problem, LIMITS)
     assert isinstance(union, Plan)
     found, _ = solved(problem, LIMITS, GAIN)
-    assert found.verdict
-    judged = found.verdict
-    assert judged.plan.routes.keys() == union.routes.keys()
-    assert check(problem.now if found.for_now else problem, judged.plan, None) == ()
+    assert found.plan.routes.keys() == union.routes.keys()
+    assert check(problem.now if found.for_now else problem, found.plan, None) == ()
 
     def now(routes: Plan) -> tuple[float, ...]:
         return tuple(sorted(job_levels(problem.now, routes.routes).values(), reverse=True))
 
-    assert relative_gain(now(union), now(judged.plan)) >= 0
-    again = solved(pinned(problem, judged.plan.routes), LIMITS, GAIN)[0].verdict
-    assert again
-    assert not again.decision.adopt
+    assert relative_gain(now(union), now(found.plan)) >= 0
+    again, _ = solved(pinned(problem, found.plan.routes), LIMITS, GAIN)
+    assert not again.adopted

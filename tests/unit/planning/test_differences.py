@@ -8,8 +8,18 @@ import random
 import pytest
 
 from controller.planning import differences
-from controller.planning.differences import NO_SNAPSHOT, changed, changes, in_parts
-from controller.planning.problem import FlowId, Routes, Snapshot, whole
+from controller.planning.differences import (
+    NO_SNAPSHOT,
+    changed,
+    changes,
+    in_parts,
+    in_parts_without_routes,
+    with_routes,
+)
+from controller.planning.plan import answered
+from controller.planning.planned import Planned, decided
+from controller.planning.planner import repair
+from controller.planning.problem import FlowId, Problem, Routes, Snapshot, whole
 from controller.shared_map import updated
 from tests.support.planning.fabrics import leaf_spine, problem_of, ring
 from tests.support.planning.snapshots import snapshot_of
@@ -58,7 +68,18 @@ def test_the_parts_of_all_differences_make_the_snapshot(many: int, monkeypatch: 
 
 def test_routes_come_back_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(differences, "MANY", 2)
-    routes = {FlowId(f"10.0.0.{n}", "10.0.1.1"): None if n == 3 else whole(()) for n in range(5)}
-    before, last = differences.parts_of_routes(differences.PlannedChanges(None, routes))  # type: ignore[arg-type]
-    assert [len(part) for part in (*before, last.routes)] == [2, 2, 1]
-    assert {flow: route for part in (*before, last.routes) for flow, route in part.items()} == routes
+    problem = problem_of(FABRIC, [of for job in ("job1", "job2") for of in JOBS[job]])
+    gone = FlowId("10.0.0.1", "10.0.1.1")
+    first = problem.flows[0]
+    running: Routes = {gone: whole(()), first.id: repaired(problem).plan.routes[first.id]}
+    planned = repaired(problem)
+    parts, rest = in_parts_without_routes(planned, running)
+    assert [len(part) for part in parts] == [2, 2, 2, 2]
+    assert not rest.plan.routes
+    changed = {flow: route for part in parts for flow, route in part.items()}
+    assert (changed[gone], first.id in changed) == (None, False)
+    assert with_routes(rest, changed, running) == planned
+
+
+def repaired(problem: Problem) -> Planned:
+    return decided(problem, answered(repair(problem)), None)

@@ -20,10 +20,10 @@ import pytest
 from controller.planning import process
 from controller.planning.messages import Answer, Compared, Planned, PlanningRequest, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan
+from controller.planning.planned import NO_ROUTES, Levels
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Routes
 from controller.planning.process import OnCrash, Planner, PlanningProcess, Put
-from controller.planning.verdict import NO_ROUTES, Levels
 from controller.shared_map import SharedMap
 from mininet_topos.lab.record import wait_for
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
@@ -83,15 +83,14 @@ def test_requests_are_answered_one_after_the_other(start: Start, inbox: Inbox) -
     assert isinstance(first.answer, Plan)
     assert isinstance(expected, Plan)
     assert first.answer.routes == expected.routes
-    assert first.verdict
+    assert first.decision
     running = SharedMap.of(first.answer.routes)
     gone = next(iter(running))
     planning.submit(request(2, running.updated({gone: None})))
     second = inbox.planned()
     assert isinstance(second.answer, Plan)
     assert (second.answer.generation, second.answer.moves) == (2, 0)
-    assert second.verdict
-    assert second.verdict.plan is second.answer
+    assert second.decision
     assert all(second.answer.routes[flow] is route for flow, route in running.items() if flow != gone)
     assert second.answer.routes.keys() == running.keys()
     found = inbox.messages.get(timeout=DEADLINE_S)

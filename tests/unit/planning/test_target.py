@@ -109,10 +109,10 @@ def test_a_blocked_target_names_who_has_to_move_and_is_not_searched_for_again() 
     problem = in_turn()
     one_move = replace(LIMITS, max_moves=1)
     first, target = solved(problem, one_move, 0.02)
-    assert first.verdict
     assert target
     assert (set(target.blocked), target.smallest) == ({f.id for f in problem.flows}, True)
-    decision = first.verdict.decision
+    decision = first.decision
+    assert decision
     assert (decision.adopt, decision.reason) == (
         False,
         "worst level could fall from 1.25 to 1.00 (20.0%), but no moves that lead there were found within "
@@ -124,11 +124,9 @@ def test_a_blocked_target_names_who_has_to_move_and_is_not_searched_for_again() 
     again = solved(problem, one_move, 0.02, replace(target, searched=0))[1]
     assert again is not target, "time was over when it was searched for"
     larger, _ = solved(problem, replace(LIMITS, max_moves=3), 0.02, target)
-    assert larger.verdict
-    assert (larger.verdict.decision.adopt, larger.verdict.plan.max_level) == (True, 1.0), "a cap that allows it"
+    assert (larger.adopted, larger.plan.max_level) == (True, 1.0), "a cap that allows it"
     together, _ = solved(problem, replace(LIMITS, max_moves=3), 0.02)
-    assert together.verdict
-    assert (together.verdict.decision.adopt, together.verdict.plan.max_level, together.target) == (True, 1.0, None)
+    assert (together.adopted, together.plan.max_level, together.target) == (True, 1.0, None)
 
 
 @pytest.mark.parametrize(("cap", "first", "cycles"), [(3, 1.0, 1), (1, 1.25, None), (0, 1.0, None)])
@@ -219,8 +217,8 @@ def test_it_is_not_said_that_there_are_no_moves_when_there_was_no_time_to_look(m
         first, left = solved(problem, limits, 0.02)
     assert left
     assert (left.moves, left.blocked) == (3, ())
-    assert first.verdict
-    assert (first.verdict.plan.moves, first.verdict.decision.reason) == (
+    assert first.decision
+    assert (first.plan.moves, first.decision.reason) == (
         0,
         "no level changes with 0 flows moved, and then worst level falls from 1.25 to 1.00 (20.0%) "
         "when 3 flows more are moved",

@@ -12,9 +12,9 @@ import pytest
 from controller.planning import answers, planner, target
 from controller.planning.messages import Compared, Planned, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan
+from controller.planning.planned import Levels
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.verdict import Levels
 from controller.planning.worker import PlanningWorker
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
 from tests.support.planning.snapshots import snapshot_of
@@ -73,9 +73,9 @@ def test_a_plan_comes_with_its_verdict_and_the_levels_of_the_routes_that_stay(
     """Neither is left to the control loop."""
     planning.submit(request(7))
     planned = inbox.messages.get(timeout=DEADLINE_S)
-    assert planned.verdict
-    assert planned.verdict.decision.adopt
-    assert planned.verdict.phase_levels
+    assert planned.adopted
+    assert planned.levels
+    assert planned.levels.of_phase
     planning.submit(replace(request(8), installs=False))
     running = inbox.levels.get(timeout=DEADLINE_S)
     assert (running.generation, set(running.of_job)) == (8, {flow.job_id for flow in request(8).snapshot.problem.flows})

@@ -13,8 +13,8 @@ from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortR
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
+from controller.planning.planned import in_place
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
-from controller.planning.verdict import in_place
 from controller.scenarios.fabrics import leaf_spine
 from controller.tables.flows_by_link import FlowsByLink, lost_links
 from controller.tables.pinned_table import Pin, pin_key

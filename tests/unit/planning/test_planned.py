@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.fabric.topology import Dpid, LinkId, Path, PortNo
+from controller.planning.planned import in_place
 from controller.planning.problem import Route, Subflow, whole
-from controller.planning.verdict import in_place
 
 A, B, C = ((LinkId(Dpid(leaf), PortNo(1)),) for leaf in (1, 2, 3))
 

@@ -1,8 +1,8 @@
-"""What the control loop has to know of routes and of a plan, worked out in the threads that plan: where tens of
-thousands of flows are pinned it takes seconds, for which the loop would be held. Pure.
+"""What the control loop has to know of routes and of a plan. Pure.
 
-In: the problem, and the plan or repair for it. Out: the levels of the running routes; the plan with subflows in place,
-and whether it is worth its moves.
+The threads that plan work it out: where tens of thousands of flows are pinned it takes seconds, for which the loop
+would be held. In: the problem, and the plan or repair for it. Out: the levels of the running routes; the plan with
+subflows in place, and whether it is worth its moves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.efficiency import job_levels, outweighed, phase_levels
-from controller.planning.plan import Decision, Plan, Target, decide
+from controller.planning.plan import Decision, NoPlan, Plan, Target, TargetLeft, answered, decide
 from controller.planning.problem import Problem, Route, Routes
 from controller.shared_map import SharedMap
 from signalbox.jobs.spec import JobId
@@ -23,13 +23,15 @@ NO_ROUTES: Routes = {}
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Of the running routes of the problem with this generation, for what jobs send now. ``of_phase``: where all
-    flows are pinned. ``outweighed``: see ``efficiency``."""
+    """Levels of jobs under certain routes, for what the jobs send now."""
 
     generation: int
+    """Of the problem."""
     of_job: Mapping[JobId, float]
     of_phase: Mapping[JobId, Mapping[int, float]]
+    """Of each phase; empty where not all flows are pinned."""
     outweighed: frozenset[JobId]
+    """See ``efficiency``."""
 
 
 def levels(problem: Problem, draws: int) -> Levels | None:
@@ -45,31 +47,49 @@ def levels(problem: Problem, draws: int) -> Levels | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """``plan``: adopted if ``decision`` is for it. Subflows are in the classes they are in now where that is possible:
-    the rules and connections of a subflow that stays need not change. ``levels``, ``phase_levels``, ``outweighed`` (see
-    ``efficiency``): of its routes, for what jobs send now. ``repaired``: how many flows whose path has gone
-    have another one."""
+class Planned:
+    """The answer to one ``SolvePlan``: a repair, or the plan that follows it."""
 
-    plan: Plan
-    decision: Decision
-    levels: Mapping[JobId, float]
-    phase_levels: Mapping[JobId, Mapping[int, float]]
-    outweighed: frozenset[JobId]
-    repaired: int
+    answer: Plan | NoPlan
+    """Subflows are in the classes that they are in now where that is possible: then rules and connections stay."""
+    repair: bool = False
+    """Whether this is only new paths for flows whose own have gone."""
+    decision: Decision | None = None
+    """On the plan; None without one, and from a planner that leaves the decision to the control loop."""
+    levels: Levels | None = None
+    """Of the plan's routes; None where ``decision`` is."""
+    repaired: int = 0
+    """Flows whose path has gone and that have another one."""
+    target: TargetLeft | None = None
+    """What is left of the target when the plan is adopted; None when there is none."""
+    for_now: bool = False
+    """Whether the plan is for ``Problem.now``."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan. Raises ``SignalboxError`` when there is none."""
+        return answered(self.answer)
+
+    @property
+    def adopted(self) -> bool:
+        """Whether the plan is worth its moves, as far as the planner has decided."""
+        return self.decision is not None and self.decision.adopt
 
 
-def verdict(
+def decided(
     problem: Problem,
     plan: Plan,
     min_gain: float | None,
     running: Routes = NO_ROUTES,
     stay: Plan | None = None,
     target: Target | None = None,
-) -> Verdict:
-    """On a plan. ``min_gain``, ``stay``, ``target``: see ``plan.decide``; without ``min_gain`` it is a repair, which is
-    adopted at once. ``running``: all routes, with which those of the plan share what they have in common: the control
-    loop need not compare them one by one."""
+) -> Planned:
+    """Return the plan with the decision on it and the levels that it gives.
+
+    ``min_gain``, ``stay``, ``target``: see ``plan.decide``; without ``min_gain`` the plan is a repair, which is adopted
+    at once. ``running``: all routes. The plan's routes share with them what they have in common, so that the control
+    loop need not compare them one by one.
+    """
     plan = _placed(problem, plan)
     decision = Decision(True, "repair") if min_gain is None else decide(problem, plan, min_gain, stay, target)
     if stay and not decision.moving:
@@ -78,8 +98,8 @@ def verdict(
     shared = SharedMap.of(running).become(plan.routes)
     now, routes = problem.now, plan.routes
     of_job = plan.job_level if now is problem else job_levels(now, routes)
-    of_phase, heavier = phase_levels(now, routes), outweighed(now, routes)
-    return Verdict(replace(plan, routes=shared), decision, of_job, of_phase, heavier, len(gone & routes.keys()))
+    found = Levels(problem.generation, of_job, phase_levels(now, routes), outweighed(now, routes))
+    return Planned(replace(plan, routes=shared), min_gain is None, decision, found, len(gone & routes.keys()))
 
 
 def _placed(problem: Problem, plan: Plan) -> Plan:
