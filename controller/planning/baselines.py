@@ -25,8 +25,8 @@ from controller.planning.bounds import Bounds
 from controller.planning.ecmp import NextHops, hashed_level, hashed_links, nic_level
 from controller.planning.efficiency import FabricLoads
 from controller.planning.greedy import PathChoices
-from controller.planning.plan import NoPlan, Plan, draft
-from controller.planning.planner import Fault, Routings, judged, plan, refuse_faults
+from controller.planning.plan import Drafts, NoPlan, Plan, draft
+from controller.planning.planner import Fault, judged, plan, refuse_faults
 from controller.planning.problem import Ints, PlanLimits, Problem
 
 Scheme = Callable[[Problem, PlanLimits], Plan | NoPlan]
@@ -81,20 +81,15 @@ def _plan(name: str, problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
     return judged(problem, limits, partial(_routings, name, problem, limits))
 
 
-def _routings(name: str, problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
+def _routings(name: str, problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:
     numbered = _Numbered(problem)
     routed = _ROUTERS[name](numbered, limits)
     if routed is None:
         raise Fault(f"{name} found no routing within {limits.time_limit_s:g} s")
     routing = draft(problem, name, numbered.next_hops.routes(routed.links))
-    return Routings([routing], _raised(problem, bounds, routed.bound))
-
-
-def _raised(problem: Problem, bounds: Bounds, whole_bound: float) -> Bounds:
-    """The bounds with what was proven for routings of whole flows: nothing for flows that may be split."""
-    integer = max(bounds.integer, whole_bound)
     splits = any(flow.max_subflows > 1 for flow in problem.flows)
-    return replace(bounds, integer=integer, worst=bounds.worst if splits else max(bounds.worst, whole_bound))
+    worst = 1.0 if splits else routed.bound  # nothing is proven for flows that may be split
+    return Drafts([routing], replace(bounds, worst=max(bounds.worst, worst)).vector, None, routed.bound)
 
 
 SCHEMES: Mapping[str, Scheme] = {"planned": plan} | {name: partial(_plan, name) for name in _ROUTERS}

@@ -142,6 +142,18 @@ class Draft:
         return tuple(sorted(self.job_level.values(), reverse=True))
 
 
+class Drafts(NamedTuple):
+    """Routings that may become the plan, and what is proven of all routings."""
+
+    drafts: list[Draft]
+    proven: tuple[float, ...] = ()
+    """Lower bounds of the sorted levels, over all shortest paths; empty where only the cuts are known."""
+    listed: tuple[float, ...] | None = None
+    """The same over the candidate paths; None where these are all shortest paths."""
+    integer: float = 1.0
+    """Lower bound of the worst level that whole flows can have."""
+
+
 def routes_of(problem: Problem, laid: Laid) -> dict[FlowId, Route]:
     """By flow."""
     flows, ids = problem.flows, problem.links.ids
@@ -185,18 +197,11 @@ def levels_proven(levels: Sequence[float], proven: Sequence[float]) -> int:
     return len(levels)
 
 
-def certified(
-    problem: Problem,
-    draft: Draft,
-    bounds: Bounds,
-    proven: tuple[float, ...],
-    times: PlanTimes,
-    listed: tuple[float, ...] | None = None,
-) -> Plan:
-    """``proven``: lower bounds of the sorted levels, one per job; at least ``bounds.vector``. ``listed``: of routings
-    over the candidate paths, where these are not all shortest paths."""
+def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times: PlanTimes) -> Plan:
+    """Return the draft as a plan. ``of``: where it comes from; what is proven there is at least ``bounds.vector``."""
+    proven = of.proven or bounds.vector
     count = levels_proven(draft.vector, proven)
-    count_listed = levels_proven(draft.vector, listed) if listed else 0
+    count_listed = levels_proven(draft.vector, of.listed) if of.listed else 0
     certificate: Certificate = "gap" if count or draft.solver in BOUNDING_SOLVERS else "heuristic"
     if count == len(draft.vector):
         certificate = "optimal"
@@ -208,7 +213,7 @@ def certified(
         job_level=draft.job_level,
         bound=bound,
         fluid_bound=min(bounds.fluid, bound),
-        integer_bound=max(bound, bounds.integer),
+        integer_bound=max(bound, bounds.integer, of.integer),
         certificate=certificate,
         levels_proven=count,
         moves=draft.moves,

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cmp_to_key
-from typing import NamedTuple
 
 import numpy as np
 import structlog
@@ -31,7 +30,7 @@ from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.ecmp import ecmp_level
 from controller.planning.efficiency import first_difference
 from controller.planning.level_vector import LevelVector
-from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
+from controller.planning.plan import Draft, Drafts, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
 from controller.planning.plan_check import check
 from controller.planning.planned import Planned, decided
 from controller.planning.problem import PlanLimits, Problem, Routes
@@ -39,7 +38,6 @@ from controller.planning.relief import relieve
 from controller.planning.split_flows import freedom
 from controller.planning.whole_flows import local_search
 from controller.planning.whole_flows import search as whole_search
-from controller.planning.whole_flows.search import Searched
 
 log = structlog.get_logger(__name__)
 
@@ -69,16 +67,16 @@ def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
 def repair(problem: Problem) -> Plan | NoPlan:
     """The running routes, with paths from the greedy for the flows that have none (any more): a plan within
     milliseconds, moving nothing else."""
-    return judged(problem, PlanLimits(ecmp_draws=0), lambda bounds: Routings([_running(problem)], bounds))
+    return judged(problem, PlanLimits(ecmp_draws=0), lambda _: Drafts([_running(problem)]))
 
 
 def relieved(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
     """As ``repair``, and the fullest links are relieved within the cap on moves: within a fraction of a second."""
 
-    def drafts(bounds: Bounds) -> Routings:
+    def drafts(bounds: Bounds) -> Drafts:
         kept = _running(problem)
         found = None if _optimal(kept, bounds.vector) else relieve(problem, bounds, kept.routes, limits)
-        return Routings([kept, found] if found else [kept], bounds)
+        return Drafts([kept, found] if found else [kept])
 
     return judged(problem, replace(limits, ecmp_draws=0), drafts)
 
@@ -100,16 +98,6 @@ def repair_first(problem: Problem, running: Routes) -> tuple[Planned | None, Pro
     return repaired, problem.with_routes(repaired.plan.routes)
 
 
-class Routings(NamedTuple):
-    """``drafts``: at least one. ``proven``: lower bounds of the sorted levels, where more than ``bounds`` is proven.
-    ``listed``: of routings over the candidate paths, where these are not all shortest paths."""
-
-    drafts: list[Draft]
-    bounds: Bounds
-    proven: tuple[float, ...] | None = None
-    listed: tuple[float, ...] | None = None
-
-
 @contextmanager
 def _collecting_later() -> Iterator[None]:
     """Without garbage collections, which would look through all routes again and again while they are made, and find
@@ -124,7 +112,7 @@ def _collecting_later() -> Iterator[None]:
 
 
 @_collecting_later()
-def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Routings]) -> Plan | NoPlan:
+def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Drafts]) -> Plan | NoPlan:
     """``route`` makes drafts from the problem's closed-form bounds, or raises ``Fault``. The best draft that the
     checker accepts is the plan; ECMP is drawn after that, if the limits want it."""
     started = time.perf_counter()
@@ -132,13 +120,13 @@ def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Routi
         refuse_faults(problem)
         bounds = level_bounds(problem)
         built = time.perf_counter()
-        routings = route(bounds)
+        found = route(bounds)
     except Fault as fault:
         return NoPlan(problem.generation, str(fault))
     solved = time.perf_counter()
     cut_short = limits.left_s <= 0 or bool(limits.left_out)
     times = PlanTimes(build_ms=1000 * (built - started), solve_ms=1000 * (solved - built), check_ms=0.0)
-    answer = _first_valid(problem, limits, routings, times)
+    answer = _first_valid(problem, limits, bounds, found, times)
     if isinstance(answer, NoPlan):
         return answer
     checked = time.perf_counter()
@@ -150,12 +138,13 @@ def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Routi
     return replace(answer, ecmp=ecmp, times=replace(times, ecmp_ms=1000 * (time.perf_counter() - checked)))
 
 
-def _first_valid(problem: Problem, limits: PlanLimits, routings: Routings, times: PlanTimes) -> Plan | NoPlan:
+def _first_valid(
+    problem: Problem, limits: PlanLimits, bounds: Bounds, found: Drafts, times: PlanTimes
+) -> Plan | NoPlan:
     """The best draft that passes the checker."""
     violations: tuple[str, ...] = ()
-    for candidate in sorted(routings.drafts, key=cmp_to_key(compare)):
-        proven = routings.proven or routings.bounds.vector
-        answer = certified(problem, candidate, routings.bounds, proven, times, routings.listed)
+    for candidate in sorted(found.drafts, key=cmp_to_key(compare)):
+        answer = certified(problem, candidate, bounds, found, times)
         violations = check(problem, answer, limits.max_moves)
         if not violations:
             return answer
@@ -180,7 +169,7 @@ def refuse_faults(problem: Problem) -> None:
         raise Fault(f"flow {flow.src_ip} > {flow.dst_ip} has a demand that is not a positive number")
 
 
-def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
+def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:
     """Routings within the cap on moves."""
     limits = limits.sooner(_FINISH_S * len(problem.flows))
     cap = math.inf if limits.max_moves is None else limits.max_moves
@@ -204,13 +193,13 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
     if best is None or (missed and limits.allows("greedy", greedy_s)):
         drafts.append(draft(problem, "greedy", greedy.assign(problem, keep_current=False)))
     best = min(drafts, key=cmp_to_key(compare))
-    found = Searched([], bounds.vector)
+    found = Drafts([])
     if (best.moves > 0 or not _optimal(best, bounds.vector)) and limits.allows("search", 0.0):
         found = _solved(problem, limits, bounds, drafts, kept or best)
         drafts = [*found.drafts, *drafts]
     drafts += _rejoined(problem, limits, drafts, bounds)
     within = [of for of in drafts if of.moves <= cap] or [_running(problem)]
-    return Routings(within, bounds, found.proven, found.listed)
+    return found._replace(drafts=within)
 
 
 def _in_closed_form(problem: Problem, bounds: Bounds) -> Iterator[Draft]:
@@ -265,13 +254,13 @@ def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:
     return levels_proven(candidate.vector, proven) == len(candidate.vector)
 
 
-def _solved(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> Searched:
+def _solved(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> Drafts:
     """The routings of the planners that search, and the lower bounds that are proven. ``kept``: the routing that moves
     least."""
     if all(flow.max_subflows == 1 for flow in problem.flows):
         found = whole_search.solve(problem, limits, bounds, min(drafts, key=cmp_to_key(compare)), kept)
     else:
-        found = Searched(*freedom.solve(problem, limits, bounds, drafts, kept))
+        found = freedom.solve(problem, limits, bounds, drafts, kept)
     pairs = {(flow.src_leaf, flow.dst_leaf) for flow in problem.flows} if problem.paths.stretch else ()
     if any(problem.paths.cut(*pair) for pair in pairs):
         return found._replace(proven=bounds.vector, listed=found.listed or found.proven)

@@ -32,9 +32,9 @@ from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.current_patterns import FOR_NOW, for_now
 from controller.planning.efficiency import first_difference
-from controller.planning.plan import NoPlan, Plan, Target, answered, draft
+from controller.planning.plan import Drafts, NoPlan, Plan, Target, answered, draft
 from controller.planning.planned import NO_ROUTES, Planned, decided, in_place
-from controller.planning.planner import Routings, judged, plan, relieved, repair
+from controller.planning.planner import judged, plan, relieved, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
 from controller.planning.split_flows import search
 from controller.planning.transition import Stuck, smallest_group, step
@@ -121,7 +121,7 @@ def _by_lanes(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
     if cycles > others or first_difference(by_lanes.vector, found.sorted_levels) is not None:
         return found
     free = replace(limits, max_moves=None, ecmp_draws=0)
-    answer = judged(problem, free, lambda bounds: Routings([by_lanes], bounds))
+    answer = judged(problem, free, lambda _: Drafts([by_lanes]))
     return found if isinstance(answer, NoPlan) else answer
 
 
@@ -301,11 +301,11 @@ class _Way:
     def _judged(self, routes: Routes) -> Plan | NoPlan:
         """As a plan, with what is proven for the target's."""
 
-        def drafts(bounds: Bounds) -> Routings:
+        def drafts(bounds: Bounds) -> Drafts:
             proven = bounds.vector
             if proven and self._aim.bound > proven[0]:
                 proven = (self._aim.bound, *sorted(bounds.job.values(), reverse=True)[1:])
-            return Routings([draft(self._problem, "target", routes)], bounds, proven)
+            return Drafts([draft(self._problem, "target", routes)], proven)
 
         answer = judged(self._problem, self._limits, drafts)
         if isinstance(answer, NoPlan):

@@ -20,10 +20,9 @@ from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, links_beyond
 from controller.planning.lanes import lanes_of, parts
 from controller.planning.level_vector import stronger
-from controller.planning.plan import Draft, compare, draft
+from controller.planning.plan import Draft, Drafts, compare, draft
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.split_flows import lanes_first, peeling, search
-from controller.planning.whole_flows.cpsat import Solution
 from signalbox.jobs.spec import JobId
 
 _NEAR = 0.01
@@ -35,8 +34,11 @@ _ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
 """Of the largest capacity of a link between switches: what the smallest may be below it."""
 
 
-def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence[Draft]) -> Solution | None:
-    """With a cap on moves: the best routes found with at most as many. None when there were none."""
+def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence[Draft]) -> Drafts | None:
+    """Return the routing found, none if it is one of ``drafts``, and what is proven.
+
+    With a cap on moves: the best routing found with at most as many. None when there were none.
+    """
     aims = _aims(problem, bounds)
     beyond = [links_beyond(problem, of.laid or of.routes, aims) for of in drafts]
     routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
@@ -52,14 +54,15 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence
         part = problem if len(flows) == len(problem.flows) else problem.with_flows(flows)
         optima = 1 if limits.max_moves is None else 2
         found = _of_part(part, bounds if part is problem else level_bounds(part), free, aims, drafts, optima)
-        if part is problem and any(found.routes is of.routes for of in drafts):
-            return Solution(found.routes, stronger(proven, _of_all(bounds, found.proven)))
-        routes |= found.routes
         proven = stronger(proven, _of_all(bounds, found.proven))
+        best = found.drafts[0]
+        if part is problem and any(best.routes is of.routes for of in drafts):
+            return Drafts([], proven)
+        routes |= best.routes
     if limits.max_moves is not None and problem.moves(routes) > limits.max_moves:
         capped = search.solve(problem, limits, bounds) if search.fits(problem, limits, "lp") else None
-        return capped and Solution(capped.routes, stronger(proven, capped.proven))
-    return Solution(routes, proven)
+        return capped and capped._replace(proven=stronger(proven, capped.proven))
+    return Drafts([draft(problem, "lp", routes)], proven)
 
 
 def _of_part(
@@ -69,7 +72,7 @@ def _of_part(
     aims: Mapping[JobId, float],
     known: Sequence[Draft],
     optima: int,
-) -> Solution:
+) -> Drafts:
     """The best of what is known, of the lanes with the cables besides, and, where these miss an aim, of a search, if
     there is time for so many ``optima``: two where moves are capped, as another search follows then."""
     drafts = [of if len(of.routes) == len(part.flows) else _draft(part, of.routes) for of in known]
@@ -82,12 +85,11 @@ def _of_part(
         drafts += [_draft(part, routes)] if routes else []
     best = min(drafts, key=cmp_to_key(compare))
     if not best.moves and all(level <= aims[job] * (1 + LEVEL_TOLERANCE) for job, level in best.job_level.items()):
-        return Solution(best.routes, bounds.vector)
+        return Drafts([best], bounds.vector)
     found = search.solve(part, limits, bounds) if search.fits(part, limits, "lp", optima) else None
     if found is None:
-        return Solution(best.routes, bounds.vector)
-    best = min(best, _draft(part, found.routes), key=cmp_to_key(compare))
-    return Solution(best.routes, found.proven)
+        return Drafts([best], bounds.vector)
+    return found._replace(drafts=[min(best, *found.drafts, key=cmp_to_key(compare))])
 
 
 def _apart(problem: Problem) -> list[list[Flow]]:

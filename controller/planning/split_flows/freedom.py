@@ -20,7 +20,7 @@ from controller.planning import closed_forms, greedy
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.efficiency import first_difference
 from controller.planning.level_vector import stronger
-from controller.planning.plan import Draft, compare, draft, levels_proven
+from controller.planning.plan import Draft, Drafts, compare, draft, levels_proven
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.split_flows import by_part, few_pieces, least_levels, search
 from controller.planning.whole_flows import search as whole_search
@@ -35,9 +35,7 @@ _BEGIN_S = 10e-6
 """Per flow, until it is known which parts there are and what they miss."""
 
 
-def solve(
-    problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft
-) -> tuple[list[Draft], tuple[float, ...]]:
+def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> Drafts:
     """``kept``: the routing that moves least. If a solver fails, what others found remains."""
     found: list[Draft] = []
     proven = bounds.vector
@@ -55,9 +53,7 @@ def solve(
             known = [draft(problem, *exact)] if exact else drafts
             solution = by_part.solve(fewer, limits, bounds, known)
             if solution is not None:
-                found += known if exact else []
-                if all(solution.routes is not of.routes for of in known):
-                    found.append(draft(problem, "lp", solution.routes))
+                found += [*(known if exact else []), *solution.drafts]
                 proven = stronger(proven, solution.proven)
             if pieces == most:
                 lower = least_levels.improve(problem, limits, bounds, _best([*found, *drafts]), proven)
@@ -78,7 +74,7 @@ def solve(
             found += [draft(problem, "lp", nearer)] if nearer else []
     except Exception:
         log.exception("solver failed; another planner's routing is used", generation=problem.generation)
-    return found, proven
+    return Drafts(found, proven)
 
 
 def _best(drafts: Sequence[Draft]) -> Draft:

@@ -26,14 +26,13 @@ from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.closed_forms import balanced_coloring
 from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference, job_levels, job_loads
 from controller.planning.level_vector import level_vector
-from controller.planning.plan import levels_proven
+from controller.planning.plan import Drafts, draft, levels_proven
 from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import Divider
 from controller.planning.split_flows.exclusive_links import exclusive_links
 from controller.planning.split_flows.lp import FluidModel, Goal, Spread
 from controller.planning.whole_flows import local_search
-from controller.planning.whole_flows.cpsat import Solution
 from signalbox.jobs.spec import JobId
 
 _REACHED = 1e-6
@@ -62,11 +61,11 @@ def fits(problem: Problem, limits: PlanLimits, stage: str, optima: int = 1) -> b
     return limits.allows(stage, seconds)
 
 
-def solve(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Solution | None:
+def solve(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts | None:
     """With a cap on moves: the best routes found with at most as many; None when there were none."""
     search = _Search(problem, limits, bounds)
     routes = search.routes()
-    return None if routes is None else Solution(routes, search.proven)
+    return None if routes is None else Drafts([draft(problem, "lp", routes)], search.proven)
 
 
 def relieve(problem: Problem, limits: PlanLimits, bounds: Bounds, aim: Routes) -> Routes | None:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from controller.fabric.topology import LinkId, Path
 from controller.planning.bounds import Bounds, common_unit
 from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.plan import Drafts, draft
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.solver import StagedSearch, cp_model
 from signalbox.jobs.spec import JobId
@@ -34,17 +35,6 @@ _ENDLESS = 1 << 62
 _ROUNDING = 1e-9
 _LEVELS_SHARE = 0.7
 """Share of the time that the levels may take; the rest is for fewer moves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """``proven``: lower bounds of the first entries of the levels sorted from the worst, each valid for routings that
-    are optimal in the entries before it. ``cut``: they hold of the candidates alone, because there are more shortest
-    paths."""
-
-    routes: Routes
-    proven: tuple[float, ...]
-    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +58,24 @@ def solve(
     start: Routes,
     max_moves: int | None,
     known: Sequence[float] = (),
-) -> Solution | None:
-    """``start``: a routing to begin from. ``max_moves``: how many flows may leave a current path that still exists;
-    when it is not None, ``proven`` holds among such routings only. ``known``: lower bounds of the sorted levels, like
-    ``proven``; where ``start`` keeps to them, nothing is left to find. Raises nothing for a valid problem."""
+) -> Drafts | None:
+    """Return the best routing found and what is proven; None when nothing was found in time.
+
+    ``start``: a routing to begin from. ``max_moves``: how many flows may leave a current path that still exists; when
+    it is not None, ``proven`` holds among such routings only. ``known``: lower bounds of the sorted levels, like
+    ``proven``; where ``start`` keeps to them, nothing is left to find. Raises nothing for a valid problem.
+    """
     model = _RoutingModel(problem, bounds, start, max_moves)
     search = StagedSearch(model.cp, limits)
-    found = model.optimise(search, known or bounds.vector)
+    known = tuple(known) or bounds.vector
+    found = model.optimise(search, known)
+    if found is None:
+        return None
+    routes, proven = found
+    drafts = [draft(problem, "cpsat", routes)]
     pairs = {(flow.src_leaf, flow.dst_leaf) for flow in problem.flows}
-    return found and replace(found, cut=any(problem.paths.cut(*pair) for pair in pairs))
+    cut = any(problem.paths.cut(*pair) for pair in pairs)
+    return Drafts(drafts, known, proven) if cut else Drafts(drafts, proven)
 
 
 class _RoutingModel:
@@ -199,12 +198,13 @@ class _RoutingModel:
 
     # ---- the stages
 
-    def optimise(self, search: StagedSearch, known: Sequence[float]) -> Solution | None:
+    def optimise(self, search: StagedSearch, known: Sequence[float]) -> tuple[Routes, tuple[float, ...]] | None:
+        """Return routes and lower bounds of the sorted levels, each valid for routings optimal in those before it."""
         proven = self._minimise_levels(search, known)
         self._minimise_moves(search)
         if search.values:
-            return Solution(self._read(search), proven)
-        return Solution(self._start, proven) if self._begun else None
+            return self._read(search), proven
+        return (self._start, proven) if self._begun else None
 
     def _minimise_levels(self, search: StagedSearch, known: Sequence[float]) -> tuple[float, ...]:
         """Lower bounds of the sorted levels that are proven, ``known`` to begin with. Leaves the model constrained to

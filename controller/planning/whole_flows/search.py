@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cmp_to_key, partial
-from typing import NamedTuple
 
 import structlog
 
 from controller.planning.bounds import Bounds
 from controller.planning.level_vector import LevelVector, level_vector, stronger
-from controller.planning.plan import Draft, compare, draft, levels_proven
+from controller.planning.plan import Draft, Drafts, compare, draft, levels_proven
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.whole_flows import cpsat, local_search
 
@@ -32,20 +31,12 @@ _MOVES_SHARE = 0.25
 """Of the time limit: for CP-SAT when only moves are left to save."""
 
 
-class Searched(NamedTuple):
-    """``listed``: like ``proven``, of routings over the candidate paths; None where these are all shortest paths."""
-
-    drafts: list[Draft]
-    proven: tuple[float, ...]
-    listed: tuple[float, ...] | None = None
-
-
-def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kept: Draft) -> Searched:
+def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kept: Draft) -> Drafts:
     """``kept``: the routing that moves least. No draft has more moves than it needs, but some may have more than
     ``limits.max_moves``."""
     target = level_vector(bounds, limits)
     if len(problem.flows) > MAX_FLOWS:
-        return Searched([], target.levels)
+        return Drafts([], target.levels)
     searched = _search(problem, limits, bounds, target, kept)
     best = min([best, *searched], key=cmp_to_key(compare))
     settled = levels_proven(best.vector, target.levels) == len(best.vector)
@@ -53,7 +44,7 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kep
     if settled:
         limits = replace(limits, time_limit_s=_MOVES_SHARE * limits.time_limit_s)
     if (settled and not best.moves) or _variables(problem) > _VARIABLES_PER_S * limits.time_limit_s:
-        return Searched(searched, target.levels)
+        return Drafts(searched, target.levels)
     exact = _by_cpsat(problem, limits, bounds, target.levels, best, kept)
     return exact._replace(drafts=[*exact.drafts, *searched])
 
@@ -82,7 +73,7 @@ def _variables(problem: Problem) -> int:
 
 def _by_cpsat(
     problem: Problem, limits: PlanLimits, bounds: Bounds, known: tuple[float, ...], best: Draft, kept: Draft
-) -> Searched:
+) -> Drafts:
     """By CP-SAT. ``known``: lower bounds that are proven without it. When moves are capped, half of the time goes to
     the problem without the cap: its proofs hold for all routings, and often its fewest moves are within the cap."""
     attempt = partial(_attempt, problem, bounds, known)
@@ -104,14 +95,14 @@ def _attempt(
     limits: PlanLimits,
     start: Draft,
     max_moves: int | None,
-) -> Searched:
+) -> Drafts:
     try:
-        solution = cpsat.solve(problem, limits, bounds, start.routes, max_moves, known)
+        found = cpsat.solve(problem, limits, bounds, start.routes, max_moves, known)
     except Exception:
         log.exception("solver failed; another planner's routing is used", generation=problem.generation)
-        return Searched([], known)
-    if solution is None:
-        return Searched([], known)
-    proven = stronger(known, solution.proven)
-    drafts = [draft(problem, "cpsat", solution.routes)] if solution.routes != start.routes or proven != known else []
-    return Searched(drafts, known, proven) if solution.cut else Searched(drafts, proven)
+        found = None
+    if found is None:
+        return Drafts([], known)
+    proven = stronger(known, found.listed or found.proven)
+    drafts = [each for each in found.drafts if each.routes != start.routes or proven != known]
+    return Drafts(drafts, known, proven) if found.listed else Drafts(drafts, proven)

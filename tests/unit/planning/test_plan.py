@@ -10,6 +10,7 @@ from controller.fabric.topology import PortNo
 from controller.planning.bounds import level_bounds
 from controller.planning.plan import (
     Draft,
+    Drafts,
     EcmpLevel,
     NoPlan,
     Plan,
@@ -118,7 +119,8 @@ def test_levels_are_proven_up_to_the_first_that_misses_its_bound(
 def test_a_plan_claims_what_is_proven(
     problem: Problem, solver: str, proven: tuple[float, ...], certificate: str
 ) -> None:
-    certain = certified(problem, a_draft(1.0, 2.0, solver=solver), level_bounds(problem), proven, PlanTimes(0, 0, 0))
+    found = a_draft(1.0, 2.0, solver=solver)
+    certain = certified(problem, found, level_bounds(problem), Drafts([found], proven), PlanTimes(0, 0, 0))
     assert (certain.certificate, certain.bound) == (certificate, proven[0])
     assert certain.gap == pytest.approx(2.0 / proven[0] - 1)
     assert certain.unrouted == tuple(f.id for f in problem.flows)
@@ -126,8 +128,8 @@ def test_a_plan_claims_what_is_proven(
 
 def test_a_bound_is_never_above_the_level_that_it_bounds(problem: Problem) -> None:
     """Solvers round."""
-    bound = certified(problem, a_draft(2.0), level_bounds(problem), (2.0 * (1 + 1e-7),), PlanTimes(0, 0, 0)).bound
-    assert bound == 2.0
+    found = Drafts([a_draft(2.0)], (2.0 * (1 + 1e-7),))
+    assert certified(problem, found.drafts[0], level_bounds(problem), found, PlanTimes(0, 0, 0)).bound == 2.0
 
 
 # ---- whether a plan is worth its moves

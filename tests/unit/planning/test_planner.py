@@ -9,9 +9,9 @@ import pytest
 from controller.fabric.topology import Fabric, LinkId, Path
 from controller.planning import greedy
 from controller.planning.efficiency import job_levels
-from controller.planning.plan import Draft, NoPlan, Plan, draft
+from controller.planning.plan import Draft, Drafts, NoPlan, Plan, draft
 from controller.planning.plan_check import check
-from controller.planning.planner import Routings, judged, plan, repair_first
+from controller.planning.planner import judged, plan, repair_first
 from controller.planning.problem import FlowId, PlanLimits, Problem, whole
 from controller.planning.whole_flows import cpsat, local_search
 from tests.support.planning.fabrics import (
@@ -259,7 +259,7 @@ def test_a_routing_that_the_checker_refuses_is_not_the_plan_however_good_it_clai
     wrong = replace(right, solver="wrong", routes={one: whole(first[:1]), other: whole(second)})
 
     def chosen(*drafts: Draft) -> Plan | NoPlan:
-        return judged(problem, LIMITS, lambda bounds: Routings([*drafts], bounds))
+        return judged(problem, LIMITS, lambda _: Drafts([*drafts]))
 
     for drafts, solver in (([wrong, right], "right"), ([crowded, right], "right"), ([wrong, crowded], "crowded")):
         answer = chosen(*drafts)

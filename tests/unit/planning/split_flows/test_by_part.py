@@ -119,5 +119,6 @@ def test_running_routes_at_their_aim_stay_while_another_part_is_planned() -> Non
     running = pinned(problem, {**first.routes, **of_a})
     found = by_part.solve(running, LIMITS, level_bounds(running), [draft(running, "running", {**first.routes, **of_a})])
     assert found
-    assert all(found.routes[f.id] == first.routes[f.id] for f in problem.flows if f.job_id == "b")
-    assert max(job_levels(running, found.routes).values()) == pytest.approx(first.max_level, rel=1e-3)
+    (best,) = found.drafts
+    assert all(best.routes[f.id] == first.routes[f.id] for f in problem.flows if f.job_id == "b")
+    assert max(job_levels(running, best.routes).values()) == pytest.approx(first.max_level, rel=1e-3)

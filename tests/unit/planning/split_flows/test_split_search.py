@@ -46,7 +46,8 @@ def searched(problem: Problem) -> float:
     """The worst level by the search alone: the planner would hide its failure behind another's routes."""
     solution = split_search.solve(problem, LIMITS, level_bounds(problem))
     assert solution is not None
-    return max(job_levels(problem, solution.routes).values(), default=1.0)
+    (best,) = solution.drafts
+    return max(job_levels(problem, best.routes).values(), default=1.0)
 
 
 @quick

@@ -20,7 +20,6 @@ from controller.planning.plan import levels_proven
 from controller.planning.problem import PlanLimits, Problem, Routes, whole
 from controller.planning.solver import StagedSearch
 from controller.planning.whole_flows import cpsat
-from controller.planning.whole_flows.cpsat import Solution
 from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine, moves, pinned, problem_of
 from tests.support.planning.random_problems import packings, problems
 
@@ -34,11 +33,13 @@ def solved(
     max_moves: int | None = None,
     known: Sequence[float] = (),
     start: Routes | None = None,
-) -> Solution:
+) -> tuple[Routes, tuple[float, ...]]:
+    """Return the routes, and what is proven."""
     begin = greedy.assign(problem, keep_current=False) if start is None else start
-    solution = cpsat.solve(problem, limits, level_bounds(problem), begin, max_moves, known)
-    assert solution is not None
-    return solution
+    found = cpsat.solve(problem, limits, level_bounds(problem), begin, max_moves, known)
+    assert found is not None
+    (best,) = found.drafts
+    return best.routes, found.proven
 
 
 def levels(problem: Problem, routes: Routes) -> list[float]:
@@ -56,44 +57,43 @@ def mixed() -> Problem:
 def test_levels_are_optimal_then_moves_with_and_without_known_bounds(problem: Problem, bounded: bool) -> None:
     best, fewest = brute_force(problem)
     known = level_vector(level_bounds(problem), PlanLimits()).levels if bounded else ()
-    solution = solved(problem, known=known)
-    found = levels(problem, solution.routes)
+    routes, proven = solved(problem, known=known)
+    found = levels(problem, routes)
     assert not better(best, found)
-    assert not better(best, solution.proven)
-    assert levels_proven(found, solution.proven) == len(found)
-    assert moves(problem, solution.routes) == fewest
+    assert not better(best, proven)
+    assert levels_proven(found, proven) == len(found)
+    assert moves(problem, routes) == fewest
 
 
 @quick
 @given(problems(), st.integers(0, 2), st.booleans())
 def test_a_cap_on_moves_holds_wherever_the_search_begins(problem: Problem, cap: int, keep: bool) -> None:
     best, fewest = brute_force(problem, cap)
-    solution = solved(problem, max_moves=cap, start=greedy.assign(problem, keep_current=keep))
-    assert moves(problem, solution.routes) <= min(cap, fewest)
-    assert not better(best, levels(problem, solution.routes))
+    routes, _ = solved(problem, max_moves=cap, start=greedy.assign(problem, keep_current=keep))
+    assert moves(problem, routes) <= min(cap, fewest)
+    assert not better(best, levels(problem, routes))
 
 
 def test_what_is_known_is_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = mixed()
-    start = solved(problem).routes
+    start, _ = solved(problem)
 
     def never(*_: Any) -> None:
         raise AssertionError("searched")
 
     monkeypatch.setattr(StagedSearch, "minimise", never)
-    assert solved(problem, known=(10 / 7,), start=start) == Solution(start, (10 / 7,))
+    assert solved(problem, known=(10 / 7,), start=start) == (start, (10 / 7,))
 
 
 def test_levels_of_mixed_sizes_are_exact() -> None:
     """Sevenths have no finite decimal fraction."""
-    assert solved(mixed()).proven == pytest.approx((10 / 7,), rel=1e-12)
+    assert solved(mixed())[1] == pytest.approx((10 / 7,), rel=1e-12)
 
 
 def test_without_time_the_start_comes_back_with_what_was_known() -> None:
     problem = mixed()
     start = {f.id: whole(problem.candidates(f)[0]) for f in problem.flows}
-    solution = solved(problem, replace(LIMITS, time_limit_s=0), known=(1.2,), start=start)
-    assert solution == Solution(start, (1.2,))
+    assert solved(problem, replace(LIMITS, time_limit_s=0), known=(1.2,), start=start) == (start, (1.2,))
 
 
 def test_without_time_and_without_a_start_there_is_nothing() -> None:
@@ -106,8 +106,8 @@ def test_without_time_and_without_a_start_there_is_nothing() -> None:
 def test_a_search_that_is_cut_short_claims_no_more_than_is_true(time_limit_s: float) -> None:
     problem = mixed()
     best, _ = brute_force(problem)
-    solution = solved(problem, replace(LIMITS, time_limit_s=time_limit_s))
-    assert 1 <= solution.proven[0] <= best[0] * (1 + 1e-9)
+    _, proven = solved(problem, replace(LIMITS, time_limit_s=time_limit_s))
+    assert 1 <= proven[0] <= best[0] * (1 + 1e-9)
 
 
 def test_flows_stay_where_they_are_among_equally_good_routings() -> None:
@@ -115,9 +115,9 @@ def test_flows_stay_where_they_are_among_equally_good_routings() -> None:
     problem = problem_of(fabric, [flow("a", (1, h), (2, h), 1.0) for h in (1, 2, 3)], nic_bps=1.0)
     third, first, second = problem.candidates(problem.flows[0])
     running = {f.id: whole(path) for f, path in zip(problem.flows, (first, first, second), strict=True)}
-    solution = solved(pinned(problem, running))
-    assert sorted(route == running[f] for f, route in solution.routes.items()) == [False, True, True]
-    assert {route[0].path for route in solution.routes.values()} == {first, second, third}
+    routes, _ = solved(pinned(problem, running))
+    assert sorted(route == running[f] for f, route in routes.items()) == [False, True, True]
+    assert {route[0].path for route in routes.values()} == {first, second, third}
 
 
 def test_the_model_builder_comes_without_pandas_and_leaves_it_to_others() -> None:
