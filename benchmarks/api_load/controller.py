@@ -37,7 +37,6 @@ from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message
 from controller.fabric.messages import LinkSeen, SwitchConnected
 from controller.fabric.topology import Fabric
-from controller.jobs.store import StateStore
 from controller.planning import answers, target
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan, PlanTimes
@@ -47,6 +46,7 @@ from controller.planning.worker import PlanningWorker
 from controller.scenarios.fabrics import leaf_spine
 from controller.serving import serve
 from controller.status import StatusBoard
+from controller.store.sqlite_store import StateStore
 from controller.tables.messages import (
     Counters,
     InstallStage,

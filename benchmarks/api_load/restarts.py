@@ -28,8 +28,8 @@ from benchmarks.api_load.load import Announced, Clients, Outcome, Spec, pending_
 from benchmarks.measures import Spread, usage
 from controller.api.lease_tokens import LeaseTokens
 from controller.jobs.messages import Registration, SavedState
-from controller.jobs.records import changes
-from controller.jobs.store import StateStore
+from controller.store.records import changes
+from controller.store.sqlite_store import StateStore
 from mininet_topos.controller_process import ControllerProcess, Settings
 from signalbox.client import Client
 from signalbox.errors import NotFound, SignalboxError, WrongLeaseToken

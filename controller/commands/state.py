@@ -16,8 +16,8 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from controller.jobs.records import FORMAT, Key, Kind, Unreadable, decode
-from controller.jobs.store import StateStore
+from controller.store.records import FORMAT, Key, Kind, Unreadable, decode
+from controller.store.sqlite_store import StateStore
 from signalbox.commands.output import AsJson, escape, show
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import virtual_links

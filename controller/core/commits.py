@@ -15,7 +15,7 @@ from controller.core.messages import Reply
 from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
 from controller.jobs.messages import SavedState, SaveState
-from controller.jobs.records import changes
+from controller.store.records import changes
 from signalbox.errors import Unavailable
 from signalbox.jobs.spec import JobId
 

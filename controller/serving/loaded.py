@@ -14,13 +14,13 @@ from functools import partial
 from controller.api.files import ApiFiles
 from controller.config import Config
 from controller.core.messages import NewSettings
-from controller.jobs.store import StateStore
 from controller.observability import logs
 from controller.planning.process import OnCrash, PlanningProcess, Put
 from controller.serving import inventory, preflight
 from controller.serving.reload import Prepare, TakeOver
 from controller.serving.validity import CertificatesInUse
 from controller.status import StatusBoard
+from controller.store.sqlite_store import StateStore
 from controller.tls import TlsContext
 from signalbox.errors import InvalidInput
 

@@ -19,10 +19,10 @@ from controller.api.identities import Identities
 from controller.api.listening import socket_path
 from controller.config import Config
 from controller.fabric.parts import Declared
-from controller.jobs import store
-from controller.jobs.disk_space import full
 from controller.serving import exposure, inventory, validity
 from controller.serving.validity import TLS_SECTIONS
+from controller.store import sqlite_store
+from controller.store.disk_space import full
 from signalbox.addresses import host_and_port
 from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.secret_files import of_another_user, open_to_others, replaceable
@@ -55,7 +55,7 @@ def check_saved(config: Config) -> None:
     and the secret of their lease tokens, also while another one uses the state directory: it takes no claim."""
     from controller.core import state  # takes a moment, which other commands need not wait for
 
-    saved = store.StateStore(config.state_dir)
+    saved = sqlite_store.StateStore(config.state_dir)
     state.initial(config, saved.look(), Declared(), 0.0)
     lease_tokens.check(config.state_dir, saved.has_owners)
 
@@ -152,7 +152,7 @@ def _open_state(directory: Path) -> Iterator[FieldProblem]:
     with suppress(OSError):
         if problem := replaceable(directory):
             yield FieldProblem("state_dir", f"{problem}; or name a directory in it, which the controller makes")
-    for name in (store.FILE, lease_tokens.FILE):
+    for name in (sqlite_store.FILE, lease_tokens.FILE):
         path = directory / name
         with suppress(OSError):
             if problem := of_another_user(path) or open_to_others(path):

@@ -33,7 +33,6 @@ from controller.core.messages import Command, Reply, Tick
 from controller.events import EventHistory
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
-from controller.jobs.store import StateStore
 from controller.log_limit import LimitedLog
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
@@ -52,6 +51,7 @@ from controller.serving.reload import Hangups, Reload, hangups, reloading
 from controller.southbound.limits import Put
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import Status, StatusBoard
+from controller.store.sqlite_store import StateStore
 from controller.tables.messages import ToSwitches
 from controller.tls import TlsContext
 from signalbox.errors import InvalidInput

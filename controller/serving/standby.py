@@ -18,9 +18,9 @@ from typing import NoReturn
 
 import structlog
 
-from controller.jobs.store import StateStore
 from controller.serving import readiness
 from controller.southbound.outbox import stop_signals
+from controller.store.sqlite_store import StateStore
 from signalbox.errors import InvalidInput
 
 log = structlog.get_logger(__name__)

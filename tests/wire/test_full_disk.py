@@ -16,8 +16,8 @@ import pytest
 
 from benchmarks.full_disk import fill, small_disk
 from controller.jobs.messages import Registration, SavedState
-from controller.jobs.records import changes
-from controller.jobs.store import StateStore
+from controller.store.records import changes
+from controller.store.sqlite_store import StateStore
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client

@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.api_load.load import pending_jobs
 from benchmarks.api_load.restarts import Kills, _compare, _medians, filled
 from controller.api.lease_tokens import LeaseTokens
-from controller.jobs.store import StateStore
+from controller.store.sqlite_store import StateStore
 from signalbox.spec_messages import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 

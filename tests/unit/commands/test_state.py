@@ -14,9 +14,9 @@ from controller.config import Config, JobsConfig
 from controller.core.state import initial
 from controller.fabric.parts import Declared
 from controller.jobs.messages import Registration, SavedState
-from controller.jobs.records import FORMAT, changes
-from controller.jobs.state_database import checksum, opened, sealed
-from controller.jobs.store import FILE, StateStore
+from controller.store.records import FORMAT, changes
+from controller.store.sqlite_database import checksum, opened, sealed
+from controller.store.sqlite_store import FILE, StateStore
 from signalbox.cli import main
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks

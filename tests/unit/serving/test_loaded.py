@@ -10,10 +10,10 @@ import pytest
 from controller.config import Config
 from controller.core.messages import NewSettings
 from controller.jobs.messages import Registration, SavedState
-from controller.jobs.records import changes
-from controller.jobs.store import StateStore
 from controller.serving.loaded import Loaded
 from controller.status import StatusBoard
+from controller.store.records import changes
+from controller.store.sqlite_store import StateStore
 from signalbox.errors import InvalidInput
 from tests.support.by_id import registered
 from tests.support.fake_fabric import ring_job

@@ -11,9 +11,9 @@ import pytest
 from controller.api.lease_tokens import LeaseTokens
 from controller.config import Config, JobsConfig
 from controller.jobs.messages import Registration, SavedState
-from controller.jobs.records import changes
-from controller.jobs.store import StateStore
 from controller.serving import preflight
+from controller.store.records import changes
+from controller.store.sqlite_store import StateStore
 from signalbox.errors import InvalidInput
 from tests.support.by_id import registered
 from tests.support.fake_fabric import ring_job

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.jobs.store import StateStore
 from controller.serving import standby
 from controller.serving.standby import wait_for_turn
+from controller.store.sqlite_store import StateStore
 from mininet_topos.lab.record import wait_for
 from signalbox.errors import InvalidInput
 

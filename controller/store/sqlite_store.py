@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 import structlog
 
-from controller.jobs.disk_space import ROOM_BYTES, full
 from controller.jobs.messages import SavedState
-from controller.jobs.records import FORMAT, Changes, Key, Kind, Unreadable, decode, first_format
-from controller.jobs.state_database import (
+from controller.store.disk_space import ROOM_BYTES, full
+from controller.store.records import FORMAT, Changes, Key, Kind, Unreadable, decode, first_format
+from controller.store.sqlite_database import (
     OLDEST,
     NewerFormat,
     Written,

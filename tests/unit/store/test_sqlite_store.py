@@ -31,13 +31,13 @@ from controller.fabric.parts import (
     switch_key,
 )
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs import state_database
-from controller.jobs import store as store_module
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Registration, SavedState
-from controller.jobs.records import MAX_NAMED, Key, Kind, Unreadable, changes, decode, encode
-from controller.jobs.store import StateStore
 from controller.silence import Silence
+from controller.store import sqlite_database
+from controller.store import sqlite_store as store_module
+from controller.store.records import MAX_NAMED, Key, Kind, Unreadable, changes, decode, encode
+from controller.store.sqlite_store import StateStore
 from signalbox.errors import InvalidInput, NotFound
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.reports import Connected
@@ -256,17 +256,17 @@ def write_format(version: int, directory: Path, records: Mapping[tuple[str, str]
     database = sqlite3.connect(directory / "state.db", isolation_level=None)
     with closing(database):
         database.execute("PRAGMA journal_mode = WAL")
-        for statement in state_database.TABLES.split(";")[:-1]:
+        for statement in sqlite_database.TABLES.split(";")[:-1]:
             database.execute(statement)
         total = 0
         for (kind, key), value in records.items():
-            own = state_database.checksum(kind, key, value)
+            own = sqlite_database.checksum(kind, key, value)
             total ^= int.from_bytes(own)
             insert = "INSERT INTO record (kind, key, value, checksum) VALUES (?, ?, ?, ?)"
             database.execute(insert, (kind, key, value, own))
-        revision = state_database.sealed(2, len(records), total)
+        revision = sqlite_database.sealed(2, len(records), total)
         database.execute("INSERT INTO revision VALUES (?, ?, ?, ?)", revision)
-        database.execute(f"PRAGMA application_id = {state_database.APPLICATION}")
+        database.execute(f"PRAGMA application_id = {sqlite_database.APPLICATION}")
         database.execute(f"PRAGMA user_version = {version}")
 
 
@@ -589,7 +589,7 @@ def test_a_database_that_is_read_only_for_a_time_takes_nothing_then_and_all_late
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[sqlite3.Connection] = []
-    original = state_database.opened
+    original = sqlite_database.opened
 
     def remember(path: Path) -> sqlite3.Connection:
         opened.append(original(path))
@@ -707,7 +707,7 @@ def test_nothing_is_dropped_of_an_unknown_job_a_used_directory_a_damaged_state_o
 
 def test_a_commit_is_on_disk_when_it_returns(tmp_path: Path) -> None:
     """That the disk has it cannot be tested here; that SQLite waits for the disk can (2 is FULL)."""
-    with closing(state_database.opened(tmp_path / "state.db")) as database:
+    with closing(sqlite_database.opened(tmp_path / "state.db")) as database:
         assert database.execute("PRAGMA synchronous").fetchone() == (2,)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 

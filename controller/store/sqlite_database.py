@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controller.jobs.messages import SavedState
-from controller.jobs.records import FORMAT, Changes, Key, Kind, changes, encode
 from controller.private_directory import private_directory
+from controller.store.records import FORMAT, Changes, Key, Kind, changes, encode
 
 OLDEST = 2
 """Format (SQLite's ``user_version``) that is still read. 1 was a JSON file, which is read too."""
