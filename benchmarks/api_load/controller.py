@@ -46,7 +46,7 @@ from controller.planning.worker import PlanningWorker
 from controller.scenarios.fabrics import leaf_spine
 from controller.serving import serve
 from controller.status import StatusBoard
-from controller.store.sqlite_store import StateStore
+from controller.store.sqlite_store import SqliteStore
 from controller.tables.messages import (
     Counters,
     InstallStage,
@@ -292,7 +292,7 @@ def main(
     """Run the controller until SIGTERM."""
     clock = Clock()
     clock.mark("imports")
-    clock.mark_after(StateStore, "load", "state read")
+    clock.mark_after(SqliteStore, "load", "state read")
     clock.mark_after(ControlLoop, "__init__", "jobs accepted")
     clock.mark_after(StatusBoard, "publish", "published")
     clock.mark_after(ApiServer, "start", "API listens")

@@ -29,7 +29,7 @@ from benchmarks.measures import Spread, usage
 from controller.api.lease_tokens import LeaseTokens
 from controller.jobs.messages import Registration, SavedState
 from controller.store.records import changes
-from controller.store.sqlite_store import StateStore
+from controller.store.sqlite_store import SqliteStore
 from mininet_topos.controller_process import ControllerProcess, Settings
 from signalbox.client import Client
 from signalbox.errors import NotFound, SignalboxError, WrongLeaseToken
@@ -185,7 +185,7 @@ async def _until_killed(
 
 def filled(state_dir: Path, spec: Spec, count: int) -> tuple[dict[str, str], dict[str, Announced]]:
     """Saves so many jobs as a controller would have; returns their lease tokens and specs by id. Raises ``OSError``."""
-    store, done = StateStore(state_dir), Future[int | OSError]()
+    store, done = SqliteStore(state_dir), Future[int | OSError]()
     before, jobs = store.load(), [Registration(spec()) for _ in range(count)]
     tokens = LeaseTokens.of(state_dir)
     store.begin()

@@ -17,7 +17,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from controller.store.records import FORMAT, Key, Kind, Unreadable, decode
-from controller.store.sqlite_store import StateStore
+from controller.store.sqlite_store import SqliteStore
 from signalbox.commands.output import AsJson, escape, show
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import virtual_links
@@ -32,7 +32,7 @@ StateDir = Annotated[
 @commands.command("list")
 def list_saved(state_dir: StateDir, as_json: AsJson = False) -> None:
     """List the saved jobs, in the order in which they were registered, and what this version finds wrong with each."""
-    with closing(StateStore(state_dir)) as store:
+    with closing(SqliteStore(state_dir)) as store:
         records, revision, version = store.written()
     measured = {key.key: (key, text) for key, text in records if key.kind is Kind.MEASURED}
     jobs = [_fields((key, text), measured.get(key.key), version) for key, text in records if key.kind is Kind.JOB]
@@ -45,7 +45,7 @@ def drop_saved(
     jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Ids of the jobs.")], state_dir: StateDir
 ) -> None:
     """Forget jobs. Other jobs stay; the pins of these go when the controller has run for jobs.orphan_lease_s."""
-    with closing(StateStore(state_dir)) as store:
+    with closing(SqliteStore(state_dir)) as store:
         revision = store.drop(jobs)
     typer.echo(f"dropped {', '.join(jobs)}; the state has revision {revision} now")
 

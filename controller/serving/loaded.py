@@ -20,7 +20,7 @@ from controller.serving import inventory, preflight
 from controller.serving.reload import Prepare, TakeOver
 from controller.serving.validity import CertificatesInUse
 from controller.status import StatusBoard
-from controller.store.sqlite_store import StateStore
+from controller.store.store import Store
 from controller.tls import TlsContext
 from signalbox.errors import InvalidInput
 
@@ -46,7 +46,7 @@ class Loaded:
         self._put: Callable[[NewSettings], None] | None = None
         board.replaced["planning"] = lambda: self._planning.replaced if self._planning else 0
         certificates = CertificatesInUse(config, board)
-        self._waits_for: StateStore | None = None
+        self._waits_for: Store | None = None
         self.prepare: tuple[Prepare, ...] = (
             certificates.prepare,
             lambda new: self.openflow_tls.prepare(new.openflow.tls_files),
@@ -83,7 +83,7 @@ class Loaded:
             self._planning.configure(configure)
 
     @contextmanager
-    def waiting(self, store: StateStore) -> Iterator[None]:
+    def waiting(self, store: Store) -> Iterator[None]:
         """For the claim of ``store``: meanwhile the inventory is read again too, whose hosts who runs has taken in
         already, and what is saved has to be acceptable."""
         self._waits_for = store

@@ -22,6 +22,7 @@ from controller.fabric.parts import Declared
 from controller.serving import exposure, inventory, validity
 from controller.serving.validity import TLS_SECTIONS
 from controller.store import sqlite_store
+from controller.store.configured import store_of
 from controller.store.disk_space import full
 from signalbox.addresses import host_and_port
 from signalbox.errors import FieldProblem, InvalidInput, cut
@@ -55,7 +56,7 @@ def check_saved(config: Config) -> None:
     and the secret of their lease tokens, also while another one uses the state directory: it takes no claim."""
     from controller.core import state  # takes a moment, which other commands need not wait for
 
-    saved = sqlite_store.StateStore(config.state_dir)
+    saved = store_of(config.state_dir)
     state.initial(config, saved.look(), Declared(), 0.0)
     lease_tokens.check(config.state_dir, saved.has_owners)
 

@@ -51,7 +51,8 @@ from controller.serving.reload import Hangups, Reload, hangups, reloading
 from controller.southbound.limits import Put
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import Status, StatusBoard
-from controller.store.sqlite_store import StateStore
+from controller.store.configured import store_of
+from controller.store.store import Store
 from controller.tables.messages import ToSwitches
 from controller.tls import TlsContext
 from signalbox.errors import InvalidInput
@@ -94,14 +95,16 @@ def _serve(
     received: Hangups,
 ) -> int:
     InvalidInput.refuse(exposure.problems(config.api))
+    if stand_by and config.state_dir is None:
+        raise InvalidInput.of("state_dir", "--standby needs one: who has it is active")
     logs.configure(json=config.log.json_lines, level=config.log.level)
     for doubt in preflight.doubts(config):
         log.warning("allowed, but look at it", what=doubt)
     given, config = config, descriptors.within(config, descriptors.raise_limit())
-    store = StateStore(config.state_dir)
+    store = store_of(config.state_dir)
     # control loop -> gRPC server, metrics server
     board = StatusBoard()
-    board.has_standby = partial(standby.is_there, config.state_dir)
+    board.has_standby = store.has_standby
     loaded = Loaded(config, board)
     reload = Reload(config_file, given, loaded.prepare, partial(setattr, board, "reload_refused"))
     with reloading(received, reload):
@@ -120,7 +123,7 @@ def _run(
     config: Config,
     make_planner: MakePlanner,
     find_wiring: Callable[[Any], object],
-    store: StateStore,
+    store: Store,
     board: StatusBoard,
     loaded: Loaded,
 ) -> None:
@@ -231,7 +234,7 @@ class _Driver:
     planner: Planner
     analysis: AnalysisWorker
     wirings: AnalysisWorker
-    store: StateStore
+    store: Store
     board: StatusBoard
     told: Status
     """With the latest events."""

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.full_disk import fill, small_disk
 from controller.jobs.messages import Registration, SavedState
 from controller.store.records import changes
-from controller.store.sqlite_store import StateStore
+from controller.store.sqlite_store import SqliteStore
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
@@ -155,7 +155,7 @@ def test_without_descriptors_changes_are_still_saved_or_refused(tmp_path: Path) 
         assert sorted(known(client)) == sorted(acknowledged[1:])
 
 
-def start(store: StateStore) -> None:
+def start(store: SqliteStore) -> None:
     """And end."""
     store.load()
     store.begin()
@@ -166,16 +166,16 @@ def start(store: StateStore) -> None:
 def test_a_start_on_a_full_disk_says_how_much_is_missing_where(tmp_path: Path, known_before: bool) -> None:
     with small_disk(tmp_path, "128k") as state:
         if known_before:
-            start(StateStore(state))
+            start(SqliteStore(state))
         fill(state / "other")
         with pytest.raises(InvalidInput, match=f"state_dir: cannot write in {state}: {FULL}"):
-            start(StateStore(state))
+            start(SqliteStore(state))
 
 
 def test_a_full_disk_is_not_well_again_because_an_empty_commit_fits(tmp_path: Path) -> None:
     """SQLite writes that into pages that it has already."""
     with small_disk(tmp_path, "1m") as state:
-        store = StateStore(state)
+        store = SqliteStore(state)
         before = store.load()
         store.begin()
         jobs = [Registration(job(n), f"{n}", registered_at=1e9) for n in range(JOBS)]
@@ -191,7 +191,7 @@ def test_a_full_disk_is_not_well_again_because_an_empty_commit_fits(tmp_path: Pa
         store.close()
 
 
-def commit(store: StateStore, before: SavedState, after: SavedState) -> int | OSError:
+def commit(store: SqliteStore, before: SavedState, after: SavedState) -> int | OSError:
     """The revision that it has then, or why it has none."""
     done: Future[int | OSError] = Future()
     store.commit(changes(before, after), done.set_result)

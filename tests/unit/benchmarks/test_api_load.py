@@ -7,14 +7,14 @@ from pathlib import Path
 from benchmarks.api_load.load import pending_jobs
 from benchmarks.api_load.restarts import Kills, _compare, _medians, filled
 from controller.api.lease_tokens import LeaseTokens
-from controller.store.sqlite_store import StateStore
+from controller.store.sqlite_store import SqliteStore
 from signalbox.spec_messages import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 
 
 def test_a_state_that_was_filled_has_the_jobs_that_the_tokens_are_of(tmp_path: Path) -> None:
     tokens, specs = filled(tmp_path, pending_jobs(1), 3)
-    store = StateStore(tmp_path)
+    store = SqliteStore(tmp_path)
     jobs = store.load().jobs
     store.close()
     of = LeaseTokens.of(tmp_path)

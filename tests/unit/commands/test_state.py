@@ -16,7 +16,7 @@ from controller.fabric.parts import Declared
 from controller.jobs.messages import Registration, SavedState
 from controller.store.records import FORMAT, changes
 from controller.store.sqlite_database import checksum, opened, sealed
-from controller.store.sqlite_store import FILE, StateStore
+from controller.store.sqlite_store import FILE, SqliteStore
 from signalbox.cli import main
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
@@ -56,7 +56,7 @@ def saved(*names: str, later_s: Sequence[float] = (0, 0, 0)) -> SavedState:
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     """Three jobs."""
-    store = StateStore(tmp_path)
+    store = SqliteStore(tmp_path)
     store.load()
     store.begin()
     store.commit(changes(SavedState(), saved("first", "second", "third")), lambda _: None)
@@ -79,7 +79,7 @@ def rewrite(state_dir: Path, name: str, old: str, new: str) -> None:
 
 def start(state_dir: Path) -> SavedState:
     """As a controller whose limit is two jobs."""
-    store = StateStore(state_dir)
+    store = SqliteStore(state_dir)
     try:
         found = store.load()
         initial(Config(state_dir=state_dir, jobs=JobsConfig(max_jobs=2)), found, Declared(), 0.0)
@@ -89,7 +89,7 @@ def start(state_dir: Path) -> SavedState:
 
 
 def test_a_job_that_was_taken_over_is_listed_by_when_that_was(signalbox: Run, state: Path) -> None:
-    with closing(StateStore(state)) as store:
+    with closing(SqliteStore(state)) as store:
         before = store.load()
         store.begin()
         store.commit(changes(before, saved("first", "second", "third", later_s=(0, 60, 30))), lambda _: None)
@@ -132,7 +132,7 @@ def test_virtual_links_are_the_pairs_that_the_api_counts(signalbox: Run, tmp_pat
     observed = JobSpec.parse({"job_id": "observed", "endpoints": ["10.0.0.3", "10.0.0.4"]})
     measured = {JobId("observed"): VirtualLinks([VirtualLink("10.0.0.3", "10.0.0.4", 0, 1000)])}
     jobs = registered(Registration(both), Registration(observed))
-    store = StateStore(tmp_path)
+    store = SqliteStore(tmp_path)
     store.load()
     store.begin()
     store.commit(changes(SavedState(), SavedState(jobs, measured=measured)), lambda _: None)
@@ -154,7 +154,7 @@ def test_a_refused_start_names_the_command_after_which_it_succeeds(signalbox: Ru
 def test_errors_are_a_line_and_make_no_directory(signalbox: Run, state: Path, tmp_path: Path) -> None:
     unknown = signalbox("drop", "--state-dir", state, "first", "fourth")
     assert unknown == (5, "", f"error: {state} has no job 'fourth'\n")
-    running = StateStore(state)
+    running = SqliteStore(state)
     assert running.claim()
     for command in (["list"], ["drop", "first"]):
         status, out, err = signalbox(*command, "--state-dir", state)

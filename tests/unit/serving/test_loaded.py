@@ -12,8 +12,9 @@ from controller.core.messages import NewSettings
 from controller.jobs.messages import Registration, SavedState
 from controller.serving.loaded import Loaded
 from controller.status import StatusBoard
+from controller.store.configured import NothingSaved
 from controller.store.records import changes
-from controller.store.sqlite_store import StateStore
+from controller.store.sqlite_store import SqliteStore
 from signalbox.errors import InvalidInput
 from tests.support.by_id import registered
 from tests.support.fake_fabric import ring_job
@@ -34,7 +35,7 @@ def test_who_waits_reads_the_inventory_again_and_keeps_the_last_that_was_good(tm
     inventory.write_text("")
     config = Config.model_validate({"fabric": {"inventory": inventory}})
     loaded = Loaded(config, StatusBoard())
-    with loaded.waiting(StateStore(None)):
+    with loaded.waiting(NothingSaved()):
         inventory.write_text(HOST)
         reload(loaded, config)
         inventory.write_text("[[host")
@@ -45,11 +46,11 @@ def test_who_waits_reads_the_inventory_again_and_keeps_the_last_that_was_good(tm
 
 
 def test_who_waits_says_that_it_could_not_take_what_is_saved_by_now(tmp_path: Path) -> None:
-    active = StateStore(tmp_path)
+    active = SqliteStore(tmp_path)
     active.load()
     active.begin()
     config = Config.model_validate({"state_dir": tmp_path, "jobs": {"max_virtual_links": 1}})
-    loaded, waiting = Loaded(config, StatusBoard()), StateStore(tmp_path)
+    loaded, waiting = Loaded(config, StatusBoard()), SqliteStore(tmp_path)
     with loaded.waiting(waiting):
         reload(loaded, config)
         done: Future[int | OSError] = Future()

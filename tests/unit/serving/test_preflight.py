@@ -13,7 +13,7 @@ from controller.config import Config, JobsConfig
 from controller.jobs.messages import Registration, SavedState
 from controller.serving import preflight
 from controller.store.records import changes
-from controller.store.sqlite_store import StateStore
+from controller.store.sqlite_store import SqliteStore
 from signalbox.errors import InvalidInput
 from tests.support.by_id import registered
 from tests.support.fake_fabric import ring_job
@@ -144,7 +144,7 @@ def test_a_socket_in_a_directory_of_everybody_is_doubted_and_allowed(tmp_path: P
 
 
 def test_jobs_that_are_saved_and_could_not_be_accepted_are_found_while_another_controller_runs(tmp_path: Path) -> None:
-    store = StateStore(tmp_path / "state")
+    store = SqliteStore(tmp_path / "state")
     store.load()
     store.begin()
     done: Future[int | OSError] = Future()

@@ -36,8 +36,10 @@ from controller.jobs.messages import Registration, SavedState
 from controller.silence import Silence
 from controller.store import sqlite_database
 from controller.store import sqlite_store as store_module
+from controller.store.configured import store_of
 from controller.store.records import MAX_NAMED, Key, Kind, Unreadable, changes, decode, encode
-from controller.store.sqlite_store import StateStore
+from controller.store.sqlite_store import SqliteStore
+from controller.store.store import Store
 from signalbox.errors import InvalidInput, NotFound
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.reports import Connected
@@ -66,7 +68,7 @@ CABLE = frozenset((PortRef(Dpid(1), PortNo(3)), PortRef(Dpid(7), PortNo(1))))
 NOTHING = SavedState()
 
 
-def commit(store: StateStore, before: SavedState, after: SavedState) -> int | OSError:
+def commit(store: Store, before: SavedState, after: SavedState) -> int | OSError:
     """The revision that the store says it has then, or why it has none."""
     done: Future[int | OSError] = Future()
     store.commit(changes(before, after), done.set_result)
@@ -75,7 +77,7 @@ def commit(store: StateStore, before: SavedState, after: SavedState) -> int | OS
 
 def written(directory: Path, *states: SavedState) -> None:
     """One commit per state."""
-    store = StateStore(directory)
+    store = SqliteStore(directory)
     before = store.load()
     store.begin()
     for state in states:
@@ -85,7 +87,7 @@ def written(directory: Path, *states: SavedState) -> None:
 
 
 def read(directory: Path) -> SavedState:
-    store = StateStore(directory)
+    store = SqliteStore(directory)
     try:
         return store.load()
     finally:
@@ -193,7 +195,7 @@ def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path
 
 def test_revisions_are_counted_and_go_on_after_a_restart(tmp_path: Path) -> None:
     written(tmp_path, SavedState(registered(job("a"))), SavedState(registered(job("a"), job("b"))))
-    store = StateStore(tmp_path)
+    store = SqliteStore(tmp_path)
     saved = store.load()
     assert saved.revision == 2
     store.begin()
@@ -283,7 +285,7 @@ def test_a_database_of_format_2_is_taken_over_and_its_jobs_get_uids(tmp_path: Pa
     kept = read(tmp_path)
     assert [job.spec for job in kept.jobs.values()] == [spec("b"), spec("a")]
     assert kept == read(tmp_path), "each has one uid from now on"
-    store = StateStore(tmp_path)
+    store = SqliteStore(tmp_path)
     before_last = store.load()
     store.begin()
     assert commit(store, before_last, NOTHING) == 4, "the migration was the third"
@@ -295,7 +297,7 @@ def test_a_database_of_format_3_is_taken_over_and_can_have_ends_then(tmp_path: P
     before = read(tmp_path)
     assert before == SavedState(registered(job("a")))
     ended = SavedState(ends={"a-1": JobEnd(JobId("a"), "a-1", "", EndReason.DEREGISTERED, 1e9)})
-    store = StateStore(tmp_path)
+    store = SqliteStore(tmp_path)
     assert store.load() == before
     store.begin()
     assert commit(store, before, ended) == 4, "the migration was the third"
@@ -366,7 +368,7 @@ def test_jobs_of_older_versions_have_no_owners_with_lease_tokens(tmp_path: Path,
     write_format(2, tmp_path, FORMAT_2)
     if version == 3:
         written(tmp_path)
-    store = StateStore(tmp_path)
+    store = SqliteStore(tmp_path)
     assert not store.has_owners
     store.load()
     assert store.has_owners == owned
@@ -498,7 +500,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SavedSt
     from the log into the database."""
     original, copy = tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("killed") / "state"
     commits = states(30)
-    store = StateStore(original)
+    store = SqliteStore(original)
     store.load()
     store.begin()
     with pytest.MonkeyPatch.context() as patch:
@@ -515,7 +517,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SavedSt
 def left(tmp_path: Path) -> tuple[Path, list[SavedState]]:
     """A state directory after some commits, while it is used, and the commits."""
     commits = states(12)
-    store = StateStore(tmp_path / "live")
+    store = SqliteStore(tmp_path / "live")
     store.load()
     store.begin()
     for before, after in pairwise(commits):
@@ -570,7 +572,7 @@ def test_a_text_that_has_become_bytes_is_refused(tmp_path: Path) -> None:
 
 
 def test_commits_that_wait_together_share_one(tmp_path: Path) -> None:
-    store = StateStore(tmp_path)
+    store = SqliteStore(tmp_path)
     before = store.load()
     store.begin()
     done: list[Future[int | OSError]] = []
@@ -596,7 +598,7 @@ def test_a_database_that_is_read_only_for_a_time_takes_nothing_then_and_all_late
         return opened[-1]
 
     monkeypatch.setattr(store_module, "opened", remember)
-    store = StateStore(tmp_path)
+    store = SqliteStore(tmp_path)
     before = store.load()
     store.begin()
     opened[-1].execute("PRAGMA query_only = ON")
@@ -614,9 +616,9 @@ def test_a_database_that_is_read_only_for_a_time_takes_nothing_then_and_all_late
 
 
 def test_two_controllers_do_not_share_a_directory(tmp_path: Path) -> None:
-    first = StateStore(tmp_path)
+    first = SqliteStore(tmp_path)
     first.load()
-    second = StateStore(tmp_path)
+    second = SqliteStore(tmp_path)
     said = rf"state_dir: another controller uses .* \(process {os.getpid()}\); stop it, or start with --standby"
     with pytest.raises(InvalidInput, match=said):
         second.load()
@@ -626,7 +628,7 @@ def test_two_controllers_do_not_share_a_directory(tmp_path: Path) -> None:
 
 
 def test_who_waits_has_the_directory_as_soon_as_it_is_free(tmp_path: Path) -> None:
-    first, second = StateStore(tmp_path), StateStore(tmp_path)
+    first, second = SqliteStore(tmp_path), SqliteStore(tmp_path)
     assert first.claim()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(second.claim, wait=True)
@@ -642,18 +644,18 @@ def test_who_waits_has_the_directory_as_soon_as_it_is_free(tmp_path: Path) -> No
 def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path, where: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match="state_dir: cannot write in "):
-        StateStore(tmp_path / where).load()
+        SqliteStore(tmp_path / where).load()
 
 
 def test_without_a_state_directory_nothing_is_kept() -> None:
-    store = StateStore(None)
+    store = store_of(None)
     assert store.load() == NOTHING
     assert commit(store, NOTHING, full()) == 0
 
 
 def test_the_owner_is_the_process_that_claimed_the_directory_last(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("12345678901234")
-    store = StateStore(tmp_path)
+    store = SqliteStore(tmp_path)
     assert store.claim()
     assert store.owner() == str(os.getpid())
     store.close()
@@ -665,7 +667,7 @@ def test_the_owner_is_the_process_that_claimed_the_directory_last(tmp_path: Path
 def test_a_job_is_dropped_in_one_commit_with_all_that_is_saved_of_it(tmp_path: Path) -> None:
     before = full()
     written(tmp_path, SavedState(registered(job("b"))), before)
-    store = StateStore(tmp_path)
+    store = SqliteStore(tmp_path)
     assert store.drop(["c", "a"]) == 3
     store.close()
     left = registered(job("b"), before.jobs[JobId("offer")])
@@ -678,7 +680,7 @@ def test_what_cannot_be_read_is_dropped_and_the_rest_stays_as_it_was(tmp_path: P
     write_format(2, tmp_path, FORMAT_2 | {("job", "a"): json.dumps(wrong)})
     with pytest.raises(InvalidInput, match=rf"job 'a': lease_s.*\(signalbox state drop --state-dir {tmp_path} JOB\)"):
         read(tmp_path)
-    store = StateStore(tmp_path)
+    store = SqliteStore(tmp_path)
     store.drop(["a"])
     store.close()
     found = read(tmp_path)
@@ -689,20 +691,20 @@ def test_what_cannot_be_read_is_dropped_and_the_rest_stays_as_it_was(tmp_path: P
 def test_nothing_is_dropped_of_an_unknown_job_a_used_directory_a_damaged_state_or_none(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     with pytest.raises(InvalidInput, match=f"there is no state.db in {tmp_path}"):
-        StateStore(tmp_path).drop(["a"])
+        SqliteStore(tmp_path).drop(["a"])
     written(tmp_path, full())
     before = path.read_bytes()
-    store = StateStore(tmp_path)
+    store = SqliteStore(tmp_path)
     with pytest.raises(NotFound, match=f"{tmp_path} has no job 'd'"):
         store.drop(["a", "d"])
     with pytest.raises(InvalidInput, match=rf"another controller uses {tmp_path} \(process {os.getpid()}\); stop it"):
-        StateStore(tmp_path).drop(["a"])
+        SqliteStore(tmp_path).drop(["a"])
     store.close()
     assert path.read_bytes() == before
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE record SET value = replace(value, '7.5', '8.5') WHERE key = 'b'")
     with pytest.raises(InvalidInput, match=r"it is damaged: job 'b' is not what was written\. Nothing was changed"):
-        StateStore(tmp_path).drop(["a"])
+        SqliteStore(tmp_path).drop(["a"])
 
 
 def test_a_commit_is_on_disk_when_it_returns(tmp_path: Path) -> None:
@@ -716,7 +718,7 @@ def test_a_commit_is_on_disk_when_it_returns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("replaced", [False, True])
 def test_changes_are_refused_when_a_file_lost_its_name(tmp_path: Path, name: str, replaced: bool) -> None:
     """What is written into a file without a name is gone after a restart; a lock that is gone keeps no other out."""
-    store = StateStore(tmp_path)
+    store = SqliteStore(tmp_path)
     store.load()
     store.begin()
     (tmp_path / name).rename(tmp_path / "elsewhere")

@@ -1,0 +1,117 @@
+"""Which controller has a directory: one at a time, and whether another waits for it.
+
+Both are locks of files in it, which the kernel releases when the process that holds them ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import structlog
+
+from controller.store.disk_space import full
+from signalbox.errors import InvalidInput
+
+log = structlog.get_logger(__name__)
+
+LOCK = "lock"
+MARK = "standby"
+"""The file that those who wait have locked, together."""
+
+_FLOCK = struct.Struct("hhqqi")
+"""Type, whence, start, length and process of a lock (``struct flock`` of fcntl(2))."""
+
+
+class DirectoryClaim:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._lock: int | None = None
+
+    @property
+    def lock(self) -> int | None:
+        """The descriptor of the lock that this process holds."""
+        return self._lock
+
+    def claim(self, wait: bool) -> bool:
+        """The directory is made when it is missing. False when another process has it; ``wait`` for it instead. Raises
+        ``InvalidInput`` when it cannot be written."""
+        if self._lock is None:
+            self._lock = _locked(self._directory, wait)
+        return self._lock is not None
+
+    def release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def owner(self) -> str:
+        """The id of the process that claimed the directory last."""
+        try:
+            return (self._directory / LOCK).read_text(errors="replace")[:20] or "unknown"
+        except OSError:
+            return "unknown"
+
+    @contextmanager
+    def standing_by(self) -> Iterator[None]:
+        """A directory that takes no mark costs no more than not to be seen."""
+        mark = None
+        try:
+            mark = os.open(self._directory / MARK, os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.fcntl(mark, fcntl.F_OFD_SETLK, _whole(fcntl.F_RDLCK))
+        except OSError as error:
+            log.warning("the active controller cannot see this one", why=str(error))
+        try:
+            yield
+        finally:
+            if mark is not None:
+                os.close(mark)
+
+    def has_standby(self) -> bool:
+        """Takes no lock, so that asking delays no other process."""
+        with suppress(OSError):
+            mark = os.open(self._directory / MARK, os.O_RDONLY)
+            try:
+                found = fcntl.fcntl(mark, fcntl.F_OFD_GETLK, _whole(fcntl.F_WRLCK))
+                return int(_FLOCK.unpack(found)[0]) != fcntl.F_UNLCK
+            finally:
+                os.close(mark)
+        return False
+
+
+def _whole(kind: int) -> bytes:
+    """A lock of the whole file, of its open file description: processes that are made meanwhile take no part."""
+    return _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
+
+
+def _locked(directory: Path, wait: bool) -> int | None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise cannot_write(directory, error) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    except BaseException:
+        os.close(lock)
+        raise
+    try:
+        os.truncate(lock, 0)
+        os.write(lock, str(os.getpid()).encode())
+    except OSError as error:
+        os.close(lock)
+        raise cannot_write(directory, error) from None
+    return lock
+
+
+def cannot_write(directory: Path, error: Exception) -> InvalidInput:
+    """``error``: of SQLite or the file system."""
+    why = full(directory, error) or (isinstance(error, OSError) and error.strerror) or error
+    return InvalidInput.of("state_dir", f"cannot write in {directory}: {why}")
