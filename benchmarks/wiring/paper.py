@@ -12,19 +12,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from controller.design.strategies import Way
-from controller.design.wiring import Evaluated, Rates, announced, evaluated, topology
 from controller.fabric.topology import Fabric
 from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import repair
 from controller.planning.problem import PlanLimits
-from controller.scenarios.fabrics import fabric_of, fat_tree, leaf_spine
+from controller.scenarios.fabrics import fat_tree, leaf_spine
 from controller.scenarios.scenario import GIGABIT, problem_of
 from controller.simulator.options import Options, Replan
 from controller.simulator.training import Stage, simulate
 from controller.wiring.break_even import COST_RATIO
 from controller.wiring.circuits import Wiring
+from controller.wiring.evaluation import Evaluated, Rates, Way, announced, evaluated, fabric_of
 from controller.wiring.finder import published
 from signalbox.jobs.spec import JobSpec
 
@@ -65,7 +64,7 @@ def dedicated(interfaces: int) -> Iterator[Row]:
         ratio = RATIO_AT_2048 * batch / 2048
         spec = dlrm(SERVERS, ratio)
         best = evaluated(Way("hybrid", spec, ()), interfaces, rates, LIMITS)
-        direct_s = _mean_s(fabric_of(topology(best.found.wiring, GBPS)), [best.spec], best.plan)
+        direct_s = _mean_s(fabric_of(best.found.wiring, GBPS), [best.spec], best.plan)
         switch_s = _on_one_switch(spec, rates.other_gbps)
         even = best.break_even
         theirs = published(best.found.traffic, interfaces, GBPS * GIGABIT)
@@ -118,7 +117,7 @@ def _shards(specs: Sequence[JobSpec], each: int) -> float:
             of_ratio[kind] = evaluated(Way("hybrid", spec, ()), SHARED_INTERFACES, rates, LIMITS)
         at = range(number * each, (number + 1) * each)
         wiring = wiring.beside(of_ratio[kind].found.wiring.placed(at, SHARED_SERVERS))
-    fabric = fabric_of(topology(wiring, SHARED_GBPS))
+    fabric = fabric_of(wiring, SHARED_GBPS)
     hosts = list(fabric.hosts)
     placed = [
         of_ratio[len(spec.collectives)].spec.model_copy(

@@ -59,10 +59,10 @@ def wiring(
     Exit status 3: a job is refused, since one switch of the same cost is better for it.
     """
     from controller.design.strategies import offers_in
-    from controller.design.wiring import Rates, answers
     from controller.design.wiring_report import exported, wiring_report
     from controller.planning.problem import PlanLimits
     from controller.wiring.break_even import COST_RATIO
+    from controller.wiring.evaluation import Rates, answers
 
     rates = Rates(gbps, interfaces * gbps / COST_RATIO if alternative_gbps is None else alternative_gbps)
     with waiting("wiring"):

@@ -9,39 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from controller.design.jobs import JobInDesign
+from controller.wiring.evaluation import Offer, Way
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.file_forms import addresses_in, job_in, misplaced_strategies, strategies_in
-from signalbox.jobs.spec import MAX_ENDPOINTS, Compute, JobSpec
+from signalbox.jobs.spec import MAX_ENDPOINTS
 from signalbox.spec_files import data_in, placed
 from signalbox.standard_input import called
 
 _ONLY_HERE = ("weight", "placement", "compute", "strategies", "hosts", "endpoints", "ranks_per_host")
 """Fields that the spec of a strategy does not have, or not as they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """``spec``: with one address for each server, from 10.0.0.1 on."""
-
-    name: str
-    spec: JobSpec
-    compute: tuple[Compute, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """``ways``: at least one; of a job without strategies it is called "as given"."""
-
-    job_id: str
-    servers: int
-    ways: tuple[Way, ...]
 
 
 def offers_in(files: Iterable[Path], servers: int) -> list[Offer]:

@@ -14,14 +14,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from controller.design.wiring import Answer, Evaluated, Rates, topology
+from controller.design.exact import MOST_SERVERS, best_steps, least_mean_hops
 from controller.fabric.topology import Fabric
 from controller.scenarios.fabrics import fabric_of
 from controller.scenarios.graph_file import write_graph
+from controller.scenarios.topologies import OFFLINE, direct_connect
 from controller.scenarios.workloads import Line, Numbering, write_workload
 from controller.wiring.circuits import Wiring
-from controller.wiring.exact import MOST_SERVERS, best_steps
-from controller.wiring.hops import least_mean_hops
+from controller.wiring.evaluation import GIGABIT, Answer, Evaluated, Rates
 from controller.wiring.traffic import RINGS
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import Algorithm, JobSpec
@@ -95,7 +95,7 @@ def exported(folder: Path, found: Sequence[Answer], servers: int, interfaces: in
     wiring = Wiring(servers, ((None,) * servers,) * interfaces)
     for answer, at in taken:
         wiring = wiring.beside(answer.best.found.wiring.placed(at, servers))
-    laid = topology(wiring, rates.interface_gbps)
+    laid = direct_connect(wiring.peers, rates.interface_gbps * GIGABIT, OFFLINE)
     fabric = fabric_of(laid)
     specs = [_at(answer.best.spec, fabric, at) for answer, at in taken]
     (folder / "jobs").mkdir(parents=True, exist_ok=True)

@@ -181,12 +181,12 @@ def _run(
 
 def _import_wirings() -> None:
     """In the process that works wirings out: nothing else needs what is imported."""
-    import_module("controller.design.live")
+    import_module("controller.circuits.live")
 
 
 def _find_wiring(asked: FindWiring | MendWiring) -> FoundWiring | MendedWiring:
     """In the process that works wirings out, see above."""
-    from controller.design.live import find_wiring, mend_wiring
+    from controller.circuits.live import find_wiring, mend_wiring
 
     return find_wiring(asked) if isinstance(asked, FindWiring) else mend_wiring(asked)
 

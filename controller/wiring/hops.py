@@ -95,20 +95,6 @@ def diameter(hops: Ints) -> int | None:
     return None if (hops == UNREACHED).any() else int(hops.max())
 
 
-def least_mean_hops(weights: Floats, interfaces: int) -> float:
-    """No wiring has less over these pairs: a server has at most d others at one hop, d² at two and so on (the bound of
-    Moore), so those that it sends most to are the nearest. ``weights``: shape (servers, servers)."""
-    servers = len(weights)
-    near = np.zeros(servers, np.int64)
-    at, count, level = 0, interfaces, 1
-    while at < servers:
-        near[at : at + count] = level
-        at, count, level = at + count, count * interfaces if interfaces > 1 else 1, level + 1
-    total = float(weights.sum())
-    ordered = -np.sort(-weights, axis=1)
-    return float((ordered * near).sum() / total) if total else 0.0
-
-
 def _union(reached: Sequence[int], to: Sequence[int], mine: int) -> int:
     for server in to:
         mine |= reached[server]

@@ -22,9 +22,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from controller.design.strategies import Way
-from controller.design.wiring import Answer
 from controller.wiring.circuits import Wiring
+from controller.wiring.evaluation import Answer, Way
 from mininet_topos import ending
 from mininet_topos.demo.command import show_targets
 from mininet_topos.demo.report import Target

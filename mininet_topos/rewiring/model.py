@@ -11,19 +11,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from controller.design.strategies import Offer, Way
-from controller.design.wiring import Answer, Rates, announced, answers, hosts_for, routed, steps_of, topology
-from controller.fabric.topology import Fabric
 from controller.planning.demands import ideal_time_s
 from controller.planning.ecmp import NextHops, hashed_links
 from controller.planning.efficiency import phase_levels
 from controller.planning.plan import answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, Routes
-from controller.scenarios.fabrics import fabric_of, leaf_spine
+from controller.scenarios.fabrics import leaf_spine
 from controller.scenarios.scenario import GIGABIT, problem_of
 from controller.wiring.break_even import COST_RATIO
 from controller.wiring.circuits import Wiring
+from controller.wiring.evaluation import (
+    Answer,
+    Offer,
+    Rates,
+    Way,
+    announced,
+    answers,
+    fabric_of,
+    hosts_for,
+    routed,
+    steps_of,
+)
 from controller.wiring.finder import Orders
 from controller.wiring.traffic import in_rings, traffic_of
 from mininet_topos.demo.report import ideal_goodput_bps
@@ -124,7 +133,7 @@ def _hashed(problem: Problem) -> Iterator[Routes]:
 
 
 def _on_circuits(way: Way, runs: JobSpec, wiring: Wiring, size: Size) -> float:
-    fabric: Fabric = fabric_of(topology(wiring, size.rates.interface_gbps))
+    fabric = fabric_of(wiring, size.rates.interface_gbps)
     spec = runs.model_copy(update={"endpoints": hosts_for(fabric, runs.endpoints)})
     problem = problem_of(fabric, [announced(spec, fabric)])
     routes = routed(problem, wiring, fabric, LIMITS).routes

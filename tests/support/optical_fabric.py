@@ -8,10 +8,10 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Any
 
+from controller.circuits.live import find_wiring, mend_wiring
 from controller.circuits.messages import FindWiring, MendWiring, WiringFound
 from controller.config import CircuitsConfig, Config, DiscoveryConfig, FabricConfig, OpticalSwitch
 from controller.core.messages import Command, Message
-from controller.design.live import find_wiring, mend_wiring
 from controller.fabric.messages import LinkSeen, ProbeCircuits, SwitchConnected
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.scenarios.topologies import Cable, Host, Switch, Topology

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
 
-from controller.design.strategies import Offer, Way, offers_in
-from controller.design.wiring import Rates, announced, answers, evaluated_on
+from controller.design.strategies import offers_in
 from controller.design.wiring_report import exported, wiring_report
 from controller.planning.plan import answered
 from controller.planning.planner import plan
@@ -19,9 +19,13 @@ from controller.planning.problem import PlanLimits
 from controller.scenarios.fabrics import fabric_of
 from controller.scenarios.graph_file import graph_file, graph_topology
 from controller.scenarios.scenario import problem_of
+from controller.scenarios.topologies import OFFLINE, direct_connect
 from controller.scenarios.workloads import read_workload
 from controller.simulator.options import Options, Replan
 from controller.simulator.training import Stage, simulate
+from controller.wiring import evaluation
+from controller.wiring.circuits import Wiring
+from controller.wiring.evaluation import Offer, Rates, Way, announced, answers, evaluated_on
 from controller.wiring.finder import ranked
 from controller.wiring.traffic import traffic_of
 from mininet_topos.graph import Graph
@@ -31,6 +35,7 @@ from signalbox.file_forms import job_in
 from signalbox.jobs.spec import JobSpec
 from signalbox.models import Model, Parallelism, traffic
 from tests.support.command_line import Result
+from tests.unit.wiring.test_circuits import wirings
 
 LIMITS = PlanLimits(ecmp_draws=0, time_limit_s=0.2)
 RATES = Rates(1.0, 1.25)
@@ -156,6 +161,13 @@ def test_rings_without_an_interface_count_as_what_is_forwarded(tmp_path: Path) -
     (tmp_path / "job.json").write_text(json.dumps({"job_id": "a", "groups": groups, "collectives": sends}))
     (answer,) = answers(offers_in([tmp_path / "job.json"], 12), 1, Rates(1.0, 1 / 3.2), LIMITS)
     assert answer.best.break_even.slow_down == pytest.approx(answer.best.found.bandwidth_tax / 3.2)
+
+
+@given(wirings())
+@example(Wiring(300, (tuple((server + 1) % 300 for server in range(300)), (None,) * 300)))
+def test_a_wiring_is_evaluated_on_the_fabric_that_is_exported(wiring: Wiring) -> None:
+    written = fabric_of(direct_connect(wiring.peers, 2.5e9, OFFLINE))
+    assert evaluation.fabric_of(wiring, 2.5) == written
 
 
 def test_what_is_exported_is_planned_and_trained_as_it_was_found(folder: Path) -> None:

@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.design.exact import best_steps, least_mean_hops
 from controller.wiring.circuits import Wiring, circulant
-from controller.wiring.exact import best_steps
 from controller.wiring.hops import (
     UNREACHED,
     diameter,
     hops_between,
     hops_by_offset,
-    least_mean_hops,
     mean_hops,
     total_and_most,
 )

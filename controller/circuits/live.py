@@ -10,13 +10,21 @@ from __future__ import annotations
 import math
 
 from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring, PlacedRoutes
-from controller.design.strategies import Offer, Way
-from controller.design.wiring import FIRST_PORT, Answer, Evaluated, Rates, answers, evaluated_on, topology
 from controller.fabric.topology import Path
 from controller.planning.problem import PlanLimits
-from controller.scenarios.scenario import GIGABIT
 from controller.wiring.break_even import COST_RATIO
 from controller.wiring.circuits import Port, Wiring
+from controller.wiring.evaluation import (
+    FIRST_PORT,
+    GIGABIT,
+    Answer,
+    Evaluated,
+    Offer,
+    Rates,
+    Way,
+    answers,
+    evaluated_on,
+)
 from controller.wiring.finder import Found
 from controller.wiring.mending import mended
 from controller.wiring.traffic import traffic_as_it_runs
@@ -58,11 +66,9 @@ def mend_wiring(asked: MendWiring) -> MendedWiring:
 def _placed(best: Evaluated, runs: JobSpec) -> PlacedRoutes:
     """The routes of the plan, between the addresses of ``runs``."""
     address = dict(zip(best.spec.endpoints, runs.endpoints, strict=True))
-    switches = topology(best.found.wiring, best.rates.interface_gbps).switches
-    server = {switch.dpid: number for number, switch in enumerate(switches)}
 
     def ports(path: Path) -> tuple[Port, ...]:
-        return tuple(Port(server[link.dpid], link.port - FIRST_PORT) for link in path)
+        return tuple(Port(link.dpid - 1, link.port - FIRST_PORT) for link in path)
 
     return {
         flow._replace(src_ip=address[flow.src_ip], dst_ip=address[flow.dst_ip]): tuple(

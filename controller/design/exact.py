@@ -1,7 +1,7 @@
 """The best steps of a circulant wiring, with proof: how far the finder is from the best, for few servers. CP-SAT.
 
 In: servers, interfaces, how many of the steps must be rings, what is sent by offset. Out: steps and whether they are
-proven. Wirings that are no circulant graphs are not looked at; ``hops.least_mean_hops`` bounds those too.
+proven. Wirings that are no circulant graphs are not looked at; ``least_mean_hops`` bounds those too.
 """
 
 from __future__ import annotations
@@ -9,14 +9,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 from ortools.sat.python import cp_model
 
-from controller.wiring.hops import hops_by_offset
+from controller.wiring.hops import Floats, hops_by_offset
 from controller.wiring.rings import Steps, chosen_steps, totient_steps
 
 MOST_SERVERS = 24
 _SCALE = 10_000
 """Of the weights: their sum in whole numbers."""
+
+
+def least_mean_hops(weights: Floats, interfaces: int) -> float:
+    """No wiring has less over these pairs: a server has at most d others at one hop, d² at two and so on (the bound of
+    Moore), so those that it sends most to are the nearest. ``weights``: shape (servers, servers)."""
+    servers = len(weights)
+    near = np.zeros(servers, np.int64)
+    at, count, level = 0, interfaces, 1
+    while at < servers:
+        near[at : at + count] = level
+        at, count, level = at + count, count * interfaces if interfaces > 1 else 1, level + 1
+    total = float(weights.sum())
+    ordered = -np.sort(-weights, axis=1)
+    return float((ordered * near).sum() / total) if total else 0.0
 
 
 def best_steps(

@@ -14,25 +14,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from controller.design.strategies import Offer, Way
-from controller.fabric.topology import Fabric, PortNo
+from controller.fabric.topology import Dpid, Fabric, Host, Link, Port, PortNo, PortRef, Switch
 from controller.jobs.workload import WorkloadJob
 from controller.planning.bounds import level_bounds
 from controller.planning.demands import ideal_communication_s, ideal_time_s
 from controller.planning.efficiency import phase_levels
 from controller.planning.plan import Plan, answered
 from controller.planning.planner import plan, repair
-from controller.planning.problem import PlanLimits, Problem
-from controller.scenarios.fabrics import fabric_of
-from controller.scenarios.scenario import GIGABIT, problem_of
-from controller.scenarios.topologies import OFFLINE, Topology, direct_connect
+from controller.planning.problem import PlanLimits, Problem, take_snapshot
 from controller.wiring.break_even import BreakEven
 from controller.wiring.circuits import Wiring
 from controller.wiring.coin_change import coin_change_routes
 from controller.wiring.finder import Found, ranked
 from controller.wiring.traffic import Traffic, in_rings, traffic_of
 from signalbox.jobs.collectives import virtual_links
-from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.jobs.spec import Compute, JobId, JobSpec
 
 MOST_SEARCHED = 5_000
 """Flows up to which the planner looks for better routes than the coins' on a circulant wiring, and for those of more
@@ -41,9 +37,31 @@ than one wiring."""
 MOST_PLANNED = 4
 """Wirings of one strategy whose routes are planned, at most."""
 
+MOST_PATHS = 1024
+"""Paths between two servers that the planner looks at."""
+
+GIGABIT = 1e9
 
 FIRST_PORT = 1
-"""Of a server's switch in ``topology``: its first interface."""
+"""Port of the first interface at the switch of a server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One strategy of a job. ``spec``: with one address for each server, from 10.0.0.1 on."""
+
+    name: str
+    spec: JobSpec
+    compute: tuple[Compute, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A job and its strategies, of which there is at least one. A job without strategies has one, "as given"."""
+
+    job_id: str
+    servers: int
+    ways: tuple[Way, ...]
 
 
 class Rates(NamedTuple):
@@ -157,18 +175,36 @@ def _computed_s(way: Way, phase: int) -> float:
 
 def evaluated_on(found: Found, way: Way, rates: Rates, limits: PlanLimits) -> Evaluated:
     """A strategy on a wiring. Raises ``SignalboxError``."""
-    fabric = fabric_of(topology(found.wiring, rates.interface_gbps))
+    fabric = fabric_of(found.wiring, rates.interface_gbps)
     wired = in_rings(way.spec, zip(found.traffic.rings, found.orders, strict=True))
     spec = wired.model_copy(update={"endpoints": hosts_for(fabric, wired.endpoints)})
-    problem = problem_of(fabric, [announced(spec, fabric)])
+    problem = take_snapshot(fabric.generation, fabric, [announced(spec, fabric)], {}, {}, MOST_PATHS)
     made = routed(problem, found.wiring, fabric, limits)
     alone_s = math.fsum(each.seconds for each in way.compute if each.phase is None)
     phases = _phase_times(way, found, spec, problem, made, rates)
     return Evaluated(way.name, found, spec, made, alone_s, phases, rates)
 
 
-def topology(wiring: Wiring, interface_gbps: float) -> Topology:
-    return direct_connect(wiring.peers, interface_gbps * GIGABIT, OFFLINE)
+def fabric_of(wiring: Wiring, interface_gbps: float) -> Fabric:
+    """Return the fabric of a wiring: one switch in each server, numbered as the servers are, with one host that has the
+    rate of all interfaces. Interface k is port ``FIRST_PORT`` + k, and the host is at the port after the last one."""
+    interface_bps = interface_gbps * GIGABIT
+    ports: list[dict[PortNo, Port]] = [{} for _ in range(wiring.servers)]
+
+    def plugged(server: int, interface: int, bps: float) -> PortRef:
+        number = PortNo(FIRST_PORT + interface)
+        ports[server][number] = Port(number, f"eth{number}", "", True, bps)
+        return PortRef(Dpid(server + 1), number)
+
+    links = [
+        Link(plugged(*src, interface_bps), plugged(*dst, interface_bps), interface_bps) for src, dst in wiring.circuits
+    ]
+    hosts = {}
+    for server in range(wiring.servers):
+        ip, nic_bps = f"10.{server >> 8}.{server & 255}.1", wiring.interfaces * interface_bps
+        hosts[ip] = Host(ip, None, plugged(server, wiring.interfaces, nic_bps), nic_bps)
+    switches = {Dpid(n + 1): Switch(Dpid(n + 1), f"server{n}", of) for n, of in enumerate(ports)}
+    return Fabric(1, switches, {link.id: link for link in links}, hosts)
 
 
 def announced(spec: JobSpec, fabric: Fabric, compute_s: float = 0.0) -> WorkloadJob:
