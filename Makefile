@@ -4,12 +4,12 @@ PB := client
 PROTO := signalbox/v1/signalbox.proto
 CHAKRA := signalbox/traces/chakra_schema
 BASELINE := proto/v1.binpb
-PYTHON_CODE := client/signalbox controller mininet_topos benchmarks deploy/grafana tests
+PYTHON_CODE := client/signalbox controller offline mininet_topos benchmarks deploy/grafana tests
 WITH_OVS := scripts/openvswitch.sh run
 LABS := $(PY) -m pytest tests/lab --dist loadfile --tx '3*popen//python=scripts/lab_python.sh'
 LOCK := .venv/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header \
-	--build-constraints requirements/build-constraints.txt --no-build-isolation-package signalbox-client \
-	--no-emit-package signalbox-client -p 3.11
+	--build-constraints requirements/build-constraints.txt \
+	$(foreach name,client controller offline,--no-build-isolation-package signalbox-$(name) --no-emit-package signalbox-$(name)) -p 3.11
 
 .DEFAULT_GOAL := help
 .PHONY: help setup libraries dist deb demo demo-rewiring bench test test-unit test-wire test-lab test-os-ken test-real coverage coverage-unit coverage-wire mutants lint proto-check dashboard proto proto-baseline lock clean
@@ -105,6 +105,7 @@ dashboard: setup  ## Generate the Grafana dashboards
 lock: setup  ## Pin every dependency with its hashes, and those that each image and the Debian package need
 	$(LOCK) --upgrade --all-extras -o requirements/lock.txt pyproject.toml
 	$(LOCK) -c requirements/lock.txt -o requirements/controller.txt pyproject.toml
+	$(LOCK) -c requirements/lock.txt -o requirements/emulator.txt offline/pyproject.toml
 	$(LOCK) -c requirements/lock.txt -o requirements/web.txt --extra web client/pyproject.toml
 	$(LOCK) -c requirements/lock.txt -o requirements/kubernetes.txt --extra kubernetes client/pyproject.toml
 	$(LOCK) -c requirements/lock.txt -o requirements/deb.txt --extra top --extra web pyproject.toml client/pyproject.toml

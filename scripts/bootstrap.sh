@@ -106,7 +106,7 @@ install_packages() {
 }
 
 fingerprint() {
-    (cd "$root" && printf '%s\n' "$root" && sha256sum scripts/bootstrap.sh pyproject.toml client/pyproject.toml client/VERSION requirements/*.txt) | sha256sum
+    (cd "$root" && printf '%s\n' "$root" && sha256sum scripts/bootstrap.sh pyproject.toml {client,offline}/pyproject.toml client/VERSION requirements/*.txt) | sha256sum
 }
 
 up_to_date() { [[ -x $venv/bin/python && -e $stamp && $(<"$stamp") == "$(fingerprint)" ]]; }
@@ -128,7 +128,7 @@ install_python_packages() {
     export VIRTUAL_ENV=$venv
     "$venv/bin/uv" pip sync --quiet --compile-bytecode --require-hashes --build-constraints requirements/build-constraints.txt \
         requirements/lock.txt
-    "$venv/bin/uv" pip install --quiet --no-deps --no-build-isolation -e client -e .
+    "$venv/bin/uv" pip install --quiet --no-deps --no-build-isolation -e client -e . -e offline
     # Mininet alone: the rest of the system's packages must not leak into a locked environment.
     ln -sfn "$mininet_package" "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mininet"
     fingerprint >"$stamp"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds wheels, so that pip needs no compiler and no checkout: `make dist` calls this.
 #
-#   scripts/wheels.sh FOLDER [NAME...]   NAME: signalbox-client, signalbox-controller or ryu; all three without one
+#   scripts/wheels.sh FOLDER [NAME...]   NAME: signalbox-client, signalbox-controller, signalbox-offline or ryu; all without one
 #
 # Ours are built from a copy of the sources, with the tools that .venv has. Ryu is on the index without a wheel, and its
 # build fails with any recent setuptools; requirements/build-constraints.txt names those that it works with.
@@ -20,7 +20,7 @@ die() {
 ours() {
     # What is left of other builds would get into the wheel.
     tar -C "$root" --exclude=__pycache__ --exclude=build --exclude='*.egg-info' -cf - \
-        pyproject.toml README.md LICENSE client controller mininet_topos | tar -C "$work" -xf -
+        pyproject.toml README.md LICENSE client controller offline mininet_topos | tar -C "$work" -xf -
     "$root/.venv/bin/uv" build --quiet --wheel --no-build-isolation --python "$python" --package "$1" -o "$folder" "$work"
 }
 
@@ -37,12 +37,12 @@ ryu() {
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 shift
-[[ $# -gt 0 ]] || set -- signalbox-client signalbox-controller ryu
+[[ $# -gt 0 ]] || set -- signalbox-client signalbox-controller signalbox-offline ryu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for name; do
     case $name in
-        signalbox-client | signalbox-controller) ours "$name" ;;
+        signalbox-client | signalbox-controller | signalbox-offline) ours "$name" ;;
         ryu) ryu ;;
         *) die "no wheel of $name is built here" ;;
     esac

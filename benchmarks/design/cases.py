@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.design.independent import Case, searched
-from controller.design.bandwidth import fastest
-from controller.design.question import Limits, Objective, Question, Relation, Term
-from controller.design.time_cost import best_product
+from offline.design.bandwidth import fastest
+from offline.design.question import Limits, Objective, Question, Relation, Term
+from offline.design.time_cost import best_product
 
 
 class Outcome(NamedTuple):

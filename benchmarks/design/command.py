@@ -18,9 +18,9 @@ from benchmarks.design.libra import GBPS, TOTAL, LibraCase, cases
 from benchmarks.design.published import FAILURES
 from benchmarks.measures import report, table_of
 from benchmarks.simulation import SPINES
-from controller.design.bandwidth import fastest
-from controller.design.question import Objective
-from controller.design.time_cost import best_product
+from offline.design.bandwidth import fastest
+from offline.design.question import Objective
+from offline.design.time_cost import best_product
 from signalbox.commands.output import AsJson
 
 RESULTS = Path("out/bench/design.json")

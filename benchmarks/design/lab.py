@@ -22,14 +22,14 @@ from rich.console import Console, Group
 from rich.progress import track
 
 from benchmarks.measures import report, table_of
-from controller.design.bandwidth import fastest
-from controller.design.jobs import designed_jobs, question_of
-from controller.design.question import Rates, Term, term_s
-from controller.design.shape import Shape, shape_in
 from mininet_topos.demo.report import ideal_goodput_bps
 from mininet_topos.dimensions.cabling import LabStep, lab_steps
 from mininet_topos.dimensions.fabric import dimensions
 from mininet_topos.dimensions.training import Timing, training
+from offline.design.bandwidth import fastest
+from offline.design.jobs import designed_jobs, question_of
+from offline.design.question import Rates, Term, term_s
+from offline.design.shape import Shape, shape_in
 from signalbox.commands.output import AsJson
 from signalbox.errors import InvalidInput
 from signalbox.spec_files import placed

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from controller.design.jobs import GIGABITS
-from controller.design.loads import collective_bytes
-from controller.design.question import Limits, Question, Term
-from controller.design.shape import Dimension, Kind
+from offline.design.jobs import GIGABITS
+from offline.design.loads import collective_bytes
+from offline.design.question import Limits, Question, Term
+from offline.design.shape import Dimension, Kind
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import Algorithm
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.simulation import HOSTS_PER_LEAF, LEAVES, SPINES
-from controller.design.spines import Leaves, choices, smallest
 from controller.planning.problem import PlanLimits
 from controller.scenarios.workloads import read_workload, workload_folders
+from offline.design.spines import Leaves, choices, smallest
 
 LINK_GBPS = 100.0
 TRIED = range(16, 37)

@@ -15,6 +15,9 @@ CLIENT = "signalbox-client"
 CONTROLLER = "signalbox-controller"
 """The one with the controller, and commands that need it."""
 
+OFFLINE = "signalbox-offline"
+"""The one with commands that need no fabric, and with the emulated fabric."""
+
 COMMANDS = "signalbox.commands"
 """Each entry point of this group takes a ``Typer`` application and adds commands to it."""
 

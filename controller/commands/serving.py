@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from controller import config
-from controller.commands import analysis, bundle, design, offline, state, token, verify
+from controller.commands import bundle, state, token, verify
 from controller.serving import exposure, preflight
 from signalbox.commands.output import file_to_read
 from signalbox.standard_input import STANDARD_INPUT
@@ -17,10 +17,9 @@ from signalbox.standard_input import STANDARD_INPUT
 def add_to(app: typer.Typer) -> None:
     """The entry point of the group ``signalbox.commands``."""
     app.command()(serve)
-    for group in (bundle, offline, verify, analysis, token):
+    for group in (bundle, verify, token):
         app.add_typer(group.commands)
     app.add_typer(state.commands, name="state")
-    app.add_typer(design.commands, name="design")
 
 
 def serve(

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.design.jobs import DesignedJob, Step
-from controller.design.loads import ALL_REDUCES
-from controller.design.shape import Kind, Shape
 from mininet_topos.dimensions.collective import Channel, Place
+from offline.design.jobs import DesignedJob, Step
+from offline.design.loads import ALL_REDUCES
+from offline.design.shape import Kind, Shape
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import Collective, JobSpec
 

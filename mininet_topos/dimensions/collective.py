@@ -22,7 +22,7 @@ RING = "ring"
 
 
 class Place(NamedTuple):
-    """Of a rank in a dimension: its kind (``controller.design.shape.Kind``) and size, and the rank's coordinate."""
+    """Of a rank in a dimension: its kind (``offline.design.shape.Kind``) and size, and the rank's coordinate."""
 
     kind: str
     size: int

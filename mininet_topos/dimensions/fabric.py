@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from controller.design.shape import Shape
 from mininet_topos import ending
 from mininet_topos.dimensions.cabling import Segment, segments
 from mininet_topos.fabric_topo import OFFLOADS, shaping
 from mininet_topos.lab.record import LabError, in_one_process, run
+from offline.design.shape import Shape
 
 LEAST_MBPS = 0.1
 """Of a dimension that gets nothing."""

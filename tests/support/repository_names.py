@@ -25,7 +25,7 @@ from controller.observability.families import FAMILIES
 from signalbox.cli import app
 from tests.support.doc_pages import ROOT
 
-PACKAGES = ("client/signalbox", "controller", "mininet_topos", "benchmarks")
+PACKAGES = ("client/signalbox", "controller", "offline", "mininet_topos", "benchmarks")
 _SOURCES = (*PACKAGES, "deploy", "tests/support", "tests/lab/conftest.py", "tests/lab/test_libraries.py")
 _SKIPPED = {"__pycache__", ".venv", ".venv-torch", "out", ".git"}
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*")

@@ -19,15 +19,20 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from signalbox.distributions import CLIENT, COMMANDS
+from signalbox.distributions import CLIENT, COMMANDS, CONTROLLER, OFFLINE
 from tests.support.doc_pages import ROOT
 
-CONTROLLER = "signalbox-controller"
 PROJECTS: dict[str, Any] = {
     name: tomllib.loads((ROOT / file).read_text())
-    for name, file in ((CLIENT, "client/pyproject.toml"), (CONTROLLER, "pyproject.toml"))
+    for name, file in (
+        (CLIENT, "client/pyproject.toml"),
+        (CONTROLLER, "pyproject.toml"),
+        (OFFLINE, "offline/pyproject.toml"),
+    )
 }
-FOLDERS = {CLIENT: ("client/signalbox",), CONTROLLER: ("controller", "mininet_topos")}
+FOLDERS = {CLIENT: ("client/signalbox",), CONTROLLER: ("controller",), OFFLINE: ("offline", "mininet_topos")}
+NO_CODE = {"offline/pyproject.toml"}
+"""Files of these folders that no wheel has."""
 DISTRIBUTIONS = {
     "google.protobuf": "protobuf",
     "google.rpc": "grpcio-status",
@@ -39,13 +44,14 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
     "signalbox": CLIENT,
     "controller": CONTROLLER,
-    "mininet_topos": CONTROLLER,
+    "mininet_topos": OFFLINE,
+    "offline": OFFLINE,
 }
 """What an import is of, where that has another name, or comes with one that has."""
 OF_USERS = {"torch"}
 """``signalbox.torch`` is for programs that have it."""
-OPTIONAL = {"os-ken", "mininet", "matplotlib", "torch", "mpi4py", "clarabel", "scipy"}
-"""Of the emulated fabric, one of two, or for designs."""
+OPTIONAL = {"os-ken", "mininet", "matplotlib", "torch", "mpi4py"}
+"""Of the emulated fabric, or one of two."""
 
 
 def named(text: str) -> str:
@@ -89,6 +95,7 @@ def extras(distribution: str) -> list[str]:
 def test_each_needs_what_it_imports_and_no_more() -> None:
     assert {each.name for each in needed(CLIENT)} | {*map(named, extras(CLIENT))} == imported(CLIENT) - OF_USERS
     assert {each.name for each in needed(CONTROLLER)} - {"dnspython"} == imported(CONTROLLER) - OPTIONAL
+    assert {each.name for each in needed(OFFLINE)} == imported(OFFLINE) - OPTIONAL
 
 
 def test_generated_code_gets_no_older_library_than_it_was_made_for() -> None:
@@ -110,7 +117,7 @@ def test_nothing_is_installed_that_is_called_signalbox() -> None:
     locked = (path.read_text() for path in (ROOT / "requirements").glob("*.txt"))
     texts += [re.findall(r"^[\w.-]+", text, re.MULTILINE) for text in locked]
     assert "signalbox" not in {named(text) for text in chain.from_iterable(texts)}
-    assert {project["project"]["name"] for project in PROJECTS.values()} == {CLIENT, CONTROLLER}
+    assert {project["project"]["name"] for project in PROJECTS.values()} == PROJECTS.keys()
 
 
 def test_no_document_or_script_says_to_install_it() -> None:
@@ -129,8 +136,8 @@ def test_no_document_or_script_says_to_install_it() -> None:
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([ROOT / "scripts/wheels.sh", folder, CLIENT, CONTROLLER], check=True)
-    return {name: next(folder.glob(f"{name.replace('-', '_')}-*.whl")) for name in (CLIENT, CONTROLLER)}
+    subprocess.run([ROOT / "scripts/wheels.sh", folder, *PROJECTS], check=True)
+    return {name: next(folder.glob(f"{name.replace('-', '_')}-*.whl")) for name in PROJECTS}
 
 
 def files_in(wheel: Path) -> set[str]:
@@ -148,7 +155,7 @@ def test_a_wheel_has_its_packages_and_nothing_else(wheels: dict[str, Path]) -> N
         folders = [folder.removeprefix("client/") for folder in FOLDERS[name]]
         assert {file.partition("/")[0] for file in files_in(wheel)} == set(folders)
         there = {f"{path.relative_to(ROOT)}" for folder in FOLDERS[name] for path in (ROOT / folder).rglob("*.*")}
-        expected = {path.removeprefix("client/") for path in there if not path.endswith(".pyc")}
+        expected = {path.removeprefix("client/") for path in there - NO_CODE if not path.endswith(".pyc")}
         assert files_in(wheel) == {path for path in expected if not (ROOT / path).is_dir()}
         assert information(wheel, "licenses/LICENSE") == (ROOT / "LICENSE").read_text()
 
@@ -165,16 +172,20 @@ def test_one_command_and_its_parts_are_entry_points(wheels: dict[str, Path]) -> 
     assert {name: each.sections() for name, each in points.items()} == {
         CLIENT: ["console_scripts"],
         CONTROLLER: [COMMANDS],
+        OFFLINE: [COMMANDS],
     }
     assert points[CLIENT]["console_scripts"].keys() == {"signalbox"}
-    assert points[CONTROLLER][COMMANDS].keys() == {"controller", "lab"}
+    assert points[CONTROLLER][COMMANDS].keys() == {"controller"}
+    assert points[OFFLINE][COMMANDS].keys() == {"offline", "lab"}
 
 
-def test_all_have_one_version_and_the_controller_needs_the_client_of_it(wheels: dict[str, Path]) -> None:
+def test_all_have_one_version_and_need_the_others_of_it(wheels: dict[str, Path]) -> None:
     version = (ROOT / "client/VERSION").read_text().strip()
     metadata = {name: Parser().parsestr(information(wheel, "METADATA")) for name, wheel in wheels.items()}
     assert {each["Version"] for each in metadata.values()} == {version}
-    assert f"{CLIENT}=={version}" in metadata[CONTROLLER].get_all("Requires-Dist", ())
+    needs = {name: each.get_all("Requires-Dist", ()) for name, each in metadata.items()}
+    assert f"{CLIENT}=={version}" in needs[CONTROLLER]
+    assert {f"{CLIENT}=={version}", f"{CONTROLLER}=={version}"} <= {*needs[OFFLINE]}
     files = ("docker-compose.yml", "docker-compose.fabric.yml", "deploy/kubernetes/signalbox.yaml")
     images = re.findall(r"image: signalbox\S*", "".join((ROOT / file).read_text() for file in files))
     assert images

@@ -667,7 +667,7 @@ def test_watching_the_status_goes_on_when_the_controller_is_back(tmp_path: Path,
 
 
 def test_the_versions_are_printed(signalbox: Signalbox) -> None:
-    names = ("signalbox-client", "signalbox-controller")
+    names = ("signalbox-client", "signalbox-controller", "signalbox-offline")
     assert signalbox("--version").rows == [[name, version(name)] for name in names]
 
 

@@ -16,12 +16,12 @@ import pytest
 
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.record import wait_for
+from signalbox.distributions import CLIENT, CONTROLLER, OFFLINE
 from tests.support.doc_pages import ROOT
 from tests.support.wire.control_stand_in import Running
 
-CLIENT, CONTROLLER = "signalbox-client", "signalbox-controller"
 VERSION = (ROOT / "client/VERSION").read_text().strip()
-NOT_OF_A_CLIENT = {CONTROLLER, "ryu", "eventlet", "numpy", "ortools", "rustworkx", "networkx", "structlog"}
+NOT_OF_A_CLIENT = {CONTROLLER, OFFLINE, "ryu", "eventlet", "numpy", "ortools", "rustworkx", "networkx", "structlog"}
 JOB = ROOT / "examples/language.json"
 START_S = 60.0
 
@@ -99,7 +99,7 @@ def test_a_client_is_one_installation_away_from_a_registered_job(install: Instal
 
 @pytest.mark.long
 @pytest.mark.parametrize("minor", [11, 12, 13])
-def test_a_controller_brings_the_client_of_its_version_and_needs_no_mininet(
+def test_a_controller_brings_the_client_of_its_version_and_no_tools_on_paper(
     install: Install, tmp_path: Path, minor: int
 ) -> None:
     controller = install(minor, CONTROLLER)
@@ -107,11 +107,25 @@ def test_a_controller_brings_the_client_of_its_version_and_needs_no_mininet(
     with serving(controller, tmp_path) as address:
         controller.signalbox("jobs", "register", JOB, "--address", address)
         assert "language" in controller.signalbox("jobs", "list", "--address", address)
+    assert controller.distributions() & {OFFLINE, "clarabel", "scipy"} == set()
+    absent = controller.run("signalbox", "plan-file")
+    assert (absent.returncode, OFFLINE in absent.stderr) == (2, True)
+    assert "--workload" not in controller.signalbox("what-if", "--help")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("minor", [11, 12, 13])
+def test_tools_on_paper_bring_the_controller_of_their_version_and_need_no_mininet(
+    install: Install, tmp_path: Path, minor: int
+) -> None:
+    offline = install(minor, OFFLINE)
+    assert offline.signalbox("--version") == "".join(f"{name} {VERSION}\n" for name in (CLIENT, CONTROLLER, OFFLINE))
     (tmp_path / "workload").mkdir()
     (tmp_path / "workload/A.txt").write_text("8 12 0 1 7 1000 9 0\n12 8 1 0 7 1000 9 0\n")
     sizes = ("--leaves", 4, "--spines", 4, "--hosts-per-leaf", 4)
-    assert "optimal" in controller.signalbox("plan-file", *sizes, "--workload", tmp_path / "workload")
-    lab = controller.run("signalbox", "lab")
+    assert "optimal" in offline.signalbox("plan-file", *sizes, "--workload", tmp_path / "workload")
+    assert "bandwidth" in offline.signalbox("design", "--help")
+    lab = offline.run("signalbox", "lab")
     assert (lab.returncode, "has no Mininet" in lab.stderr) == (1, True)
 
 

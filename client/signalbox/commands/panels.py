@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from signalbox.distributions import CONTROLLER, OFFLINE
+
 PANELS = {
     "Jobs": ("jobs", "run", "kubernetes"),
     "Look": (
@@ -20,11 +22,15 @@ PANELS = {
         "what-if",
     ),
     "Operate": ("alarms", "strategy", "drain", "undrain", "forget"),
-    "The controller": ("serve", "token", "state", "support-bundle"),
-    "Without a fabric": ("design", "generate-workload", "plan-file", "simulate", "verify", "lab"),
+    "The controller": ("serve", "token", "state", "support-bundle", "verify"),
+    "Without a fabric": ("design", "generate-workload", "plan-file", "simulate", "lab"),
 }
 
-OF_CONTROLLER = {*PANELS["The controller"], *PANELS["Without a fabric"]}
-"""Commands of another distribution than this one's."""
+BROUGHT_BY = {
+    name: distribution
+    for panel, distribution in (("The controller", CONTROLLER), ("Without a fabric", OFFLINE))
+    for name in PANELS[panel]
+}
+"""Distribution of each command that is not one of this distribution's."""
 
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}

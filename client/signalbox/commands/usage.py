@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from signalbox.commands.panels import OF_CONTROLLER, PANEL_OF
-from signalbox.distributions import CONTROLLER, added_commands, installed
+from signalbox.commands.panels import BROUGHT_BY, PANEL_OF
+from signalbox.distributions import added_commands, installed
 from signalbox.errors import value_problem
 
 EXTENDED = ("explain", "what-if")
@@ -40,8 +40,9 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
-        if name in OF_CONTROLLER and CONTROLLER not in installed() and self.get_command(ctx, name) is None:
-            ctx.fail(f"No such command '{name}'. It is one of {CONTROLLER}: pip install --find-links dist {CONTROLLER}")
+        other = BROUGHT_BY.get(name)
+        if other and other not in installed() and self.get_command(ctx, name) is None:
+            ctx.fail(f"No such command '{name}'. It is one of {other}: pip install --find-links dist {other}")
         return super().resolve_command(ctx, args)
 
     def _with_added(self, ctx: Any) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from signalbox.commands.panels import PANELS
-from signalbox.distributions import CLIENT, installed
+from signalbox.distributions import CLIENT, CONTROLLER, OFFLINE, installed
 from tests.support.command_line import Signalbox, signalbox
 
 __all__ = ("signalbox",)
@@ -57,15 +57,16 @@ def test_commands_are_listed_by_what_they_are_for(signalbox: Signalbox) -> None:
     assert words.index("jobs") < words.index("status") < words.index("drain") < words.index("serve")
 
 
-def test_without_the_controller_its_commands_say_what_to_install(
-    signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("command", "distribution"), [("serve", CONTROLLER), ("plan-file", OFFLINE)])
+def test_a_command_of_a_missing_distribution_says_what_to_install(
+    signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch, command: str, distribution: str
 ) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: EntryPoints(()))
-    found = signalbox("serve", "--check")
+    found = signalbox(command)
     said = " ".join(found.err.replace("│", " ").split())
-    assert (found.status, "No such command 'serve'" in said) == (2, True)
-    assert "pip install --find-links dist signalbox-controller" in said
-    assert "signalbox-controller" not in signalbox("serves").err
+    assert (found.status, f"No such command '{command}'" in said) == (2, True)
+    assert f"pip install --find-links dist {distribution}" in said
+    assert distribution not in signalbox(f"{command}s").err
 
 
 def test_one_that_cannot_be_loaded_takes_no_other_command_along(signalbox: Signalbox, site: Path) -> None:
@@ -97,5 +98,5 @@ def test_nothing_is_said_of_it_where_that_does_not_matter(
 
 def test_the_versions_are_of_all_that_is_installed(signalbox: Signalbox, site: Path) -> None:
     install(site, "another", ADDS)
-    assert [*installed()] == [CLIENT, "another", "signalbox-controller"]
+    assert [*installed()] == [CLIENT, "another", CONTROLLER, OFFLINE]
     assert signalbox("--version").out.splitlines()[1:2] == ["another 7"]

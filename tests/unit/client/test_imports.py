@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = {"ryu", "ortools", "numpy", "networkx", "structlog", "yaml", "controller"}
+HEAVY = {"ryu", "ortools", "numpy", "networkx", "structlog", "yaml", "controller", "offline"}
 
 
 @pytest.mark.parametrize(

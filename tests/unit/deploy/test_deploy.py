@@ -254,15 +254,15 @@ def test_the_lock_names_no_host_and_pins_uv_once() -> None:
     assert "://" not in lock
 
 
-@pytest.mark.parametrize("role", ["controller", "web", "kubernetes"])
-def test_an_image_has_the_packages_of_the_lock_and_all_that_its_distribution_needs(role: str) -> None:
+@pytest.mark.parametrize(
+    ("role", "folder"), [("controller", "."), ("emulator", "offline"), ("web", "client"), ("kubernetes", "client")]
+)
+def test_an_image_has_the_packages_of_the_lock_and_all_that_its_distribution_needs(role: str, folder: str) -> None:
     locked, wanted = (pins((ROOT / f"requirements/{name}.txt").read_text()) for name in ("lock", role))
     assert wanted.items() <= locked.items(), "run: make lock"
-    project = tomllib.loads((ROOT / ("" if role == "controller" else "client") / "pyproject.toml").read_text())[
-        "project"
-    ]
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
     needs = project["dependencies"] + project.get("optional-dependencies", {}).get(role, [])
-    names = {Requirement(text).name for text in needs} - {"signalbox-client"}
+    names = {Requirement(text).name for text in needs} - {"signalbox-client", "signalbox-controller"}
     assert names <= wanted.keys(), "run: make lock"
     assert not wanted.keys() & {"pytest", "uv", "mypy"}
 

@@ -19,7 +19,9 @@ from controller.alarms import Alarm
 from controller.config import Config, reloaded_settings
 from controller.observability.families import FAMILIES
 from controller.observability.shapes import Family
-from signalbox.distributions import added_commands
+from signalbox.commands.panels import BROUGHT_BY
+from signalbox.commands.usage import EXTENDED
+from signalbox.distributions import CONTROLLER, OFFLINE, added_commands
 from signalbox.file_forms import JobInFile
 from signalbox.jobs.spec import Algorithm
 from signalbox.words import AlarmKind
@@ -132,8 +134,12 @@ def test_every_command_is_described_with_its_options(path: str) -> None:
 
 
 def test_it_is_said_which_distribution_has_which_command() -> None:
-    (row,) = re.findall(r"^\| `signalbox-controller` \| (.*) \|$", COMMAND_LINE, re.MULTILINE)
-    assert {*re.findall("`(.*?)`", row)} == get_group(added_commands(pytest.fail)).commands.keys()
+    rows = re.findall(rf"^\| `({CONTROLLER}|{OFFLINE})` \| (.*) \|$", COMMAND_LINE, re.MULTILINE)
+    described = {name: {*re.findall("`(.*?)`", commands)} for name, commands in rows}
+    added = get_group(added_commands(pytest.fail)).commands.keys()
+    assert described[CONTROLLER] | described[OFFLINE] == added
+    brought = {name: {each for each in added if BROUGHT_BY.get(each) == name} for name in described}
+    assert {name: of - {*EXTENDED} for name, of in described.items()} == brought
 
 
 @pytest.mark.parametrize("field", JobInFile.model_fields)

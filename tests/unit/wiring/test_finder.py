@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.design.exact import least_mean_hops
 from controller.wiring.assignment import completed, heaviest_matching
 from controller.wiring.circuits import Wiring, circulant
 from controller.wiring.finder import find, published
 from controller.wiring.hops import hops_between
 from controller.wiring.spreading import spread
 from controller.wiring.traffic import Traffic, in_rings, traffic_of
+from offline.design.exact import least_mean_hops
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import JobSpec
 from tests.unit.wiring.test_circuits import wirings

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from itertools import combinations
 from typing import Any
 
 import networkx as nx
@@ -12,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.design.exact import best_steps, least_mean_hops
 from controller.wiring.circuits import Wiring, circulant
 from controller.wiring.hops import (
     UNREACHED,
@@ -84,19 +81,6 @@ def test_hops_of_a_circulant_wiring_too(servers: int, numbers: list[int]) -> Non
     assert every == (None if UNREACHED in by_offset else (sum(by_offset), max(by_offset)))
 
 
-@given(wirings(), st.integers(0, 9))
-def test_no_wiring_is_below_the_bound_of_hops(wiring: Wiring, seed: int) -> None:
-    weights = np.random.default_rng(seed).integers(0, 5, (wiring.servers, wiring.servers)).astype(float)
-    np.fill_diagonal(weights, 0.0)
-    assert least_mean_hops(weights, wiring.interfaces) <= mean_hops(hops_between(wiring), weights) + 1e-9
-
-
-def test_the_bound_of_hops_is_reached_where_servers_send_to_their_neighbours() -> None:
-    weights = np.roll(np.eye(5), 1, axis=1) + np.roll(np.eye(5), 2, axis=1) / 2
-    assert least_mean_hops(weights, 2) == 1.0
-    assert least_mean_hops(weights, 1) == pytest.approx((1 + 2 * 0.5) / 1.5)
-
-
 @given(st.integers(2, 40), st.integers(1, 5))
 def test_every_chosen_ring_visits_all_servers(servers: int, rings: int) -> None:
     found = chosen_steps(servers, rings)
@@ -116,50 +100,6 @@ def test_a_step_that_divides_a_group_is_no_ring() -> None:
     assert ring_order((10, 20, 30, 40, 50), 2) == (10, 30, 50, 20, 40)
     with pytest.raises(ValueError, match="several rings"):
         ring_order(range(6), 2)
-
-
-def brute_force(servers: int, interfaces: int, rings: int, weights: list[float]) -> tuple[float, int]:
-    """The least mean and then the least diameter of any steps."""
-    best = (math.inf, 0)
-    for steps in combinations(range(1, servers), min(interfaces, servers - 1)):
-        hops = hops_by_offset(servers, steps)
-        enough = sum(math.gcd(step, servers) == 1 for step in steps) >= rings
-        if enough and UNREACHED not in hops:
-            mean = sum(h * w for h, w in zip(hops, weights, strict=True)) / sum(weights[1:])
-            best = min(best, (round(mean, 9), max(hops)))
-    return best
-
-
-@pytest.mark.parametrize(("servers", "interfaces", "rings"), [(7, 2, 2), (8, 2, 1), (9, 3, 1), (10, 2, 0), (12, 3, 3)])
-def test_exact_steps_are_those_of_brute_force(servers: int, interfaces: int, rings: int) -> None:
-    found, proven = best_steps(servers, interfaces, rings)
-    assert proven
-    assert len(found.rings) == rings
-    assert all(math.gcd(step, servers) == 1 for step in found.rings)
-    assert (round(found.mean, 9), found.most) == brute_force(servers, interfaces, rings, [0.0] + [1.0] * (servers - 1))
-
-
-def test_exact_steps_for_weights_are_those_of_brute_force() -> None:
-    weights = [0.0, 1.0, 2.0, 50.0, 2.0, 1.0, 1.0, 40.0, 3.0]
-    found, proven = best_steps(9, 2, 1, weights)
-    assert proven
-    assert (round(found.mean, 9), found.most) == brute_force(9, 2, 1, weights)
-    assert set(found.all) == {3, 7}
-
-
-@pytest.mark.parametrize(("servers", "interfaces"), [(12, 2), (12, 3), (12, 4)])
-def test_chosen_steps_are_the_best_of_rings_on_twelve_servers(servers: int, interfaces: int) -> None:
-    found = chosen_steps(servers, interfaces)
-    assert found is not None
-    best, proven = best_steps(servers, interfaces, interfaces)
-    assert proven
-    assert found.mean == pytest.approx(best.mean)
-
-
-@pytest.mark.parametrize("wrong", [(1, 1, 1), (25, 2, 1), (12, 2, 3), (12, 0, 0)])
-def test_exact_steps_have_limits(wrong: tuple[int, int, int]) -> None:
-    with pytest.raises(ValueError, match="exact steps are for"):
-        best_steps(*wrong)
 
 
 @settings(max_examples=20)

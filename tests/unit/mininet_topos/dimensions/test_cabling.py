@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.design.jobs import designed_jobs
-from controller.design.shape import Shape, shape_of
 from mininet_topos.dimensions.cabling import LabStep, channels, lab_steps, segments
 from mininet_topos.dimensions.collective import Channel
+from offline.design.jobs import designed_jobs
+from offline.design.shape import Shape, shape_of
 from signalbox.errors import InvalidInput
 
 SHAPE = shape_of(

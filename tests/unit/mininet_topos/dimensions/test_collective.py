@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from controller.design.loads import collective_bytes
-from controller.design.shape import Shape, shape_of
 from mininet_topos.dimensions.cabling import channels, places, segments
 from mininet_topos.dimensions.collective import AllReduce, Piece, Sends, Vector
+from offline.design.loads import collective_bytes
+from offline.design.shape import Shape, shape_of
 from signalbox.jobs.spec import Algorithm
 
 CHUNKS = 6

@@ -10,10 +10,10 @@ from itertools import count
 import numpy as np
 import pytest
 
-from controller.design.loads import collective_bytes
-from controller.design.shape import shape_of
 from mininet_topos.dimensions.cabling import channels, places, segments
 from mininet_topos.dimensions.collective import AllReduce, Channel, Piece, Sends
+from offline.design.loads import collective_bytes
+from offline.design.shape import shape_of
 from signalbox.jobs.spec import Algorithm
 
 CHUNKS = 64

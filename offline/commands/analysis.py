@@ -1,0 +1,157 @@
+"""``signalbox what-if`` and ``signalbox explain``, of workload files as well as of the running controller.
+
+In: workload files and a description of a fabric, analysed here; or, without them, what the client's commands of the
+same names take (``signalbox/commands/analysis.py``, which prints both).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, Network
+from controller.scenarios.fabric_options import FabricOptions
+from offline.commands.scenario import OptionalFabricCommand, scheme_named
+from signalbox.client import DEFAULT_ADDRESS
+from signalbox.commands.analysis import (
+    MOST_ROWS,
+    WITHIN_S,
+    Fail,
+    Names,
+    Top,
+    Within,
+    asked_to_explain,
+    asked_what_if,
+    kinds_named,
+    show_failures,
+    show_job,
+)
+from signalbox.commands.connecting import ControllerCommand
+from signalbox.commands.naming import completed, job_names
+from signalbox.commands.output import Address, AsJson, fields, waiting
+from signalbox.jobs.spec import JobId
+from signalbox.words import FailureKind
+
+if TYPE_CHECKING:
+    from controller.planning.analysis.failures import Progress as OnProgress
+
+TIME_LIMIT_S = 2.0
+
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01, metavar="S", help="Seconds that the solver may take for one plan.", show_default=f"{TIME_LIMIT_S:g}"
+    ),
+]
+
+commands = typer.Typer()
+
+
+class _AskOrPlan(ControllerCommand, OptionalFabricCommand):
+    """Takes the options of both kinds of command."""
+
+
+@commands.command("what-if", cls=_AskOrPlan)
+def what_if(
+    ctx: typer.Context,
+    names: Names = None,
+    fail: Fail = None,
+    top: Top = MOST_ROWS,
+    time_limit: TimeLimit = None,
+    within: Within = WITHIN_S,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first.
+
+    With names: of a failure, or a drain, of all that they name."""
+    options: FabricOptions | None = ctx.obj
+    if names and (fail or options):
+        other = "--fail" if fail else "--workload, whose failures --fail-spines and --fail-links name"
+        raise typer.BadParameter(f"names are not for {other}", param_hint="NAME")
+    if options is None:
+        _only_offline(time_limit=time_limit)
+        show_failures(asked_what_if(names, fail, top, within, address), as_json)
+        return
+    # The solver takes half a second to import, which no other command needs.
+    from controller.api.convert_analysis import what_if_message
+    from controller.planning.analysis.failures import analyse_failures
+
+    kinds = kinds_named(fail) if fail else frozenset(FailureKind)
+    request = AnalyseFailures(_network(options, "planned", time_limit), kinds, top or None, within)
+    with _progress() as progress:
+        found = fields(what_if_message(analyse_failures(request, progress)))
+    show_failures(found, as_json)
+
+
+@commands.command("explain", cls=_AskOrPlan)
+def explain(
+    ctx: typer.Context,
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB",
+            help="The job's id; offline its file's name without .txt.",
+            autocompletion=completed(job_names),
+        ),
+    ],
+    strategy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whose routes to explain.", show_default="planned")
+    ] = None,
+    time_limit: TimeLimit = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether the network slows a job: which link, shared with which jobs, and what routing can still gain."""
+    options: FabricOptions | None = ctx.obj
+    if options is None:
+        _only_offline(strategy=strategy, time_limit=time_limit)
+        show_job(asked_to_explain(job, address), as_json)
+        return
+    from controller.api.convert_explain import explain_message
+    from controller.config import PlanningConfig
+    from controller.planning.analysis.job import analyse_job
+
+    network = _network(options, strategy or "planned", time_limit)
+    with waiting("planning"):
+        request = AnalyseJob(network, JobId(job), None, min_gain=PlanningConfig().min_gain)
+        found = fields(explain_message(analyse_job(request)))
+    show_job(found, as_json)
+
+
+def _only_offline(**given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            message = "needs a --workload; the running controller has its own"
+            raise typer.BadParameter(message, param_hint=f"--{name.replace('_', '-')}")
+
+
+def _network(options: FabricOptions, strategy: str, time_limit: float | None) -> Network:
+    """The network of the options, with the strategy's routes in force."""
+    from controller.config import PlanningConfig
+    from controller.planning.plan import answered
+    from controller.planning.problem import PlanLimits
+    from controller.scenarios.scenario import scenario
+
+    scheme = scheme_named(strategy)
+    max_moves = PlanningConfig().max_moves
+    limits = PlanLimits(time_limit_s=time_limit or TIME_LIMIT_S, max_moves=max_moves, seed=options.seed)
+    with waiting("planning"):
+        known = scenario(options)
+        plan = answered(scheme(known.problem(), replace(limits, ecmp_draws=0)))
+        return Network(known.problem(plan.routes), known.fabric, known.intact, limits, known.names)
+
+
+@contextmanager
+def _progress() -> Iterator[OnProgress]:
+    """A bar on a terminal, nothing elsewhere."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("failures", total=None)
+        yield lambda stage, done, of: bar.update(task, description=stage, completed=done, total=of)

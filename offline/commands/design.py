@@ -1,0 +1,332 @@
+"""``signalbox design``: networks for jobs, and jobs for networks, on paper.
+
+In: a file that describes a network of several dimensions, and job files. Out: tables for people, JSON for programs.
+docs/design.md has the model; the solver is imported where it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, Context
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from controller.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
+from offline.commands.design_wiring import wiring
+from offline.design.question import COUNTED, Objective, Upper
+from signalbox.commands.exit_status import ExitStatus
+from signalbox.commands.output import AsJson, escape, file_to_read, show, waiting
+from signalbox.jobs.spec import MAX_SUBFLOWS
+from signalbox.spec_files import placed
+from signalbox.standard_input import STANDARD_INPUT
+
+if TYPE_CHECKING:
+    from controller.fabric.topology import Fabric
+    from offline.design.shape import Shape
+    from offline.design.spines import Family
+
+commands = typer.Typer(
+    help="Say which network is best for jobs, and which place in it for a job.", no_args_is_help=True
+)
+
+commands.command("wiring")(wiring)
+
+SHOWN_GAP = 1e-9
+"""Smaller ones are last digits."""
+
+MOST_SLOW_DOWN = 1e6
+
+PROVEN_GAP = 1e-6
+"""With a larger one it is not said that an answer is the best."""
+
+NetworkFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="NETWORK",
+        help="The dimensions of the network, in YAML, JSON or TOML; - for standard input.",
+        parser=file_to_read,
+    ),
+]
+JobFiles = Annotated[
+    list[Path],
+    typer.Argument(metavar="JOBS...", help="Job files; addresses may be left out.", parser=file_to_read),
+]
+
+
+@commands.command("bandwidth")
+def bandwidth(
+    network: NetworkFile,
+    jobs: JobFiles,
+    objective: Annotated[
+        Objective, typer.Option(help="What is made small: time, or time x cost, which uses all of total_gbps.")
+    ] = Objective.TIME,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the network with the answer's bandwidths, as JSON.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how much bandwidth each dimension of NETWORK should have for JOBS, with the proof that no other is better."""
+    from offline.design.shape import with_rates
+
+    _one_standard_input(network, jobs)
+    if export and export.suffix != ".json":
+        raise typer.BadParameter(f"'{export}' must end in .json", param_hint="--export")
+    with waiting("designing"):
+        shape, found = _bandwidth(network, jobs, objective)
+    if export:
+        export.write_text(with_rates(shape, [each["gbps"] for each in found["dimensions"]]))
+    show(found, lambda: _bandwidth_tables(found), as_json)
+
+
+@commands.command("placement")
+def placement(network: NetworkFile, jobs: JobFiles, as_json: AsJson = False) -> None:
+    """Say in which order a model's parallelism should fill the dimensions of NETWORK, whose bandwidths are known."""
+    from offline.design.jobs import designed_jobs
+    from offline.design.report import placement_report
+    from offline.design.shape import shape_in
+
+    _one_standard_input(network, jobs)
+    with waiting("trying all orders"):
+        shape, _ = shape_in(network, exists=True)
+        found = placement_report(shape, designed_jobs(jobs, shape, every_placement=True))
+    show(found, lambda: Group(*map(_placement_table, found["jobs"])), as_json)
+
+
+@commands.command("spines")
+def spines(
+    workload: Annotated[Path, typer.Option(help="Folder of workload files, one per job.", metavar="DIR")],
+    fabric: Annotated[FabricKind, typer.Option(help="What the other numbers describe.")] = FabricKind.LEAF_SPINE,
+    leaves: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: leaves.")] = None,
+    spines: Annotated[
+        int | None, typer.Option(min=1, help="Leaf-spine: spines that the files number; also the most that are tried.")
+    ] = None,
+    hosts_per_leaf: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: hosts on every leaf.")] = None,
+    k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k; the files number one of this k.")] = None,
+    most_spines: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="The most that are tried, in a fat-tree of the cores of a group.",
+            show_default="as --spines, or k/2",
+        ),
+    ] = None,
+    link_gbps: Annotated[float, typer.Option(min=LEAST_GBPS, max=MOST_GBPS, help="Gbit/s of every NIC.")] = 100.0,
+    uplink_gbps: Annotated[
+        str | None,
+        typer.Option(metavar="R,…", help="Gbit/s between switches; several are tried.", show_default="as NICs"),
+    ] = None,
+    failures: Annotated[int, typer.Option(min=0, help="Switches that may have failed.")] = 1,
+    failing: Annotated[
+        Upper | None, typer.Option(help="Fat-tree: which switches may have failed.", show_default="core")
+    ] = None,
+    slow_down: Annotated[
+        float, typer.Option(min=1, max=MOST_SLOW_DOWN, help="The most that an all-reduce may be slowed down then.")
+    ] = 1.0,
+    max_subflows: Annotated[
+        int, typer.Option(min=1, max=MAX_SUBFLOWS, help="Into how many pieces a flow may be split; 1 keeps it whole.")
+    ] = 1,
+    export: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the fabric and the workload for it, for --graph.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how many spines a leaf-spine, or cores a fat-tree, needs for the jobs of a workload while some have failed.
+
+    Exit status 3: none of those that are tried are enough.
+    """
+    from offline.design.spines_report import exported, spines_report
+
+    sizes = FabricOptions(
+        workload=workload,
+        fabric=fabric,
+        leaves=leaves,
+        spines=spines,
+        hosts_per_leaf=hosts_per_leaf,
+        k=k,
+        link_gbps=link_gbps,
+    )
+    numbered, there, most = _what_there_is(sizes, failing)
+    rates = _rates(uplink_gbps) if uplink_gbps else [link_gbps]
+    tried = range(1, (most_spines or most) + 1)
+    _refuse_too_many(there, tried, len(rates), failures)
+    with waiting("designing"):
+        found = spines_report(workload, numbered, there, tried, rates, failures, slow_down, max_subflows)
+        if export and found["answer"]:
+            exported(export, workload, numbered, there, found["answer"])
+    show(found, lambda: _spines_tables(found, export), as_json)
+    if not found["answer"]:
+        raise typer.Exit(ExitStatus.PARTLY)
+
+
+def _what_there_is(sizes: FabricOptions, failing: Upper | None) -> tuple[Fabric, Family, int]:
+    """The fabric whose nodes the files number, what of it stays, and how many spines, or cores of a group, it has."""
+    from controller.scenarios.scenario import build_fabric
+    from offline.design.spines import Leaves, Pods
+
+    try:
+        numbered = build_fabric(sizes)
+    except WrongUsage as error:
+        raise typer.BadParameter("; ".join(map(str, error.problems))) from None
+    if sizes.k:
+        return numbered, Pods(sizes.k, sizes.link_gbps, failing or Upper.CORE), sizes.k // 2
+    if failing:
+        raise typer.BadParameter("does not apply to a leaf-spine", param_hint="--failing")
+    leaves, spines, hosts = sizes.leaves or 0, sizes.spines or 0, sizes.hosts_per_leaf or 0
+    return numbered, Leaves(leaves, hosts, sizes.link_gbps), spines
+
+
+def _rates(text: str) -> list[float]:
+    try:
+        rates = [float(rate) for rate in text.split(",")]
+    except ValueError:
+        rates = []
+    if not rates or not all(LEAST_GBPS <= rate <= MOST_GBPS for rate in rates):
+        message = f"'{text}' must be rates from {LEAST_GBPS:g} to {MOST_GBPS:g} with commas between them"
+        raise typer.BadParameter(message, param_hint="--uplink-gbps")
+    return rates
+
+
+def _refuse_too_many(there: Family, tried: range, rates: int, failures: int) -> None:
+    """Raises an error of usage that says what would be possible."""
+    from offline.design.spines import possible
+
+    if possible(there, tried, rates, failures):
+        return
+    fewer = next((n for n in range(failures) if not possible(there, tried, rates, n)), failures) - 1
+    if fewer >= 0:
+        ways = there.count_of_failures(tried[-1], failures)
+        message = f"{failures} failures differ in {ways:,} ways, too many to try; at most {fewer} can be tried here"
+        message = f"{message}, more with a smaller --most-spines, fewer rates or a smaller fabric"
+        raise typer.BadParameter(message, param_hint="--failures")
+    most = next((n for n in tried if not possible(there, range(1, n + 1), rates, 0)), 1) - 1
+    message = f"{tried[-1]:,} are too many to try without failures; at most {most:,} can be tried here"
+    raise typer.BadParameter(message, param_hint="--most-spines")
+
+
+def _one_standard_input(network: Path, jobs: Sequence[Path]) -> None:
+    if [network, *jobs].count(STANDARD_INPUT) > 1:
+        raise typer.BadParameter("standard input can be one file only")
+
+
+def _bandwidth(network: Path, files: Sequence[Path], objective: Objective) -> tuple[Shape, dict[str, Any]]:
+    """The network, and the report."""
+    from offline.design.bandwidth import fastest
+    from offline.design.jobs import designed_jobs, question_of
+    from offline.design.report import bandwidth_report
+    from offline.design.shape import shape_in
+    from offline.design.time_cost import best_product
+
+    shape, place_of = shape_in(network)
+    jobs = [job for (job,) in designed_jobs(files, shape)]
+    question = question_of(shape, jobs)
+    worth_of_total: float | None
+    with placed(place_of):
+        if objective is Objective.TIME:
+            design = fastest(question)
+            gap, worth_of_total = design.gap, design.proof.total_s
+        else:
+            tradeoff = best_product(question)
+            design, gap, worth_of_total = tradeoff.design, tradeoff.gap, tradeoff.worth_of_total
+    return shape, bandwidth_report(objective, gap, worth_of_total, shape, question, design, jobs)
+
+
+# ---- tables
+
+
+def _bandwidth_tables(found: Mapping[str, Any]) -> RenderableType:
+    by_time = found["objective"] == Objective.TIME
+    unit = "s" if by_time else "s x cost"
+    dimensions = Table("dimension", "kind", title="bandwidth of an NPU, each way", title_justify="left")
+    for column in ("size", "Gbit/s", "links x Gbit/s", "cost", f"next Gbit/s ({unit})"):
+        dimensions.add_column(column, justify="right")
+    for each in found["dimensions"]:
+        links = f"{each['links']} x {each['link_gbps']:.4g}"
+        numbers = (f"{each['gbps']:.4g}", links, f"{each['cost']:.4g}", f"{each['worth']:.3g}")
+        dimensions.add_row(escape(each["name"]), each["kind"], str(each["size"]), *numbers)
+    jobs = Table("job", "weight", "time (s)", "steps (s, and what they wait for)", title="jobs", title_justify="left")
+    for job in found["jobs"]:
+        jobs.add_row(escape(job["job_id"]), f"{job['weight']:g}", f"{job['time_s']:.6g}", _steps(job))
+    return Group(*_facts(found, unit), dimensions, jobs)
+
+
+def _facts(found: Mapping[str, Any], unit: str) -> list[str]:
+    goal = "time_s" if found["objective"] == Objective.TIME else "time_x_cost"
+    proven = f"{_rounded_up(max(found['gap'], SHOWN_GAP)):.0e}"
+    says = f"no other bandwidths are better by more than {proven} of it"
+    if found["gap"] > PROVEN_GAP:
+        says = f"not proven to be the best: others may be better by {proven} of it"
+    lines = [f"{found[goal]:.6g} {unit}; {says}"]
+    for name, what in (("worth_of_total", "Gbit/s of total_gbps"), ("worth_of_budget", "unit of budget")):
+        if (worth := found[name]) is not None:
+            lines.append(f"the next {what} {'takes off' if worth >= 0 else 'adds'} {abs(worth):.3g} {unit}")
+    for relation in found["relations"]:
+        worth = relation["worth"]
+        one_more = f"; one more {'takes off' if worth > 0 else 'adds'} {abs(worth):.3g} {unit}" if worth else ""
+        lines.append(f"{_sum_of(relation['factors'])} is {round(relation['gbps'], 6) + 0.0:.4g} Gbit/s{one_more}")
+    for other in found["others"]:
+        factor = other[goal] / found[goal] if found[goal] else 1.0
+        outside = "" if other["within_limits"] else ", outside the limits"
+        lines.append(f"{other['name']}: {other[goal]:.6g} {unit}, {factor:.4g} times as much{outside}")
+    return lines
+
+
+def _rounded_up(value: float) -> float:
+    """To one digit, so that what is said to be proven is."""
+    return float(Context(prec=1, rounding=ROUND_CEILING).create_decimal(repr(float(value))))
+
+
+def _sum_of(factors: Mapping[str, float]) -> str:
+    """Such as "node - 0.5 x pod"."""
+    summands = [
+        f"{'-' if factor < 0 else '+'} {'' if abs(factor) == 1 else f'{abs(factor):g} x '}{escape(name)}"
+        for name, factor in factors.items()
+    ]
+    return " ".join(summands).removeprefix("+ ")
+
+
+def _placement_table(job: Mapping[str, Any]) -> RenderableType:
+    table = Table("placement", "time (s)", "steps (s, and what they wait for)", title_justify="left")
+    table.title = escape(job["job_id"])
+    for way in job["placements"]:
+        parts = way["placement"]
+        order = "; ".join(f"{part['part']} {_ranks(part['ranks'])}" for part in parts) if parts else "ranks as NPUs"
+        table.add_row(escape(order), f"{way['time_s']:.6g}", _steps(way))
+    return table
+
+
+def _spines_tables(found: Mapping[str, Any], export: Path | None) -> RenderableType:
+    counted = COUNTED[FabricKind(found["fabric"])]
+    place = "leaf" if found["fabric"] == FabricKind.LEAF_SPINE else "pod"
+    table = Table(counted.replace("_", " "), title="slow-down that no routing can be below", title_justify="left")
+    for column in ("Gbit/s each", f"Gbit/s of a {place}", "intact", f"{found['failures']} failed", "iteration then"):
+        table.add_column(column, justify="right")
+    for each in found["choices"]:
+        rates = (f"{each['uplink_gbps']:g}", f"{each['capacity_gbps']:g}")
+        levels = (f"{each[name]:.4g}" for name in ("intact", "failed", "iteration"))
+        table.add_row(str(each[counted]), *rates, *levels)
+    return Group(table, _spines_answer(found, counted, export))
+
+
+def _spines_answer(found: Mapping[str, Any], counted: str, export: Path | None) -> str:
+    goal, answer = found["slow_down"], found["answer"]
+    if not found["choices"]:
+        return f"with none of these all flows have a path when {found['failures']} have failed"
+    if not answer:
+        return f"with none of these all-reduces are slowed down by {goal:g} at most"
+    written = f"; written to {export}" if export else ""
+    switches = f"{answer[counted]} {counted.replace('_', ' ')} of {answer['uplink_gbps']:g} Gbit/s"
+    failed = f"with {found['failures']} failed the planner reaches {answer['planned']:.4g}"
+    return f"{switches} are enough for {goal:g}: {failed}{written}"
+
+
+def _ranks(ranks: Mapping[str, int]) -> str:
+    """Of a part, such as "8 in node, 2 in pod"."""
+    return ", ".join(f"{count} in {name}" for name, count in ranks.items() if count > 1)
+
+
+def _steps(job: Mapping[str, Any]) -> str:
+    return ", ".join(f"{step['time_s']:.4g} {escape(step['by'])}" for step in job["steps"])

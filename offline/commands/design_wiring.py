@@ -1,0 +1,151 @@
+"""``signalbox design wiring``: which servers of a direct-connect fabric circuits should connect for jobs, on paper.
+
+In: job files and the size of the fabric. Out: tables for people, JSON for programs, files for planner and simulator.
+docs/wiring.md has the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from controller.scenarios.fabric_options import LARGEST_SEED, LEAST_GBPS, MOST_GBPS
+from signalbox.commands.exit_status import ExitStatus
+from signalbox.commands.output import AsJson, escape, file_to_read, show, waiting
+from signalbox.jobs.spec import MAX_ENDPOINTS
+
+MOST_INTERFACES = 64
+
+JobFiles = Annotated[
+    list[Path],
+    typer.Argument(metavar="JOBS...", help="Job files; addresses may be left out.", parser=file_to_read),
+]
+
+
+def wiring(
+    jobs: JobFiles,
+    servers: Annotated[int, typer.Option(min=2, max=MAX_ENDPOINTS, help="Servers of the fabric.")],
+    interfaces: Annotated[
+        int, typer.Option(min=1, max=MOST_INTERFACES, help="Of each server, an optical switch each.")
+    ],
+    gbps: Annotated[float, typer.Option(min=LEAST_GBPS, max=MOST_GBPS, help="Gbit/s of every interface.")],
+    alternative_gbps: Annotated[
+        float | None,
+        typer.Option(
+            min=LEAST_GBPS,
+            max=MOST_GBPS,
+            help="Gbit/s of a server on the alternative, one switch.",
+            show_default="all interfaces / 3.2, for the same cost",
+        ),
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", metavar="", help="Also the best steps, proven, for up to 24 servers.")
+    ] = False,
+    time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that one plan may take.")] = 2.0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of the planner.")] = 1,
+    export: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the fabric, for --graph, and the jobs as they run on it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how the servers of a direct-connect fabric should be wired for JOBS, and in which strategy each should run.
+
+    Exit status 3: a job is refused, since one switch of the same cost is better for it.
+    """
+    from controller.planning.problem import PlanLimits
+    from controller.wiring.break_even import COST_RATIO
+    from controller.wiring.evaluation import Rates, answers
+    from offline.design.strategies import offers_in
+    from offline.design.wiring_report import exported, wiring_report
+
+    rates = Rates(gbps, interfaces * gbps / COST_RATIO if alternative_gbps is None else alternative_gbps)
+    with waiting("wiring"):
+        limits = PlanLimits(time_limit_s=time_limit, ecmp_draws=0, seed=seed)
+        answer = answers(offers_in(jobs, servers), interfaces, rates, limits)
+        found = wiring_report(answer, servers, interfaces, rates, exact)
+    wired = any(not each.refused for each in answer)
+    partly = exported(export, answer, servers, interfaces, rates) if export and wired else []
+    show(found, lambda: _tables(found, export, partly), as_json)
+    if any(job["refused"] for job in found["jobs"]):
+        raise typer.Exit(ExitStatus.PARTLY)
+
+
+# ---- tables
+
+
+def _tables(found: Mapping[str, Any], export: Path | None, partly: list[str]) -> RenderableType:
+    lines: list[RenderableType] = []
+    for job in found["jobs"]:
+        lines += [_strategies(job), *_verdict(job, found)]
+    if export and all(job["refused"] for job in found["jobs"]):
+        lines.append(f"nothing is written to {export}, since all jobs are refused")
+    elif export:
+        lines.append(f"written to {export}")
+        if partly:
+            lines.append(f"its workload has only what rings send of {escape(', '.join(partly))}")
+    return Group(*lines)
+
+
+def _strategies(job: Mapping[str, Any]) -> Table:
+    servers = f"servers {job['servers'][0]} to {job['servers'][-1]}"
+    table = Table("strategy", "wiring", title=escape(f"{job['job_id']}, {servers}"), title_justify="left")
+    for column in ("diameter", "hops of pairs", "tax", "iteration (s)", "bound (s)", "one switch (s)", "break-even"):
+        table.add_column(column, justify="right")
+    for each in job["strategies"]:
+        hops = f"{_number(each['pair_hops'])} (≥ {each['least_pair_hops']:.3g})" if each["pair_hops"] else "–"
+        times = (f"{each[name]:.4g}" for name in ("iteration_s", "bound_s", "alternative_s"))
+        figures = (
+            str(each["diameter"] or "–"),
+            hops,
+            _number(each["bandwidth_tax"]),
+            *times,
+            _number(each["break_even"]),
+        )
+        table.add_row(escape(each["strategy"]), _wiring(each), *figures)
+    return table
+
+
+def _wiring(each: Mapping[str, Any]) -> str:
+    of_rings = sum(each["ring_interfaces"])
+    interfaces = f"{of_rings} of rings" if of_rings else "no rings"
+    if each["steps"] is None:
+        return f"{interfaces}, matchings"
+    return f"{interfaces}, steps {' '.join(map(str, each['steps']))}"
+
+
+def _verdict(job: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    from offline.design.wiring_report import alternative
+
+    best = next(each for each in job["strategies"] if each["strategy"] == job["strategy"])
+    lines = []
+    if job["refused"]:
+        other = next(each for each in job["strategies"] if each["strategy"] == job["alternative_strategy"])
+        planned = best["iteration_s"] / other["alternative_s"]
+        lines.append(
+            f"refused: {alternative(found)} is better, with strategy {escape(other['strategy'])}: "
+            f"{other['alternative_s']:.4g} s. Here it takes {best['break_even']:.4g} times as long by what circuits "
+            f"have to carry, {planned:.4g} times as planned"
+        )
+    else:
+        other_s = min(each["alternative_s"] for each in job["strategies"])
+        most = best["most_ratio"]
+        limit = "however much pairs send" if most is None else f"if pairs send up to {most:.3g} times what rings do"
+        lines.append(
+            f"strategy {escape(job['strategy'])}: {best['iteration_s']:.4g} s, within {best['gap']:.1%} of its bound; "
+            f"{alternative(found)}: {other_s:.4g} s. Circuits can carry all sooner {limit}"
+        )
+    if exact := job["exact"]:
+        proven = "proven" if exact["proven"] else "not proven"
+        hops = f"{exact['pair_hops']:.4g} hops, diameter {exact['diameter']}"
+        lines.append(f"best steps {' '.join(map(str, exact['steps']))}: {hops} ({proven})")
+    return lines
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None or not math.isfinite(value) else f"{value:.3g}"

@@ -1,0 +1,383 @@
+"""Commands that need no controller, no network and no root: ``plan-file``, ``simulate`` and ``generate-workload``.
+
+In: workload files, a description of a fabric, and for ``simulate`` what the controller does in the middle of training.
+Out: tables for people, JSON and CSV for programs; exit status 3 when some flows had no path and the others had one.
+docs/reference/json-output.md describes the formats, docs/explanation/simulator.md the model of training. Modules that
+load the solver, which takes half a second, are imported where they are needed.
+"""
+
+from __future__ import annotations
+
+import csv
+import gc
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from controller.scenarios.fabric_options import LARGEST_SEED, FabricOptions, Placement, failure_option
+from controller.simulator.options import Options, Replan, Sharing
+from offline.commands.scenario import FabricCommand, scheme_named
+from signalbox.commands.exit_status import ExitStatus
+from signalbox.commands.output import AsJson, escape, proven_over, show, waiting
+from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import Dealing
+from signalbox.jobs.subflows import Pair
+
+if TYPE_CHECKING:
+    from controller.planning.plan import Plan
+    from controller.planning.problem import Problem
+    from controller.scenarios.scenario import Names, Scenario
+
+MAX_UNROUTED_SHOWN = 10
+MOST_STRETCH = 4
+LEVEL_DIGITS = 12
+MAX_MOVES = 256
+"""The default of ``planning.max_moves``."""
+CSV_HEADER = ("flow_id", "job", "src_host", "dst_host", "subflow", "share", "path")
+
+commands = typer.Typer()
+
+_DEFAULTS = Options()
+
+StrategyName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="How to route: planned, or a published scheme: ecmp, greedy, edge-coloring, first-fit, annealing, ilp.",
+    ),
+]
+
+PathStretch = Annotated[
+    int,
+    typer.Option(min=0, max=MOST_STRETCH, metavar="N", help="Links that a path may have more than the shortest."),
+]
+
+TimeLimit = Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")]
+
+
+@commands.command("plan-file", cls=FabricCommand)
+def plan_file(
+    ctx: typer.Context,
+    strategy: StrategyName = "planned",
+    path_stretch: PathStretch = 0,
+    time_limit: TimeLimit = 2.0,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", metavar="", help="Same input, same plan, however fast the machine is.")
+    ] = False,
+    export: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every route as CSV.")] = None,
+    proof: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the plan with its proofs, for signalbox verify.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan the routes of a workload on paper, and say how good they are. Exit status 3: some flows have no path."""
+    from controller.planning.plan import answered
+    from controller.planning.problem import PlanLimits
+    from controller.scenarios.scenario import scenario
+
+    options: FabricOptions = ctx.obj
+    if proof and path_stretch:
+        raise typer.BadParameter("proofs are over shortest paths: leave out --path-stretch", param_hint="--proof")
+    scheme = scheme_named(strategy)
+    with waiting("planning"):
+        known = scenario(options)
+        problem = known.problem(path_stretch=path_stretch)
+        limits = PlanLimits(time_limit_s=time_limit, seed=options.seed, deterministic=deterministic)
+        # The garbage collector's first full run looks at all of this: 40 to 60 ms, in the middle of planning.
+        gc.freeze()
+        plan = answered(scheme(problem, limits))
+    if export:
+        _write_csv(export, known, problem, plan)
+    if proof:
+        with waiting("looking for proofs"):
+            _write_proof(proof, known.names, problem, plan)
+    found = _plan_report(strategy, known, options.dealing, problem, plan)
+    show(found, lambda: _summary(found, export), as_json)
+    if found["unrouted"]:
+        raise typer.Exit(ExitStatus.PARTLY)
+
+
+@commands.command("simulate", cls=FabricCommand)
+def simulate_command(
+    ctx: typer.Context,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME,…", help="How to route; several give a row each.", show_default="planned"),
+    ] = None,
+    iterations: Annotated[int, typer.Option(min=1, help="Of every job.")] = _DEFAULTS.iterations,
+    random_starts: Annotated[
+        float | None,
+        typer.Option(min=0, max=1e6, metavar="S", help="Draw start times from 0 to this.", show_default="the files'"),
+    ] = _DEFAULTS.random_starts_s,
+    replan: Annotated[
+        Replan,
+        typer.Option(
+            help="published: at every start and end of an all-reduce, for the jobs that send then; hysteresis: as the "
+            "controller does, only for a gain; never: once, for all jobs."
+        ),
+    ] = _DEFAULTS.replan,
+    sharing: Annotated[
+        Sharing,
+        typer.Option(help="Of full links among connections. equal: all alike; weighted: by the demand of their flows."),
+    ] = _DEFAULTS.sharing,
+    lose_sent: Annotated[
+        bool,
+        typer.Option(
+            "--lose-sent", metavar="", help="A rerouted flow resends part of its step, as in the published simulator."
+        ),
+    ] = _DEFAULTS.lose_sent,
+    path_stretch: PathStretch = 0,
+    max_moves: Annotated[
+        int, typer.Option(min=0, help="With hysteresis: pinned flows that one planning cycle of planned may move.")
+    ] = MAX_MOVES,
+    fail_at: Annotated[float, failure_option(min=0, metavar="S", help="When the failures happen.")] = 0.0,
+    repair_at: Annotated[float | None, failure_option(min=0, metavar="S", help="When they are over.")] = None,
+    time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that one plan may take.")] = 2.0,
+    as_json: AsJson = False,
+) -> None:
+    """Train a workload on paper: all-reduce times and slow-downs of every job. Exit status 3: a job had no path."""
+    options: FabricOptions = ctx.obj
+    how = Options(
+        iterations=iterations,
+        random_starts_s=random_starts,
+        replan=replan,
+        sharing=sharing,
+        lose_sent=lose_sent,
+        max_moves=max_moves if replan is Replan.HYSTERESIS else None,
+        seed=options.seed,
+    )
+    if repair_at is not None and repair_at <= fail_at:
+        raise typer.BadParameter(f"must be after --fail-at ({fail_at:g})", param_hint="--repair-at")
+    found = _trained(options, strategy or ["planned"], how, time_limit, (fail_at, repair_at), path_stretch)
+    show(found, lambda: _slow_downs(found), as_json)
+    if any(job["cut_off"] for strategy in found["strategies"] for job in strategy["jobs"]):
+        raise typer.Exit(ExitStatus.PARTLY)
+
+
+def _trained(
+    options: FabricOptions,
+    names: list[str],
+    how: Options,
+    time_limit_s: float,
+    failed_s: tuple[float, float | None],
+    path_stretch: int,
+) -> dict[str, Any]:
+    """The report. ``failed_s``: when the failures begin and end."""
+    from controller.planning.bounds import level_bounds
+    from controller.planning.problem import PlanLimits
+    from controller.scenarios.scenario import problem_of, scenario
+    from controller.simulator.report import report
+    from controller.simulator.training import Outcome, Stage, simulate
+
+    names = [name.strip() for text in names for name in text.split(",")]
+    schemes = {name: scheme_named(name) for name in names}
+    known = scenario(options)
+    failed = known.problem(path_stretch=path_stretch)
+    intact = problem_of(known.intact, known.jobs, path_stretch=path_stretch)
+    fail_s, repair_s = failed_s
+    stages = [Stage(0.0, intact), Stage(fail_s, failed)] if fail_s else [Stage(0.0, failed)]
+    if repair_s is not None:
+        stages.append(Stage(repair_s, intact))
+    limits = PlanLimits(time_limit_s=time_limit_s, ecmp_draws=0, seed=options.seed)
+
+    live = None if how.max_moves is None else replace(limits, max_moves=how.max_moves)
+
+    def outcome_of(name: str) -> Outcome:
+        with waiting(f"training under {name}"):
+            own = live if name == "planned" else None
+            return simulate(stages, known.jobs, lambda problem: schemes[name](problem, limits), how, own)
+
+    bound = level_bounds(failed).fluid
+    return report(how, options.dealing, bound, [(name, outcome_of(name)) for name in schemes])
+
+
+@commands.command("generate-workload")
+def generate_workload(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files go; made when it is not there.")],
+    leaves: Annotated[int, typer.Option(min=1, help="Leaves of the fabric.")],
+    spines: Annotated[int, typer.Option(min=1, help="Spines of the fabric; hosts are numbered after them.")],
+    hosts_per_leaf: Annotated[int, typer.Option(min=1, help="Hosts on every leaf.")],
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs, each one of three published models.")] = 3,
+    ring_size: Annotated[int, typer.Option(min=2, help="Hosts per ring, fewer where that does not fit.")] = 4,
+    placement: Annotated[Placement, typer.Option(help="Where the jobs are.")] = Placement.WHOLE_LEAF,
+    max_rings: Annotated[
+        int | None, typer.Option(min=1, help="Rings per job, for small fabrics.", show_default="as the model has")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of the workload.")] = 1,
+) -> None:
+    """Write a workload of the published kind for a leaf-spine fabric: the same for the same options."""
+    from controller.scenarios.fabrics import leaf_spine
+    from controller.scenarios.generator import generate
+    from controller.scenarios.workloads import write_workload
+
+    fabric = leaf_spine(leaves, spines, hosts_per_leaf, link_bps=1.0, uplink_bps=1.0)
+    workload = generate(fabric, jobs, ring_size, placement, seed, max_rings)
+    write_workload(folder, workload)
+    flows = {name: len(lines) for name, lines in workload.items()}
+    typer.echo(f"{folder}: " + ", ".join(f"{name} ({count} flows)" for name, count in flows.items()))
+
+
+# ---- reports for programs (docs/reference/json-output.md)
+
+
+def _plan_report(strategy: str, known: Scenario, dealing: Dealing, problem: Problem, plan: Plan) -> dict[str, Any]:
+    """A plan as plain data. ``ecmp_level`` is None when the plan has no draws."""
+    levels = {job: _rounded(level) for job, level in plan.job_level.items()}
+    unrouted = set(plan.unrouted)
+    stopped = [flow for flow in problem.flows if flow.id in unrouted and not flow.id.piece]
+    pieces = Counter[Pair]()
+    for flow, route in plan.routes.items():
+        pieces[flow.pair] += len(route)
+    ecmp = plan.ecmp
+    return {
+        "strategy": strategy,
+        "dealing": dealing.value,
+        "flows": len({flow.id.pair for flow in problem.flows}),
+        "subflows": plan.subflows,
+        "max_subflows_of_a_flow": max(pieces.values(), default=0),
+        "if_paced": dealing is Dealing.BY_SHARE and plan.subflows > len(plan.routes),
+        "max_level": _rounded(plan.max_level),
+        "bound": _rounded(plan.bound),
+        "fluid_bound": _rounded(plan.fluid_bound),
+        "integer_bound": _rounded(plan.integer_bound),
+        "gap": round(plan.gap, LEVEL_DIGITS),
+        "levels_proven": plan.levels_proven,
+        "levels_proven_listed": plan.levels_proven_listed,
+        "candidates_listed": plan.candidates_listed,
+        "path_stretch": problem.paths.stretch,
+        "certificate": plan.certificate,
+        "cut_short": plan.cut_short,
+        "plan_ms": {
+            "build": plan.times.build_ms,
+            "solve": plan.times.solve_ms,
+            "check": plan.times.check_ms,
+            "total": plan.times.total_ms,
+        },
+        "job_level": levels,
+        "mean_job_level": _rounded(fmean(levels.values())) if levels else 1.0,
+        "max_job_level": _rounded(plan.max_level),
+        "ecmp_level": {"mean": _rounded(ecmp.mean), "p95": _rounded(ecmp.p95)} if ecmp else None,
+        "unrouted": [known.names.flow(flow) for flow in stopped],
+        "job_unrouted": Counter(flow.job_id for flow in stopped),
+    }
+
+
+def _write_csv(file: Path, known: Scenario, problem: Problem, plan: Plan) -> None:
+    """``share`` is written so that reading it gives the same number. Raises ``OSError``."""
+    from controller.planning.problem import route_of
+
+    names, dividing = known.names, {job.id: job.dividing for job in known.jobs}
+    with file.open("w", newline="", encoding="utf-8") as out:
+        rows = csv.writer(out, lineterminator="\n")
+        rows.writerow(CSV_HEADER)
+        for number, flow in enumerate(flow for flow in problem.flows if not flow.id.piece):
+            ends = (names.host(flow.id.src_ip), names.host(flow.id.dst_ip))
+            route = route_of(dividing[flow.job_id], flow.id.pair, plan.routes)
+            for piece, (path, share) in enumerate(route or ()):
+                rows.writerow((number, flow.job_id, *ends, piece, share, names.path(flow.src_leaf, path)))
+
+
+def _write_proof(file: Path, names: Names, problem: Problem, plan: Plan) -> None:
+    """Raises ``OSError``, and ``SignalboxError`` for a plan that cannot be written with its proofs."""
+    from controller.planning.certificate import certificate, document
+
+    try:
+        text = document(certificate(problem, plan, names))
+    except ValueError as error:
+        raise SignalboxError(f"{file} is not written: {error}") from None
+    file.write_text(text, encoding="utf-8")
+
+
+def _rounded(level: float) -> float:
+    return float(f"{level:.{LEVEL_DIGITS}g}")
+
+
+# ---- tables
+
+
+def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
+    proven, jobs, ecmp = found["levels_proven"], found["job_level"], found["ecmp_level"]
+    equal = found["max_subflows_of_a_flow"] > 1 and found["dealing"] in (Dealing.EVEN, Dealing.COMMON_QUEUE)
+    whole = "in equal pieces" if equal else "without splitting"
+    facts = {
+        "strategy": found["strategy"],
+        "flows": f"{found['flows']:,} in {found['subflows']:,} pieces, at most {found['max_subflows_of_a_flow']} each",
+        "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%} to the bound {found['bound']:.4g}; "
+        f"at least {found['integer_bound']:.4g} {whole}, {found['fluid_bound']:.4g} however split"
+        + ("; these levels are for senders that pace their pieces, others are slower" if found["if_paced"] else "")
+        + ("; flows without a path are left out" if found["unrouted"] else ""),
+        "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven "
+        + proven_over(found["levels_proven_listed"], found["candidates_listed"], found["path_stretch"])
+        + (", cut short by the time limit" if found["cut_short"] else ""),
+        "ECMP": f"{ecmp['mean']:.3g} on average, 95th percentile {ecmp['p95']:.3g}" if ecmp else "not drawn",
+        "planned in": ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in found["plan_ms"].items()),
+    }
+    if export:
+        facts["routes"] = f"written to {export}"
+    if found["unrouted"]:
+        facts["without a path"] = _some(found["unrouted"])
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts.items():
+        grid.add_row(name, escape(value))
+    return Group(grid, _job_levels(jobs, found["job_unrouted"], found["if_paced"]))
+
+
+def _job_levels(level: Mapping[str, float], without_path: Mapping[str, int], if_paced: bool) -> RenderableType:
+    """Jobs without a path have no level. What a job gets is not known when its level holds if paced."""
+    columns: dict[str, Callable[[str], str]] = {"level": lambda job: f"{level[job]:.4g}" if job in level else "–"}
+    if not if_paced:
+        columns["efficiency"] = lambda job: "0.0%" if job in without_path else f"{1 / level[job]:.1%}"
+    if without_path:
+        columns["without a path"] = lambda job: str(without_path.get(job, ""))
+    table = Table("job", title_justify="left")
+    for name in columns:
+        table.add_column(name, justify="right")
+    for job in sorted({**level, **without_path}, key=lambda job: -level.get(job, inf)):
+        table.add_row(escape(job), *(cell(job) for cell in columns.values()))
+    return table
+
+
+def _some(names: list[str]) -> str:
+    rest = len(names) - MAX_UNROUTED_SHOWN
+    return "\n".join([*names[:MAX_UNROUTED_SHOWN], *([f"and {rest} more"] if rest > 0 else [])])
+
+
+def _slow_downs(found: Mapping[str, Any]) -> RenderableType:
+    table = Table("strategy", "job")
+    for column in ("iterations", "ideal s", "mean s", "slow-down", "best", "worst", "plans", "moves"):
+        table.add_column(column, justify="right")
+    for strategy in found["strategies"]:
+        for job in strategy["jobs"]:
+            table.add_row(escape(strategy["strategy"]), escape(job["job"]), *_times(job))
+        counts = map(str, (strategy["plans"], strategy["moves"]))
+        table.add_row("", "mean of jobs", "", "", "", _number(strategy["mean_slow_down"]), "", "", *counts)
+        table.add_section()
+    bound = f"With the failures and all jobs at once, however routed, the slowest is at {found['bound']:.4g} or above."
+    return Group(table, bound)
+
+
+def _times(job: Mapping[str, Any]) -> list[str]:
+    times = [iteration["all_reduce_s"] for iteration in job["iterations"]]
+    count = f"{len(times)}, cut off" if job["cut_off"] else str(len(times))
+    if not times:
+        return [count, _seconds(job["ideal_s"])]
+    slow = [iteration["slow_down"] for iteration in job["iterations"]]
+    mean_s = sum(times) / len(times)
+    numbers = (job["mean_slow_down"], min(slow), max(slow))
+    return [count, _seconds(job["ideal_s"]), _seconds(mean_s), *map(_number, numbers)]
+
+
+def _seconds(time_s: float) -> str:
+    return f"{time_s:.3f}" if time_s >= 1 else f"{time_s:.3g}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"

@@ -1,0 +1,305 @@
+"""The bandwidths with the least time, for terms and limits, with their proof: a second-order cone programme.
+
+In: a ``Question``. Out: a ``Design``, or ``InvalidInput`` for limits that leave no answer. The variables are the
+bandwidths b, for each dimension in which something is sent u >= 1/b (as a cone: |(b - u, 2)| <= b + u), and for each
+term t >= its floor and t >= gigabits * u. Terms whose gigabits and floor are in proportion are one (Lobo, Vandenberghe,
+Boyd and Lebret, "Applications of second-order cone programming", Linear Algebra and its Applications 284, 1998, section
+2.3: hyperbolic constraints).
+
+Only this module imports Clarabel, an optional dependency. What the solver says is not believed: time and bound are
+computed from its numbers (``Question``, ``proof``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import clarabel
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from offline.design.box import box, cheapest
+from offline.design.proof import Design, Floats, Proof
+from offline.design.question import KEPT, Limits, Question, Rates, Relation, Term
+from signalbox.errors import SignalboxError
+
+Ints = NDArray[np.int64]
+Price = Callable[[Floats], float]
+"""Of a limit, from those of all rows."""
+
+_TOLERANCE = 1e-11
+_PRECISION = 1e-9
+_ENOUGH = 1e-3
+"""A price of the total that is more than this part above what is needed is made less."""
+_MOST_SCALINGS = 6
+_SMALLEST_UNIT = 1e-3
+_ALIKE_DIGITS = 12
+"""Terms whose proportions agree in so many digits are one for the solver."""
+
+
+def fastest(question: Question, exactly: bool = False, near: Rates | None = None) -> Design:
+    """``exactly``: the total is used up, whether that helps or not. ``near``: about what the bandwidths will be. Raises
+    ``InvalidInput``."""
+    least, most = box(question, exactly)
+    if not any(question.loaded):
+        nothing = np.zeros((len(question.terms), len(least)))
+        return _design(question, least, Proof(np.ones(len(nothing)), nothing), least, most)
+    classes = _classes(question.terms)
+    units = _guess(classes, most) if near is None else np.maximum(near, most.max() * _SMALLEST_UNIT)
+    best: Design | None = None
+    for _ in range(_MOST_SCALINGS):
+        found = _solved(classes, question.limits, units, exactly)
+        gbps = _within(found.gbps, question, least, most, exactly)
+        prices = found.total_s, found.budget_s, found.relations_s
+        proof = Proof(found.floors[classes.of_term], found.shares[classes.of_term], *prices)
+        if question.limits.allow(gbps.tolist()):
+            best = _better(best, _design(question, gbps, proof, least, most))
+        if best and best.gap <= _PRECISION:
+            break
+        units = np.maximum(gbps, units * _SMALLEST_UNIT)
+    if best is None:
+        raise SignalboxError("the solver found no bandwidths within the limits")
+    return best if exactly else _least_prices(best, question, least, most)
+
+
+def _least_prices(design: Design, question: Question, least: Floats, most: Floats) -> Design:
+    """Without prices of limits that are not reached, and with no more for the total than what helps some dimension,
+    where that proves as much: a solver leaves its last digits there, or one of many prices."""
+    limits, gbps, proof = question.limits, np.array(design.gbps), design.proof
+    cost, used = np.array(limits.cost), math.fsum(design.gbps)
+    budget_s = 0.0 if limits.budget is None or design.cost < limits.budget * (1 - KEPT) else proof.budget_s
+    relations_s = tuple(
+        each_s if relation.slack(design.gbps, each_s > 0) <= KEPT else 0.0
+        for each_s, relation in zip(proof.relations_s, limits.relations, strict=True)
+    )
+    others = budget_s * cost
+    for each_s, relation in zip(relations_s, limits.relations, strict=True):
+        others += each_s * np.array(relation.factors)
+    helped = (gbps > 0) & (gbps < np.array(limits.most))
+    helps = proof.loads(question)[helped] / gbps[helped] ** 2 - others[helped]
+    total_s = 0.0
+    if limits.total is not None and used >= limits.total * (1 - KEPT):
+        enough = max(0.0, *helps.tolist(), 0.0)
+        total_s = proof.total_s if enough > proof.total_s * (1 - _ENOUGH) else enough
+    found = replace(proof, total_s=total_s, budget_s=budget_s, relations_s=relations_s)
+    bound_s = found.bound_s(question, least, most)
+    if bound_s < design.bound_s and 1 - bound_s / design.time_s > _PRECISION:
+        return design
+    return replace(design, bound_s=bound_s, proof=found)
+
+
+def _guess(classes: _Classes, most: Floats) -> Floats:
+    """Best if the times of all dimensions were added up, and each Gbit/s cost the same."""
+    roots = np.sqrt(np.maximum(classes.weight @ classes.gigabits, 0.0))
+    largest = float(most[roots > 0].max())
+    return np.asarray(np.where(roots > 0, largest * roots / roots.sum(), largest))
+
+
+def _design(question: Question, gbps: Floats, proof: Proof, least: Floats, most: Floats) -> Design:
+    rates = tuple(map(float, gbps))
+    bound_s = proof.bound_s(question, least, most)
+    return Design(rates, question.time_s(rates), question.limits.cost_of(rates), bound_s, proof)
+
+
+def _better(one: Design | None, other: Design) -> Design:
+    """The faster bandwidths, with the better proof."""
+    if one is None:
+        return other
+    fast, proven = min(one, other, key=lambda each: each.time_s), max(one, other, key=lambda each: each.bound_s)
+    return replace(fast, bound_s=proven.bound_s, proof=proven.proof)
+
+
+def _within(gbps: Floats, question: Question, least: Floats, most: Floats, exactly: bool) -> Floats:
+    """What a solver's last digits are over a limit is taken away, in proportion to what can be; between relations,
+    which that would break, in proportion to what is there."""
+    limits, gbps = question.limits, np.clip(gbps, least, most)
+    over = float(gbps.sum()) - (limits.total or np.inf)
+    if limits.relations and limits.total and (over > 0 or exactly):
+        gbps = np.clip(gbps * (limits.total / gbps.sum()), least, most)
+    elif over > 0:
+        gbps = _towards(least, gbps, over, float((gbps - least).sum()))
+    elif exactly:
+        gbps = _towards(most, gbps, -over, float((most - gbps).sum()))
+    if limits.budget is not None and (over := limits.cost_of(gbps.tolist()) - limits.budget) > 0:
+        cheap = cheapest(question, least, most) if exactly else least
+        gbps = _towards(cheap, gbps, over, float(np.array(limits.cost) @ (gbps - cheap)))
+    return gbps
+
+
+def _towards(other: Floats, gbps: Floats, some: float, all_of_it: float) -> Floats:
+    return gbps + (other - gbps) * min(1.0, some / all_of_it) if all_of_it > 0 else gbps
+
+
+class _Classes(NamedTuple):
+    """Terms in proportion. ``of_term``: the class of each term. ``gigabits``: the largest of a class is 1; ``floor``
+    and ``weight`` fit to that."""
+
+    of_term: list[int]
+    gigabits: Floats
+    floor: Floats
+    weight: Floats
+
+
+@lru_cache(maxsize=4)  # time x cost solves many programmes of the same terms
+def _classes(terms: tuple[Term, ...]) -> _Classes:
+    number: dict[tuple[float, ...], int] = {}
+    of_term: list[int] = []
+    weight: list[float] = []
+    for term in terms:
+        scale = max(term.gigabits) or term.floor_s or 1.0
+        key = tuple(_short(value / scale) for value in (*term.gigabits, term.floor_s))
+        of_term.append(number.setdefault(key, len(number)))
+        if len(weight) < len(number):
+            weight.append(0.0)
+        weight[of_term[-1]] += term.weight * scale
+    keys = np.array(list(number))
+    return _Classes(of_term, keys[:, :-1], keys[:, -1], np.array(weight))
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{_ALIKE_DIGITS}g}")
+
+
+class _Solved(NamedTuple):
+    """``shares`` and ``floors``: of each class, what of its weight rests on which dimension, and on its floor."""
+
+    gbps: Floats
+    shares: Floats
+    floors: Floats
+    total_s: float
+    budget_s: float
+    relations_s: tuple[float, ...]
+
+
+def _solved(classes: _Classes, limits: Limits, units: Floats, exactly: bool) -> _Solved:
+    """``units``: of the bandwidths, about what they will be. Raises ``SignalboxError`` when the solver fails."""
+    sends = classes.gigabits > 0
+    sending, dims = np.asarray(sends.any(axis=1)), np.flatnonzero(sends.any(axis=0))
+    gigabits = classes.gigabits[sending][:, dims] / units[dims]
+    term_s = np.maximum(gigabits.max(axis=1), classes.floor[sending])
+    weight = classes.weight[sending] * term_s
+    least, cost = np.array(limits.least), np.array(limits.cost)
+    # With the whole total used, only what dimensions cost more than the cheapest one can be chosen.
+    common = float(cost[dims].min()) if exactly and limits.budget is not None else 0.0
+    total, budget = limits.total, limits.budget
+    programme = _Programme(units, least, dims, len(weight))
+    total_price = programme.sum(np.ones(len(units)), total, exactly)
+    budget_price = programme.sum(cost - common, None if budget is None else budget - common * (total or 0.0))
+    relation_prices = [programme.relation(relation) for relation in limits.relations]
+    programme.box(np.array(limits.most))
+    pairs = programme.times(gigabits / term_s[:, None])
+    floors = programme.floors(classes.floor[sending] / term_s)
+    found, dual = programme.solve(weight / weight.sum())
+    held = np.zeros((len(weight), 1 + len(units)))
+    for (term, dim), row in pairs.items():
+        held[term, 1 + dims[dim]] = max(dual[row], 0.0)
+    for term, row in floors.items():
+        held[term, 0] = max(dual[row], 0.0)
+    # Of a term whose weight is below the solver's precision, all rests on its largest load.
+    held[~held.any(axis=1), 1 + dims[0]] = 1.0
+    shares = np.zeros((len(sending), 1 + len(units)))
+    shares[~sending, 0] = 1.0
+    shares[sending] = held / held.sum(axis=1, keepdims=True)
+    budget_s = max(budget_price(dual), 0.0) * weight.sum()
+    total_s = total_price(dual) * weight.sum() - budget_s * common
+    relations_s = tuple(price(dual) * float(weight.sum()) for price in relation_prices)
+    total_s = total_s if exactly else max(total_s, 0.0)
+    return _Solved(found, shares[:, 1:], shares[:, 0], total_s, budget_s, relations_s)
+
+
+class _Programme:
+    """Rows of ``matrix @ (x, u, t) <= right``, then the cones. A bandwidth is ``least`` + ``step`` * x, and u is at
+    least ``units`` / bandwidth, so that all are about 1. Methods add rows, and say where they are or how to read their
+    prices."""
+
+    def __init__(self, units: Floats, least: Floats, dims: Ints, terms: int) -> None:
+        self._units, self._least = units, least
+        self._step = np.maximum(units - least, units * _SMALLEST_UNIT)
+        self._dims, self._u, self._t = dims, len(units), len(units) + len(dims)
+        self._count = self._t + terms
+        self._rows: list[Floats] = []
+        self._right: list[float] = []
+        self._equal: list[int] = []
+
+    def sum(self, factors: Floats, limit: float | None, exactly: bool = False) -> Price:
+        """``exactly``: an equality. Out: from all prices that of the limit."""
+        if limit is None:
+            return lambda _: 0.0
+        left = limit - float(factors @ self._least)
+        row = np.zeros(self._count)
+        row[: self._u] = factors * self._step
+        scale = left if left > 0 and (factors >= 0).all() else max(abs(left), float(np.abs(row).max())) or 1.0
+        at = self._add(row / scale, left / scale)
+        if exactly:
+            self._equal.append(at)
+        return lambda prices: float(prices[at]) / scale
+
+    def relation(self, relation: Relation) -> Price:
+        """Out: above 0 where its most holds it, below 0 where its least does."""
+        factors, least, most = np.array(relation.factors), relation.least, relation.most
+        if least == most:
+            return self.sum(factors, most, exactly=True)
+        upper = self.sum(factors, most if most < np.inf else None)
+        lower = self.sum(-factors, -least if least > -np.inf else None)
+        return lambda prices: max(upper(prices), 0.0) - max(lower(prices), 0.0)
+
+    def box(self, most: Floats) -> None:
+        """Bandwidths in which nothing is sent are what they must be."""
+        for d, room in enumerate((most - self._least) / self._step):
+            if d not in self._dims:
+                self._add(self._row((d, 1.0)), 0.0)
+            elif room < np.inf:
+                self._add(self._row((d, 1.0)), room)
+            self._add(self._row((d, -1.0)), 0.0)
+
+    def times(self, gigabits: Floats) -> dict[tuple[int, int], int]:
+        """Rows by term and dimension."""
+        return {
+            (k, d): self._add(self._row((self._u + d, gigabits[k, d]), (self._t + k, -1.0)), 0.0)
+            for k, d in np.argwhere(gigabits).tolist()
+        }
+
+    def floors(self, floors: Floats) -> dict[int, int]:
+        """Rows by term."""
+        return {k: self._add(self._row((self._t + k, -1.0)), -floors[k]) for k in np.flatnonzero(floors).tolist()}
+
+    def solve(self, weight: Floats) -> tuple[Floats, Floats]:
+        """The bandwidths, and the prices of all rows. ``weight``: of each t in the goal. Raises ``SignalboxError``."""
+        equal = len(self._equal)
+        kinds = [clarabel.ZeroConeT(equal)] if equal else []
+        kinds.append(clarabel.NonnegativeConeT(len(self._rows) - equal))
+        for u, d in enumerate(self._dims, self._u):  # |(b - u, 2)| <= b + u, for b in units
+            for sign in (-1.0, 1.0):
+                step, least = self._step[d] / self._units[d], self._least[d] / self._units[d]
+                self._add(self._row((d, -step), (u, sign)), least)
+            self._add(self._row(), 2.0)
+            kinds.append(clarabel.SecondOrderConeT(3))
+        goal = np.concatenate((np.zeros(self._t), weight))
+        settings = clarabel.DefaultSettings()
+        settings.verbose = False
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _TOLERANCE
+        nothing = sparse.csc_matrix((self._count, self._count))
+        order = [*self._equal, *(at for at in range(len(self._rows)) if at not in self._equal)]
+        matrix, right = sparse.csc_matrix(np.array(self._rows)[order]), np.array(self._right)[order]
+        answer = clarabel.DefaultSolver(nothing, goal, matrix, right, kinds, settings).solve()
+        found, dual = np.array(answer.x[: self._u]), np.empty(len(order))
+        dual[order] = answer.z
+        if not (np.isfinite(found).all() and np.isfinite(dual).all()):
+            raise SignalboxError(f"the solver found no bandwidths: {answer.status}")
+        return self._least + self._step * found, dual
+
+    def _row(self, *entries: tuple[int, float]) -> Floats:
+        row = np.zeros(self._count)
+        for at, factor in entries:
+            row[at] = factor
+        return row
+
+    def _add(self, row: Floats, right: float) -> int:
+        self._rows.append(row)
+        self._right.append(right)
+        return len(self._rows) - 1

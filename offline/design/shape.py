@@ -1,0 +1,194 @@
+"""The shape of a network of several dimensions, read from a file: what its limits and costs are.
+
+In: YAML, JSON or TOML as docs/reference/file-formats.md#network describes it. Out: a frozen ``Shape``, or
+``InvalidInput`` with the places of what is wrong. NPUs are numbered with the first dimension counting fastest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+
+from offline.design.question import Limits, Rates, Relation
+from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.jobs.spec import Frozen, Number, Whole
+from signalbox.spec_files import PlaceOf, data_in, placed
+from signalbox.standard_input import called
+
+MAX_DIMENSIONS = 8
+MAX_NPUS = 1 << 20
+LEAST_GBPS, MOST_GBPS = 1e-6, 1e9
+COMPUTE = "compute"
+"""What a step waits for that waits for no dimension."""
+
+Ints = NDArray[np.int64]
+
+
+class Kind(StrEnum):
+    """How the NPUs of a dimension are connected: to two neighbours, each to every other one, or to a switch."""
+
+    RING = "ring"
+    FULLY_CONNECTED = "fully_connected"
+    SWITCH = "switch"
+
+
+Rate = Annotated[Number, Field(ge=LEAST_GBPS, le=MOST_GBPS, allow_inf_nan=False)]
+Cost = Annotated[Number, Field(ge=0, le=1e15, allow_inf_nan=False)]
+
+
+class Dimension(Frozen):
+    """``gbps``: what each NPU has there in a network that exists. ``cost_per_gbps``: of one Gbit/s at one NPU."""
+
+    name: str = Field(min_length=1, max_length=63)
+    kind: Kind
+    size: Whole = Field(ge=2, le=MAX_NPUS)
+    gbps: Rate | None = None
+    min_gbps: Rate | None = None
+    max_gbps: Rate | None = None
+    cost_per_gbps: Cost = 0.0
+
+    @property
+    def links(self) -> int:
+        """Of one NPU. A ring of two has two cables between them."""
+        return {Kind.RING: 2, Kind.FULLY_CONNECTED: self.size - 1, Kind.SWITCH: 1}[self.kind]
+
+
+Factor = Annotated[Number, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
+Sum = Annotated[Number, Field(ge=-MOST_GBPS, le=MOST_GBPS, allow_inf_nan=False)]
+
+
+class Related(Frozen):
+    """The sum over dimensions of ``factors``, by name, times what an NPU has there is between the two."""
+
+    factors: dict[str, Factor] = Field(min_length=1)
+    min_gbps: Sum | None = None
+    max_gbps: Sum | None = None
+
+
+class Shape(Frozen):
+    """``total_gbps``: of one NPU in all dimensions. ``budget``: of the network, in the unit of the costs."""
+
+    dimensions: tuple[Dimension, ...] = Field(min_length=1, max_length=MAX_DIMENSIONS)
+    total_gbps: Rate | None = None
+    budget: Annotated[Cost, Field(gt=0)] | None = None
+    relations: tuple[Related, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(dimension.size for dimension in self.dimensions)
+
+    @property
+    def npus(self) -> int:
+        return math.prod(self.sizes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dimension.name for dimension in self.dimensions)
+
+    @property
+    def rates(self) -> Rates | None:
+        """Of a network that exists."""
+        known = tuple(dimension.gbps for dimension in self.dimensions if dimension.gbps is not None)
+        return known if len(known) == len(self.dimensions) else None
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            least=tuple(each.min_gbps or 0.0 for each in self.dimensions),
+            most=tuple(each.max_gbps or math.inf for each in self.dimensions),
+            cost=tuple(each.cost_per_gbps * self.npus for each in self.dimensions),
+            total=self.total_gbps,
+            budget=self.budget,
+            relations=tuple(
+                Relation(
+                    tuple(each.factors.get(name, 0.0) for name in self.names),
+                    -math.inf if each.min_gbps is None else each.min_gbps,
+                    math.inf if each.max_gbps is None else each.max_gbps,
+                )
+                for each in self.relations
+            ),
+        )
+
+    def coordinates(self, npus: Ints) -> list[Ints]:
+        """By dimension, of each NPU."""
+        found = []
+        for size in self.sizes:
+            npus, at = np.divmod(npus, size)
+            found.append(at)
+        return found
+
+
+def shape_in(path: Path, exists: bool = False) -> tuple[Shape, PlaceOf]:
+    """And where its fields are. ``exists``: bandwidths must be known. Raises ``InvalidInput``."""
+    name = called(path)
+    found = data_in(path, name)
+    if len(found) != 1:
+        raise InvalidInput.of(name, f"must describe one network (given: {len(found)})")
+    ((data, place_of),) = found
+    with placed(place_of):
+        shape = shape_of(data)
+        InvalidInput.refuse(
+            FieldProblem(f"dimensions[{d}].gbps", "is missing: what an NPU has in this dimension")
+            for d, dimension in enumerate(shape.dimensions)
+            if exists and dimension.gbps is None
+        )
+    return shape, place_of
+
+
+def with_rates(shape: Shape, gbps: Sequence[float]) -> str:
+    """The network as a file in JSON, with these bandwidths; a dimension that has none gets no ``gbps``."""
+    dimensions = tuple(
+        each.model_copy(update={"gbps": rate or None}) for each, rate in zip(shape.dimensions, gbps, strict=True)
+    )
+    return shape.model_copy(update={"dimensions": dimensions}).model_dump_json(indent=2, exclude_none=True) + "\n"
+
+
+def shape_of(data: object) -> Shape:
+    """Of plain data. Raises ``InvalidInput``."""
+    try:
+        shape = Shape.model_validate(data)
+    except ValidationError as error:
+        raise InvalidInput(field_problems(error, Shape)) from None
+    InvalidInput.refuse(_misfits(shape))
+    return shape
+
+
+def _misfits(shape: Shape) -> Iterator[FieldProblem]:
+    names = Counter(shape.names)
+    for d, dimension in enumerate(shape.dimensions):
+        if names[dimension.name] > 1:
+            message = f"'{dimension.name}' is the name of {names[dimension.name]} dimensions"
+            yield FieldProblem(f"dimensions[{d}].name", message)
+        if dimension.name == COMPUTE:
+            message = f"must not be '{COMPUTE}', which is what a step waits for that computes"
+            yield FieldProblem(f"dimensions[{d}].name", message)
+        if (dimension.min_gbps or 0.0) > (dimension.max_gbps or math.inf):
+            message = f"must be at most max_gbps, {dimension.max_gbps:g} (given: {dimension.min_gbps:g})"
+            yield FieldProblem(f"dimensions[{d}].min_gbps", message)
+    for r, relation in enumerate(shape.relations):
+        yield from _misfits_of(relation, f"relations[{r}]", names)
+    if shape.npus > MAX_NPUS:
+        yield FieldProblem("dimensions", f"make {shape.npus:,} NPUs; at most {MAX_NPUS:,} are allowed")
+    if shape.budget is not None and not any(each.cost_per_gbps for each in shape.dimensions):
+        yield FieldProblem("budget", "needs the cost_per_gbps of dimensions")
+
+
+def _misfits_of(relation: Related, path: str, names: Container[str]) -> Iterator[FieldProblem]:
+    for name in relation.factors:
+        if name not in names:
+            yield FieldProblem(f"{path}.factors", f"there is no dimension '{name}'")
+    if not any(relation.factors.values()):
+        yield FieldProblem(f"{path}.factors", "must not all be 0")
+    least, most = relation.min_gbps, relation.max_gbps
+    if least is None and most is None:
+        yield FieldProblem(path, "needs min_gbps or max_gbps")
+    elif least is not None and most is not None and least > most:
+        yield FieldProblem(f"{path}.min_gbps", f"must be at most max_gbps, {most:g} (given: {least:g})")

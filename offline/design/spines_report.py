@@ -1,0 +1,62 @@
+"""A question of ``spines`` from files to plain data for programs, and its answer as files.
+
+In: a folder of workload files, and the fabric whose nodes they number. Out: the report
+(docs/reference/json-output.md); a graph, and the workload with the hosts' numbers in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from controller.fabric.topology import Fabric
+from controller.planning.problem import PlanLimits
+from controller.scenarios.graph_file import write_graph
+from controller.scenarios.workloads import Numbering, lines_in, read_workload, write_workload
+from offline.design.question import COUNTED
+from offline.design.spines import Choice, Family, choices, smallest
+
+
+def spines_report(
+    workload: Path,
+    numbered: Fabric,
+    there: Family,
+    tried: Iterable[int],
+    uplinks_gbps: Sequence[float],
+    failures: int,
+    goal: float,
+    max_subflows: int,
+) -> dict[str, Any]:
+    """``answer`` is None when no choice is enough. Raises ``InvalidInput``, ``OSError``."""
+    jobs = read_workload(workload, numbered, max_subflows)
+    found = choices(there, jobs, tried, uplinks_gbps, failures)
+    answer = smallest(there, jobs, found, failures, goal, PlanLimits(ecmp_draws=0))
+    return {
+        "fabric": there.kind.value,
+        "failing": there.failing,
+        "failures": failures,
+        "slow_down": goal,
+        "choices": [_row(there, each) for each in found],
+        "answer": answer and _row(there, answer[0]) | {"planned": answer[1].max_level, "bound": answer[1].bound},
+    }
+
+
+def _row(there: Family, choice: Choice) -> dict[str, Any]:
+    row = asdict(choice)
+    return {COUNTED[there.kind]: row.pop("count"), **row}
+
+
+def exported(folder: Path, workload: Path, numbered: Fabric, there: Family, answer: Mapping[str, Any]) -> None:
+    """``fabric.json`` and the folder ``workload`` in ``folder``. Raises ``InvalidInput`` when that holds other jobs,
+    ``OSError``."""
+    topology = there.topology(answer[COUNTED[there.kind]], answer["uplink_gbps"])
+    lines = lines_in(workload, Numbering(numbered))
+    shift = len(topology.switches) - len(numbered.switches)
+    shifted = {
+        job: [line._replace(src=line.src + shift, dst=line.dst + shift) for line in of_job]
+        for job, of_job in lines.items()
+    }
+    write_workload(folder / "workload", shifted)
+    write_graph(folder / "fabric.json", topology)

@@ -1,0 +1,100 @@
+"""Jobs that may be parallelised in several ways, read from files of job specs: one spec for each way.
+
+In: YAML, JSON or TOML with the fields of a job file and those of ``JobInDesign`` besides (docs/wiring.md);
+addresses may be left out. Out: ``Offer``s, whose servers have addresses that mean nothing, or ``InvalidInput`` with the
+places of what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from controller.wiring.evaluation import Offer, Way
+from offline.design.jobs import JobInDesign
+from signalbox.errors import FieldProblem, InvalidInput, field_problems
+from signalbox.file_forms import addresses_in, job_in, misplaced_strategies, strategies_in
+from signalbox.jobs.spec import MAX_ENDPOINTS
+from signalbox.spec_files import data_in, placed
+from signalbox.standard_input import called
+
+_ONLY_HERE = ("weight", "placement", "compute", "strategies", "hosts", "endpoints", "ranks_per_host")
+"""Fields that the spec of a strategy does not have, or not as they are."""
+
+
+def offers_in(files: Iterable[Path], servers: int) -> list[Offer]:
+    """``servers``: of the fabric; a job without addresses has all of them. Raises ``InvalidInput``."""
+    found: list[Offer] = []
+    problems: list[FieldProblem] = []
+    for path in files:
+        jobs = data_in(path, called(path))
+        if not jobs:
+            problems.append(FieldProblem(called(path), "there is no job in it"))
+        for data, place_of in jobs:
+            try:
+                with placed(place_of):
+                    found.append(_offer(data, servers))
+            except InvalidInput as error:
+                problems += error.problems
+    InvalidInput.refuse(problems)
+    ids = Counter(offer.job_id for offer in found)
+    InvalidInput.refuse(FieldProblem("job_id", f"'{job}' is the id of {n} jobs") for job, n in ids.items() if n > 1)
+    needed = sum(offer.servers for offer in found)
+    if needed > servers:
+        raise InvalidInput.of("--servers", f"the jobs have {needed} together (given: {servers})")
+    return found
+
+
+def _offer(data: Any, servers: int) -> Offer:
+    try:
+        job = JobInDesign.model_validate(data)
+    except ValidationError as error:
+        raise InvalidInput(field_problems(error, JobInDesign)) from None
+    InvalidInput.refuse(_misplaced(job, data))
+    count, ranks_each = _sizes(job, servers)
+    addresses = [f"10.0.{1 + number >> 8}.{1 + number & 255}" for number in range(count)]
+    common = {name: value for name, value in data.items() if name not in _ONLY_HERE}
+    common |= {"endpoints": [address for address in addresses for _ in range(ranks_each)]}
+    if not job.strategies:
+        return Offer(job.job_id, count, (Way("as given", job_in(common), job.compute),))
+    specs = zip(job.strategies, strategies_in(job, common), strict=True)
+    return Offer(job.job_id, count, tuple(Way(each.name, spec, each.compute) for each, spec in specs))
+
+
+def _sizes(job: JobInDesign, servers: int) -> tuple[int, int]:
+    """Servers, and ranks on each. Raises ``InvalidInput``."""
+    if job.hosts:
+        count, ranks_each = len(addresses_in("hosts", job.hosts)), job.ranks_per_host
+    elif job.endpoints:
+        of_address = Counter(job.endpoints)
+        count, ranks_each = len(of_address), len(job.endpoints) // len(of_address)
+        if list(job.endpoints) != [address for address in of_address for _ in range(ranks_each)]:
+            message = "must be as many ranks on every server, beside each other, for a direct-connect fabric"
+            raise InvalidInput.of("endpoints", message)
+    else:
+        count, ranks_each = servers, job.ranks_per_host
+    if count * ranks_each > MAX_ENDPOINTS:
+        message = (
+            f"{count} servers with {ranks_each} ranks each are too many; at most {MAX_ENDPOINTS} ranks are allowed"
+        )
+        raise InvalidInput.of("endpoints", message)
+    if not 2 <= count <= servers:
+        message = f"are {count} servers; a job has from 2 to all {servers} of the fabric"
+        raise InvalidInput.of("hosts" if job.hosts else "endpoints", message)
+    return count, ranks_each
+
+
+def _misplaced(job: JobInDesign, data: Mapping[str, Any]) -> Iterator[FieldProblem]:
+    if "hosts" in data and "endpoints" in data:
+        yield FieldProblem("hosts", "give hosts or endpoints, not both")
+    for name in ("rails", "placement"):
+        if data.get(name):
+            yield FieldProblem(name, "does not apply to a direct-connect fabric")
+    if job.strategies:
+        yield from misplaced_strategies(job, data)
+    elif job.model is None and job.observed:
+        yield FieldProblem("", "what it sends is not known: give a model, collectives or transfers")

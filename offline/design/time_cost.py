@@ -1,0 +1,131 @@
+"""The bandwidths of a given total with the least time x cost, with a bound for all others.
+
+In: a ``Question`` whose limits have a total, all of which is used. Out: a ``Tradeoff``. Time alone is convex in the
+bandwidths, its product with cost is not. So the cost is fixed first: phi(c) is the least time at a cost of at most c,
+a programme of ``bandwidth``. phi is convex and falls, and each solution's prices give a line below it. On an interval
+between two costs, c * line(c) is concave, so the least of the bound is at the ends or where two lines cross. There the
+next programme is solved, until no cost can be better by more than ``_PRECISION``.
+
+A geometric programme does the same where all limits are from above and no time is fixed; with a total that is to be
+used up, or times of computing and limits from above alone, it does not apply, or its answer is no network at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from operator import itemgetter
+from typing import NamedTuple
+
+from offline.design.bandwidth import fastest
+from offline.design.box import box, cheapest, cheapest_more
+from offline.design.proof import Design, Floats, Proof
+from offline.design.question import Question
+from signalbox.errors import FieldProblem, InvalidInput
+
+_PRECISION = 1e-7
+_MOST_PROGRAMMES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Tradeoff:
+    """``design``: the fastest at its cost. ``bound``: of time x cost, for all bandwidths within the limits.
+    ``worth_of_total``: what one more Gbit/s of the total takes off time x cost, to first order; None
+    where that is not known."""
+
+    design: Design
+    bound: float
+    worth_of_total: float | None
+
+    @property
+    def product(self) -> float:
+        return self.design.time_s * self.design.cost
+
+    @property
+    def gap(self) -> float:
+        return max(0.0, 1 - self.bound / self.product) if self.product else 0.0
+
+
+class _Line(NamedTuple):
+    """``at_s`` + ``slope`` * (cost - ``cost``), nowhere above the least time, which ``proof`` shows."""
+
+    cost: float
+    at_s: float
+    proof: Proof
+
+    @property
+    def slope(self) -> float:
+        return -self.proof.budget_s
+
+    def product(self, cost: float) -> float:
+        return cost * (self.at_s + self.slope * (cost - self.cost))
+
+
+def best_product(question: Question) -> Tradeoff:
+    """Raises ``InvalidInput``."""
+    limits = question.limits
+    if limits.total is None:
+        message = "is needed for time x cost: without it the smallest network is the best one"
+        raise InvalidInput.of("total_gbps", message)
+    InvalidInput.refuse(
+        FieldProblem(f"dimensions[{d}].cost_per_gbps", f"is needed for time x cost: jobs send in '{name}'")
+        for d, (name, loaded) in enumerate(zip(question.names, question.loaded, strict=True))
+        if loaded and not limits.cost[d]
+    )
+    if not any(question.loaded):
+        raise InvalidInput.of("", "time x cost is for jobs that send something")
+    least, most = box(question, exactly=True)
+    best = fastest(question, exactly=True)
+    least_cost = limits.cost_of(cheapest(question, least, most).tolist())
+    lines = [_line(best, question, least, most)]
+    for _ in range(_MOST_PROGRAMMES):
+        bound, cost = min(_between(least_cost, lines), default=(math.inf, 0.0))
+        if bound >= best.time_s * best.cost * (1 - _PRECISION):
+            break
+        there = replace(question, limits=replace(limits, budget=cost))
+        design = fastest(there, exactly=True, near=best.gbps)
+        best = min(best, design, key=lambda each: each.time_s * each.cost)
+        lines = sorted((*lines, _line(design, there, least, most)), key=itemgetter(0))
+    bound = min((*_between(least_cost, lines), *((line.product(line.cost), 0.0) for line in lines)))[0]
+    best = replace(best, proof=_proof_at(best, lines))
+    return Tradeoff(best, bound, _worth_of_total(question, best))
+
+
+def _worth_of_total(question: Question, best: Design) -> float | None:
+    """At the same cost the total's price, in seconds. Where no cheaper network would do, one more Gbit/s makes the cost
+    grow too, by more than the time that its price takes off."""
+    at_same_cost, more_s = best.cost * best.proof.total_s, best.time_s - best.cost * best.proof.budget_s
+    if more_s <= best.time_s * _PRECISION:
+        return at_same_cost
+    more_cost = cheapest_more(question)
+    return None if more_cost is None else at_same_cost - more_s * more_cost
+
+
+def _proof_at(best: Design, lines: Sequence[_Line]) -> Proof:
+    """With the price of cost at which cost times time is least, time / cost: between those of two costs, or the
+    cheapest's, where no cheaper network would do, or the dearest's, where the budget allows no dearer one."""
+    price = best.time_s / best.cost
+    for one, other in pairwise(line.proof for line in lines):
+        if one.budget_s >= price > other.budget_s:
+            return one.mixed(other, (one.budget_s - price) / (one.budget_s - other.budget_s))
+    return (lines[0] if lines[0].proof.budget_s < price else lines[-1]).proof
+
+
+def _line(design: Design, question: Question, least: Floats, most: Floats) -> _Line:
+    """``least``, ``most``: of all costs, so that the line holds for all."""
+    cost = question.limits.budget or design.cost
+    return _Line(cost, design.proof.bound_s(question, least, most), design.proof)
+
+
+def _between(least_cost: float, lines: list[_Line]) -> Iterator[tuple[float, float]]:
+    """Between two costs that are known the bound of time x cost, and the cost at which to look next."""
+    first = lines[0]
+    if first.cost > least_cost * (1 + _PRECISION):
+        yield first.product(least_cost), math.sqrt(least_cost * first.cost)
+    for one, other in pairwise(lines):
+        if other.cost > one.cost * (1 + _PRECISION) and other.slope > one.slope:
+            at = (one.at_s - one.slope * one.cost - other.at_s + other.slope * other.cost) / (other.slope - one.slope)
+            at = min(max(at, one.cost), other.cost)
+            yield one.product(at), at

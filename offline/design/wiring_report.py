@@ -1,0 +1,168 @@
+"""Wirings as plain data for programs (docs/reference/json-output.md), and as files for planner, simulator and lab.
+
+In: the answers for some jobs. Out: the report; a graph of the whole fabric, the jobs' specs as they run on it, and what
+their rings send as workload files.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from controller.fabric.topology import Fabric
+from controller.scenarios.fabrics import fabric_of
+from controller.scenarios.graph_file import write_graph
+from controller.scenarios.topologies import OFFLINE, direct_connect
+from controller.scenarios.workloads import Line, Numbering, write_workload
+from controller.wiring.circuits import Wiring
+from controller.wiring.evaluation import GIGABIT, Answer, Evaluated, Rates
+from controller.wiring.traffic import RINGS
+from offline.design.exact import MOST_SERVERS, best_steps, least_mean_hops
+from signalbox.errors import InvalidInput
+from signalbox.jobs.spec import Algorithm, JobSpec
+
+Report = dict[str, Any]
+
+
+def wiring_report(found: Sequence[Answer], servers: int, interfaces: int, rates: Rates, exact: bool) -> Report:
+    """``exact``: with the best steps of circulant wirings for the strategy that is taken, proven; for up to
+    ``MOST_SERVERS`` servers."""
+    return {
+        "servers": servers,
+        "interfaces": interfaces,
+        "interface_gbps": rates.interface_gbps,
+        "alternative_gbps": rates.other_gbps,
+        "jobs": [
+            {
+                "job_id": answer.offer.job_id,
+                "servers": list(at),
+                "strategy": answer.best.name,
+                "refused": answer.refused,
+                "alternative_strategy": answer.other.name,
+                "strategies": [strategy_report(each) for each in answer.strategies],
+                "exact": _exact(answer.best) if exact else None,
+            }
+            for answer, at in zip(found, places(found), strict=True)
+        ],
+    }
+
+
+def strategy_report(each: Evaluated) -> Report:
+    found, even = each.found, each.break_even
+    pairs = found.traffic.of_pairs
+    return {
+        "strategy": each.name,
+        "iteration_s": each.planned_s,
+        "bound_s": each.bound_s,
+        "gap": each.planned_s / each.bound_s - 1 if each.bound_s else 0.0,
+        "alternative_s": each.other_s,
+        "steps": found.wiring.steps,
+        "ring_interfaces": [len(orders) for orders in found.orders],
+        "diameter": found.diameter,
+        "mean_hops": _finite(found.mean_hops),
+        "pair_hops": _finite(found.pair_hops),
+        "least_pair_hops": least_mean_hops(pairs, found.wiring.interfaces),
+        "bandwidth_tax": _finite(found.bandwidth_tax),
+        "ratio": _finite(even.ratio),
+        "most_ratio": _finite(even.most_ratio),
+        "break_even": _finite(even.slow_down),
+        "solver": each.plan.solver,
+        "phases": [phase._asdict() for phase in each.phases],
+    }
+
+
+def places(found: Iterable[Answer]) -> list[range]:
+    """Of each job its servers: one job after the other."""
+    first, at = 0, []
+    for answer in found:
+        at.append(range(first, first + answer.offer.servers))
+        first += answer.offer.servers
+    return at
+
+
+def exported(folder: Path, found: Sequence[Answer], servers: int, interfaces: int, rates: Rates) -> list[str]:
+    """``fabric.json``, a job spec for each job in the folder ``jobs``, and what its rings send in ``workload``. Jobs
+    that are refused are left out. Returns those of which ``workload`` does not tell all. Raises ``OSError``, and
+    ``InvalidInput`` when all are refused."""
+    taken = [(answer, at) for answer, at in zip(found, places(found), strict=True) if not answer.refused]
+    if not taken:
+        raise InvalidInput.of("--export", "there is nothing to wire: all jobs are refused")
+    wiring = Wiring(servers, ((None,) * servers,) * interfaces)
+    for answer, at in taken:
+        wiring = wiring.beside(answer.best.found.wiring.placed(at, servers))
+    laid = direct_connect(wiring.peers, rates.interface_gbps * GIGABIT, OFFLINE)
+    fabric = fabric_of(laid)
+    specs = [_at(answer.best.spec, fabric, at) for answer, at in taken]
+    (folder / "jobs").mkdir(parents=True, exist_ok=True)
+    for spec in specs:
+        text = json.dumps(spec.model_dump(mode="json", exclude_defaults=True), indent=2)
+        (folder / "jobs" / f"{spec.job_id}.json").write_text(text + "\n", encoding="utf-8")
+    write_graph(folder / "fabric.json", laid)
+    alone_s = {answer.offer.job_id: answer.best.alone_s for answer, _ in taken}
+    lines = {spec.job_id: [*ring_lines(spec, Numbering(fabric), alone_s[spec.job_id])] for spec in specs}
+    write_workload(folder / "workload", {job: of_job for job, of_job in lines.items() if of_job})
+    return [spec.job_id for spec in specs if not _told(spec) or not lines[spec.job_id]]
+
+
+def ring_lines(spec: JobSpec, numbering: Numbering, compute_s: float) -> Iterator[Line]:
+    """Of a job in rings: those over the same servers in the same order are one. A ring that has a pair of servers in
+    common with one before is left out, since a workload has each pair once."""
+    sent: defaultdict[tuple[str, ...], float] = defaultdict(float)
+    groups = {group.name: group.ranks for group in spec.groups}
+    for collective in spec.collectives:
+        for name in collective.groups if collective.algorithm in RINGS else ():
+            ranks = groups[name]
+            order = tuple(dict.fromkeys(spec.endpoints[rank] for rank in ranks))
+            halves = 2 if RINGS[collective.algorithm] is Algorithm.RING_ALL_REDUCE else 1
+            sent[order] += halves * (len(ranks) - 1) / len(ranks) * collective.bytes_per_iteration
+    used: set[tuple[str, str]] = set()
+    for stage, (order, size) in enumerate(sent.items()):
+        pairs = [*pairwise((*order, order[0]))]
+        if len(order) > 1 and used.isdisjoint(pairs):
+            used.update(pairs)
+            of_step = math.ceil(size / (2 * (len(order) - 1)))
+            for pair in pairs:
+                src, dst = (numbering.host_of[ip] for ip in pair)
+                src_tor, dst_tor = (numbering.switch_of[host - numbering.first_host] for host in (src, dst))
+                yield Line(src, dst, src_tor, dst_tor, 0, of_step, round(compute_s * 1e9), stage)
+
+
+def _told(spec: JobSpec) -> bool:
+    return not spec.transfers and all(collective.algorithm in RINGS for collective in spec.collectives)
+
+
+def _at(spec: JobSpec, fabric: Fabric, at: Sequence[int]) -> JobSpec:
+    """On these servers."""
+    hosts = list(fabric.hosts)
+    place = {address: hosts[at[number]] for number, address in enumerate(dict.fromkeys(spec.endpoints))}
+    return spec.model_copy(update={"endpoints": tuple(place[address] for address in spec.endpoints)})
+
+
+def _exact(each: Evaluated) -> Report | None:
+    """None for fabrics that are too large."""
+    found = each.found
+    servers, interfaces = found.traffic.servers, found.wiring.interfaces
+    if servers > MOST_SERVERS:
+        return None
+    spanning = [
+        len(orders)
+        for rings, orders in zip(found.traffic.rings, found.orders, strict=True)
+        if len(rings.groups[0]) == servers
+    ]
+    weights = found.traffic.by_offset.tolist() if found.traffic.pairs else None
+    steps, proven = best_steps(servers, interfaces, sum(spanning), weights)
+    return {"steps": list(steps.all), "pair_hops": steps.mean, "diameter": steps.most, "proven": proven}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def alternative(found: Mapping[str, Any]) -> str:
+    """In words."""
+    return f"one switch with {found['alternative_gbps']:g} Gbit/s per server"

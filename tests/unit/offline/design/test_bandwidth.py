@@ -1,0 +1,283 @@
+"""The best bandwidths: closed forms, limits, what the next Gbit/s is worth, and proofs that need no solver."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offline.design.bandwidth import fastest
+from offline.design.proof import Proof
+from offline.design.question import Limits, Question, Relation, Term
+from offline.design.time_cost import best_product
+from signalbox.errors import InvalidInput
+
+
+def question(*terms: Term, **limits: Any) -> Question:
+    n = len(terms[0].gigabits)
+    defaults = {"least": (0.0,) * n, "most": (math.inf,) * n, "cost": (1.0,) * n}
+    return Question(tuple("abcd"[:n]), terms, Limits(**defaults | limits))
+
+
+def test_one_collective_gets_bandwidths_in_proportion_to_what_it_sends() -> None:
+    design = fastest(question(Term(2.0, (30.0, 6.0, 4.0)), total=100.0))
+    assert design.gbps == pytest.approx((75, 15, 10), rel=1e-5)
+    assert design.time_s == pytest.approx(2 * 0.4)
+    assert design.gap < 1e-9
+
+
+def test_what_follows_each_other_gets_bandwidths_in_proportion_to_the_roots() -> None:
+    """The least of 9 / x + 1 / (8 - x) is at 6."""
+    design = fastest(question(Term(1.0, (9.0, 0.0)), Term(1.0, (0.0, 1.0)), total=8.0))
+    assert design.gbps == pytest.approx((6, 2), rel=1e-5)
+    assert design.time_s == pytest.approx(2)
+
+
+def test_computing_that_overlaps_makes_bandwidth_worthless_beyond_it() -> None:
+    """The first step computes for 3 s, so 10 Gbit/s are enough for its 30 Gbit."""
+    design = fastest(question(Term(1.0, (30.0, 0.0), 3.0), Term(1.0, (0.0, 40.0)), total=50.0))
+    assert design.gbps == pytest.approx((10, 40), rel=1e-5)
+    assert design.time_s == pytest.approx(4)
+
+
+def test_computing_alone_adds_up_and_changes_no_bandwidth() -> None:
+    sending = Term(1.0, (30.0, 10.0))
+    alone, with_compute = (fastest(question(sending, *more, total=8.0)) for more in ((), [Term(1.0, (0.0, 0.0), 7.0)]))
+    assert with_compute.gbps == pytest.approx(alone.gbps, rel=1e-5)
+    assert with_compute.time_s == pytest.approx(alone.time_s + 7)
+
+
+def test_nothing_that_is_sent_needs_no_bandwidth() -> None:
+    design = fastest(question(Term(1.0, (0.0, 0.0), 7.0), least=(0.0, 3.0), total=8.0))
+    assert (design.gbps, design.time_s, design.gap) == ((0, 3), 7, 0)
+
+
+def test_a_budget_limits_by_cost() -> None:
+    """9 / x + 1 / y under x + 4y <= 5: x = 3, y = 1/2."""
+    design = fastest(question(Term(1.0, (9.0, 0.0)), Term(1.0, (0.0, 1.0)), cost=(1.0, 4.0), budget=5.0))
+    assert design.gbps == pytest.approx((3, 0.5), rel=1e-5)
+    assert design.cost == pytest.approx(5)
+    assert design.gap < 1e-9
+
+
+def test_limits_of_a_dimension_hold_and_the_rest_is_divided() -> None:
+    terms = Term(1.0, (9.0, 0.0, 0.0)), Term(1.0, (0.0, 9.0, 0.0)), Term(1.0, (0.0, 0.0, 4.0))
+    design = fastest(question(*terms, least=(0.0, 0.0, 5.0), most=(2.0, math.inf, math.inf), total=10.0))
+    assert design.gbps == pytest.approx((2, 3, 5), rel=1e-5)
+    assert design.gap < 1e-9
+
+
+@pytest.mark.parametrize("limit", ["total", "budget"])
+def test_a_price_is_what_the_next_unit_takes_off_the_time(limit: str) -> None:
+    terms = Term(1.0, (9.0, 2.0)), Term(3.0, (0.0, 1.0)), Term(0.5, (4.0, 4.0), 0.1)
+    asked, more, less = (question(*terms, cost=(1.0, 3.0), **{limit: 8.0 + d}) for d in (0, 1e-3, -1e-3))
+    price = getattr(fastest(asked).proof, f"{limit}_s")
+    assert price == pytest.approx((fastest(less).time_s - fastest(more).time_s) / 2e-3, rel=1e-4)
+
+
+def test_any_prices_give_a_bound_below_every_design() -> None:
+    asked = question(Term(1.0, (9.0, 2.0)), Term(3.0, (0.0, 1.0), 0.2), cost=(1.0, 3.0), total=8.0, budget=15.0)
+    best = fastest(asked)
+    rng = np.random.default_rng(1)
+    least, most = np.zeros(2), np.full(2, 8.0)
+    for _ in range(200):
+        mix = rng.dirichlet((1, 1, 1), 2)
+        bound_s = Proof(mix[:, 0], mix[:, 1:], *rng.exponential(0.3, 2)).bound_s(asked, least, most)
+        assert bound_s <= best.time_s
+    assert best.bound_s == pytest.approx(best.time_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("limits", "path", "message"),
+    [
+        ({}, "dimensions[0]", "'a' has no limit: give total_gbps, max_gbps, or a budget and cost_per_gbps"),
+        ({"total": 8.0, "least": (5.0, 4.0)}, "total_gbps", "must be at least what the dimensions need, 9 (given: 8)"),
+        (
+            {"budget": 8.0, "least": (5.0, 4.0)},
+            "budget",
+            "must be at least what the least bandwidths cost, 9 (given: 8)",
+        ),
+        ({"total": 5.0, "least": (5.0, 0.0)}, "dimensions[1]", "nothing is left for 'b', in which jobs send"),
+    ],
+)
+def test_limits_that_leave_no_answer_are_refused(limits: dict[str, Any], path: str, message: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        fastest(question(Term(1.0, (9.0, 2.0)), **limits))
+    problem = refused.value.problems[0]
+    assert (problem.path, problem.message) == (path, message)
+
+
+# ---- relations between dimensions
+
+
+def related(*relations: Relation, **limits: Any) -> Question:
+    """Without relations 9 / x + 1 / y has its least at (6, 2), where x + y = 8."""
+    return question(Term(1.0, (9.0, 0.0)), Term(1.0, (0.0, 1.0)), relations=relations, **limits)
+
+
+@pytest.mark.parametrize(
+    "relations",
+    [
+        [Relation((1.0, -2.0), most=0.0)],
+        [Relation((-0.5, 1.0), least=0.0)],
+        [Relation((1.0, -2.0), 0.0, 0.0)],
+        [Relation((1.0, -2.0), most=0.0), Relation((1.0, -1.0), least=0.0)],
+    ],
+    ids=["at most", "at least", "equal", "two"],
+)
+def test_a_relation_holds_and_has_a_price(relations: list[Relation]) -> None:
+    """x = 2 y: at 16/3 and 8/3. On that line the derivatives are 9/x^2 = l + p, 1/y^2 = l - 2 p."""
+    design = fastest(related(*relations, total=8.0))
+    assert design.gbps == pytest.approx((16 / 3, 8 / 3), rel=1e-5)
+    assert design.time_s == pytest.approx(27 / 16 + 3 / 8)
+    assert design.gap < 1e-9
+    price = design.proof.relations_s[0] * relations[0].factors[0]
+    assert price == pytest.approx((81 / 256 - 9 / 64) / 3, rel=1e-3)
+
+
+def test_a_relation_that_is_kept_anyway_changes_nothing() -> None:
+    design = fastest(related(Relation((1.0, -1.0), least=0.0), total=8.0))
+    assert design.gbps == pytest.approx((6, 2), rel=1e-5)
+    assert design.proof.relations_s == pytest.approx((0,), abs=1e-7)
+
+
+def test_the_price_of_a_relation_is_what_its_next_unit_takes_off_the_time() -> None:
+    asked, more, less = (related(Relation((1.0, -2.0), most=d), total=8.0) for d in (0, 1e-3, -1e-3))
+    (price,) = fastest(asked).proof.relations_s
+    assert price == pytest.approx((fastest(less).time_s - fastest(more).time_s) / 2e-3, rel=1e-3)
+
+
+def test_relations_may_be_all_limits_that_a_dimension_has() -> None:
+    design = fastest(related(Relation((1.0, -2.0), most=0.0), most=(math.inf, 3.0)))
+    assert design.gbps == pytest.approx((6, 3), rel=1e-5)
+    assert design.gap < 1e-9
+
+
+def test_any_prices_of_relations_give_a_bound_below_every_design() -> None:
+    asked = related(Relation((1.0, -2.0), -1.0, 0.0), Relation((1.0, 1.0), least=7.0), total=8.0)
+    best = fastest(asked)
+    rng = np.random.default_rng(1)
+    shares = np.array([[1.0, 0.0], [0.0, 1.0]])
+    for _ in range(200):
+        prices = float(rng.exponential(0.3)), (float(rng.normal(0, 0.3)), -float(rng.exponential(0.3)))
+        bound_s = Proof(np.zeros(2), shares, prices[0], 0.0, prices[1]).bound_s(asked, np.zeros(2), np.full(2, 8.0))
+        assert bound_s <= best.time_s
+    assert best.bound_s == pytest.approx(best.time_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("relation", "path", "message"),
+    [
+        (Relation((1.0, -1.0), least=10.0), "relations", "leave no bandwidths within the other limits"),
+        (Relation((1.0, 0.0, -1.0), 0.0), "relations[0]", "nothing is sent in 'c', so it cannot be in a relation"),
+    ],
+)
+def test_relations_that_cannot_be_are_refused(relation: Relation, path: str, message: str) -> None:
+    rest = (0.0,) * (len(relation.factors) - 2)
+    terms = (Term(1.0, (9.0, 0.0, *rest)), Term(1.0, (0.0, 1.0, *rest)))
+    with pytest.raises(InvalidInput) as refused:
+        fastest(question(*terms, relations=(relation,), total=8.0))
+    problem = refused.value.problems[0]
+    assert (problem.path, problem.message) == (path, message)
+
+
+def test_time_x_cost_keeps_relations() -> None:
+    """Of 9 / x + 1 / y and x + 4 y = 14 where x = 2 y is as near to 6 y as can be."""
+    tradeoff = best_product(related(Relation((1.0, -2.0), most=0.0), cost=(1.0, 4.0), total=7.0))
+    assert tradeoff.design.gbps == pytest.approx((14 / 3, 7 / 3), rel=1e-5)
+    assert tradeoff.product == pytest.approx((27 / 14 + 3 / 7) * 14)
+    assert tradeoff.gap < 1e-6
+
+
+# ---- time x cost
+
+
+def test_time_x_cost_without_computing_weighs_loads_by_costs() -> None:
+    """(9/x + 1/y)(x + 4y) is least where x/y = sqrt(9 * 4 / 1) = 6: 25."""
+    tradeoff = best_product(question(Term(1.0, (9.0, 0.0)), Term(1.0, (0.0, 1.0)), cost=(1.0, 4.0), total=7.0))
+    assert tradeoff.design.gbps == pytest.approx((6, 1), rel=1e-3)
+    assert tradeoff.product == pytest.approx(25, rel=1e-6)
+    assert tradeoff.gap < 1e-6
+
+
+def test_time_x_cost_uses_all_of_the_total_and_is_the_fastest_where_all_costs_are_the_same() -> None:
+    asked = question(Term(1.0, (9.0, 1.0), 0.2), Term(1.0, (0.0, 1.0), 3.0), total=7.0)
+    tradeoff = best_product(asked)
+    assert sum(tradeoff.design.gbps) == pytest.approx(7)
+    assert tradeoff.design.time_s == pytest.approx(fastest(asked).time_s)
+
+
+def test_long_computing_makes_the_cheapest_network_the_best() -> None:
+    asked = question(Term(1.0, (9.0, 1.0)), Term(1.0, (0.0, 0.0), 1e6), cost=(1.0, 4.0), total=7.0)
+    assert best_product(asked).design.gbps[1] < 0.01
+
+
+def test_time_x_cost_is_least_among_all_splits() -> None:
+    asked = question(
+        Term(1.0, (9.0, 1.0), 0.2), Term(2.0, (0.5, 1.0)), Term(1.0, (0.0, 0.0), 1.5), cost=(1.0, 7.0), total=7.0
+    )
+    tradeoff = best_product(asked)
+    splits = [(first, 7.0 - first) for first in np.linspace(0.001, 6.999, 5000)]
+    least = min(asked.time_s(split) * asked.limits.cost_of(split) for split in splits)
+    assert tradeoff.bound <= tradeoff.product <= least * (1 + 1e-9)
+    assert tradeoff.gap < 1e-6
+
+
+@pytest.mark.parametrize("objective", [fastest, best_product])
+def test_a_dimension_in_which_nothing_is_sent_gets_what_it_must(objective: Any) -> None:
+    asked = question(Term(1.0, (9.0, 0.0, 1.0)), least=(0.0, 0.5, 0.0), cost=(2.0, 1.0, 3.0), total=8.0, budget=23.0)
+    found = objective(asked)
+    assert (found if objective is fastest else found.design).gbps[1] == 0.5
+    assert found.gap < 1e-6
+
+
+def test_time_x_cost_needs_the_cost_of_what_is_used() -> None:
+    with pytest.raises(
+        InvalidInput, match=r"dimensions\[1\].cost_per_gbps: is needed for time x cost: jobs send in 'b'"
+    ):
+        best_product(question(Term(1.0, (9.0, 1.0, 0.0)), cost=(2.0, 0.0, 0.0), total=7.0))
+
+
+def test_time_x_cost_needs_a_total() -> None:
+    with pytest.raises(InvalidInput, match="total_gbps: is needed for time x cost: without it the smallest network"):
+        best_product(question(Term(1.0, (9.0, 1.0)), budget=7.0))
+
+
+# ---- what the next Gbit/s of the total is worth for time x cost
+
+_SENDS = (Term(1.0, (40.0, 8.0, 12.0)), Term(1.0, (3.0, 20.0, 5.0), 0.4))
+_HALF_OF = Relation((1.0, -2.0, 0.0), most=0.0)
+
+
+@pytest.mark.parametrize(
+    ("computing_s", "limits"),
+    [
+        pytest.param(2.0, {"cost": (1.0, 3.0, 9.0)}, id="no other limits"),
+        pytest.param(2.0, {"cost": (1.0, 3.0, 9.0), "most": (30.0, math.inf, math.inf)}, id="one has what it may have"),
+        pytest.param(900.0, {"cost": (1.0, 9.0, 300.0), "least": (0.0, 15.0, 11.0)}, id="the cheapest network is best"),
+        pytest.param(2.0, {"cost": (1.0, 3.0, 9.0), "relations": (_HALF_OF,)}, id="a relation"),
+        pytest.param(2.0, {"cost": (5.0, 3.0, 1.0), "budget": 230.0}, id="the budget is too low for the best"),
+    ],
+)
+def test_the_next_gbps_of_a_total_is_worth_what_one_more_takes_off_time_x_cost(
+    computing_s: float, limits: dict[str, Any]
+) -> None:
+    terms = (*_SENDS, Term(1.0, (0.0, 0.0, 0.0), computing_s))
+    there, *around = (best_product(question(*terms, total=total, **limits)) for total in (100.0, 99.9, 100.1))
+    assert there.worth_of_total == pytest.approx((around[0].product - around[1].product) / 0.2, rel=1e-2)
+
+
+def test_of_one_dimension_the_next_gbps_is_worth_what_time_and_cost_make_it() -> None:
+    """3 s of computing and 40 / b, times 2 b: 6 more per Gbit/s."""
+    assert best_product(
+        question(Term(1.0, (40.0,)), Term(1.0, (0.0,), 3.0), total=8.0, cost=(2.0,))
+    ).worth_of_total == (pytest.approx(-6))
+
+
+def test_a_budget_that_does_not_pay_for_all_of_the_total_is_refused() -> None:
+    """40 of the cheap dimension and 60 of the dear ones cost 640."""
+    dear = question(*_SENDS, total=100.0, cost=(1.0, 10.0, 10.0), most=(40.0, math.inf, math.inf), budget=600.0)
+    with pytest.raises(InvalidInput, match="must be at least what it costs to use up total_gbps, 640"):
+        best_product(dear)

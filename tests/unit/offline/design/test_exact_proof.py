@@ -1,0 +1,146 @@
+"""Proofs of questions with very unequal numbers, computed again with fractions: time, bound and limits are what the
+design says."""
+
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+
+import pytest
+
+from offline.design.bandwidth import fastest
+from offline.design.box import box
+from offline.design.proof import Design, Floats
+from offline.design.question import Limits, Question, Relation, Term
+from offline.design.time_cost import best_product
+from signalbox.errors import InvalidInput
+
+BITS = 400
+
+
+def root(value: Fraction) -> Fraction:
+    """At most the square root, and near to it."""
+    return Fraction(math.isqrt((value.numerator << 2 * BITS) // value.denominator), 1 << BITS)
+
+
+def exact_time(question: Question, gbps: tuple[float, ...]) -> Fraction:
+    found = Fraction()
+    for term in question.terms:
+        times = [Fraction(a) / Fraction(b) for a, b in zip(term.gigabits, gbps, strict=True) if a]
+        found += Fraction(term.weight) * max([Fraction(term.floor_s), *times])
+    return found
+
+
+def exact_bound(question: Question, design: Design, least: Floats, most: Floats) -> Fraction:
+    """Of its prices; shares whose digits do not sum up to 1 are divided by their sum."""
+    limits, proof = question.limits, design.proof
+    sums = [
+        Fraction(f) + sum(map(Fraction, row))
+        for f, row in zip(proof.floor.tolist(), proof.shares.tolist(), strict=True)
+    ]
+    found = sum(
+        (
+            Fraction(term.weight) * Fraction(term.floor_s) * Fraction(share) / whole
+            for term, share, whole in zip(question.terms, proof.floor.tolist(), sums, strict=True)
+        ),
+        Fraction(),
+    )
+    for d, (low, high) in enumerate(zip(map(Fraction, least.tolist()), map(Fraction, most.tolist()), strict=True)):
+        load = sum(
+            Fraction(term.weight) * Fraction(term.gigabits[d]) * Fraction(float(row[d])) / whole
+            for term, row, whole in zip(question.terms, proof.shares, sums, strict=True)
+        )
+        price = Fraction(proof.total_s) + Fraction(proof.budget_s) * Fraction(limits.cost[d])
+        price += sum(
+            Fraction(s) * Fraction(r.factors[d]) for s, r in zip(proof.relations_s, limits.relations, strict=True)
+        )
+        if price > 0 and load > 0 and price * low * low < load < price * high * high:
+            found += 2 * root(load * price)
+            continue
+        at = high if price <= 0 or load > price * low * low else low
+        found += (load / at if load else 0) + price * at
+    found -= Fraction(proof.total_s) * Fraction(limits.total or 0)
+    found -= Fraction(proof.budget_s) * Fraction(limits.budget or 0)
+    for price_s, relation in zip(proof.relations_s, limits.relations, strict=True):
+        if price_s:
+            found -= Fraction(price_s) * Fraction(relation.most if price_s > 0 else relation.least)
+    return found
+
+
+def unequal(chance: random.Random, related: bool) -> Question:
+    """Up to 8 dimensions and 10 terms, whose numbers differ by up to 14 powers of ten."""
+    n, span = chance.randint(1, 8), chance.choice([1, 4, 14])
+
+    def some(share: float = 1.0) -> float:
+        return float(10 ** chance.uniform(-span / 2 * share, span / 2 * share))
+
+    terms = tuple(
+        Term(some(), tuple(chance.choice([0, 1, 1]) * some() for _ in range(n)), chance.choice([1e-9, 1]) * some())
+        for _ in range(chance.choice([1, 2, 10]))
+    )
+    total = 10 ** chance.uniform(-1, 4)
+    least = tuple(max(1e-6, chance.choice([0, 0, 1]) * total / n * 10 ** chance.uniform(-4, 0)) for _ in range(n))
+    most = tuple(chance.choice([math.inf, max(low, total * 10 ** chance.uniform(-3, 0))]) for low in least)
+    cost = tuple(some(0.5) for _ in range(n))
+    cheap = sum(c * low for c, low in zip(cost, least, strict=True))
+    budget = chance.choice([None, cheap + total * min(cost) * 10 ** chance.uniform(-1, 1)])
+    relations = [Relation(tuple(chance.choice([0.0, 1.0, -2.0]) for _ in range(n)), 0.0) for _ in range(2 * related)]
+    used = tuple(each for each in relations if any(each.factors))
+    return Question(tuple("abcdefgh"[:n]), terms, Limits(least, most, cost, total, budget, used))
+
+
+@pytest.mark.parametrize("related", [False, True])
+def test_no_gap_is_smaller_than_what_fractions_say(related: bool) -> None:
+    chance, answered = random.Random(5), 0
+    for _ in range(80):
+        question = unequal(chance, related)
+        try:
+            design = fastest(question)
+        except InvalidInput:
+            continue
+        answered += 1
+        time_s = exact_time(question, design.gbps)
+        bound_s = exact_bound(question, design, *box(question))
+        assert design.time_s == pytest.approx(float(time_s), rel=1e-12)
+        assert 1 - bound_s / time_s <= design.gap + 1e-11
+        assert design.gap <= 1e-6
+        assert question.limits.allow(design.gbps)
+    assert answered > 15
+
+
+def test_time_x_cost_is_within_the_limits_or_refused() -> None:
+    """A budget that all of the total does not fit into is no budget to answer for."""
+    chance, answered = random.Random(6), 0
+    for _ in range(40):
+        question = unequal(chance, related=False)
+        try:
+            design = best_product(question).design
+        except InvalidInput:
+            continue
+        answered += 1
+        assert question.limits.allow(design.gbps)
+        assert math.fsum(design.gbps) == pytest.approx(question.limits.total, rel=1e-8)
+    assert answered > 10
+
+
+def test_a_budget_below_the_cheapest_use_of_the_total_is_refused() -> None:
+    """Nothing is sent in the free dimension, so that none of the total is used there: at least 5 * 1 + 5 * 3."""
+    limits = Limits((0.0,) * 3, (5.0, math.inf, math.inf), (1.0, 3.0, 0.0), total=10.0, budget=19.0)
+    with pytest.raises(InvalidInput) as error:
+        best_product(Question(("a", "b", "free"), (Term(1.0, (1.0, 1.0, 0.0)),), limits))
+    (problem,) = error.value.problems
+    assert (problem.path, "at least what it costs to use up total_gbps, 20 (" in problem.message) == (
+        "budget",
+        True,
+    )
+
+
+def test_what_is_not_short_is_worth_nothing() -> None:
+    """The limits of both dimensions are below the total; the least of both use it up."""
+    terms = (Term(1.0, (12.0, 1.0)),)
+    spare = fastest(Question(("a", "b"), terms, Limits((0.0, 0.0), (4.0, 4.0), (0.0, 0.0), total=20.0)))
+    assert (spare.proof.total_s, spare.gap <= 1e-9) == (0, True)
+    used = fastest(Question(("a", "b"), terms, Limits((4.0, 4.0), (math.inf,) * 2, (0.0, 0.0), total=8.0)))
+    assert used.proof.total_s == pytest.approx(12 / 4**2)
+    assert used.gap <= 1e-9

@@ -1,0 +1,171 @@
+"""How many cores, and which rate, a fat-tree needs: by hand, by trying all routes, and as a fabric that all commands
+read."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, product
+
+import pytest
+
+from controller.jobs.workload import WorkloadJob
+from controller.planning.problem import PlanLimits
+from controller.scenarios.generator import ring_lines
+from controller.scenarios.workloads import Line, Numbering, to_job
+from offline.design.question import Upper
+from offline.design.spines import Pods, choices, smallest
+
+K, HALF = 4, 2
+PODS = Pods(K, 100.0)
+NUMBERED = PODS.fabric(HALF, 100.0)
+"""20 switches, then four hosts of each of the four pods."""
+LIMITS = PlanLimits(ecmp_draws=0)
+
+Ring = Sequence[int]
+"""Hosts, from 0."""
+
+
+def lines_of(ring: Ring, number: int = 0) -> list[Line]:
+    numbering = Numbering(NUMBERED)
+    return list(ring_lines([numbering.first_host + host for host in ring], number, 0, 10**9, 10**9, numbering))
+
+
+def jobs_of(rings: Iterable[Ring], max_subflows: int = 1) -> list[WorkloadJob]:
+    """One per ring, so that every host sends as fast as its NIC."""
+    numbering = Numbering(NUMBERED)
+    return [to_job(f"job{n}", lines_of(ring), numbering, max_subflows) for n, ring in enumerate(rings)]
+
+
+ROUND_THE_PODS = [[host + 4 * pod for pod in range(K)] for host in range(4)]
+"""Every host sends to the same one of the next pod: four flows leave each pod, two each edge switch."""
+
+
+def test_whole_flows_need_a_core_each_and_one_more_in_every_group_when_one_fails() -> None:
+    """Four flows of a pod over 2 c links to cores, and an edge switch has one flow for each aggregation switch: with a
+    core less in its group, two flows of a pod share what is left."""
+    found = choices(PODS, jobs_of(ROUND_THE_PODS), range(1, 5), [100.0], 1)
+    assert [(each.count, each.intact, each.failed) for each in found] == [(1, 2, 4), (2, 1, 2), (3, 1, 1), (4, 1, 1)]
+    answer = smallest(PODS, jobs_of(ROUND_THE_PODS), found, 1, 1.0, LIMITS)
+    assert answer is not None
+    assert (answer[0].count, answer[1].max_level) == (3, 1)
+
+
+def test_split_flows_are_slowed_down_by_what_is_missing_alone() -> None:
+    found = choices(PODS, jobs_of(ROUND_THE_PODS, 4), range(1, 4), [100.0], 1)
+    assert [each.failed for each in found] == pytest.approx([4, 4 / 3, 1])
+
+
+def test_the_links_of_a_pod_are_what_is_chosen_sparingly() -> None:
+    """Of a pod four to aggregation switches and two for each core of a group, so faster ones are the last resort."""
+    found = choices(PODS, jobs_of(ROUND_THE_PODS), range(1, 4), [100.0, 200.0], 0)
+    assert [(each.count, each.uplink_gbps, each.capacity_gbps) for each in found] == [
+        (1, 100, 600),
+        (2, 100, 800),
+        (3, 100, 1000),
+        (1, 200, 1200),
+        (2, 200, 1600),
+        (3, 200, 2000),
+    ]
+
+
+def test_two_cores_may_fail_in_one_group_or_in_two() -> None:
+    assert [*PODS.failures(3, 2)] == [("core0", "core3"), ("core0", "core1")]
+    answer = smallest(
+        PODS, jobs_of(ROUND_THE_PODS), choices(PODS, jobs_of(ROUND_THE_PODS), range(1, 6), [100.0], 2), 2, 1.0, LIMITS
+    )
+    assert answer is not None
+    assert answer[0].count == 4
+
+
+def test_what_cuts_pods_off_is_no_choice() -> None:
+    """One core in each group: two failures leave none. Of two pods different aggregation switches: no path is left."""
+    assert [each.count for each in choices(PODS, jobs_of(ROUND_THE_PODS), [1, 2], [100.0], 2)] == [2]
+    failing = Pods(K, 100.0, Upper.AGGREGATION)
+    assert choices(failing, jobs_of(ROUND_THE_PODS), [1, 2], [100.0], 2) == []
+
+
+def test_a_failed_aggregation_switch_asks_for_links_of_twice_the_rate() -> None:
+    """Its pod's edge switches have one link left for two flows each, and its pod half of the links to cores."""
+    failing = Pods(K, 100.0, Upper.AGGREGATION)
+    assert [names for (names,) in failing.failures(2, 1)] == ["agg0", "agg2", "agg4", "agg6"]
+    found = choices(failing, jobs_of(ROUND_THE_PODS), range(1, 4), [100.0, 200.0], 1)
+    answer = smallest(failing, jobs_of(ROUND_THE_PODS), found, 1, 1.0, LIMITS)
+    assert answer is not None
+    assert (answer[0].count, answer[0].uplink_gbps, answer[1].max_level) == (2, 200, 1)
+
+
+def test_the_worst_failure_counts_where_failures_differ() -> None:
+    """Two pods send to each other and two are idle: without an aggregation switch of the latter nothing is slower."""
+    failing = Pods(K, 100.0, Upper.AGGREGATION)
+    jobs = jobs_of([host, host + 4] for host in range(4))
+    (found,) = choices(failing, jobs, [2], [100.0], 1)
+    assert (found.intact, found.failed) == (1, 2)
+    assert smallest(failing, jobs, [found], 1, 1.5, LIMITS) is None
+    answer = smallest(failing, jobs, [found], 1, 2.0, LIMITS)
+    assert answer is not None
+    assert answer[1].max_level == 2
+
+
+# ---- against all routes there are
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_no_fewer_cores_would_do_by_trying_all_routes(failures: int, seed: int) -> None:
+    rings = random_rings(seed)
+    flows = [(a, b) for ring in rings for a, b in zip(ring, [*ring[1:], ring[0]], strict=True)]
+    tried = range(1, HALF + failures + 1)
+    found = choices(PODS, jobs_of(rings), tried, [100.0], failures)
+    answer = smallest(PODS, jobs_of(rings), found, failures, 1.0, LIMITS)
+    assert answer is not None
+    assert answer[0].count == next(count for count in tried if always_routable(flows, count, failures))
+
+
+def random_rings(seed: int) -> list[list[int]]:
+    """Over all hosts but a few: a permutation whose cycles are of two to four."""
+    rng = random.Random(seed)
+    hosts = rng.sample(range(16), 16 - rng.randrange(4))
+    rings = []
+    while len(hosts) >= 2:
+        size = rng.randint(2, 4)
+        rings.append(hosts[:size])
+        hosts = hosts[size:]
+    return rings[:-1] if len(rings[-1]) < 2 else rings
+
+
+def always_routable(flows: Sequence[tuple[int, int]], count: int, failures: int) -> bool:
+    """Whether each flow can have links for itself, whichever cores have failed."""
+    cores = [*product(range(HALF), range(count))]
+    return all(routable(flows, [core for core in cores if core not in gone]) for gone in combinations(cores, failures))
+
+
+def routable(flows: Sequence[tuple[int, int]], cores: Sequence[tuple[int, int]]) -> bool:
+    """By trying all routes of the first flow with all of the others. Those of one pod are next to each other."""
+    used: Counter[object] = Counter()
+
+    def rest(left: Sequence[tuple[int, int]]) -> bool:
+        if not left:
+            return True
+        for links in routes(*left[0], cores):
+            if not any(used[link] for link in links):
+                used.update(links)
+                if rest(left[1:]):
+                    return True
+                used.subtract(links)
+        return False
+
+    return rest(sorted(flows))
+
+
+def routes(src: int, dst: int, cores: Sequence[tuple[int, int]]) -> Iterator[Sequence[object]]:
+    """Their links. Edge switch e has hosts 2 e and 2 e + 1, and is in pod e // 2."""
+    a, b = src // HALF, dst // HALF
+    if a == b:
+        yield []
+    elif a // HALF == b // HALF:
+        yield from ([("up", a, at), ("down", b, at)] for at in range(HALF))
+    else:
+        for at, core in cores:
+            yield [("up", a, at), ("to", a // HALF, at, core), ("from", b // HALF, at, core), ("down", b, at)]
