@@ -28,8 +28,8 @@ from controller.planning.problem import PlanLimits
 from controller.scenarios.fabrics import leaf_spine, spine_links, without, without_random_links
 from controller.scenarios.scenario import problem_of
 from controller.scenarios.workloads import read_workload, workload_folders
-from controller.simulator.options import Options, Replan
-from controller.simulator.training import Stage, simulate
+from offline.simulator.options import Options, Replan
+from offline.simulator.training import Stage, simulate
 from signalbox.commands.output import AsJson
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import Dealing

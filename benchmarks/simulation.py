@@ -30,8 +30,8 @@ from controller.planning.problem import PlanLimits, Problem
 from controller.scenarios.fabrics import leaf_spine, spine_links, without
 from controller.scenarios.scenario import problem_of
 from controller.scenarios.workloads import read_workload, workload_folders
-from controller.simulator.options import Options, Replan
-from controller.simulator.training import Outcome, Stage, simulate
+from offline.simulator.options import Options, Replan
+from offline.simulator.training import Outcome, Stage, simulate
 from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import Dealing
 

@@ -19,12 +19,12 @@ from controller.planning.planner import repair
 from controller.planning.problem import PlanLimits
 from controller.scenarios.fabrics import fat_tree, leaf_spine
 from controller.scenarios.scenario import GIGABIT, problem_of
-from controller.simulator.options import Options, Replan
-from controller.simulator.training import Stage, simulate
 from controller.wiring.break_even import COST_RATIO
 from controller.wiring.circuits import Wiring
 from controller.wiring.evaluation import Evaluated, Rates, Way, announced, evaluated, fabric_of
 from controller.wiring.finder import published
+from offline.simulator.options import Options, Replan
+from offline.simulator.training import Stage, simulate
 from signalbox.jobs.spec import JobSpec
 
 SERVERS, GBPS = 128, 25.0

@@ -23,8 +23,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from controller.scenarios.fabric_options import LARGEST_SEED, FabricOptions, Placement, failure_option
-from controller.simulator.options import Options, Replan, Sharing
 from offline.commands.scenario import FabricCommand, scheme_named
+from offline.simulator.options import Options, Replan, Sharing
 from signalbox.commands.exit_status import ExitStatus
 from signalbox.commands.output import AsJson, escape, proven_over, show, waiting
 from signalbox.errors import SignalboxError
@@ -174,8 +174,8 @@ def _trained(
     from controller.planning.bounds import level_bounds
     from controller.planning.problem import PlanLimits
     from controller.scenarios.scenario import problem_of, scenario
-    from controller.simulator.report import report
-    from controller.simulator.training import Outcome, Stage, simulate
+    from offline.simulator.report import report
+    from offline.simulator.training import Outcome, Stage, simulate
 
     names = [name.strip() for text in names for name in text.split(",")]
     schemes = {name: scheme_named(name) for name in names}

@@ -12,7 +12,7 @@ from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, wh
 from controller.scenarios.fabrics import leaf_spine
 from controller.scenarios.scenario import problem_of
 from controller.scenarios.workloads import Line, Numbering, to_job
-from controller.simulator.training import Stage
+from offline.simulator.training import Stage
 
 LINK_BPS = 100e9
 """Of every NIC, and of the cables by default."""

@@ -19,8 +19,6 @@ from controller.scenarios.graph_file import graph_file, graph_topology
 from controller.scenarios.scenario import problem_of
 from controller.scenarios.topologies import OFFLINE, direct_connect
 from controller.scenarios.workloads import read_workload
-from controller.simulator.options import Options, Replan
-from controller.simulator.training import Stage, simulate
 from controller.wiring import evaluation
 from controller.wiring.circuits import Wiring
 from controller.wiring.evaluation import Offer, Rates, Way, announced, answers, evaluated_on
@@ -29,6 +27,8 @@ from controller.wiring.traffic import traffic_of
 from mininet_topos.graph import Graph
 from offline.design.strategies import offers_in
 from offline.design.wiring_report import exported, wiring_report
+from offline.simulator.options import Options, Replan
+from offline.simulator.training import Stage, simulate
 from signalbox.cli import main
 from signalbox.errors import InvalidInput
 from signalbox.file_forms import job_in

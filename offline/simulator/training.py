@@ -23,9 +23,9 @@ from typing import NamedTuple
 from controller.jobs.workload import WorkloadJob
 from controller.planning.plan import Target
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Subflow, flow_ids
-from controller.simulator.fluid import Fluid
-from controller.simulator.options import CYCLE_S, Options, Replan, Sharing
-from controller.simulator.routing import Routing, Scheme
+from offline.simulator.fluid import Fluid
+from offline.simulator.options import CYCLE_S, Options, Replan, Sharing
+from offline.simulator.routing import Routing, Scheme
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import Dealing, JobId
 

@@ -15,8 +15,8 @@ from controller.scenarios.fabric_options import Placement
 from controller.scenarios.fabrics import leaf_spine, spine_links, without
 from controller.scenarios.generator import generate, jobs_of
 from controller.scenarios.scenario import problem_of
-from controller.simulator.options import Options, Replan, Sharing
-from controller.simulator.training import Outcome, Stage, simulate
+from offline.simulator.options import Options, Replan, Sharing
+from offline.simulator.training import Outcome, Stage, simulate
 from signalbox.jobs.spec import Dealing
 
 SPINES = 4

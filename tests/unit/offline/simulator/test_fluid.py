@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.simulator import fluid
-from controller.simulator.fluid import Fluid
+from offline.simulator import fluid
+from offline.simulator.fluid import Fluid
 
 Case = tuple[list[float], list[dict[int, float]], list[float]]
 

@@ -15,9 +15,9 @@ from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, Route, Subflow, whole
 from controller.scenarios.fabrics import spine_links, without, without_random_links
 from controller.scenarios.scenario import problem_of
-from controller.simulator.options import Options, Replan, Sharing
-from controller.simulator.routing import Scheme
-from controller.simulator.training import Outcome, Stage, simulate
+from offline.simulator.options import Options, Replan, Sharing
+from offline.simulator.routing import Scheme
+from offline.simulator.training import Outcome, Stage, simulate
 from signalbox.jobs.spec import Dealing
 from tests.support.simulator_scenes import STEP_BYTES, STEP_S, every_flow, fabric_of, greedy, job, over, plan_of, stage
 

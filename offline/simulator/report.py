@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from controller.simulator.options import Options
-from controller.simulator.training import JobTimes, Outcome
+from offline.simulator.options import Options
+from offline.simulator.training import JobTimes, Outcome
 from signalbox.jobs.spec import Dealing
 
 

@@ -14,7 +14,7 @@ from controller.planning.plan import NoPlan, Plan, Target, decide
 from controller.planning.planned import Planned
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes
 from controller.planning.target import same_inputs, solved
-from controller.simulator.options import CYCLE_S, Replan
+from offline.simulator.options import CYCLE_S, Replan
 
 Scheme = Callable[[Problem], Plan | NoPlan]
 """Plans for all flows of a problem. The same problem gets the same plan."""
