@@ -34,7 +34,6 @@ from controller.jobs.messages import RegisterJob, SavedState
 from controller.observability.metrics import MetricsServer
 from controller.planning.answers import Answers
 from controller.planning.messages import SolvePlan
-from controller.scenarios.fabrics import leaf_spine
 from controller.serving.publishing import PUBLISH_S
 from controller.serving.serve import TICK_S
 from controller.southbound import openflow_encode as encode
@@ -44,6 +43,7 @@ from controller.southbound.multipart import Reply
 from controller.status import StatusBoard
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import FlowRule, RuleMod, RuleSet, Table
+from offline.scenarios.fabrics import leaf_spine
 from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import JobSpec
 

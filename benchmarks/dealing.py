@@ -25,9 +25,9 @@ from controller.fabric.topology import Fabric
 from controller.planning.plan import answered, paths_used
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
-from controller.scenarios.fabrics import leaf_spine, spine_links, without, without_random_links
-from controller.scenarios.scenario import problem_of
-from controller.scenarios.workloads import read_workload, workload_folders
+from offline.scenarios.fabrics import leaf_spine, spine_links, without, without_random_links
+from offline.scenarios.scenario import problem_of
+from offline.scenarios.workloads import read_workload, workload_folders
 from offline.simulator.options import Options, Replan
 from offline.simulator.training import Stage, simulate
 from signalbox.commands.output import AsJson

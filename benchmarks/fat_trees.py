@@ -23,10 +23,10 @@ from controller.jobs.workload import WorkloadJob
 from controller.planning.plan import answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
-from controller.scenarios.fabrics import fat_tree, spine_links, without
-from controller.scenarios.generator import jobs_of, ring_lines
-from controller.scenarios.scenario import problem_of
-from controller.scenarios.workloads import Numbering
+from offline.scenarios.fabrics import fat_tree, spine_links, without
+from offline.scenarios.generator import jobs_of, ring_lines
+from offline.scenarios.scenario import problem_of
+from offline.scenarios.workloads import Numbering
 from signalbox.commands.output import AsJson
 
 Row = dict[str, str | float]

@@ -33,11 +33,11 @@ from controller.jobs.workload import WorkloadJob
 from controller.planning.plan import Plan, answered
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, FlowId, Flows, PlanLimits, Snapshot, capacities
-from controller.scenarios.fabric_options import Placement
-from controller.scenarios.fabrics import leaf_spine, spine_links, without, without_random_links
-from controller.scenarios.generator import generate, jobs_of, ring_lines
-from controller.scenarios.scenario import MAX_PATHS
-from controller.scenarios.workloads import Line, Numbering
+from offline.scenarios.fabric_options import Placement
+from offline.scenarios.fabrics import leaf_spine, spine_links, without, without_random_links
+from offline.scenarios.generator import generate, jobs_of, ring_lines
+from offline.scenarios.scenario import MAX_PATHS
+from offline.scenarios.workloads import Line, Numbering
 from signalbox.commands.output import AsJson, show
 
 _T = TypeVar("_T")

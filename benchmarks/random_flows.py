@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 
 from controller.fabric.topology import Fabric
-from controller.scenarios.generator import Workload, ring_lines
-from controller.scenarios.workloads import Numbering
+from offline.scenarios.generator import Workload, ring_lines
+from offline.scenarios.workloads import Numbering
 from signalbox.errors import FieldProblem, InvalidInput
 
 STEP_BYTES = 1 << 20

@@ -23,12 +23,12 @@ from controller.jobs.workload import WorkloadJob
 from controller.planning.plan import NoPlan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Routes
-from controller.scenarios.fabrics import leaf_spine, without
-from controller.scenarios.generator import jobs_of
-from controller.scenarios.scenario import problem_of
 from controller.tables.pins import Pins, PinSet
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, stages_between
+from offline.scenarios.fabrics import leaf_spine, without
+from offline.scenarios.generator import jobs_of
+from offline.scenarios.scenario import problem_of
 from signalbox.commands.output import AsJson
 
 Row = dict[str, str | float]

@@ -30,10 +30,10 @@ from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
 from controller.observability.metrics import MetricsServer
 from controller.planning.problem import FlowId, whole
-from controller.scenarios.fabrics import leaf_spine
 from controller.southbound.run_hub import SWITCH_INTERVAL_S
 from controller.status import JobStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.counters import CountersRead
+from offline.scenarios.fabrics import leaf_spine
 from signalbox.commands.output import AsJson
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import JobId, JobSpec

@@ -27,7 +27,6 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.measures import report, table_of
-from controller.scenarios.topologies import Host
 from mininet_topos.joining.jobs import SUBNET
 from mininet_topos.joining.launch import SYSTEM_PYTHON, missing, mpi_settings, torch_python
 from mininet_topos.joining.slurm import Slurm, slurm_cluster
@@ -38,6 +37,7 @@ from mininet_topos.lab.record import LabError, wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.lab.static_routes import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
+from offline.scenarios.topologies import Host
 from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
 from signalbox.mapping import word_in

@@ -8,14 +8,14 @@ With the system's Python, from this checkout:
 
 Server i is ``server<i>`` with dpid i, optical switch k is ``optical<k>`` with dpid 0x100 + k; both count from 1. Port 1
 of a server is its host, port 1 + k its interface k. An optical switch is a bridge as any other, which passes nothing on
-until it is told which port is connected to which. Everything else is in ``controller/scenarios/topologies.py`` and
+until it is told which port is connected to which. Everything else is in ``offline/scenarios/topologies.py`` and
 ``fabric_topo.py``.
 """
 
 from __future__ import annotations
 
-from controller.scenarios.topologies import optical
 from mininet_topos.fabric_topo import FabricTopo
+from offline.scenarios.topologies import optical
 
 
 class DirectConnect(FabricTopo):

@@ -13,9 +13,9 @@ from mininet.link import Intf, Link, TCIntf
 from mininet.node import Host
 from mininet.topo import Topo
 
-from controller.scenarios.topologies import Cable, Topology
 from mininet_topos import ending
 from mininet_topos.node_shells import ShellThatEnds
+from offline.scenarios.topologies import Cable, Topology
 from signalbox.errors import FieldProblem, InvalidInput
 
 MAX_INTERFACE_NAME = 15

@@ -6,13 +6,13 @@ With the system's Python, from this checkout:
        --switch ovs,datapath=user,protocols=OpenFlow13
 
 ``edge<i>`` has dpid i, ``agg<i>`` 0x100 + i, ``core<i>`` 0x200 + i; all count from 1, pod by pod. An edge switch's
-first ports are those of its hosts. Everything else is in ``controller/scenarios/topologies.py`` and ``fabric_topo.py``.
+first ports are those of its hosts. Everything else is in ``offline/scenarios/topologies.py`` and ``fabric_topo.py``.
 """
 
 from __future__ import annotations
 
-from controller.scenarios.topologies import fat_tree
 from mininet_topos.fabric_topo import FabricTopo
+from offline.scenarios.topologies import fat_tree
 
 
 class FatTree(FabricTopo):

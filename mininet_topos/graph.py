@@ -1,6 +1,6 @@
 """Any fabric for Mininet. In: a graph file and a rate. Out: a topology for the lab.
 
-Switches and hosts are named and numbered as by the planner (``OFFLINE`` in ``controller/scenarios/topologies.py``).
+Switches and hosts are named and numbered as by the planner (``OFFLINE`` in ``offline/scenarios/topologies.py``).
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from controller.scenarios.graph_file import graph_topology
 from mininet_topos.fabric_topo import FabricTopo
+from offline.scenarios.graph_file import graph_topology
 from signalbox.errors import InvalidInput
 
 

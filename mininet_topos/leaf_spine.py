@@ -6,13 +6,13 @@ With the system's Python, from this checkout:
        --switch ovs,datapath=user,protocols=OpenFlow13
 
 Leaf i is ``leaf<i>`` with dpid i, spine j is ``spine<j>`` with dpid 0x100 + j; both count from 1. A leaf's first ports
-are those of its hosts. Everything else is in ``controller/scenarios/topologies.py`` and ``fabric_topo.py``.
+are those of its hosts. Everything else is in ``offline/scenarios/topologies.py`` and ``fabric_topo.py``.
 """
 
 from __future__ import annotations
 
-from controller.scenarios.topologies import leaf_spine
 from mininet_topos.fabric_topo import FabricTopo
+from offline.scenarios.topologies import leaf_spine
 
 
 class LeafSpine(FabricTopo):

@@ -43,7 +43,6 @@ from controller.planning.plan import NoPlan, Plan, PlanTimes
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whole
 from controller.planning.process import OnCrash, PlanningProcess, Put
 from controller.planning.worker import PlanningWorker
-from controller.scenarios.fabrics import leaf_spine
 from controller.serving import serve
 from controller.status import StatusBoard
 from controller.store.sqlite_store import SqliteStore
@@ -59,6 +58,7 @@ from controller.tables.messages import (
 )
 from controller.tables.rules import RuleSet, Table, applied
 from controller.tls import TlsContext
+from offline.scenarios.fabrics import leaf_spine
 
 LINK_BPS = 100e9
 FLOW_BYTES = 100_000_000

@@ -12,8 +12,8 @@ from typing import Any
 
 from benchmarks.simulation import HOSTS_PER_LEAF, LEAVES, SPINES
 from controller.planning.problem import PlanLimits
-from controller.scenarios.workloads import read_workload, workload_folders
 from offline.design.spines import Leaves, choices, smallest
+from offline.scenarios.workloads import read_workload, workload_folders
 
 LINK_GBPS = 100.0
 TRIED = range(16, 37)

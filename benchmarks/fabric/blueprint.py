@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from controller.jobs.workload import WorkloadJob
-from controller.scenarios.fabric_options import Placement
-from controller.scenarios.generator import generate, jobs_of
-from controller.scenarios.workloads import read_workload
 from mininet_topos.controller_process import Settings
+from offline.scenarios.fabric_options import Placement
+from offline.scenarios.generator import generate, jobs_of
+from offline.scenarios.workloads import read_workload
 from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import MAX_LEASE_S, Algorithm, Collective, JobSpec, ParallelGroup

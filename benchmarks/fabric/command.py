@@ -25,8 +25,8 @@ from benchmarks.fabric.run import Settings, running
 from benchmarks.fabric.steps import measure
 from benchmarks.measures import report
 from controller.fabric.topology import Fabric
-from controller.scenarios.fabric_options import LARGEST_SEED, FabricKind, FabricOptions
-from controller.scenarios.scenario import build_fabric
+from offline.scenarios.fabric_options import LARGEST_SEED, FabricKind, FabricOptions
+from offline.scenarios.scenario import build_fabric
 from signalbox.commands.output import AsJson, waiting
 
 

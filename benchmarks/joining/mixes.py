@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.joining.results import Announced
-from controller.scenarios.topologies import Host
 from mininet_topos.joining.jobs import Library, LibraryJob
+from offline.scenarios.topologies import Host
 from signalbox.jobs.spec import Algorithm, JobSpec
 
 SIZES: Mapping[Library, Sequence[int]] = {"gloo": (3, 4, 6, 8), "open-mpi": (3, 4, 8)}

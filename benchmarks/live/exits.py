@@ -15,11 +15,11 @@ from subprocess import Popen, TimeoutExpired
 from typing import Any
 
 from benchmarks.live.outages_report import Exit, lease_ran_out
-from controller.scenarios.topologies import Host
 from mininet_topos.demo.parts import Training, TrainingJob
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
 from mininet_topos.trainer.log import read_rank_log
+from offline.scenarios.topologies import Host
 from signalbox.client import Client
 from signalbox.mapping import seconds
 

@@ -30,10 +30,10 @@ from controller.jobs.workload import WorkloadJob
 from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import Plan, Target
-from controller.scenarios.fabric_options import Placement
-from controller.scenarios.fabrics import leaf_spine
-from controller.scenarios.generator import generate, jobs_of
-from controller.scenarios.workloads import read_workload
+from offline.scenarios.fabric_options import Placement
+from offline.scenarios.fabrics import leaf_spine
+from offline.scenarios.generator import generate, jobs_of
+from offline.scenarios.workloads import read_workload
 from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import JobSpec
 

@@ -24,10 +24,10 @@ from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.whole_flows import cpsat
-from controller.scenarios.fabric_options import Placement
-from controller.scenarios.fabrics import leaf_spine, without
-from controller.scenarios.generator import generate, jobs_of
-from controller.scenarios.scenario import problem_of
+from offline.scenarios.fabric_options import Placement
+from offline.scenarios.fabrics import leaf_spine, without
+from offline.scenarios.generator import generate, jobs_of
+from offline.scenarios.scenario import problem_of
 from signalbox.errors import SignalboxError
 
 Change = Literal["cable fails", "job leaves"]

@@ -29,9 +29,9 @@ from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.scenarios.fabrics import leaf_spine
-from controller.scenarios.generator import jobs_of
-from controller.scenarios.scenario import problem_of
+from offline.scenarios.fabrics import leaf_spine
+from offline.scenarios.generator import jobs_of
+from offline.scenarios.scenario import problem_of
 from signalbox.errors import SignalboxError
 
 PLANNED = "planned"

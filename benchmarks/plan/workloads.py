@@ -21,10 +21,10 @@ from typing import NamedTuple
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.workload import WorkloadJob
 from controller.planning.demands import ideal_communication_s
-from controller.scenarios.fabric_options import Placement
-from controller.scenarios.fabrics import fat_tree, leaf_spine, spine_links, without, without_random_links
-from controller.scenarios.generator import generate, jobs_of
-from controller.scenarios.workloads import read_workload, workload_folders
+from offline.scenarios.fabric_options import Placement
+from offline.scenarios.fabrics import fat_tree, leaf_spine, spine_links, without, without_random_links
+from offline.scenarios.generator import generate, jobs_of
+from offline.scenarios.workloads import read_workload, workload_folders
 from signalbox.errors import FieldProblem, InvalidInput
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32

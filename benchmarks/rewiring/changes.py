@@ -9,7 +9,6 @@ import time
 from itertools import permutations
 
 from benchmarks.rewiring.results import Changed
-from controller.scenarios.topologies import Host
 from controller.wiring.circuits import circulant
 from mininet_topos.lab.record import wait_for
 from mininet_topos.probe.probing import Probing
@@ -17,6 +16,7 @@ from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since, priori
 from mininet_topos.rewiring.answers import give
 from mininet_topos.rewiring.fabrics import QUEUE_S, WIRINGS, Circuits, running
 from mininet_topos.rewiring.jobs import Job, sends
+from offline.scenarios.topologies import Host
 from signalbox.jobs.spec import JobSpec
 
 EACH = 6

@@ -32,8 +32,8 @@ from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.fabric.topology import Fabric
-from controller.scenarios.fabrics import fat_tree, leaf_spine
 from controller.status import LinkStatus, Status, StatusBoard
+from offline.scenarios.fabrics import fat_tree, leaf_spine
 from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
 

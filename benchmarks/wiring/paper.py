@@ -17,12 +17,12 @@ from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import repair
 from controller.planning.problem import PlanLimits
-from controller.scenarios.fabrics import fat_tree, leaf_spine
-from controller.scenarios.scenario import GIGABIT, problem_of
 from controller.wiring.break_even import COST_RATIO
 from controller.wiring.circuits import Wiring
 from controller.wiring.evaluation import Evaluated, Rates, Way, announced, evaluated, fabric_of
 from controller.wiring.finder import published
+from offline.scenarios.fabrics import fat_tree, leaf_spine
+from offline.scenarios.scenario import GIGABIT, problem_of
 from offline.simulator.options import Options, Replan
 from offline.simulator.training import Stage, simulate
 from signalbox.jobs.spec import JobSpec

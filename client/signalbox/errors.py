@@ -1,7 +1,7 @@
 """Errors that reach a user: which field, what was wrong, what would be right.
 
 ``field_problems`` words what pydantic found wrong with a file or a request, a ``FieldProblem`` per field. pydantic
-itself is not imported: ``mn`` loads this file with the system's Python, see ``controller.scenarios.topologies``.
+itself is not imported: ``mn`` loads this file with the system's Python, see ``offline.scenarios.topologies``.
 """
 
 from __future__ import annotations

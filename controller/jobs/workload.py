@@ -1,6 +1,6 @@
 """A training job as a workload file or a generator describes it: whole iterations, not only what it sends.
 
-Made by ``scenarios.workloads``; planned like any announced job, and trained by ``simulator``.
+Planned like any announced job. Tools on paper make it, and a search for wirings.
 """
 
 from __future__ import annotations

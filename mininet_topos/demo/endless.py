@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 import typer
 
-from controller.scenarios.topologies import Host
 from mininet_topos import ending
 from mininet_topos.demo.parts import DemoError, Training, TrainingJob, rings_and_idle
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError
+from offline.scenarios.topologies import Host
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 

@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from controller.scenarios.topologies import Host
 from mininet_topos.demo.report import RouteChange
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
+from offline.scenarios.topologies import Host
 from signalbox.client import Client
 from signalbox.jobs.spec import Dealing
 from signalbox.route_following import Route, RouteFollower

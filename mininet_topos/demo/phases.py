@@ -19,7 +19,6 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from controller.scenarios.topologies import Host
 from mininet_topos import ending
 from mininet_topos.demo.parts import (
     POLL_S,
@@ -38,6 +37,7 @@ from mininet_topos.demo.report import (
 )
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
+from offline.scenarios.topologies import Host
 from signalbox.client import Client
 from signalbox.commands.report import of_client
 from signalbox.errors import SignalboxError

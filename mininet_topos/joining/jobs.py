@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from controller.scenarios.topologies import Host
 from mininet_topos.joining.forked_ranks import ForkedRank, ForkedRanks
 from mininet_topos.joining.launch import ENVIRONMENT, TUNED, gloo_rank, gloo_words, mpirun
 from mininet_topos.joining.rank import carried_path, go, log_path, ready_path, stop
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
 from mininet_topos.trainer.log import Iteration, RankLog, read_rank_log
+from offline.scenarios.topologies import Host
 
 Library = Literal["gloo", "open-mpi"]
 SUBNET = "10.0.0.0/16"

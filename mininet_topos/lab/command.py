@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.scenarios.circuits_config import circuits_config
 from mininet_topos import ending
+from offline.scenarios.circuits_config import circuits_config
 from signalbox.errors import InvalidInput, SignalboxError
 
 if TYPE_CHECKING:

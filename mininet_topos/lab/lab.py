@@ -18,7 +18,6 @@ from typing import Any, Literal, Self, TextIO
 from mininet import node
 from mininet.net import Mininet
 
-from controller.scenarios.topologies import Cable, Host, Switch
 from mininet_topos import ending
 from mininet_topos.fabric_topo import FabricTopo
 from mininet_topos.lab.record import (
@@ -33,6 +32,7 @@ from mininet_topos.lab.record import (
     wait_for,
 )
 from mininet_topos.node_shells import ShellThatEnds
+from offline.scenarios.topologies import Cable, Host, Switch
 
 Datapath = Literal["kernel", "userspace"]
 

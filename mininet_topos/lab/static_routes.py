@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 
-from controller.scenarios.topologies import Host
 from controller.wiring.circuits import Wiring
 from controller.wiring.hops import hops_between
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run
+from offline.scenarios.topologies import Host
 
 
 def install_static_routes(lab: Lab, spine: str = "spine1") -> None:

@@ -13,10 +13,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from controller.scenarios.topologies import Host
 from mininet_topos.lab.lab import Lab
 from mininet_topos.probe.prober import LINGER_S, MIN_FRAME_BYTES
 from mininet_topos.probe.report import Pair, Stream, read_streams
+from offline.scenarios.topologies import Host
 
 STOP_TIMEOUT_S = 30.0
 

@@ -17,10 +17,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from controller.scenarios.topologies import Cable
 from mininet_topos.fabric_topo import BURST_FRAMES, FRAME_BYTES, QUEUE_S, queue_bytes, shaping
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, run
+from offline.scenarios.topologies import Cable
 
 PROBE_TOS = 0x10
 PROBE_SHARE = 0.2

@@ -15,8 +15,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from controller.scenarios.circuits_config import circuits_config
-from controller.scenarios.topologies import Host, optical
 from controller.wiring.circuits import Wiring
 from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.direct_connect import DirectConnect
@@ -31,6 +29,8 @@ from mininet_topos.rewiring.jobs import Job
 from mininet_topos.rewiring.model import Runs, Size
 from mininet_topos.trainer.log import RankLog
 from mininet_topos.trainer.whole_job import WIRED
+from offline.scenarios.circuits_config import circuits_config
+from offline.scenarios.topologies import Host, optical
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobSpec

@@ -17,8 +17,6 @@ from controller.planning.efficiency import phase_levels
 from controller.planning.plan import answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, Routes
-from controller.scenarios.fabrics import leaf_spine
-from controller.scenarios.scenario import GIGABIT, problem_of
 from controller.wiring.break_even import COST_RATIO
 from controller.wiring.circuits import Wiring
 from controller.wiring.evaluation import (
@@ -36,6 +34,8 @@ from controller.wiring.evaluation import (
 from controller.wiring.finder import Orders
 from controller.wiring.traffic import in_rings, traffic_of
 from mininet_topos.demo.report import ideal_goodput_bps
+from offline.scenarios.fabrics import leaf_spine
+from offline.scenarios.scenario import GIGABIT, problem_of
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import JobId, JobSpec
 

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, Network
-from controller.scenarios.fabric_options import FabricOptions
 from offline.commands.scenario import OptionalFabricCommand, scheme_named
+from offline.scenarios.fabric_options import FabricOptions
 from signalbox.client import DEFAULT_ADDRESS
 from signalbox.commands.analysis import (
     MOST_ROWS,
@@ -137,7 +137,7 @@ def _network(options: FabricOptions, strategy: str, time_limit: float | None) ->
     from controller.config import PlanningConfig
     from controller.planning.plan import answered
     from controller.planning.problem import PlanLimits
-    from controller.scenarios.scenario import scenario
+    from offline.scenarios.scenario import scenario
 
     scheme = scheme_named(strategy)
     max_moves = PlanningConfig().max_moves

@@ -15,9 +15,9 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from controller.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
 from offline.commands.design_wiring import wiring
 from offline.design.question import COUNTED, Objective, Upper
+from offline.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
 from signalbox.commands.exit_status import ExitStatus
 from signalbox.commands.output import AsJson, escape, file_to_read, show, waiting
 from signalbox.jobs.spec import MAX_SUBFLOWS
@@ -164,8 +164,8 @@ def spines(
 
 def _what_there_is(sizes: FabricOptions, failing: Upper | None) -> tuple[Fabric, Family, int]:
     """The fabric whose nodes the files number, what of it stays, and how many spines, or cores of a group, it has."""
-    from controller.scenarios.scenario import build_fabric
     from offline.design.spines import Leaves, Pods
+    from offline.scenarios.scenario import build_fabric
 
     try:
         numbered = build_fabric(sizes)

@@ -15,7 +15,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from controller.scenarios.fabric_options import LARGEST_SEED, LEAST_GBPS, MOST_GBPS
+from offline.scenarios.fabric_options import LARGEST_SEED, LEAST_GBPS, MOST_GBPS
 from signalbox.commands.exit_status import ExitStatus
 from signalbox.commands.output import AsJson, escape, file_to_read, show, waiting
 from signalbox.jobs.spec import MAX_ENDPOINTS

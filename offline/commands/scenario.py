@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 from typer.core import TyperCommand
 
-from controller.scenarios.fabric_options import FabricOptions, WrongUsage
+from offline.scenarios.fabric_options import FabricOptions, WrongUsage
 from signalbox.errors import FieldProblem
 
 if TYPE_CHECKING:

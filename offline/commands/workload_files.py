@@ -22,8 +22,8 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from controller.scenarios.fabric_options import LARGEST_SEED, FabricOptions, Placement, failure_option
 from offline.commands.scenario import FabricCommand, scheme_named
+from offline.scenarios.fabric_options import LARGEST_SEED, FabricOptions, Placement, failure_option
 from offline.simulator.options import Options, Replan, Sharing
 from signalbox.commands.exit_status import ExitStatus
 from signalbox.commands.output import AsJson, escape, proven_over, show, waiting
@@ -34,7 +34,7 @@ from signalbox.jobs.subflows import Pair
 if TYPE_CHECKING:
     from controller.planning.plan import Plan
     from controller.planning.problem import Problem
-    from controller.scenarios.scenario import Names, Scenario
+    from offline.scenarios.scenario import Names, Scenario
 
 MAX_UNROUTED_SHOWN = 10
 MOST_STRETCH = 4
@@ -81,7 +81,7 @@ def plan_file(
     """Plan the routes of a workload on paper, and say how good they are. Exit status 3: some flows have no path."""
     from controller.planning.plan import answered
     from controller.planning.problem import PlanLimits
-    from controller.scenarios.scenario import scenario
+    from offline.scenarios.scenario import scenario
 
     options: FabricOptions = ctx.obj
     if proof and path_stretch:
@@ -173,7 +173,7 @@ def _trained(
     """The report. ``failed_s``: when the failures begin and end."""
     from controller.planning.bounds import level_bounds
     from controller.planning.problem import PlanLimits
-    from controller.scenarios.scenario import problem_of, scenario
+    from offline.scenarios.scenario import problem_of, scenario
     from offline.simulator.report import report
     from offline.simulator.training import Outcome, Stage, simulate
 
@@ -214,9 +214,9 @@ def generate_workload(
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of the workload.")] = 1,
 ) -> None:
     """Write a workload of the published kind for a leaf-spine fabric: the same for the same options."""
-    from controller.scenarios.fabrics import leaf_spine
-    from controller.scenarios.generator import generate
-    from controller.scenarios.workloads import write_workload
+    from offline.scenarios.fabrics import leaf_spine
+    from offline.scenarios.generator import generate
+    from offline.scenarios.workloads import write_workload
 
     fabric = leaf_spine(leaves, spines, hosts_per_leaf, link_bps=1.0, uplink_bps=1.0)
     workload = generate(fabric, jobs, ring_size, placement, seed, max_rings)

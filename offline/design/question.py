@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from controller.scenarios.fabric_options import FabricKind
+from offline.scenarios.fabric_options import FabricKind
 
 
 class Objective(StrEnum):

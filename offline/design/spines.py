@@ -19,12 +19,12 @@ from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.plan import Plan, answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
-from controller.scenarios.fabric_options import FabricKind
-from controller.scenarios.fabrics import fabric_of, spine_links, without
-from controller.scenarios.scenario import GIGABIT, problem_of
-from controller.scenarios.topologies import OFFLINE, Topology, fat_tree, leaf_spine
 from offline.design.failures import count_of_ways, ways
 from offline.design.question import Upper
+from offline.scenarios.fabric_options import FabricKind
+from offline.scenarios.fabrics import fabric_of, spine_links, without
+from offline.scenarios.scenario import GIGABIT, problem_of
+from offline.scenarios.topologies import OFFLINE, Topology, fat_tree, leaf_spine
 
 REACHED = 1 + 1e-9
 MOST_LINKS = 4_000_000

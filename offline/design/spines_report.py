@@ -13,10 +13,10 @@ from typing import Any
 
 from controller.fabric.topology import Fabric
 from controller.planning.problem import PlanLimits
-from controller.scenarios.graph_file import write_graph
-from controller.scenarios.workloads import Numbering, lines_in, read_workload, write_workload
 from offline.design.question import COUNTED
 from offline.design.spines import Choice, Family, choices, smallest
+from offline.scenarios.graph_file import write_graph
+from offline.scenarios.workloads import Numbering, lines_in, read_workload, write_workload
 
 
 def spines_report(

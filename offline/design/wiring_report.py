@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from controller.fabric.topology import Fabric
-from controller.scenarios.fabrics import fabric_of
-from controller.scenarios.graph_file import write_graph
-from controller.scenarios.topologies import OFFLINE, direct_connect
-from controller.scenarios.workloads import Line, Numbering, write_workload
 from controller.wiring.circuits import Wiring
 from controller.wiring.evaluation import GIGABIT, Answer, Evaluated, Rates
 from controller.wiring.traffic import RINGS
 from offline.design.exact import MOST_SERVERS, best_steps, least_mean_hops
+from offline.scenarios.fabrics import fabric_of
+from offline.scenarios.graph_file import write_graph
+from offline.scenarios.topologies import OFFLINE, direct_connect
+from offline.scenarios.workloads import Line, Numbering, write_workload
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import Algorithm, JobSpec
 

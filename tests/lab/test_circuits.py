@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from controller.scenarios.circuits_config import circuits_config
-from controller.scenarios.topologies import optical
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.direct_connect import DirectConnect
 from mininet_topos.lab.lab import Lab
@@ -32,6 +30,8 @@ from mininet_topos.probe.queues import (
     prioritise_probes,
 )
 from mininet_topos.probe.report import Pair, Stream
+from offline.scenarios.circuits_config import circuits_config
+from offline.scenarios.topologies import optical
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
 from signalbox.v1 import signalbox_pb2 as pb

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.scenarios.topologies import Host
 from controller.southbound.ethernet_frames import Arp, arp_frame
 from controller.tables.rules import BROADCAST_MAC
 from mininet_topos.controller_process import ControllerProcess
@@ -24,6 +23,7 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
+from offline.scenarios.topologies import Host
 from signalbox.client import Client
 from tests.support.lab import raw_frames
 from tests.support.lab.snoop import Snoop

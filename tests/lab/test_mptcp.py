@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 
-from controller.scenarios.topologies import Host
 from mininet_topos.controller_process import Settings
 from mininet_topos.joining.connections import read_connections
 from mininet_topos.joining.mptcp import KERNEL, LEAST_BYTES, carrying, missing, read_parts
@@ -28,6 +27,7 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run, wait_for
 from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
+from offline.scenarios.topologies import Host
 from signalbox.client import Client
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobSpec

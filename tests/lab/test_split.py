@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
-from controller.scenarios.topologies import Host
 from mininet_topos.demo.parts import Training, TrainingJob
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.announcement import announcement
+from offline.scenarios.topologies import Host
 from signalbox.client import Client
 from signalbox.errors import NotFound
 from signalbox.jobs.spec import Algorithm

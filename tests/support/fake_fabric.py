@@ -42,7 +42,6 @@ from controller.jobs.messages import (
 )
 from controller.planning.messages import SolvePlan, WorkOutLevels
 from controller.planning.problem import FlowId
-from controller.scenarios.topologies import EMULATED, Topology, leaf_spine
 from controller.status import Status
 from controller.tables.messages import (
     Counters,
@@ -56,6 +55,7 @@ from controller.tables.messages import (
 )
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowKey, RuleMod, Stage, Table
+from offline.scenarios.topologies import EMULATED, Topology, leaf_spine
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.fake_planner import FakePlanner
 from tests.support.fake_switch import FakeSwitch, Packet

@@ -14,7 +14,7 @@ from controller.config import CircuitsConfig, Config, DiscoveryConfig, FabricCon
 from controller.core.messages import Command, Message
 from controller.fabric.messages import LinkSeen, ProbeCircuits, SwitchConnected
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.scenarios.topologies import Cable, Host, Switch, Topology
+from offline.scenarios.topologies import Cable, Host, Switch, Topology
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobSpec
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric

@@ -9,9 +9,9 @@ from controller.jobs.workload import WorkloadJob
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
-from controller.scenarios.fabrics import leaf_spine
-from controller.scenarios.scenario import problem_of
-from controller.scenarios.workloads import Line, Numbering, to_job
+from offline.scenarios.fabrics import leaf_spine
+from offline.scenarios.scenario import problem_of
+from offline.scenarios.workloads import Line, Numbering, to_job
 from offline.simulator.training import Stage
 
 LINK_BPS = 100e9

@@ -19,9 +19,9 @@ from benchmarks.joining.results import Announced
 from benchmarks.joining.scenarios.rows import Found, Row, Target, by_mode, flat_s, worst
 from benchmarks.joining.scenarios.stage import Stage, moves
 from benchmarks.joining.scenarios.truth import Moment, PortBytes, Sends, longest_off, slowdowns
-from controller.scenarios.topologies import Host
 from mininet_topos.demo.phases import HOSTS_PER_LEAF, RATE_BPS
 from mininet_topos.joining.jobs import LibraryJob
+from offline.scenarios.topologies import Host
 from signalbox.jobs.collectives import virtual_links
 
 SECONDS = 75.0

@@ -20,8 +20,8 @@ from benchmarks.joining.scenarios.patterns import alarm_times
 from benchmarks.joining.scenarios.polls import Recorder
 from benchmarks.joining.scenarios.rows import Found, Row, Target, by_mode, flat_s, worst
 from benchmarks.joining.scenarios.stage import Look, Stage, moves
-from controller.scenarios.topologies import Host
 from mininet_topos.joining.jobs import Library, LibraryJob
+from offline.scenarios.topologies import Host
 from signalbox.jobs.spec import Algorithm, JobSpec
 
 SECONDS = 300.0

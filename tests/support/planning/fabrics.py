@@ -10,8 +10,8 @@ from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo
 from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
-from controller.scenarios import fabrics
-from controller.scenarios.topologies import OFFLINE, Switch, wire
+from offline.scenarios import fabrics
+from offline.scenarios.topologies import OFFLINE, Switch, wire
 from signalbox.jobs.spec import JobId
 
 RATE = 5e6

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import dealing
-from controller.scenarios.workloads import HEADER
+from offline.scenarios.workloads import HEADER
 from signalbox.errors import InvalidInput
 
 

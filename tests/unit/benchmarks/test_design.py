@@ -13,10 +13,10 @@ from benchmarks.design import command, published
 from benchmarks.design.cases import compared
 from benchmarks.design.independent import Case, searched
 from benchmarks.design.libra import GBPS, cases
-from controller.scenarios.workloads import HEADER
 from offline.design.bandwidth import fastest
 from offline.design.question import Objective, Relation
 from offline.design.time_cost import best_product
+from offline.scenarios.workloads import HEADER
 from tests.support.doc_pages import ROOT
 
 LIBRA = {case.workload: case for case in cases(ROOT / "tests/data/libra/inputs")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.fat_trees import LINK_BPS, Case, measured, rings
-from controller.scenarios.fabrics import fat_tree
+from offline.scenarios.fabrics import fat_tree
 
 PER_POD = 4
 """Hosts of a pod of arity 4."""

@@ -13,8 +13,8 @@ import pytest
 from benchmarks.joining.levels import least_level, levels
 from benchmarks.joining.mixes import ALGORITHMS, mix, spec_of
 from benchmarks.joining.results import Announced, Mode, Row, summary
-from controller.scenarios.topologies import leaf_spine
 from mininet_topos.joining.jobs import Library, LibraryJob
+from offline.scenarios.topologies import leaf_spine
 from signalbox.jobs.collectives import virtual_links
 
 HOSTS = leaf_spine(4, 4, 4, 5e6, 5e6).hosts

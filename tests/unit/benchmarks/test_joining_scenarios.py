@@ -22,10 +22,10 @@ from benchmarks.joining.scenarios.polls import counted
 from benchmarks.joining.scenarios.rows import Row, Run, Target, by_mode, read_rows
 from benchmarks.joining.scenarios.stage import Look, Shown, moves
 from benchmarks.joining.scenarios.truth import Sends, longest_off, slowdowns
-from controller.scenarios.topologies import leaf_spine
 from mininet_topos.joining.rank import collectives_at
 from mininet_topos.lab.lab import Lab
 from mininet_topos.leaf_spine import LeafSpine
+from offline.scenarios.topologies import leaf_spine
 from signalbox.jobs.spec import JobSpec
 
 HOSTS = leaf_spine(4, 4, 4, 5e6, 5e6).hosts

@@ -26,8 +26,8 @@ from benchmarks.judge.verdicts import Answer, Judge, Verdict
 from benchmarks.plan.workloads import Setting
 from benchmarks.random_flows import random_flows
 from controller.planning.problem import PlanLimits
-from controller.scenarios.fabrics import leaf_spine
-from controller.scenarios.generator import jobs_of
+from offline.scenarios.fabrics import leaf_spine
+from offline.scenarios.generator import jobs_of
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
 RATE = 100

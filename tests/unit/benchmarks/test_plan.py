@@ -43,10 +43,10 @@ from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.scenarios.fabric_options import Placement
-from controller.scenarios.fabrics import leaf_spine
-from controller.scenarios.generator import generate, jobs_of
-from controller.scenarios.scenario import problem_of
+from offline.scenarios.fabric_options import Placement
+from offline.scenarios.fabrics import leaf_spine
+from offline.scenarios.generator import generate, jobs_of
+from offline.scenarios.scenario import problem_of
 from signalbox.errors import InvalidInput
 
 LIMITS = PlanLimits(time_limit_s=5, ecmp_draws=20, deterministic=True)

@@ -10,8 +10,8 @@ from benchmarks.plan_scale import CASES, published_greedy
 from benchmarks.random_flows import random_flows
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.planning.problem import Flows, Snapshot, capacities
-from controller.scenarios.fabrics import leaf_spine, without_random_links
-from controller.scenarios.generator import jobs_of
+from offline.scenarios.fabrics import leaf_spine, without_random_links
+from offline.scenarios.generator import jobs_of
 
 
 @pytest.mark.parametrize("cables", [0, 3])

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.random_flows import random_flows
-from controller.scenarios.fabrics import leaf_spine
-from controller.scenarios.generator import jobs_of
+from offline.scenarios.fabrics import leaf_spine
+from offline.scenarios.generator import jobs_of
 from signalbox.errors import InvalidInput
 
 FABRIC = leaf_spine(16, 8, 32, 100e9, 100e9)

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from benchmarks import simulation
 from benchmarks.simulation import HOSTS_PER_LEAF, LEAVES, LINK_BPS, SPINES, TRIALS, by_workload, run, summary
-from controller.scenarios.fabrics import leaf_spine
-from controller.scenarios.workloads import HEADER
+from offline.scenarios.fabrics import leaf_spine
+from offline.scenarios.workloads import HEADER
 
 
 def test_every_scheme_is_measured_and_kept(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from benchmarks.live.target import measured
 from controller.config import Config, PlanningConfig
-from controller.scenarios.fabric_options import Placement
-from controller.scenarios.fabrics import leaf_spine
-from controller.scenarios.generator import generate, jobs_of
+from offline.scenarios.fabric_options import Placement
+from offline.scenarios.fabrics import leaf_spine
+from offline.scenarios.generator import generate, jobs_of
 
 
 def test_a_spine_that_dies_and_returns_is_measured_cycle_by_cycle() -> None:

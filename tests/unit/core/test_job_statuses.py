@@ -11,8 +11,8 @@ from controller.fabric.topology import Host
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
-from controller.scenarios.fabrics import leaf_spine
 from controller.status import JobStatus
+from offline.scenarios.fabrics import leaf_spine
 from signalbox.jobs.spec import JobId
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job

@@ -13,12 +13,12 @@ import pytest
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Dpid
 from controller.jobs.pair_counters import PairCounters
-from controller.scenarios.fabrics import leaf_spine
 from controller.southbound.counter_poller import CounterPoller
 from controller.southbound.given_rules import GivenRules
 from controller.southbound.multipart import Reply
 from controller.tables.counters import CounterIntake
 from controller.tables.messages import Counters
+from offline.scenarios.fabrics import leaf_spine
 
 FABRIC = leaf_spine(4, 4, 2, 1e9, 1e9)
 LATE = min(FABRIC.switches)

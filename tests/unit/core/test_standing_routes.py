@@ -15,8 +15,8 @@ from controller.fabric.topology import Dpid, LinkId, PortRef
 from controller.jobs.messages import RegisterJob
 from controller.planning.messages import Planned
 from controller.planning.problem import FlowId
-from controller.scenarios.topologies import fat_tree
 from controller.tables import pins
+from offline.scenarios.topologies import fat_tree
 from signalbox.jobs.spec import JobId
 from tests.support.every_way import Watch, lose_carrier, watch_changes
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job

@@ -22,13 +22,13 @@ from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.planning.messages import SetStrategy
 from controller.planning.problem import FlowId, Route, Subflow
-from controller.scenarios.fabrics import without
-from controller.scenarios.topologies import fat_tree
 from controller.tables.lost_next_hops import narrowed
 from controller.tables.pinned_table import Pin
 from controller.tables.pins import Pins
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import NARROW, RuleSet, Stage, stages_between
+from offline.scenarios.fabrics import without
+from offline.scenarios.topologies import fat_tree
 from signalbox.jobs.spec import JobId
 from signalbox.words import Strategy
 from tests.support.by_id import by_id

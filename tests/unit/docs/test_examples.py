@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from controller.api.convert import job_message
 from controller.config import load
 from controller.jobs.messages import RegisterJob
-from controller.scenarios.circuits_config import circuits_config
-from controller.scenarios.topologies import leaf_spine, optical
 from mininet_topos.lab.command import RATE_MBPS, lab
+from offline.scenarios.circuits_config import circuits_config
+from offline.scenarios.topologies import leaf_spine, optical
 from signalbox.cli import app
 from signalbox.jobs.collectives import check, virtual_links
 from signalbox.jobs.spec import JobId, JobSpec

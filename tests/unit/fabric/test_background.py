@@ -16,9 +16,9 @@ from controller.fabric.recent_uses import Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import LinkId
 from controller.planning.problem import FlowId, capacities
-from controller.scenarios.fabrics import leaf_spine
 from controller.tables.pinned_table import Pin
 from controller.tables.running_routes import possible_links
+from offline.scenarios.fabrics import leaf_spine
 
 RATE = 1e6
 FABRIC = leaf_spine(2, 2, 3, RATE, RATE)

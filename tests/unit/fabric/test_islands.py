@@ -9,8 +9,8 @@ import pytest
 
 from controller.fabric.islands import Islands, connected, islands_beside_the_largest
 from controller.fabric.topology import Dpid, Fabric, PortNo, Switch
-from controller.scenarios.fabrics import fabric_of
-from controller.scenarios.topologies import leaf_spine
+from offline.scenarios.fabrics import fabric_of
+from offline.scenarios.topologies import leaf_spine
 
 LEAVES = Dpid(1), Dpid(2), Dpid(3)
 

@@ -15,7 +15,7 @@ from controller.fabric.counter_samples import LinkStatus
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.recent_uses import Counted, Uses
 from controller.fabric.topology import Dpid, Host, LinkId, PortNo, PortRef
-from controller.scenarios.fabrics import leaf_spine
+from offline.scenarios.fabrics import leaf_spine
 
 LINK, OTHER = LinkId(Dpid(1), PortNo(1)), LinkId(Dpid(1), PortNo(2))
 FLOW = Counted("10.0.0.1", "10.0.0.2")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from controller.fabric.shortest_paths import ShortestPaths, next_hops
 from controller.fabric.topology import Link, LinkId, PortNo
-from controller.scenarios.fabrics import fat_tree, leaf_spine
+from offline.scenarios.fabrics import fat_tree, leaf_spine
 
 FABRICS = [leaf_spine(3, 2, 1, 1, 1), leaf_spine(2, 2, 1, 1, 1, 2), fat_tree(4, 1, 1)]
 

@@ -99,7 +99,7 @@ runpy.run_path({str(module.__file__)!r})
 print(*sorted({{name.partition(".")[0] for name in set(sys.modules) - before}} - sys.stdlib_module_names))
 """
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert loaded == ["controller", "mininet_topos", "signalbox"]
+    assert loaded == ["mininet_topos", "offline", "signalbox"]
 
 
 @pytest.mark.parametrize(

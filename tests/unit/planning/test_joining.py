@@ -19,8 +19,8 @@ from controller.planning.joining import color_whole_first, joined, of_pieces
 from controller.planning.plan import Plan, answered, draft
 from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, whole
-from controller.scenarios.fabrics import fat_tree, spine_links, without, without_random_links
-from controller.scenarios.scenario import problem_of
+from offline.scenarios.fabrics import fat_tree, spine_links, without, without_random_links
+from offline.scenarios.scenario import problem_of
 from signalbox.jobs.spec import Dealing
 from tests.support.simulator_scenes import LINK_BPS, Host, fabric_of, job
 

@@ -30,7 +30,7 @@ from controller.planning.problem import (
     take_snapshot,
     whole,
 )
-from controller.scenarios.fabrics import leaf_spine
+from offline.scenarios.fabrics import leaf_spine
 from signalbox.jobs.collectives import VirtualLink
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job

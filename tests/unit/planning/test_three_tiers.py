@@ -16,7 +16,7 @@ from controller.planning import planner
 from controller.planning.plan import Drafts, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem
-from controller.scenarios import fabrics
+from offline.scenarios import fabrics
 from tests.support.planning.fabrics import (
     RATE,
     brute_force,

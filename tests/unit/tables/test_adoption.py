@@ -8,11 +8,11 @@ import pytest
 
 from controller.fabric.topology import Dpid, Fabric, Path
 from controller.planning.problem import FlowId
-from controller.scenarios.fabrics import leaf_spine
 from controller.tables.adoption import installed_hosts, installed_pins
 from controller.tables.pinned_table import Pin, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import GroupRule, RuleSet
+from offline.scenarios.fabrics import leaf_spine
 
 SETTINGS = PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)
 FABRIC = leaf_spine(2, 2, 2, 1e9, 1e9)

@@ -11,13 +11,13 @@ from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.jobs.pair_counters import PairCounters
 from controller.planning.problem import FlowId
-from controller.scenarios.fabrics import leaf_spine
 from controller.tables import dropped
 from controller.tables.counters import CounterIntake
 from controller.tables.dropped import Dropped
 from controller.tables.messages import Counters, LearningCounters, PortCount, RuleCount
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowKey, Match, Table
+from offline.scenarios.fabrics import leaf_spine
 
 FABRIC = leaf_spine(2, 2, 2, 1e9, 1e9)
 LEAF, SPINE = Dpid(1), Dpid(3)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.planning.problem import FlowId
-from controller.scenarios.fabrics import leaf_spine
 from controller.tables import dropped
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import COUNTED_BIT, FlowKey, FlowRule, Match, RuleSet, Table, is_ours, stages_between
+from offline.scenarios.fabrics import leaf_spine
 
 FABRIC = leaf_spine(2, 2, 2, 1e9, 1e9)
 PINS = (

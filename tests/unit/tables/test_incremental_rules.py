@@ -15,13 +15,13 @@ from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.planning.problem import FlowId, Flows, Problem, Route, Routed, Routes, capacities, in_order, whole
-from controller.scenarios.fabrics import leaf_spine
 from controller.tables.flows_by_link import FlowsByLink, lost_links
 from controller.tables.pinned_table import Pin
 from controller.tables.pins import Pins
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, mods_between
 from controller.tables.running_routes import RunningRoutes
+from offline.scenarios.fabrics import leaf_spine
 from signalbox.errors import Conflict
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId

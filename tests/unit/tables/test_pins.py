@@ -12,8 +12,8 @@ from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.planning.problem import FlowId, Routes, Subflow, whole
-from controller.scenarios.fabrics import leaf_spine, without
 from controller.tables.pins import Pins, PinSet
+from offline.scenarios.fabrics import leaf_spine, without
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job
 

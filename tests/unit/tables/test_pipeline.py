@@ -10,14 +10,14 @@ import pytest
 from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
 from controller.planning.problem import FlowId
-from controller.scenarios.fabrics import fabric_of, leaf_spine
-from controller.scenarios.topologies import OFFLINE, direct_connect
 from controller.tables import switch_rules
 from controller.tables.pinned_table import Pin, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import Bucket, FlowRule, GroupRule, Output, Prefix, RuleSet, Table, ToGroup
 from controller.tables.switch_rules import ecmp_group_id
 from controller.tables.unknown_hosts import KeepUnknown
+from offline.scenarios.fabrics import fabric_of, leaf_spine
+from offline.scenarios.topologies import OFFLINE, direct_connect
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG
 

@@ -15,12 +15,12 @@ from controller.jobs.workload import WorkloadJob
 from controller.planning.plan import Plan
 from controller.planning.planner import repair
 from controller.planning.problem import Problem
-from controller.scenarios.fabrics import fabric_of
-from controller.scenarios.scenario import problem_of
-from controller.scenarios.topologies import OFFLINE, direct_connect
 from controller.wiring.circuits import Wiring, circulant
 from controller.wiring.coin_change import Way, coin_change_routes, ways_by_offset, ways_of_flows
 from controller.wiring.hops import UNREACHED, hops_by_offset
+from offline.scenarios.fabrics import fabric_of
+from offline.scenarios.scenario import problem_of
+from offline.scenarios.topologies import OFFLINE, direct_connect
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from controller.scenarios.fabric_options import Placement
-from controller.scenarios.fabrics import fat_tree, leaf_spine
-from controller.scenarios.generator import generate, ring_lines
-from controller.scenarios.workloads import Numbering, write_workload
 from mininet_topos.graph import Graph
 from offline.design.proof import Design
+from offline.scenarios.fabric_options import Placement
+from offline.scenarios.fabrics import fat_tree, leaf_spine
+from offline.scenarios.generator import generate, ring_lines
+from offline.scenarios.workloads import Numbering, write_workload
 from signalbox.cli import main
 from tests.support.command_line import Result
 from tests.unit.client.test_chakra import collective, trace, written

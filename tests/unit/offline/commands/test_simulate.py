@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from controller.scenarios.workloads import HEADER
+from offline.scenarios.workloads import HEADER
 from signalbox.cli import main
 
 FABRIC = ("--leaves", 2, "--spines", 2, "--hosts-per-leaf", 2)

@@ -12,10 +12,10 @@ import pytest
 
 from controller.jobs.workload import WorkloadJob
 from controller.planning.problem import PlanLimits
-from controller.scenarios.generator import ring_lines
-from controller.scenarios.workloads import Line, Numbering, to_job
 from offline.design.question import Upper
 from offline.design.spines import Pods, choices, smallest
+from offline.scenarios.generator import ring_lines
+from offline.scenarios.workloads import Line, Numbering, to_job
 
 K, HALF = 4, 2
 PODS = Pods(K, 100.0)

@@ -9,15 +9,15 @@ from typer.testing import CliRunner
 
 from controller.jobs.workload import WorkloadJob
 from controller.planning.problem import PlanLimits
-from controller.scenarios.fabric_options import Placement
-from controller.scenarios.fabrics import fabric_of
-from controller.scenarios.generator import generate
-from controller.scenarios.graph_file import graph_file, graph_topology, write_graph
-from controller.scenarios.workloads import read_workload, write_workload
 from mininet_topos.graph import Graph
 from mininet_topos.lab.command import LabKind, topology
 from offline.design.spines import Leaves, choices, smallest
 from offline.design.spines_report import exported, spines_report
+from offline.scenarios.fabric_options import Placement
+from offline.scenarios.fabrics import fabric_of
+from offline.scenarios.generator import generate
+from offline.scenarios.graph_file import graph_file, graph_topology, write_graph
+from offline.scenarios.workloads import read_workload, write_workload
 from signalbox.cli import app
 from signalbox.errors import InvalidInput
 

@@ -14,11 +14,6 @@ from hypothesis import example, given
 from controller.planning.plan import answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
-from controller.scenarios.fabrics import fabric_of
-from controller.scenarios.graph_file import graph_file, graph_topology
-from controller.scenarios.scenario import problem_of
-from controller.scenarios.topologies import OFFLINE, direct_connect
-from controller.scenarios.workloads import read_workload
 from controller.wiring import evaluation
 from controller.wiring.circuits import Wiring
 from controller.wiring.evaluation import Offer, Rates, Way, announced, answers, evaluated_on
@@ -27,6 +22,11 @@ from controller.wiring.traffic import traffic_of
 from mininet_topos.graph import Graph
 from offline.design.strategies import offers_in
 from offline.design.wiring_report import exported, wiring_report
+from offline.scenarios.fabrics import fabric_of
+from offline.scenarios.graph_file import graph_file, graph_topology
+from offline.scenarios.scenario import problem_of
+from offline.scenarios.topologies import OFFLINE, direct_connect
+from offline.scenarios.workloads import read_workload
 from offline.simulator.options import Options, Replan
 from offline.simulator.training import Stage, simulate
 from signalbox.cli import main

@@ -11,10 +11,10 @@ from controller.planning.baselines import SCHEMES
 from controller.planning.bounds import level_bounds
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
-from controller.scenarios.fabric_options import Placement
-from controller.scenarios.fabrics import leaf_spine, spine_links, without
-from controller.scenarios.generator import generate, jobs_of
-from controller.scenarios.scenario import problem_of
+from offline.scenarios.fabric_options import Placement
+from offline.scenarios.fabrics import leaf_spine, spine_links, without
+from offline.scenarios.generator import generate, jobs_of
+from offline.scenarios.scenario import problem_of
 from offline.simulator.options import Options, Replan, Sharing
 from offline.simulator.training import Outcome, Stage, simulate
 from signalbox.jobs.spec import Dealing

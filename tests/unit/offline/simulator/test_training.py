@@ -13,8 +13,8 @@ from controller.planning.efficiency import job_levels, outweighed
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, Route, Subflow, whole
-from controller.scenarios.fabrics import spine_links, without, without_random_links
-from controller.scenarios.scenario import problem_of
+from offline.scenarios.fabrics import spine_links, without, without_random_links
+from offline.scenarios.scenario import problem_of
 from offline.simulator.options import Options, Replan, Sharing
 from offline.simulator.routing import Scheme
 from offline.simulator.training import Outcome, Stage, simulate

@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
-from controller.scenarios import topologies
-from controller.scenarios.topologies import OFFLINE, Topology
+from offline.scenarios import topologies
+from offline.scenarios.topologies import OFFLINE, Topology
 from signalbox.errors import InvalidInput
 
 _SHOWN = 8

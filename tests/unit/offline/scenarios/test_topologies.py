@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from controller.scenarios.topologies import EMULATED, OFFLINE, Scheme, Topology, fat_tree, leaf_spine, optical
+from offline.scenarios.topologies import EMULATED, OFFLINE, Scheme, Topology, fat_tree, leaf_spine, optical
 from signalbox.errors import InvalidInput
 
 RATE = 5e6

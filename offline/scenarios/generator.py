@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
-from controller.scenarios.fabric_options import Placement
-from controller.scenarios.workloads import Line, Numbering, to_job
+from offline.scenarios.fabric_options import Placement
+from offline.scenarios.workloads import Line, Numbering, to_job
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import Dealing
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from controller.scenarios.circuits_config import circuits_config
-from controller.scenarios.topologies import optical
+from offline.scenarios.circuits_config import circuits_config
+from offline.scenarios.topologies import optical
 from signalbox.cli import app
 
 FABRIC = optical(3, 2, 5e6)

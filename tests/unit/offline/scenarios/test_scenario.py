@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from controller.fabric.topology import Dpid
-from controller.scenarios.fabric_options import FabricKind, FabricOptions, WrongUsage
-from controller.scenarios.scenario import build_fabric, scenario
+from offline.scenarios.fabric_options import FabricKind, FabricOptions, WrongUsage
+from offline.scenarios.scenario import build_fabric, scenario
 from signalbox.errors import InvalidInput
 
 LINES = "5 7 0 1 0 1000 0 0\n7 5 1 0 0 1000 0 0\n6 5 0 0 0 1000 0 1\n5 6 0 0 0 1000 0 1\n"

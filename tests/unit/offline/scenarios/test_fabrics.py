@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId
-from controller.scenarios.fabrics import (
+from offline.scenarios.fabrics import (
     cable_links,
     fat_tree,
     leaf_spine,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from controller.scenarios.topologies import Cable, Topology
+from offline.scenarios.topologies import Cable, Topology
 
 DARK_S, DRAIN_S = 0.01, 0.1
 

@@ -15,8 +15,8 @@ from controller.fabric.topology import Dpid, Fabric, LinkId, Path
 from controller.jobs.workload import WorkloadJob
 from controller.planning.analysis.requests import FabricNames
 from controller.planning.problem import Problem, Routes, take_snapshot
-from controller.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
-from controller.scenarios.fabrics import (
+from offline.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
+from offline.scenarios.fabrics import (
     cable_links,
     fat_tree,
     leaf_spine,
@@ -25,8 +25,8 @@ from controller.scenarios.fabrics import (
     without,
     without_random_links,
 )
-from controller.scenarios.graph_file import graph_file
-from controller.scenarios.workloads import Numbering, read_workload
+from offline.scenarios.graph_file import graph_file
+from offline.scenarios.workloads import Numbering, read_workload
 from signalbox.errors import FieldProblem
 
 GIGABIT = 1e9

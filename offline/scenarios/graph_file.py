@@ -18,9 +18,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from controller.fabric.topology import Fabric
-from controller.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS
-from controller.scenarios.fabrics import fabric_of
-from controller.scenarios.topologies import OFFLINE, Circuit, Switch, Topology, wire, with_circuits
+from offline.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS
+from offline.scenarios.fabrics import fabric_of
+from offline.scenarios.topologies import OFFLINE, Circuit, Switch, Topology, wire, with_circuits
 from signalbox.errors import FieldProblem, InvalidInput, cut, field_problems
 from signalbox.standard_input import called, read_bytes
 

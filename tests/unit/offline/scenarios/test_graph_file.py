@@ -9,9 +9,9 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from controller.scenarios.fabrics import parallel_cables, without, without_random_links
-from controller.scenarios.graph_file import graph_file, graph_topology, write_graph
-from controller.scenarios.topologies import OFFLINE, direct_connect
+from offline.scenarios.fabrics import parallel_cables, without, without_random_links
+from offline.scenarios.graph_file import graph_file, graph_topology, write_graph
+from offline.scenarios.topologies import OFFLINE, direct_connect
 from signalbox.errors import InvalidInput
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from controller.jobs.workload import WorkloadJob
-from controller.scenarios.fabrics import leaf_spine
-from controller.scenarios.workloads import HEADER, Line, read_workload, write_workload
+from offline.scenarios.fabrics import leaf_spine
+from offline.scenarios.workloads import HEADER, Line, read_workload, write_workload
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLink
 

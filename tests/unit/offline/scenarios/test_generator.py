@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scenarios.fabric_options import Placement
-from controller.scenarios.fabrics import leaf_spine
-from controller.scenarios.generator import MODELS, Workload, generate, jobs_of
-from controller.scenarios.workloads import Line, read_workload, write_workload
+from offline.scenarios.fabric_options import Placement
+from offline.scenarios.fabrics import leaf_spine
+from offline.scenarios.generator import MODELS, Workload, generate, jobs_of
+from offline.scenarios.workloads import Line, read_workload, write_workload
 from signalbox.errors import InvalidInput
 
 FABRIC = leaf_spine(16, 8, 32, 100e9, 100e9)
