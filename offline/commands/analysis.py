@@ -15,7 +15,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, Network
 from offline.commands.scenario import OptionalFabricCommand, scheme_named
 from offline.scenarios.fabric_options import FabricOptions
 from signalbox.client import DEFAULT_ADDRESS
@@ -39,7 +38,8 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import FailureKind
 
 if TYPE_CHECKING:
-    from controller.planning.analysis.failures import Progress as OnProgress
+    from controller.public.plans import Network
+    from controller.public.plans import Progress as OnProgress
 
 TIME_LIMIT_S = 2.0
 
@@ -80,8 +80,7 @@ def what_if(
         show_failures(asked_what_if(names, fail, top, within, address), as_json)
         return
     # The solver takes half a second to import, which no other command needs.
-    from controller.api.convert_analysis import what_if_message
-    from controller.planning.analysis.failures import analyse_failures
+    from controller.public.plans import AnalyseFailures, analyse_failures, what_if_message
 
     kinds = kinds_named(fail) if fail else frozenset(FailureKind)
     request = AnalyseFailures(_network(options, "planned", time_limit), kinds, top or None, within)
@@ -114,9 +113,7 @@ def explain(
         _only_offline(strategy=strategy, time_limit=time_limit)
         show_job(asked_to_explain(job, address), as_json)
         return
-    from controller.api.convert_explain import explain_message
-    from controller.config import PlanningConfig
-    from controller.planning.analysis.job import analyse_job
+    from controller.public.plans import AnalyseJob, PlanningConfig, analyse_job, explain_message
 
     network = _network(options, strategy or "planned", time_limit)
     with waiting("planning"):
@@ -134,9 +131,8 @@ def _only_offline(**given: object) -> None:
 
 def _network(options: FabricOptions, strategy: str, time_limit: float | None) -> Network:
     """The network of the options, with the strategy's routes in force."""
-    from controller.config import PlanningConfig
-    from controller.planning.plan import answered
-    from controller.planning.problem import PlanLimits
+    from controller.public.plans import Network, PlanningConfig, answered
+    from controller.public.problems import PlanLimits
     from offline.scenarios.scenario import scenario
 
     scheme = scheme_named(strategy)

@@ -25,7 +25,7 @@ from signalbox.spec_files import placed
 from signalbox.standard_input import STANDARD_INPUT
 
 if TYPE_CHECKING:
-    from controller.fabric.topology import Fabric
+    from controller.public.problems import Fabric
     from offline.design.shape import Shape
     from offline.design.spines import Family
 

@@ -58,9 +58,8 @@ def wiring(
 
     Exit status 3: a job is refused, since one switch of the same cost is better for it.
     """
-    from controller.planning.problem import PlanLimits
-    from controller.wiring.break_even import COST_RATIO
-    from controller.wiring.evaluation import Rates, answers
+    from controller.public.problems import PlanLimits
+    from controller.public.wirings import COST_RATIO, Rates, answers
     from offline.design.strategies import offers_in
     from offline.design.wiring_report import exported, wiring_report
 

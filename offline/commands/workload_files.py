@@ -32,8 +32,8 @@ from signalbox.jobs.spec import Dealing
 from signalbox.jobs.subflows import Pair
 
 if TYPE_CHECKING:
-    from controller.planning.plan import Plan
-    from controller.planning.problem import Problem
+    from controller.public.plans import Plan
+    from controller.public.problems import Problem
     from offline.scenarios.scenario import Names, Scenario
 
 MAX_UNROUTED_SHOWN = 10
@@ -79,8 +79,8 @@ def plan_file(
     as_json: AsJson = False,
 ) -> None:
     """Plan the routes of a workload on paper, and say how good they are. Exit status 3: some flows have no path."""
-    from controller.planning.plan import answered
-    from controller.planning.problem import PlanLimits
+    from controller.public.plans import answered
+    from controller.public.problems import PlanLimits
     from offline.scenarios.scenario import scenario
 
     options: FabricOptions = ctx.obj
@@ -171,8 +171,8 @@ def _trained(
     path_stretch: int,
 ) -> dict[str, Any]:
     """The report. ``failed_s``: when the failures begin and end."""
-    from controller.planning.bounds import level_bounds
-    from controller.planning.problem import PlanLimits
+    from controller.public.plans import level_bounds
+    from controller.public.problems import PlanLimits
     from offline.scenarios.scenario import problem_of, scenario
     from offline.simulator.report import report
     from offline.simulator.training import Outcome, Stage, simulate
@@ -272,7 +272,7 @@ def _plan_report(strategy: str, known: Scenario, dealing: Dealing, problem: Prob
 
 def _write_csv(file: Path, known: Scenario, problem: Problem, plan: Plan) -> None:
     """``share`` is written so that reading it gives the same number. Raises ``OSError``."""
-    from controller.planning.problem import route_of
+    from controller.public.problems import route_of
 
     names, dividing = known.names, {job.id: job.dividing for job in known.jobs}
     with file.open("w", newline="", encoding="utf-8") as out:
@@ -287,7 +287,7 @@ def _write_csv(file: Path, known: Scenario, problem: Problem, plan: Plan) -> Non
 
 def _write_proof(file: Path, names: Names, problem: Problem, plan: Plan) -> None:
     """Raises ``OSError``, and ``SignalboxError`` for a plan that cannot be written with its proofs."""
-    from controller.planning.certificate import certificate, document
+    from controller.public.plans import certificate, document
 
     try:
         text = document(certificate(problem, plan, names))

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from ortools.sat.python import cp_model
 
-from controller.wiring.hops import Floats, hops_by_offset
-from controller.wiring.rings import Steps, chosen_steps, totient_steps
+from controller.public.wirings import Steps, chosen_steps, hops_by_offset, totient_steps
+from offline.design.proof import Floats
 
 MOST_SERVERS = 24
 _SCALE = 10_000

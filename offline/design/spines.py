@@ -13,12 +13,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar, Protocol
 
-from controller.fabric.topology import Fabric
-from controller.jobs.workload import WorkloadJob
-from controller.planning.bounds import Bounds, level_bounds
-from controller.planning.plan import Plan, answered
-from controller.planning.planner import plan
-from controller.planning.problem import PlanLimits
+from controller.public.plans import Bounds, Plan, answered, level_bounds, plan
+from controller.public.problems import Fabric, PlanLimits, WorkloadJob
 from offline.design.failures import count_of_ways, ways
 from offline.design.question import Upper
 from offline.scenarios.fabric_options import FabricKind

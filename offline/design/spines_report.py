@@ -11,8 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from controller.fabric.topology import Fabric
-from controller.planning.problem import PlanLimits
+from controller.public.problems import Fabric, PlanLimits
 from offline.design.question import COUNTED
 from offline.design.spines import Choice, Family, choices, smallest
 from offline.scenarios.graph_file import write_graph

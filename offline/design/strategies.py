@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from controller.wiring.evaluation import Offer, Way
+from controller.public.wirings import Offer, Way
 from offline.design.jobs import JobInDesign
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
 from signalbox.file_forms import addresses_in, job_in, misplaced_strategies, strategies_in

@@ -14,13 +14,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from controller.fabric.topology import Fabric
-from controller.wiring.circuits import Wiring
-from controller.wiring.evaluation import GIGABIT, Answer, Evaluated, Rates
-from controller.wiring.traffic import RINGS
+from controller.public.problems import Fabric
+from controller.public.wirings import RINGS, Answer, Evaluated, Rates, Wiring
 from offline.design.exact import MOST_SERVERS, best_steps, least_mean_hops
 from offline.scenarios.fabrics import fabric_of
 from offline.scenarios.graph_file import write_graph
+from offline.scenarios.scenario import GIGABIT
 from offline.scenarios.topologies import OFFLINE, direct_connect
 from offline.scenarios.workloads import Line, Numbering, write_workload
 from signalbox.errors import InvalidInput

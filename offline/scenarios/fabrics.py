@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
+from controller.public.problems import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 from offline.scenarios import topologies
 from offline.scenarios.topologies import OFFLINE, Topology
 from signalbox.errors import InvalidInput

@@ -14,8 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from controller.fabric.topology import Fabric
-from controller.jobs.workload import WorkloadJob
+from controller.public.problems import Fabric, WorkloadJob
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.workloads import Line, Numbering, to_job
 from signalbox.errors import InvalidInput

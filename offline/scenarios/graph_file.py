@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from controller.fabric.topology import Fabric
+from controller.public.problems import Fabric
 from offline.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS
 from offline.scenarios.fabrics import fabric_of
 from offline.scenarios.topologies import OFFLINE, Circuit, Switch, Topology, wire, with_circuits

@@ -11,10 +11,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
-from controller.fabric.topology import Dpid, Fabric, LinkId, Path
-from controller.jobs.workload import WorkloadJob
-from controller.planning.analysis.requests import FabricNames
-from controller.planning.problem import Problem, Routes, take_snapshot
+from controller.public.problems import (
+    Dpid,
+    Fabric,
+    FabricNames,
+    LinkId,
+    Path,
+    Problem,
+    Routes,
+    WorkloadJob,
+    take_snapshot,
+)
 from offline.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
 from offline.scenarios.fabrics import (
     cable_links,

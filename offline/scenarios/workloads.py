@@ -16,9 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from controller.fabric.topology import Fabric
-from controller.jobs.workload import WorkloadJob
-from controller.planning.demands import ideal_communication_s
+from controller.public.problems import Fabric, WorkloadJob, ideal_communication_s
 from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import Dealing, JobId

@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from controller.planning.ecmp import NextHops, hashed_links
-from controller.planning.plan import NoPlan, Plan, Target, decide
-from controller.planning.planned import Planned
-from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes
-from controller.planning.target import same_inputs, solved
+from controller.public.plans import NextHops, NoPlan, Plan, Planned, Target, decide, hashed_links, same_inputs, solved
+from controller.public.problems import Flow, FlowId, PlanLimits, Problem, Route, Routes
 from offline.simulator.options import CYCLE_S, Replan
 
 Scheme = Callable[[Problem], Plan | NoPlan]

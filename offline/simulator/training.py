@@ -20,9 +20,8 @@ from itertools import chain, count
 from statistics import fmean
 from typing import NamedTuple
 
-from controller.jobs.workload import WorkloadJob
-from controller.planning.plan import Target
-from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Subflow, flow_ids
+from controller.public.plans import Target
+from controller.public.problems import Flow, FlowId, PlanLimits, Problem, Route, Subflow, WorkloadJob, flow_ids
 from offline.simulator.fluid import Fluid
 from offline.simulator.options import CYCLE_S, Options, Replan, Sharing
 from offline.simulator.routing import Routing, Scheme

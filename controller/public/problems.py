@@ -1,0 +1,46 @@
+"""Fabrics, jobs and the problems that they make: the input of the planner."""
+
+from __future__ import annotations
+
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, Port, PortNo, PortRef, Switch
+from controller.jobs.workload import WorkloadJob
+from controller.planning.analysis.requests import FabricNames
+from controller.planning.demands import ideal_communication_s
+from controller.planning.problem import (
+    Flow,
+    FlowId,
+    PlanLimits,
+    Problem,
+    Route,
+    Routes,
+    Subflow,
+    flow_ids,
+    route_of,
+    take_snapshot,
+)
+
+__all__ = (
+    "Dpid",
+    "Fabric",
+    "FabricNames",
+    "Flow",
+    "FlowId",
+    "Host",
+    "Link",
+    "LinkId",
+    "Path",
+    "PlanLimits",
+    "Port",
+    "PortNo",
+    "PortRef",
+    "Problem",
+    "Route",
+    "Routes",
+    "Subflow",
+    "Switch",
+    "WorkloadJob",
+    "flow_ids",
+    "ideal_communication_s",
+    "route_of",
+    "take_snapshot",
+)

@@ -1,0 +1,26 @@
+"""Circuits between servers: the search for a wiring, and what a job takes on it."""
+
+from __future__ import annotations
+
+from controller.wiring.break_even import COST_RATIO
+from controller.wiring.circuits import Wiring
+from controller.wiring.evaluation import Answer, Evaluated, Offer, Rates, Way, answers
+from controller.wiring.hops import hops_by_offset
+from controller.wiring.rings import Steps, chosen_steps, totient_steps
+from controller.wiring.traffic import RINGS
+
+__all__ = (
+    "COST_RATIO",
+    "RINGS",
+    "Answer",
+    "Evaluated",
+    "Offer",
+    "Rates",
+    "Steps",
+    "Way",
+    "Wiring",
+    "answers",
+    "chosen_steps",
+    "hops_by_offset",
+    "totient_steps",
+)
