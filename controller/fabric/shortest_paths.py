@@ -121,7 +121,8 @@ class CandidatePaths:
     """The equal-cost shortest paths of one fabric snapshot, found when they are asked for and then remembered.
 
     ``far_end``: the switch that each fabric link leads to. ``max_paths``: candidates per pair of switches more than two
-    links apart, of which there may be exponentially many. ``stretch``: see ``detours``.
+    links apart, of which there may be exponentially many. ``stretch``: links that a path may have more than the
+    shortest; candidates of a running controller have none.
     """
 
     stretch = 0

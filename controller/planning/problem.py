@@ -20,7 +20,6 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple, Protocol
 
-from controller.fabric.detours import candidate_paths
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
 from controller.memo import Changed
@@ -391,12 +390,11 @@ def take_snapshot(
     background_bps: Mapping[LinkId, float],
     routes: Routes,
     max_paths: int,
-    path_stretch: int = 0,
 ) -> Problem:
-    """One problem, from nothing. ``path_stretch``: links that paths may have more than the shortest."""
+    """Return one problem, made from nothing."""
     flows = in_order(Routed()(Flows()({job.id: job for job in jobs}, fabric.hosts), routes))
     capacity_bps = capacities(fabric.links, fabric.hosts, background_bps)
-    return Problem(generation, capacity_bps, candidate_paths(fabric, max_paths, path_stretch), flows)
+    return Problem(generation, capacity_bps, CandidatePaths(fabric, max_paths), flows)
 
 
 def _flows(job: Announced, hosts: Mapping[str, Host]) -> tuple[Flow, ...]:

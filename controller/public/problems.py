@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.fabric.shortest_paths import CandidatePaths, Towards
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, Port, PortNo, PortRef, Switch
 from controller.jobs.workload import WorkloadJob
 from controller.planning.analysis.requests import FabricNames
@@ -20,6 +21,7 @@ from controller.planning.problem import (
 )
 
 __all__ = (
+    "CandidatePaths",
     "Dpid",
     "Fabric",
     "FabricNames",
@@ -38,6 +40,7 @@ __all__ = (
     "Routes",
     "Subflow",
     "Switch",
+    "Towards",
     "WorkloadJob",
     "flow_ids",
     "ideal_communication_s",

@@ -7,7 +7,7 @@ its failures, the jobs, and the names of hosts, switches, links and paths.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 
@@ -22,6 +22,7 @@ from controller.public.problems import (
     WorkloadJob,
     take_snapshot,
 )
+from offline.scenarios.detours import StretchedPaths
 from offline.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
 from offline.scenarios.fabrics import (
     cable_links,
@@ -61,7 +62,8 @@ def problem_of(
 ) -> Problem:
     """The planner's input for any fabric and jobs, flows in the order of the jobs and their links. ``routes``: what
     runs already. ``path_stretch``: links that paths may have more than the shortest."""
-    return take_snapshot(fabric.generation, fabric, jobs, {}, routes, MAX_PATHS, path_stretch)
+    problem = take_snapshot(fabric.generation, fabric, jobs, {}, routes, MAX_PATHS)
+    return replace(problem, paths=StretchedPaths(fabric, MAX_PATHS, path_stretch)) if path_stretch else problem
 
 
 def scenario(options: FabricOptions) -> Scenario:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.fabric.detours import candidate_paths
 from controller.fabric.topology import Fabric
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
+from offline.scenarios.detours import StretchedPaths
 from tests.support.planning.fabrics import better, brute_force, fabric_of, flow, link_between, problem_of
 from tests.support.planning.split_problems import optimum
 
@@ -30,7 +30,7 @@ def planned(problem: Problem) -> Plan:
 
 
 def stretched(problem: Problem, stretch: int, max_paths: int = 64) -> Problem:
-    return replace(problem, paths=candidate_paths(Fabric(links=problem.paths.links), max_paths, stretch))
+    return replace(problem, paths=StretchedPaths(Fabric(links=problem.paths.links), max_paths, stretch))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Candidate paths that are longer than the shortest, for plans on paper.
+"""Candidate paths that are longer than the shortest.
 
 A detour goes round no switch twice, and never to a switch from which ECMP may lead back to where the path has been. So
 packets arrive even where some switches of a path have its pins and the others send by ECMP: every hop, pinned or not,
@@ -14,15 +14,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import islice
 
-from controller.fabric.shortest_paths import CandidatePaths, Towards
-from controller.fabric.topology import Dpid, Fabric, LinkId, Path
+from controller.public.problems import CandidatePaths, Dpid, Fabric, LinkId, Path, Towards
 
 Switches = frozenset[Dpid]
-
-
-def candidate_paths(fabric: Fabric, max_paths: int, stretch: int) -> CandidatePaths:
-    """With detours of up to so many links more than the shortest paths have."""
-    return StretchedPaths(fabric, max_paths, stretch) if stretch else CandidatePaths(fabric, max_paths)
 
 
 class StretchedPaths(CandidatePaths):

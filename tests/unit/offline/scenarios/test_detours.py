@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fabric.detours import StretchedPaths, candidate_paths
 from controller.fabric.shortest_paths import CandidatePaths, next_hops
 from controller.fabric.topology import Dpid, Fabric, Path
+from offline.scenarios.detours import StretchedPaths
 from tests.support.planning.fabrics import fabric_of, leaf_spine, link_between
 
 TRIANGLE = [(1, 2, 1.0), (1, 3, 10.0), (3, 2, 10.0)]
@@ -22,7 +22,7 @@ def visited(fabric: Fabric, path: Path) -> list[int]:
 
 
 def between(fabric: Fabric, src: int, dst: int, stretch: int, max_paths: int = 64) -> list[list[int]]:
-    found = candidate_paths(fabric, max_paths, stretch).between(Dpid(src), Dpid(dst))
+    found = StretchedPaths(fabric, max_paths, stretch).between(Dpid(src), Dpid(dst))
     return [visited(fabric, path) for path in found]
 
 
