@@ -22,7 +22,7 @@ from controller.planning.efficiency import first_difference
 from controller.planning.level_vector import stronger
 from controller.planning.plan import Draft, Drafts, compare, draft, levels_proven
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.split_flows import by_part, few_pieces, least_levels, search
+from controller.planning.split_flows import by_part, least_levels, search
 from controller.planning.whole_flows import search as whole_search
 
 log = structlog.get_logger(__name__)
@@ -66,8 +66,6 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Dra
         if near or levels_proven(best, proven) == len(best):
             break
     try:
-        together = few_pieces.improve(problem, limits, _within(cap, kept, [*found, *drafts]), proven)
-        found += [draft(problem, "lp", together)] if together else []
         least = _best([*found, *drafts])
         if least.moves and search.fits(problem, limits, "fewer moves"):
             nearer = search.relieve(problem, limits, bounds, least.routes)

@@ -52,13 +52,13 @@ class Programme:
         self._columns.append(columns)
         self._values.append(values)
 
-    def solve(self, seconds: float, nodes: int = _NODES) -> tuple[Floats, Floats] | None:
+    def solve(self, seconds: float) -> tuple[Floats, Floats] | None:
         """The variables' values and the constraints' duals (0 where there are integers) at the optimum; where there are
-        integers, at the best point found within so many ``nodes``. None when there was none in time. ``seconds``: inf
-        for no limit."""
+        integers, at the best point found within ``_NODES``. None when there was none in time. ``seconds``: inf for no
+        limit."""
         if seconds <= 0:
             return None
-        result = self._solved(seconds, nodes)
+        result = self._solved(seconds)
         good = {result_pb2.TERMINATION_REASON_OPTIMAL}
         if any(self._integer):
             good.add(result_pb2.TERMINATION_REASON_FEASIBLE)
@@ -71,7 +71,7 @@ class Programme:
         duals[np.array(dual.ids, np.int64)] = dual.values
         return values, duals
 
-    def _solved(self, seconds: float, nodes: int) -> result_pb2.SolveResultProto:
+    def _solved(self, seconds: float) -> result_pb2.SolveResultProto:
         """By the layer below ``mathopt.solve``, which makes an object per value of the answer: for 2,000 variables it
         takes 65 ms instead of 30 (OR-Tools 9.15)."""
         parameters = parameters_pb2.SolveParametersProto()
@@ -79,7 +79,7 @@ class Programme:
             parameters.time_limit.FromTimedelta(timedelta(seconds=seconds))
         integers = any(self._integer)
         if integers:
-            parameters.node_limit = nodes
+            parameters.node_limit = _NODES
             parameters.relative_gap_tolerance = _GAP
             parameters.cuts = parameters_pb2.EMPHASIS_OFF
             parameters.heuristics = parameters_pb2.EMPHASIS_LOW

@@ -12,7 +12,7 @@ from controller.planning.efficiency import first_difference
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.split_flows import by_part, few_pieces, search
+from controller.planning.split_flows import by_part, search
 from controller.planning.split_flows.freedom import with_pieces
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, problem_of
 from tests.support.planning.split_problems import any_fabric, problems, split
@@ -47,7 +47,6 @@ def test_whole_flows_compete_where_split_ones_are_rounded_badly(
 ) -> None:
     assert planned(crowded).max_level == pytest.approx(2.5 / 2)
     monkeypatch.setattr(search, "solve", lambda *_: None)
-    monkeypatch.setattr(few_pieces, "improve", lambda *_: None)
     assert planned(crowded).max_level == pytest.approx(1.5)
 
 
