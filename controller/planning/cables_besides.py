@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.planning.lanes import Lanes
-from controller.planning.numbered import Bools, Floats, Ints, Laid, Numbers
+from controller.planning.numbered import Bools, Floats, Ints, NumberedRoutes, Numbers
 
 _EQUAL = 1e-9
 _SHIFTS = 16
@@ -81,7 +81,7 @@ class Divided(NamedTuple):
     the lanes."""
 
     level: float
-    over: Laid
+    over: NumberedRoutes
     rest: Ints
     colors: Ints
 
@@ -100,7 +100,7 @@ def split(numbers: Numbers, flows: Ints, lanes: Lanes, demand_bps: float, colori
         further = coloring(numbers.src[flows[late]], numbers.dst[flows[late]], max(1, int(late.sum())))
         left = colors - taken
         left[late] = count - taken + further
-        over = Laid(flows[found.on], found.links, np.ones(len(found.links)))
+        over = NumberedRoutes(flows[found.on], found.links, np.ones(len(found.links)))
         yield Divided(each * demand_bps / besides.bps, over, flows[~found.on], left[~found.on])
 
 
@@ -125,7 +125,7 @@ def _fewest_late(numbers: Numbers, flows: Ints, lanes: Lanes, besides: Besides, 
     return best[1:]
 
 
-def whole(numbers: Numbers, flows: Ints, lanes: Lanes, coloring: Coloring) -> Laid | None:
+def whole(numbers: Numbers, flows: Ints, lanes: Lanes, coloring: Coloring) -> NumberedRoutes | None:
     """None unless every spine besides is as fast as the lanes, and lets fewer flows share a link."""
     besides = find_besides(lanes)
     if besides is None or besides.bps < lanes.bps[0] * (1 - _EQUAL):
@@ -142,7 +142,7 @@ def whole(numbers: Numbers, flows: Ints, lanes: Lanes, coloring: Coloring) -> La
     on_lanes = spine < 0
     links[on_lanes] = lanes.paths(numbers, flows[on_lanes], colors[on_lanes])
     _place_late(numbers, flows, lanes, links, np.flatnonzero(late))
-    return Laid(flows, links, np.ones(len(flows)))
+    return NumberedRoutes(flows, links, np.ones(len(flows)))
 
 
 def _place_late(numbers: Numbers, flows: Ints, lanes: Lanes, links: Ints, late: Ints) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ from controller.planning import cables_besides
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.lanes import Lanes, find_lanes, lanes_of, parts
-from controller.planning.numbered import Floats, Ints, Laid, Numbers, distinct
+from controller.planning.numbered import Floats, Ints, NumberedRoutes, Numbers, distinct
 from controller.planning.problem import Problem
 
 _ROUNDING = 1e-9
@@ -43,12 +43,12 @@ _NEARLY = 0.05
 """Demands that differ relatively by no more than this are cut as if they were equal."""
 
 
-def route(problem: Problem, bounds: Bounds) -> tuple[str, Laid] | None:
+def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None:
     """(name, routes): in every part whole flows, unless splitting gains."""
     numbers = problem.numbers
     if not len(numbers.crossing):
         return None
-    laid = []
+    routed = []
     name = "edge-coloring"
     alike = find_lanes(problem)
     whole = (numbers.most == 1).all() or bounds.integer <= bounds.fluid * (1 + LEVEL_TOLERANCE)
@@ -59,21 +59,17 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, Laid] | None:
             return None
         cut = _cut_where_it_gains(numbers, flows, lanes, float(floors[numbers.job[flows]].min()))
         name = name if cut is None else "interval-cutting"
-        laid.append(cut or _colored(numbers, flows, lanes))
-    return name, _joined(laid)
+        routed.append(cut or _colored(numbers, flows, lanes))
+    return name, NumberedRoutes.joined(routed)
 
 
-def _joined(laid: Iterable[Laid]) -> Laid:
-    return Laid(*(np.concatenate(columns) for columns in zip(*laid, strict=True)))
-
-
-def _colored(numbers: Numbers, flows: Ints, lanes: Lanes) -> Laid:
+def _colored(numbers: Numbers, flows: Ints, lanes: Lanes) -> NumberedRoutes:
     """Whole flows, also on cables besides the lanes where that leaves fewer on a link."""
     over_all = cables_besides.whole(numbers, flows, lanes, _even) if nearly_equal(numbers.peak_bps[flows]) else None
     return over_all or color_evenly(numbers, flows, lanes)
 
 
-def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: float) -> Laid | None:
+def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: float) -> NumberedRoutes | None:
     """None where whole flows do as well, or the flows cannot be cut. ``floor``: all jobs have at least this level."""
     pieces, demand_bps = int(numbers.most[flows].min()), nearly_equal(numbers.peak_bps[flows])
     if pieces == 1 or demand_bps is None:
@@ -92,7 +88,9 @@ def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: floa
         least, way = min(((max(one.level for one in way), n) for n, way in enumerate(ways)), default=(math.inf, 0))
         if least < min(level, in_turns) * (1 - LEVEL_TOLERANCE):
             divided, cut = ways[way]
-            return _joined([divided.over, split_evenly(numbers, divided.rest, lanes, cut, divided.colors)])
+            return NumberedRoutes.joined(
+                [divided.over, split_evenly(numbers, divided.rest, lanes, cut, divided.colors)]
+            )
     if level >= in_turns * (1 - LEVEL_TOLERANCE):
         return None
     colors = _even(numbers.src[flows], numbers.dst[flows], len(flows))
@@ -108,10 +106,10 @@ def nearly_equal(peak_bps: Floats) -> float | None:
 # ---- whole flows
 
 
-def color_evenly(numbers: Numbers, flows: Ints, lanes: Lanes) -> Laid:
+def color_evenly(numbers: Numbers, flows: Ints, lanes: Lanes) -> NumberedRoutes:
     """Routes of whole flows between leaves: no link has more than ceil(flows of its leaf / lanes)."""
     colors = _even(numbers.src[flows], numbers.dst[flows], lanes.count)
-    return Laid(flows, lanes.paths(numbers, flows, colors), np.ones(len(flows)))
+    return NumberedRoutes(flows, lanes.paths(numbers, flows, colors), np.ones(len(flows)))
 
 
 def balanced_coloring(edges: Sequence[tuple[int, int]], colors: int) -> list[int]:
@@ -183,13 +181,13 @@ def _cut(colors: int, fit: tuple[float, ...], max_subflows: int) -> Cut:
     return Cut(level, np.array([len(of) for of in pieces], np.int64), lane, share)
 
 
-def split_evenly(numbers: Numbers, flows: Ints, lanes: Lanes, cut: Cut, colors: Ints) -> Laid:
+def split_evenly(numbers: Numbers, flows: Ints, lanes: Lanes, cut: Cut, colors: Ints) -> NumberedRoutes:
     """Routes of flows of one demand, of which those of a leaf have different colours."""
     times = cut.pieces[colors]
     at = np.repeat(flows, times)
     first = (np.cumsum(cut.pieces) - cut.pieces)[colors]
     piece = np.arange(len(at)) + np.repeat(first - np.cumsum(times) + times, times)
-    return Laid(at, lanes.paths(numbers, at, cut.lane[piece]), cut.share[piece])
+    return NumberedRoutes(at, lanes.paths(numbers, at, cut.lane[piece]), cut.share[piece])
 
 
 def lane_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[float]:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.fabric.topology import LinkId
-from controller.planning.numbered import Floats, Ints, Laid, distinct
+from controller.planning.numbered import Floats, Ints, NumberedRoutes, distinct
 from controller.planning.problem import Problem, Routes
 from signalbox.jobs.spec import JobId
 
@@ -33,7 +33,7 @@ LEVEL_TOLERANCE = 1e-4
 """Levels closer than this (relative) are the same level: far below what can be measured, well above rounding."""
 
 
-def job_levels(problem: Problem, routes: Routes | Laid) -> dict[JobId, float]:
+def job_levels(problem: Problem, routes: Routes | NumberedRoutes) -> dict[JobId, float]:
     """Level (>= 1) of every job with at least one routed flow, over its routed flows. Flows that are missing from
     ``routes`` are left out."""
     return levels_of(problem, passing(problem, routes))
@@ -78,7 +78,7 @@ def job_loads(problem: Problem, routes: Routes) -> dict[LinkId, dict[JobId, floa
     return loads
 
 
-def links_beyond(problem: Problem, routes: Routes | Laid, level: Mapping[JobId, float]) -> set[LinkId]:
+def links_beyond(problem: Problem, routes: Routes | NumberedRoutes, level: Mapping[JobId, float]) -> set[LinkId]:
     """The links whose load is beyond the level of a job on them."""
     loads, on_link = _loads(problem, passing(problem, routes))
     most = np.array([level[job] for job in problem.numbers.job_ids])
@@ -151,10 +151,10 @@ class Passing(NamedTuple):
     share: Floats
 
 
-def passing(problem: Problem, routes: Routes | Laid) -> Passing:
+def passing(problem: Problem, routes: Routes | NumberedRoutes) -> Passing:
     """What these routes put on links."""
     number, nics = problem.link_number, problem.numbers.nics
-    if isinstance(routes, Laid):
+    if isinstance(routes, NumberedRoutes):
         of, hops = np.arange(len(problem.flows)), routes.links.shape[1]
         links, flows, shares = routes.links.ravel(), np.repeat(routes.flow, hops), np.repeat(routes.share, hops)
     else:

@@ -23,7 +23,7 @@ import numpy as np
 from controller.planning.bounds import Bounds
 from controller.planning.closed_forms import nearly_equal, proper_coloring
 from controller.planning.lanes import Lanes, find_lanes, lanes_of, parts
-from controller.planning.numbered import Ints, Laid, Numbers
+from controller.planning.numbered import Ints, NumberedRoutes, Numbers
 from controller.planning.problem import Flow, FlowId, Problem, Routes
 
 _ROUNDING = 1e-9
@@ -66,7 +66,7 @@ def _one(pieces: Sequence[Flow]) -> Flow:
 # ---- in closed form
 
 
-def color_whole_first(problem: Problem, bounds: Bounds) -> Laid | None:
+def color_whole_first(problem: Problem, bounds: Bounds) -> NumberedRoutes | None:
     """Routes of equal flows in equal numbers of pieces on a leaf-spine, part by part, with the same worst level as an
     even colouring of the pieces. None where flows differ, or leaves of a part have no lane in common."""
     numbers = problem.numbers
@@ -74,17 +74,17 @@ def color_whole_first(problem: Problem, bounds: Bounds) -> Laid | None:
     group = np.array([number.setdefault(flow.id.joined, len(number)) for flow in problem.flows], np.int64)
     floors = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
     alike = find_lanes(problem) if len(numbers.crossing) else None
-    laid = []
+    found = []
     for flows in parts(numbers, numbers.crossing) if len(numbers.crossing) else []:
         lanes = alike or lanes_of(problem, flows)
         routed = lanes and _colored(numbers, flows, group[flows], lanes, float(floors[numbers.job[flows]].min()))
         if not routed:
             return None
-        laid.append(routed)
-    return Laid(*(np.concatenate(columns) for columns in zip(*laid, strict=True))) if laid else None
+        found.append(routed)
+    return NumberedRoutes.joined(found) if found else None
 
 
-def _colored(numbers: Numbers, flows: Ints, group: Ints, lanes: Lanes, floor: float) -> Laid | None:
+def _colored(numbers: Numbers, flows: Ints, group: Ints, lanes: Lanes, floor: float) -> NumberedRoutes | None:
     """The multigraph of whole flows has a proper colouring with D colours, D its largest degree. Of the colours with
     most flows, w go to each lane. The pieces of the rest lie colour by colour on a line that is cut into lanes of equal
     length. ``floor``: no level is below, so that links may be as full."""
@@ -105,4 +105,4 @@ def _colored(numbers: Numbers, flows: Ints, group: Ints, lanes: Lanes, floor: fl
     place = np.repeat((rank - whole) * pieces, pieces) + np.tile(np.arange(pieces), len(first))
     left = max(1, on_link - whole // lanes.count * pieces)
     lane = np.where(np.repeat(rank < whole, pieces), np.repeat(rank, pieces) % lanes.count, place // left)
-    return Laid(flows, lanes.paths(numbers, flows, lane), np.ones(len(flows)))
+    return NumberedRoutes(flows, lanes.paths(numbers, flows, lane), np.ones(len(flows)))

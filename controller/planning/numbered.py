@@ -1,7 +1,7 @@
 """A problem as arrays: its links, and its flows with their demands; and routes of whole sets of flows.
 
 In: capacities, candidate paths and flows of a ``Problem``. Out: ``Links`` and ``Numbers``, which bounds, closed forms,
-levels and searches count with; ``Laid``, the form in which closed forms give their routes.
+levels and searches count with; ``NumberedRoutes``, the form in which closed forms give their routes.
 """
 
 from __future__ import annotations
@@ -151,13 +151,21 @@ class Numbers:
         return np.flatnonzero(self.src != self.dst)
 
 
-class Laid(NamedTuple):
-    """Routes of all flows of a problem: a row per piece of each flow between leaves, those of one flow side by side.
-    ``links``: shape (rows, hops). Flows that do not leave their leaf have no row."""
+class NumberedRoutes(NamedTuple):
+    """Routes of a problem's flows, in its numbers: a row per piece of each flow between leaves.
+
+    The rows of one flow are side by side. Flows that do not leave their leaf have no row.
+    """
 
     flow: Ints
     links: Ints
+    """Shape (rows, hops)."""
     share: Floats
+
+    @classmethod
+    def joined(cls, parts: Iterable[NumberedRoutes]) -> NumberedRoutes:
+        """Return the routes of all parts, one after the other; at least one part."""
+        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def link_rows(paths: Sequence[Path], number: Mapping[LinkId, int]) -> Ints:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference, job_levels
-from controller.planning.numbered import Laid
+from controller.planning.numbered import NumberedRoutes
 from controller.planning.problem import FlowId, Problem, Route, Routes, Subflow, whole
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobId
@@ -126,7 +126,7 @@ def answered(answer: Plan | NoPlan, where: str = "") -> Plan:
 @dataclass(frozen=True, slots=True)
 class Draft:
     """``moves``: flows whose current route stands and which are routed otherwise. ``solver``: the stage that made
-    it. ``paths``: see ``paths_used``; 0 where no flows are in equal pieces. ``laid``: the routes in numbers, where
+    it. ``paths``: see ``paths_used``; 0 where no flows are in equal pieces. ``numbered``: the routes in numbers, where
     these are known."""
 
     solver: str
@@ -134,7 +134,7 @@ class Draft:
     job_level: Mapping[JobId, float]
     moves: int
     paths: int = 0
-    laid: Laid | None = field(default=None, repr=False)
+    numbered: NumberedRoutes | None = field(default=None, repr=False)
 
     @property
     def vector(self) -> tuple[float, ...]:
@@ -154,12 +154,12 @@ class Drafts(NamedTuple):
     """Lower bound of the worst level that whole flows can have."""
 
 
-def routes_of(problem: Problem, laid: Laid) -> dict[FlowId, Route]:
+def routes_of(problem: Problem, numbered: NumberedRoutes) -> dict[FlowId, Route]:
     """By flow."""
     flows, ids = problem.flows, problem.links.ids
-    hops = [[ids[link] for link in column] for column in laid.links.T.tolist()]
-    pieces = map(tuple.__new__, repeat(Subflow), zip(zip(*hops, strict=True), laid.share.tolist(), strict=True))
-    at = laid.flow.tolist()
+    hops = [[ids[link] for link in column] for column in numbered.links.T.tolist()]
+    pieces = map(tuple.__new__, repeat(Subflow), zip(zip(*hops, strict=True), numbered.share.tolist(), strict=True))
+    at = numbered.flow.tolist()
     routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in flows if flow.src_leaf == flow.dst_leaf}
     if len(set(at)) == len(at):
         routes.update(zip([flows[flow].id for flow in at], zip(pieces), strict=True))
@@ -174,11 +174,13 @@ def paths_used(routes: Routes) -> int:
     return len({(flow.joined, path) for flow, route in routes.items() for path, _ in route})
 
 
-def draft(problem: Problem, solver: str, routes: Routes | Laid) -> Draft:
+def draft(problem: Problem, solver: str, routes: Routes | NumberedRoutes) -> Draft:
     levels = job_levels(problem, routes)
-    found = routes_of(problem, routes) if isinstance(routes, Laid) else routes
+    found = routes_of(problem, routes) if isinstance(routes, NumberedRoutes) else routes
     paths = paths_used(found) if problem.in_pieces else 0
-    return Draft(solver, found, levels, problem.moves(found), paths, routes if isinstance(routes, Laid) else None)
+    return Draft(
+        solver, found, levels, problem.moves(found), paths, routes if isinstance(routes, NumberedRoutes) else None
+    )
 
 
 def compare(a: Draft, b: Draft) -> int:

@@ -40,7 +40,7 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence
     With a cap on moves: the best routing found with at most as many. None when there were none.
     """
     aims = _aims(problem, bounds)
-    beyond = [links_beyond(problem, of.laid or of.routes, aims) for of in drafts]
+    beyond = [links_beyond(problem, of.numbered or of.routes, aims) for of in drafts]
     routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
     proven = bounds.vector
     for flows in _apart(problem):
