@@ -21,6 +21,7 @@ from controller.core.intake import Intake
 from controller.core.messages import Command, Message
 from controller.core.phases import Input
 from controller.core.status_and_alarms import GO_ON_S, AlarmTimes
+from controller.extensions import configured
 from controller.fabric.parts import Declared
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.messages import SavedState
@@ -38,7 +39,8 @@ NO_ALARMS: Mapping[AlarmKey, float] = {}
 
 class ControlLoop:
     """Single-threaded. ``now`` is monotonic seconds and never goes back. ``state``: what is known, by owner.
-    ``derived``: what follows from it. ``alarms_before``: see ``AlarmTimes``."""
+    ``derived``: what follows from it. ``extension``: the one that is configured. ``alarms_before``: see
+    ``AlarmTimes``."""
 
     def __init__(
         self,
@@ -49,9 +51,10 @@ class ControlLoop:
         alarms_before: Mapping[AlarmKey, float] = NO_ALARMS,
     ) -> None:
         self.state = state.initial(config, saved, declared, now)
-        self.derived = Derived(config, self.state)
+        self.extension = configured(config, self.state, now)
+        self.derived = Derived(config, self.state, self.extension)
         self.state.commits.known = KnownJobs(self.derived.jobs(), self.state.demand.demands)
-        self._intake = Intake(config, self.state, self.derived)
+        self._intake = Intake(config, self.state, self.derived, self.extension)
         self._alarm_times = AlarmTimes(alarms_before, now + config.discovery.adoption_patience_s + GO_ON_S)
         self._pending = at_once(Work.RULES)
         self._polled_soon: frozenset[Dpid] = frozenset()
@@ -94,15 +97,16 @@ class ControlLoop:
     def work(self, now: float) -> list[Command]:
         """Do what has become due, and return the rest of what follows."""
         s = self.state
-        sent = self._wire(now)
+        sent = [*self.extension.work(now)]
+        self._pending |= self._intake.follow_extension(now)
         sent += self._answer_losses(now)
         sent += self._plan(now)
         sent += self._derive_rules(now)
         saved = not s.commits.holding
         rules_due = self._rules_due(now) or self.derived.pins_due()
         if not (rules_due or s.phases.adopting or s.sync.busy or s.sync.unsettled):
-            sent += s.circuits.send(now)
-            self._begin_wired(now)
+            sent += self.extension.change(now)
+            self._begin_arranged(now)
         if s.phases.adopting or not s.drains.parts:
             s.draining.forget()
         else:
@@ -128,32 +132,11 @@ class ControlLoop:
         self._pending |= Effects(effects.due)
         return effects.commands
 
-    def _wire(self, now: float) -> list[Command]:
-        """Circuits that optical switches should connect elsewhere carry nothing from now on, and new ones do. Then the
-        next job is wired."""
-        circuits = self.state.circuits
-        if not circuits.cabling.optical:
-            return []
-        circuits.own(self.derived.owned_circuits())
-        if not self.state.phases.adopting:
-            circuits.begin(self.fabric.links, now)
-        if circuits.take_news():
-            self._pending |= self._intake.light(now)
-        if self.state.phases.adopting:
-            return []
-        jobs, hosts = self.state.jobs.jobs, self.fabric.hosts
-        question, damaged = self.derived.unwired().next, self.derived.damaged()
-        interface_bps, cabling, unable = self.derived.interfaces(), circuits.cabling, circuits.unable
-        return list(self.state.wirings.ask(question, damaged, jobs, hosts, interface_bps, cabling, unable))
-
-    def _begin_wired(self, now: float) -> None:
-        """Jobs whose circuits have become links, of which all switches have rules, take the routes that were found with
-        these circuits; plans go on from there. Where circuits are in place of others, routes that were around these
-        are detours now: a plan that was begun before would leave them so until it is found."""
+    def _begin_arranged(self, now: float) -> None:
+        """Jobs for which the extension has made links take the routes that were found with these; plans go on from
+        there. A plan that was begun before would leave others on detours until it is found."""
         s = self.state
-        if not s.wirings.new or s.circuits.change or Work.RULES in self._pending.due:
-            return
-        made = s.wirings.made(s.jobs.jobs, self.fabric.links, now)
+        made = {} if Work.RULES in self._pending.due else self.extension.begin(now)
         for job_id, routes in made.items() if s.strategy is Strategy.PLANNED else ():
             if routes is not None:
                 s.routes.begin(self.derived.jobs()[job_id], routes)

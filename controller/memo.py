@@ -7,6 +7,7 @@ Snapshots are frozen and replaced when they change, so an input is the same when
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple, overload
 
 from controller.shared_map import SharedMap, differing
@@ -37,6 +38,21 @@ class Memo(Generic[*Inputs, Value]):
         if self._last is None or not all(map(same, self._last[0], inputs)):
             self._last = inputs, self._function(*inputs)
         return self._last[1]
+
+
+class Row(Generic[*Inputs, Value]):
+    """A derived value: a ``Memo`` with the inputs that its value follows from."""
+
+    def __init__(self, function: Callable[[*Inputs], Value], inputs: Callable[[], tuple[*Inputs]]) -> None:
+        self._value = Memo(function)
+        self._inputs = inputs
+
+    def __call__(self) -> Value:
+        return self._value(*self._inputs())
+
+    def later(self) -> Callable[[], Value]:
+        """Return what derives the value, when it is called, from the inputs as they are now."""
+        return partial(self._value, *self._inputs())
 
 
 class Touched(NamedTuple, Generic[Key]):

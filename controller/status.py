@@ -18,7 +18,7 @@ from controller.events import EventHistory
 from controller.fabric.counter_samples import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
 from controller.fabric.parts import Part, PartKey, PartKind
-from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
+from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.histogram import Histogram
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.ends import EndReason as EndReason
@@ -52,8 +52,8 @@ class JobStatus:
     allow. ``prediction_withheld``: why that is no prediction, empty when it is. ``routes``: of every virtual link the
     route that its switches confirmed, None under ECMP. ``routes_generation`` grows when they change. ``dividing``: what
     tells the subflows apart. ``routes_known``: some switch has confirmed or given up a route of the job since the
-    start. ``flows_without_path``: virtual links between hosts that the fabric does not connect now. ``unwired``: why it
-    has no circuits though its servers have interfaces at optical switches; it is pending then. ``planned``: the virtual
+    start. ``flows_without_path``: virtual links between hosts that the fabric does not connect now. ``waiting``: why
+    the extension lets it wait; it is pending then. ``planned``: the virtual
     links that it is planned for, which the ideal time is of."""
 
     registration: Registration
@@ -69,7 +69,7 @@ class JobStatus:
     dividing: Dividing
     routes_known: bool = True
     flows_without_path: int = 0
-    unwired: str = ""
+    waiting: str = ""
     planned: VirtualLinks | None = None
 
     @property
@@ -145,24 +145,24 @@ class SwitchStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class FibreStatus:
-    """A port of an optical switch, and the ``interface`` of a server there. ``up``: False while the optical switch is
-    not connected. ``out_port``: by which leaves what comes in here, as it was read last; None where it leaves by none,
-    and before that was read."""
-
-    port: PortNo
-    interface: PortRef
-    up: bool
-    out_port: PortNo | None
-
-
-@dataclass(frozen=True, slots=True)
-class OpticalStatus:
-    """``name``: its dpid in hexadecimal as long as it has not connected. ``fibres``: in the order of their ports."""
+class ExtensionSwitch:
+    """A switch of the extension. ``name``: its dpid in hexadecimal as long as it has not connected."""
 
     name: str
     connected: bool
-    fibres: tuple[FibreStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionStatus:
+    """What others may see of the extension. ``change_times``: seconds of each change, until all of its switches had
+    confirmed it. ``latest_change``: its number, how many ports it changed, and its seconds."""
+
+    switches: Mapping[Dpid, ExtensionSwitch] = field(default_factory=dict)
+    change_times: Histogram = field(default_factory=Histogram)
+    latest_change: tuple[int, int, float] | None = None
+
+
+NO_EXTENSION = ExtensionStatus()
 
 
 DrainState = Literal["moving", "confirming", "measuring", "carrying", "safe"]
@@ -213,11 +213,8 @@ class Status:
     come. ``named_hosts``: those that jobs or the inventory file name. ``alarms_before``: of before the start, which are
     not raised again and may still be, with since when they were. ``plan_at``: monotonic seconds when the latest plan
     came. Seconds, since the start: ``plan_times``, to make each plan; ``repair_times``, see ``repair_s``;
-    ``circuit_times``, from telling optical switches until all have confirmed, ``circuit_change``: number of the latest
-    of these changes, circuits that were made or taken away, and its seconds; ``optical``: the optical switches;
-    ``install_times``, from the moment that a
-    stage was sent until all of its switches had confirmed it; ``communication_times``, of each iteration that jobs
-    reported."""
+    ``install_times``, from the moment that a stage was sent until all of its switches had confirmed it;
+    ``communication_times``, of each iteration that jobs reported. ``extension``: of the one that is configured."""
 
     fabric: Fabric = field(default_factory=Fabric)
     strategy: Strategy = Strategy.PLANNED
@@ -251,9 +248,6 @@ class Status:
     plan_times: Histogram = field(default_factory=Histogram)
     repair_times: Histogram = field(default_factory=Histogram)
     install_times: Histogram = field(default_factory=Histogram)
-    circuit_times: Histogram = field(default_factory=Histogram)
-    circuit_change: tuple[int, int, float] | None = None
-    optical: Mapping[Dpid, OpticalStatus] = field(default_factory=dict)
     communication_times: Histogram = field(default_factory=Histogram)
     dropped_packets: Mapping[Dpid, Mapping[Dropped, int]] = field(default_factory=dict)
     state_revision: int = 0
@@ -267,6 +261,7 @@ class Status:
     down_parts: Mapping[PartKey, Part] = field(default_factory=dict)
     absent_parts: Mapping[PartKind, int] = field(default_factory=dict)
     named_hosts: Mapping[PartKey, bool] = field(default_factory=dict)
+    extension: ExtensionStatus = NO_EXTENSION
 
     @property
     def counters_at(self) -> float | None:

@@ -247,7 +247,7 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
 def _wiring(job: JobStatus) -> pb.Wiring | None:
     wiring = job.registration.wiring
     if wiring is None:
-        return pb.Wiring(unwired=job.unwired) if job.unwired else None
+        return pb.Wiring(unwired=job.waiting) if job.waiting else None
     return pb.Wiring(
         strategy=wiring.strategy,
         runs=spec_message(wiring.runs),
@@ -339,8 +339,8 @@ def status_message(status: Status, now: float, unix_now: float, version: str) ->
         known_switches=len(status.fabric.switches) + absent.get(PartKind.SWITCH, 0),
         known_links=len(status.fabric.links) + LINKS_OF_CABLE * absent.get(PartKind.LINK, 0),
         hosts_down=sum(key.kind is PartKind.HOST for key in status.down_parts),
-        optical_switches=len(status.optical),
-        optical_switches_down=sum(not optical.connected for optical in status.optical.values()),
+        optical_switches=len(status.extension.switches),
+        optical_switches_down=sum(not each.connected for each in status.extension.switches.values()),
     )
 
 

@@ -34,7 +34,7 @@ def fabric_message(status: Status, late: frozenset[Dpid] = frozenset()) -> pb.Ge
         ],
         dropped=_dropped(status),
         optical_switches=[
-            message_of(pb.OpticalSwitch, optical, dpid=dpid) for dpid, optical in sorted(status.optical.items())
+            message_of(pb.OpticalSwitch, each, dpid=dpid) for dpid, each in sorted(status.extension.switches.items())
         ],
     )
 

@@ -358,8 +358,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
 
     async def Explain(self, request: pb.ExplainRequest, _: Context) -> pb.ExplainResponse:  # noqa: N802
         job = self._status.jobs.get(JobId(request.job_id))
-        if job and job.unwired:
-            text = f"job '{request.job_id}' has no circuits: {job.unwired}"
+        if job and job.waiting:
+            text = f"job '{request.job_id}' has no circuits: {job.waiting}"
             raise NotKnownYet(text, {"jobId": request.job_id})
         try:
             return convert_explain.explain_message(await self._ask(Explain(JobId(request.job_id))))
@@ -370,7 +370,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         size, after = page(request)
         status, dpid = self._status, Dpid(request.dpid)
         rules = status.rules.get(dpid)
-        if dpid in status.optical:
+        if dpid in status.extension.switches:
             text = f"{dpid:#x} is an optical switch, whose only rules are what it connects: GetFabric has that"
             raise InvalidInput.of("dpid", text)
         if rules is None:

@@ -1,4 +1,4 @@
-"""What the control loop asks about wirings, and what it is told. The answer is made elsewhere (``design``): it takes
+"""Questions about wirings, and their answers. The answer is made elsewhere (``design``): it takes
 many plans.
 
 Servers and optical switches are named by their places in the question's ``servers`` and ``optical``, interfaces by
@@ -77,11 +77,3 @@ class MendedWiring:
     peers: tuple[Peers, ...]
     planned_s: float
     bound_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class WiringFound:
-    """The answer to ``FindWiring`` or to ``MendWiring``. In words why not, where there is none."""
-
-    asked: FindWiring | MendWiring
-    found: FoundWiring | MendedWiring | str

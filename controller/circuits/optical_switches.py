@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 
 from controller.circuits.cabling import Cabling, Circuits
 from controller.circuits.cross_connects import changes, connected_by, cross_connects
+from controller.circuits.status import FibreStatus, OpticalStatus
 from controller.fabric.topology import Dpid, Link, LinkId, Port, PortNo, PortRef
 from controller.histogram import Histogram
 from controller.memo import MemoPerKey
-from controller.status import FibreStatus, OpticalStatus
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchRules
 from controller.tables.rules import FlowKey, FlowRule, RuleMod, RuleSet, Stage, applied
 

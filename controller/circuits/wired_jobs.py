@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from controller.circuits.cabling import Cabling
 from controller.circuits.job_wiring import JobWiring
-from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring, WiringFound
+from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring
 from controller.fabric.topology import Dpid, Host, Link, LinkId, Path, Port, PortRef, Switch
 from controller.jobs.job import Job
 from controller.planning.problem import PlanLimits, Routes, Subflow
@@ -125,14 +125,15 @@ class Wirings:
 
     def take(
         self,
-        message: WiringFound,
+        asked: FindWiring | MendWiring,
+        found: FoundWiring | MendedWiring | str,
         jobs: Mapping[JobId, Job],
         hosts: Mapping[str, Host],
         cabling: Cabling,
         now: float,
     ) -> JobWiring | None:
-        """The wiring that the job gets now; None when it gets none, or is not there any more, or is another one."""
-        asked, found = message.asked, message.found
+        """The wiring that the job gets now; None when it gets none, or is not there any more, or is another one.
+        ``found``: the answer, or in words why there is none."""
         self.asked = None
         job = jobs.get(asked.job_id)
         self.refused = {job_id: one for job_id, one in self.refused.items() if _is_of(one.asked, jobs.get(job_id))}

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import chain
-from typing import Any, Generic, TypeVar, TypeVarTuple
+from typing import Any, TypeVar
 
 from controller.alarms import Alarm
-from controller.circuits.cabling import Cabling, Circuits
-from controller.circuits.job_wiring import JobWiring
-from controller.circuits.wired_jobs import damaged, told_unwired, unwired, working_interfaces
 from controller.config import Config
 from controller.core.counted_links import CountedLinks, Uncounted, UncountedLinks
 from controller.core.draining import Drained
+from controller.core.extension import Extension
 from controller.core.missed_parts import (
     NamedHosts,
     drained_keys,
@@ -54,16 +51,15 @@ from controller.fabric.drains import (
 from controller.fabric.islands import islands_beside_the_largest
 from controller.fabric.recent_uses import NO_USES
 from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch, leaves_of
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch, leaves_of, ports_by_switch
 from controller.jobs.demand import JobDemand, MeasuredJobs
 from controller.jobs.job import Job
 from controller.jobs.messages import Registration
-from controller.memo import Changed, Memo, per_key
+from controller.memo import Changed, Row, per_key
 from controller.planning.problem import (
     FlowId,
     Flows,
     FlowsOf,
-    PlanLimits,
     Routes,
     Snapshot,
     capacities,
@@ -82,33 +78,17 @@ from controller.tables.unknown_hosts import KeepUnknown
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import JobId
 
-Inputs = TypeVarTuple("Inputs")
 Value = TypeVar("Value")
 
 NO_BACKGROUND: Mapping[LinkId, float] = {}
 
 
-class Row(Generic[*Inputs, Value]):
-    """A derived value."""
-
-    def __init__(self, function: Callable[[*Inputs], Value], inputs: Callable[[], tuple[*Inputs]]) -> None:
-        self._value = Memo(function)
-        self._inputs = inputs
-
-    def __call__(self) -> Value:
-        return self._value(*self._inputs())
-
-    def later(self) -> Callable[[], Value]:
-        """Derives the value from the inputs as they are now, when it is called."""
-        return partial(self._value, *self._inputs())
-
-
 class Derived:
     """The table. ``jobs``: the accepted ones, with the virtual links that they are planned for. ``missing``: of the
     jobs that have any, the addresses of hosts that are not known. ``ready``: the jobs without any. ``with_rules``: the
-    jobs that have rules: of the others no host is known, or the first plan is about to come. ``job_circuits``: of each
-    job that is wired, ``owned_circuits``: of all of them. ``uncounted``: the announced flows that are not counted yet;
-    ``uncounted_links``: with all links that each may use, pinned or not, as its bytes of a moment ago may have.
+    jobs that have rules: of the others no host is known, or the first plan is about to come. ``uncounted``: the
+    announced flows that are not counted yet; ``uncounted_links``: with all links that each may use, pinned or not, as
+    its bytes of a moment ago may have.
     ``drained``, and by part ``drained_parts``: links that operators have taken out of use; ``avoided``: those on which
     no flow is planned any more, ``usable``: all but these; ``emptied``: those that no route uses, ``carrying``: the
     fabric without them, on which rules are derived. ``waiting``: the flows of jobs that miss hosts. ``drained_flows``:
@@ -131,18 +111,19 @@ class Derived:
     those as before it (``core.told``). ``alarms`` are without their times; ``status`` takes them dated, and whether
     rules are to be derived anew."""
 
-    def __init__(self, config: Config, s: State) -> None:
+    def __init__(self, config: Config, s: State, extension: Extension) -> None:
         max_paths = config.planning.max_paths
         rate_pps = config.discovery.punt_rate_pps
         gateways = tuple(Gateway(str(gateway.ip), gateway.mac) for gateway in config.fabric.gateway)
-        cabling, capacity_bps = s.circuits.cabling, s.topology.settings.capacity_bps
-        pipeline = Pipeline(PipelineSettings(rate_pps, config.fabric.leaf_prefix_length, gateways, cabling))
+        one_way = s.topology.settings.one_way
+        one_way_at = ports_by_switch(one_way)
+        pipeline = Pipeline(PipelineSettings(rate_pps, config.fabric.leaf_prefix_length, gateways, one_way_at))
 
         # fmt: off
         # value                     function             what it follows from
         self.jobs = Row(            MeasuredJobs(),      lambda: (s.jobs.jobs, s.demand.demands))
         self.missing = Row(         MissingHosts(),      lambda: (s.jobs.jobs, s.fabric.hosts))
-        self.ready = Row(           per_key(_if_ready),  lambda: (self.jobs(), self.missing(), self.unwired().why))
+        self.ready = Row(           per_key(_if_ready),  lambda: (self.jobs(), self.missing(), extension.waiting()))
         self.with_rules = Row(      WithRules(),         lambda: (self.jobs(), self.missing(), s.cycle.unplanned))
         self.ports = Row(           _ports,              lambda: (s.fabric.switches,))
         self.drained_parts = Row(   links_of_parts,      lambda: (s.drains.parts, s.fabric.links))
@@ -186,14 +167,14 @@ class Derived:
             pins.turn += pins.due
 
         self.next_pins: Callable[[], None] = next_pins
-        self.unlit = Row(           _unlit,              lambda: (cabling, s.circuits.lit))
+        self.closed = Row(          _closed,             lambda: (one_way, extension.links))
         self.rules = Row(           pipeline.desired,    lambda: (s.fabric, self.pins(), s.sync.installed,
-                                                                  self.carrying(), self.unlit()))
+                                                                  self.carrying(), self.closed()))
         keep_unknown = KeepUnknown(gateways)
         self.rules_and_unknown = Row(keep_unknown,       lambda: (s.fabric.hosts, self.rules(), s.sync.installed,
-                                                                  self.unlit()))
+                                                                  self.closed()))
         self.adopting_rules = Row(  _adopting_rules,     lambda: (s.fabric, s.sync.installed, rate_pps,
-                                                                  cabling))
+                                                                  one_way_at))
         self.counted_links = Row(   counted_links,       lambda: (s.fabric.hosts, s.fabric.links, self.pins(),
                                                                   self.paths()))
         self.confirmed = Row(       ConfirmedRoutes(),   lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins,
@@ -203,17 +184,6 @@ class Derived:
                                                                   s.wanted.pins.fallen | s.cycle.unplanned))
         self.phase_levels = Row(    _without,            lambda: (s.cycle.phase_levels,
                                                                   s.wanted.pins.fallen | s.cycle.unplanned))
-        self.interfaces = Row(      working_interfaces,  lambda: (s.fabric.switches, s.circuits.dark, cabling,
-                                                                  capacity_bps))
-        limits = PlanLimits(time_limit_s=config.planning.time_limit_s, ecmp_draws=0)
-        self.unwired = Row(         unwired,             lambda: (s.jobs.jobs, s.fabric.hosts, self.interfaces(),
-                                                                  cabling, s.wirings.refused, s.wirings.new,
-                                                                  s.circuits.away, limits, s.commits.may_return))
-        self.job_wirings = Row(     per_key(_wiring),    lambda: (s.jobs.jobs,))
-        self.owned_circuits = Row(  _together,           lambda: (self.job_wirings(),))
-        self.damaged = Row(         damaged,             lambda: (self.job_wirings(), s.fabric.switches,
-                                                                  self.interfaces(), s.circuits.missing,
-                                                                  config.circuits.fixed))
         self.polled_soon = Row(     leaves_of,           lambda: (s.demand.soon, s.fabric.hosts))
         self.registrations = Row(   per_key(_registration), lambda: (s.jobs.jobs,))
         self.measured = Row(        per_key(_measured),  lambda: (s.demand.demands,))
@@ -226,14 +196,13 @@ class Derived:
         self.islands = Row(         islands_beside_the_largest, lambda: (s.fabric.switches, self.usable(),
                                                                   s.fabric.hosts))
         self.parted = Row(          WithoutPath(),       lambda: (self.told_jobs(), s.fabric.hosts, self.islands()))
-        self.told_unwired = Row(    told_unwired,        lambda: (self.unwired().why, self.told_jobs(),
-                                                                  self.job_wirings()))
-        self.without_path = Row(    _without,            lambda: (self.parted(), frozenset(self.told_unwired())))
+        self.told_waiting: Callable[[], Mapping[JobId, str]] = lambda: extension.waiting_as_told(self.told_jobs())
+        self.without_path = Row(    _without,            lambda: (self.parted(), frozenset(self.told_waiting())))
         self.job_statuses = Row(    JobStatuses(),       lambda: (self.told_jobs(), self.told_missing(),
                                                                   self.without_path(), s.fabric.hosts,
                                                                   s.sending.routes, s.sending.generation,
                                                                   self.levels(), self.phase_levels(),
-                                                                  s.cycle.outweighed, self.told_unwired()))
+                                                                  s.cycle.outweighed, self.told_waiting()))
         self.demand_alarms = Row(   per_key(demand_alarm), lambda: (self.told_demands(),))
         self.missed = Row(          not_awaited,         lambda: (self.told_missing(), s.parts.awaited))
         self.host_alarms = Row(     per_key(host_alarm), lambda: (self.missed(),))
@@ -260,7 +229,13 @@ class Derived:
         )
         # Not kept: what they follow from changes all the time.
         self.alarms: Callable[[float], Sequence[Mapping[Any, Alarm]]] = lambda now: (
-            {alarm.key: alarm for alarm in raised_alarms(s, self.told_fabric(), self.cut_off(), now)},
+            {
+                alarm.key: alarm
+                for alarm in (
+                    *raised_alarms(s, self.told_fabric(), self.cut_off(), now),
+                    *extension.alarms(self.told_fabric()),
+                )
+            },
             self.demand_alarms(),
             self.host_alarms(),
             self.told_part_alarms(),
@@ -291,6 +266,7 @@ class Derived:
             self.drained() | self.drained_keys(),
             self.down_parts(),
             self.named_hosts(),
+            extension.status(),
         )
 
 
@@ -328,8 +304,8 @@ class MissingHosts:
             self._waiting[ip].add(job_id)
 
 
-def _if_ready(_: JobId, job: Job, missing: tuple[str, ...] | None, unwired: str | None) -> Job | None:
-    return None if missing or unwired else job
+def _if_ready(_: JobId, job: Job, missing: tuple[str, ...] | None, waiting: str | None) -> Job | None:
+    return None if missing or waiting else job
 
 
 def _flow_ids(_: JobId, __: tuple[str, ...], job: Job | None) -> frozenset[FlowId]:
@@ -353,17 +329,9 @@ def _if_any_host(_: JobId, job: Job, missing: tuple[str, ...] | None, unplanned:
     return None if unplanned or (missing and len(missing) == len(job.addresses)) else job
 
 
-def _wiring(_: JobId, job: Job) -> JobWiring | None:
-    return job.registration.wiring
-
-
-def _together(of_jobs: Mapping[JobId, JobWiring]) -> Circuits:
-    return dict(chain.from_iterable(wiring.circuits for wiring in of_jobs.values()))
-
-
-def _unlit(cabling: Cabling, lit: Circuits) -> frozenset[PortRef]:
-    """Interfaces that send into no circuit."""
-    return frozenset(cabling.fibre_of.keys() - lit.keys())
+def _closed(one_way: frozenset[PortRef], links: Mapping[PortRef, PortRef]) -> frozenset[PortRef]:
+    """One-way ports that may lead nowhere now."""
+    return one_way - links.keys()
 
 
 def _registration(_: JobId, job: Job) -> Registration:
@@ -400,9 +368,8 @@ def _paths(links: Mapping[LinkId, Link], max_paths: int) -> CandidatePaths:
 
 
 def _adopting_rules(
-    fabric: Fabric, installed: Mapping[Dpid, RuleSet], rate_pps: int, cabling: Cabling
+    fabric: Fabric, installed: Mapping[Dpid, RuleSet], rate_pps: int, one_way: Mapping[Dpid, object]
 ) -> Mapping[Dpid, RuleSet]:
     return {
-        dpid: adopting_rules(fabric.switches[dpid], held, rate_pps, dpid in cabling.interfaces)
-        for dpid, held in installed.items()
+        dpid: adopting_rules(fabric.switches[dpid], held, rate_pps, dpid in one_way) for dpid, held in installed.items()
     }

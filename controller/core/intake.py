@@ -10,11 +10,10 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from controller.circuits.messages import FindWiring, WiringFound
-from controller.circuits.wired_jobs import RETRY_S
 from controller.config import Config
 from controller.core.derived import Derived
 from controller.core.effects import NOTHING, Effects, Work, at_once, commands, not_before, when_quiet
+from controller.core.extension import Extension
 from controller.core.messages import Message, NewSettings, Tick
 from controller.core.phases import Input
 from controller.core.requests import Requests
@@ -27,7 +26,6 @@ from controller.fabric.messages import (
     MastershipLost,
     PacketsRefused,
     PortChanged,
-    ProbeCircuits,
     SwitchConnected,
     SwitchFloods,
     SwitchLeft,
@@ -62,13 +60,14 @@ LINKS_QUIET_S = 0.2
 class Intake:
     """``now`` is monotonic seconds."""
 
-    def __init__(self, config: Config, state: State, derived: Derived) -> None:
+    def __init__(self, config: Config, state: State, derived: Derived, extension: Extension) -> None:
         self._config = config
         self._state = state
         self._derived = derived
+        self._extension = extension
         self._saved_parts = derived.saved_parts()
         self._ticked_at = math.inf
-        self._requests = Requests(state, derived, self._jobs_changed)
+        self._requests = Requests(state, derived, extension, self._jobs_changed)
 
     def take(self, message: Message, now: float) -> Effects:
         """Errors of a request become its reply; anything else that raises is a bug."""
@@ -81,8 +80,6 @@ class Intake:
             case Levels():
                 self._state.cycle.take_levels(message)
                 return NOTHING
-            case WiringFound():
-                return self._wiring_found(message, now)
             case StateSaved(revision):
                 return commands(*self._state.commits.done(revision, now))
             case StateNotSaved(why):
@@ -92,6 +89,7 @@ class Intake:
             case NewSettings(config):
                 self._config = config
                 self._state.take_settings(config, now)
+                self._extension.take_settings(config)
                 return NOTHING
             case _ if isinstance(message, Request):
                 try:
@@ -131,7 +129,7 @@ class Intake:
 
     def _network(self, message: Message, now: float) -> Effects:
         s = self._state
-        if s.circuits.cabling.optical and (effects := self._optical(message, now)) is not None:
+        if (effects := self._extension.take(message, self._requests.arrange, now)) is not None:
             return effects
         match message:
             case SwitchConnected():
@@ -173,34 +171,9 @@ class Intake:
                 return self._arp(message, now)
         return NOTHING
 
-    def _optical(self, message: Message, now: float) -> Effects | None:
-        """What optical switches say; None for what others do."""
-        circuits = self._state.circuits
-        optical = circuits.cabling.optical
-        match message:
-            case SwitchConnected(dpid, name, ports) if dpid in optical:
-                return commands(circuits.connected(dpid, name, ports))
-            case SwitchLeft(dpid) | MastershipLost(dpid) if dpid in optical:
-                circuits.left(dpid, now)
-            case PortChanged(dpid, port, removed) if dpid in optical:
-                circuits.port_changed(dpid, port, removed)
-            case SwitchRules(dpid) if dpid in optical:
-                circuits.rules_read(message, now)
-            case StageDone(change_id) if change_id < 0:
-                if moved := circuits.stage_done(message, now):
-                    # What arrives elsewhere than configured may have been moved by another port than its own.
-                    heard, lit = self._state.topology.heard_by_circuits, circuits.lit
-                    moved |= {src for src, dst in heard.items() if lit.get(src) != dst}
-                    self._state.topology.connected_anew(moved, now)
-                    return commands(ProbeCircuits(moved))
-            case _:
-                return None
-        return NOTHING
-
-    def light(self, now: float) -> Effects:
-        """Circuits have come or gone: rules and the plan follow."""
-        s = self._state
-        return self._changed(now) if s.topology.light(s.circuits.lit, now) else NOTHING
+    def follow_extension(self, now: float) -> Effects:
+        """Where one-way ports may lead is another: rules and the plan follow."""
+        return self._changed(now) if self._state.topology.allow(self._extension.links, now) else NOTHING
 
     def _connected(self, message: SwitchConnected, now: float) -> Effects:
         s, dpid = self._state, message.dpid
@@ -250,39 +223,16 @@ class Intake:
             effects |= at_once(Work.RULES)
         return effects | at_once(Work.SAVE) if s.routes.shares != s.commits.latest.shares else effects
 
-    def _wiring_found(self, message: WiringFound, now: float) -> Effects:
-        s = self._state
-        wiring = s.wirings.take(message, s.jobs.jobs, s.fabric.hosts, s.circuits.cabling, now)
-        if wiring is None:
-            return NOTHING
-        asked = message.asked
-        assert isinstance(asked, FindWiring)
-        try:
-            return self._requests.wire(s.jobs.jobs[asked.job_id], wiring, now)
-        except SignalboxError as error:
-            s.wirings.refuse(asked, str(error), now + RETRY_S)
-            return NOTHING
-
     # ---- time
 
     def _tick(self, now: float, at: float) -> Effects:
         """``at``: now in seconds since 1970."""
         s = self._state
-        effects = commands(*s.sync.tick(now), *s.circuits.tick(now))
+        effects = commands(*s.sync.tick(now))
         if s.sync.retrying:
             effects |= at_once(Work.STAGE)
         s.topology.advance(now)
-        if s.circuits.cabling.optical:
-            s.circuits.follow_links(s.fabric.links, s.fabric.switches, now)
-            fibre_of, away = s.circuits.cabling.fibre_of, s.circuits.away_since
-            heard = {src: d for src, d in s.topology.heard_by_circuits.items() if fibre_of[src].dpid not in away}
-            working, is_changing = self._derived.interfaces(), s.circuits.change is not None
-            lit = s.circuits.lit
-            missing = frozenset(each for each in s.circuits.missing if fibre_of[each[0]].dpid not in away)
-            s.circuits.read_again(s.fibres.follow(lit, missing, heard, working, is_changing, now), now)
-            s.wirings.pass_time(now)
-            for job, wiring in s.wirings.others_due(s.jobs.jobs, self._derived.damaged, now):
-                effects |= self._requests.wire(job, wiring, now)
+        effects |= self._extension.tick(self._requests.arrange, now)
         if now - self._ticked_at >= ASLEEP_S:
             s.jobs.begin_leases(now)
         self._ticked_at = now

@@ -11,7 +11,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.circuits.messages import FindWiring, MendWiring, WiringFound
 from controller.config import Config
 from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.planning.analysis.requests import Analyse
@@ -46,7 +45,22 @@ class Reply:
     after_status: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class WorkOut:
+    """Have a question of the extension answered, in a process of its own; ``WorkedOut`` brings the answer."""
+
+    question: Any
+
+
+@dataclass(frozen=True, slots=True)
+class WorkedOut:
+    """``answer``: a text that says why there is none, where there is none."""
+
+    question: Any
+    answer: Any
+
+
 Message = (
-    FromSwitches | Request | Planned | Compared | Levels | WiringFound | StateSaved | StateNotSaved | Tick | NewSettings
+    FromSwitches | Request | Planned | Compared | Levels | WorkedOut | StateSaved | StateNotSaved | Tick | NewSettings
 )
-Command = ToSwitches | SolvePlan | WorkOutLevels | FindWiring | MendWiring | Analyse | SaveState | Reply
+Command = ToSwitches | SolvePlan | WorkOutLevels | WorkOut | Analyse | SaveState | Reply

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from controller.alarms import Alarm
 from controller.core.refusals import (
@@ -13,16 +13,13 @@ from controller.core.refusals import (
     PACKETS_RECENT_S,
 )
 from controller.core.state import State
-from controller.fabric.parts import End, Part, switch_key
-from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
+from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.demand import JobDemand
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.tables.rules import Table
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind
 
-MOST_NAMED = 4
-"""Interfaces in a sentence."""
 _LLDP_KINDS = {
     "malformed": AlarmKind.LLDP_MALFORMED,
     "forged": AlarmKind.LLDP_FORGED,
@@ -61,8 +58,6 @@ def raised_alarms(s: State, fabric: Fabric, without_path: Mapping[JobId, int], n
     yield from _stale_counters(s, fabric, now)
     yield from _full_tables(s, fabric)
     yield from _port_alarms(s, fabric, now)
-    yield from _dark_interfaces(s, fabric)
-    yield from _optical_alarms(s)
 
 
 def _switch_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
@@ -107,56 +102,6 @@ def _stale_counters(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
     for dpid, read in s.counters.read.items():
         if min(read) < oldest and dpid in fabric.switches:
             yield Alarm(AlarmKind.COUNTERS_STALE, fabric.name(dpid), {"what": read.oldest})
-
-
-def _dark_interfaces(s: State, fabric: Fabric) -> Iterator[Alarm]:
-    """Of servers that are connected: those whose port is down at either end, those that send into a circuit which no
-    probe comes out of although neither end is dark, or did when it was there, those whose fibres may be swapped, and
-    those whose probes arrive where no circuit leads."""
-    for at in sorted(s.circuits.cabling.fibre_of):
-        switch = fabric.switches.get(at.dpid)
-        port = switch.ports.get(at.port) if switch else None
-        if switch and not (port and port.up and at not in s.circuits.dark):
-            no_light = f"has no light to {_fibre_end(s, at)}"
-            yield Alarm(AlarmKind.INTERFACE_DARK, f"{switch.name}:{at.port}", {"why": no_light})
-    why = {}
-    for src, dst in sorted(s.fibres.silent):
-        there = _port_name(fabric, dst)
-        why[src] = (
-            f"sends into a circuit to {there}, where no probes arrive"
-            if (src, dst) in s.circuits.missing
-            else f"sent into a circuit to {there}, where no probes arrived"
-        )
-    for src, dst in s.fibres.astray.items():
-        why[src] = f"sends to {_port_name(fabric, dst)}, where no circuit leads: fibres are not as configured"
-    for src, others in s.fibres.partners().items():
-        why[src] = _may_be_swapped(s, fabric, src, others)
-    for src in sorted(why):
-        yield Alarm(AlarmKind.INTERFACE_DARK, f"{fabric.name(src.dpid)}:{src.port}", {"why": why[src]})
-
-
-def _may_be_swapped(s: State, fabric: Fabric, at: PortRef, others: Sequence[PortRef]) -> str:
-    names = [_port_name(fabric, other) for other in others]
-    if len(others) > 1:
-        named = ", ".join(names[:MOST_NAMED]) + (", or others" if len(names) > MOST_NAMED else "")
-        return f"may have its fibres swapped with those of one of {named}: probes arrive as if they were"
-    return (
-        f"may be connected to {_fibre_end(s, others[0])}, and {names[0]} to {_fibre_end(s, at)}: probes arrive as if "
-        "their fibres were swapped"
-    )
-
-
-def _fibre_end(s: State, at: PortRef) -> str:
-    """Where the fibres of an interface end, as configured."""
-    optical = s.circuits.cabling.fibre_of[at]
-    return f"port {optical.port} of {s.circuits.name(optical.dpid)}"
-
-
-def _optical_alarms(s: State) -> Iterator[Alarm]:
-    """Optical switches are configured: each should be connected."""
-    for dpid in sorted(s.circuits.away):
-        end = End(PortRef(dpid, PortNo(0)), s.circuits.name(dpid))
-        yield Alarm(AlarmKind.SWITCH_DOWN, end.name, {"part": Part(switch_key(dpid), (end,))})
 
 
 def _port_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:

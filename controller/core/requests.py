@@ -5,21 +5,21 @@ In: a request. Out: its effects; the reply to what has to be saved is held until
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from controller.circuits.analysis import no_parts
 from controller.circuits.job_wiring import JobWiring
 from controller.core.derived import Derived
 from controller.core.effects import NOTHING, Effects, Work, at_once, commands
+from controller.core.extension import Extension
 from controller.core.load_events import has_slowed
 from controller.core.messages import Reply
 from controller.core.state import State
 from controller.fabric.drains import MAX_NAMES, links_named, with_links
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
-from controller.fabric.parts import Part, PartKey, WhyNot
+from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import Dpid
 from controller.jobs.ends import JobEnd
 from controller.jobs.job import Job
@@ -55,9 +55,12 @@ RETRY_S = 0.5
 class Requests:
     """``changed``: the effects of a network or of jobs that have changed. ``now`` is monotonic seconds."""
 
-    def __init__(self, state: State, derived: Derived, changed: Callable[[float], Effects]) -> None:
+    def __init__(
+        self, state: State, derived: Derived, extension: Extension, changed: Callable[[float], Effects]
+    ) -> None:
         self._state = state
         self._derived = derived
+        self._extension = extension
         self._changed = changed
 
     def take(self, message: Request, now: float) -> Effects:
@@ -80,10 +83,7 @@ class Requests:
                 if has_slowed(recent_s, len(new)):
                     s.load_events.slowed()
                 effects = commands(Reply(message.reply, len(new), after_status=False))
-                between, damaged = message.job_id if new else None, self._derived.damaged
-                for job, wiring in s.wirings.others_due(s.jobs.jobs, damaged, now, between):
-                    effects |= self.wire(job, wiring, now)
-                return effects
+                return effects | self._extension.iteration_ended(message.job_id, self.arrange, now) if new else effects
             case ReportConnections():
                 return self._connections(message, now)
             case Replan() | Explain() | WhatIf() | GetPlanProof() if message.reply.cancelled():
@@ -110,7 +110,9 @@ class Requests:
                     self._derived.snapshot(), usable, intact, s.cycle.limits, FabricNames(intact), avoided
                 )
                 names = message.names if isinstance(message, WhatIf) else ()
-                links = links_named(names, s.fabric, self._derived.down_parts().values(), self._no_parts(names))
+                links = links_named(
+                    names, s.fabric, self._derived.down_parts().values(), self._extension.no_parts(names[:MAX_NAMES])
+                )
                 without_path = self._derived.without_path()
                 withheld = self._withheld(message.job_id) if isinstance(message, Explain) else ""
                 request = analysis_request(
@@ -178,8 +180,8 @@ class Requests:
         self.release_routes(now)
         return self._changed(now) | commands(*replies)
 
-    def wire(self, job: Job, wiring: JobWiring, now: float) -> Effects:
-        """The job gets these circuits. Raises as ``JobRegistry.wire``."""
+    def arrange(self, job: Job, wiring: JobWiring, now: float) -> Effects:
+        """Make the job run as the extension has arranged. Raises as ``JobRegistry.wire``."""
         self._state.jobs.wire(job, wiring)
         self.release_routes(now)
         return self._changed(now) | at_once(Work.SAVE)
@@ -288,18 +290,12 @@ class Requests:
             s.cycle.supersede()
 
         if isinstance(message, DrainParts):
-            hosts, others = self._places_of_hosts(down), self._no_parts(message.names)
+            hosts, others = self._places_of_hosts(down), self._extension.no_parts(message.names[:MAX_NAMES])
             named = s.drains.drain(message.names, s.fabric, message.at, down.values(), hosts, others)
         else:
             s.drains.undrain(message.names, s.fabric, down.values())
         s.commits.hold(message.reply, named, undo)
         return at_once(Work.RULES, Work.PLAN, Work.SAVE)
-
-    def _no_parts(self, names: Sequence[str]) -> WhyNot:
-        """Of names that mean optical switches, or something at them. More than are allowed are not looked at."""
-        circuits = self._state.circuits
-        optical = {dpid: circuits.name(dpid) for dpid in circuits.cabling.optical}
-        return no_parts(names[:MAX_NAMES], circuits.cabling, optical, self._state.fabric)
 
     def _places_of_hosts(self, down: Mapping[PartKey, Part]) -> Mapping[str, Dpid]:
         """Where the hosts are, or were last, that jobs or the inventory file name, whether they are up or not."""

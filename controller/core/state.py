@@ -12,10 +12,6 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from controller.circuits.cabling import cabling_of
-from controller.circuits.fibres import FibreState
-from controller.circuits.optical_switches import CircuitState
-from controller.circuits.wired_jobs import Wirings
 from controller.config import Config
 from controller.core.commits import Commits
 from controller.core.draining import Draining
@@ -32,7 +28,7 @@ from controller.fabric.known_parts import KnownParts
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.parts import Declared
 from controller.fabric.recent_uses import UsesOf
-from controller.fabric.topology import Dpid, Fabric, Port, Switch
+from controller.fabric.topology import Dpid, Fabric, Port, Switch, port_refs
 from controller.fabric.topology_state import TopologySettings, TopologyState
 from controller.jobs.epochs import Epochs
 from controller.jobs.job import Job
@@ -76,26 +72,21 @@ class Wanted(NamedTuple):
 class State:
     """``strategy``: what becomes of plans; ``first_strategy``: before any was saved. ``commits``: what is on disk, and
     requests that wait for that. ``topology``: switches, ports, links and hosts. ``parts``: which of them there have
-    been, and what is down. ``circuits``: what optical switches connect.
-    ``fibres``: those that are not as configured. ``drains``: what of these operators have taken
-    out of use, ``draining``: whether that carries nothing any more. ``hosts``: ARP questions and claims. ``jobs``:
-    specs, leases, reported times. ``epochs``: when their measured times begin. ``demand``: what jobs really send.
-    ``routes``: the running routes. ``load``: samples of counters, and the measured background; ``recent``: that of
-    before. ``load_events``: when loads start a plan. ``counters``: which counter counts what. ``tables``: how full flow
-    tables are. ``cycle``: the planning cycle and the newest plan. ``wanted``: what switches should hold; ``wanted_at``:
-    when that was derived. ``sync``: what every switch holds, and changes under way. ``wirings``: which jobs are to be
-    wired.
-    ``sending``: confirmed pins and routes,
-    and replies that wait for confirmation. ``losses``: lost links. ``phases``, ``adoption``, ``departures``: how far
-    what is known of the network can be trusted. ``refusals``: packets and connections that were refused. ``silences``:
-    alarms that operators know of."""
+    been, and what is down. ``drains``: what of these operators have taken out of use, ``draining``: whether that
+    carries nothing any more. ``hosts``: ARP questions and claims. ``jobs``: specs, leases, reported times.
+    ``epochs``: when their measured times begin. ``demand``: what jobs really send. ``routes``: the running routes.
+    ``load``: samples of counters, and the measured background; ``recent``: that of before. ``load_events``: when
+    loads start a plan. ``counters``: which counter counts what. ``tables``: how full flow tables are. ``cycle``:
+    the planning cycle and the newest plan. ``wanted``: what switches should hold; ``wanted_at``: when that was
+    derived. ``sync``: what every switch holds, and changes under way. ``sending``: confirmed pins and routes, and
+    replies that wait for confirmation. ``losses``: lost links. ``phases``, ``adoption``, ``departures``: how far
+    what is known of the network can be trusted. ``refusals``: packets and connections that were refused.
+    ``silences``: alarms that operators know of."""
 
     strategy: Strategy
     first_strategy: Strategy
     commits: Commits
     topology: TopologyState
-    circuits: CircuitState
-    fibres: FibreState
     drains: Drains
     draining: Draining
     parts: KnownParts
@@ -112,7 +103,6 @@ class State:
     cycle: PlanningCycle
     wanted: Wanted
     sync: SwitchSync
-    wirings: Wirings
     sending: Sending
     losses: LinkLosses
     phases: Phases
@@ -160,7 +150,7 @@ class State:
         self.cycle.take_settings(config.planning, now)
         self.load.noise_fraction = config.counters.noise_fraction
         self.tables.take_alarm_fraction(config.counters.table_alarm_fraction)
-        self.sync.audit_interval_s = self.circuits.audit_interval_s = config.openflow.audit_interval_s
+        self.sync.audit_interval_s = config.openflow.audit_interval_s
         self.jobs.max_jobs, self.jobs.max_virtual_links = config.jobs.max_jobs, config.jobs.max_virtual_links
         self.demand.max_learning_rules = config.jobs.max_learning_rules
 
@@ -172,7 +162,7 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
         (config.discovery.hold_down_s, config.discovery.max_hold_down_s),
         config.discovery.edge_after_s,
         partial(_capacity_bps, config),
-        cabling := cabling_of(config.circuits.fibres),
+        port_refs(config.circuits.fibres.values()),
     )
     topology = TopologyState(settings, declared.hosts, declared.dpid_of)
     jobs = JobRegistry(config.jobs.max_jobs, config.jobs.max_virtual_links)
@@ -192,14 +182,6 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
         first_strategy=config.planning.strategy,
         commits=Commits(saved),
         topology=topology,
-        circuits=CircuitState(
-            cabling,
-            config.circuits.dark_s,
-            config.circuits.drain_s,
-            config.openflow.audit_interval_s,
-            dict.fromkeys(cabling.optical, now),
-        ),
-        fibres=FibreState(cabling),
         drains=Drains(saved.drains),
         draining=Draining(load, sync, counters, config.discovery.probe_interval_s),
         parts=parts,
@@ -216,7 +198,6 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
         cycle=PlanningCycle(config.planning, routes),
         wanted=Wanted({}, PinSet({}), {}),
         sync=sync,
-        wirings=Wirings(),
         sending=Sending(sync, topology, phases),
         losses=LinkLosses(),
         phases=phases,

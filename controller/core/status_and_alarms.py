@@ -27,7 +27,7 @@ from controller.planning.problem import (
 )
 from controller.shared_map import SharedMap, differing, updated
 from controller.silence import Silence, SilenceKey
-from controller.status import DrainStatus, JobState, JobStatus, Status, SwitchStatus
+from controller.status import DrainStatus, ExtensionStatus, JobState, JobStatus, Status, SwitchStatus
 from controller.tables.switch_sync import SwitchSync
 from controller.tables.table_use import TableUse
 from signalbox.jobs.spec import JobId
@@ -45,6 +45,7 @@ def status(
     drained: frozenset[LinkId | PartKey],
     down_parts: Mapping[PartKey, Part],
     named_hosts: Mapping[PartKey, bool],
+    extension: ExtensionStatus,
 ) -> Status:
     """Everything that others may see, as of now. ``wanted_for``: the jobs that rules are to follow from. ``jobs``,
     ``demands``, ``alarms``: of jobs as they are on disk."""
@@ -85,9 +86,6 @@ def status(
         plan_times=s.cycle.plan_times,
         repair_times=s.losses.repair_times,
         install_times=s.sending.install_times,
-        circuit_times=s.circuits.change_times,
-        circuit_change=s.circuits.latest_change,
-        optical=s.circuits.optical,
         communication_times=s.jobs.communication_times,
         state_revision=s.commits.revision,
         state_failures=s.commits.failures,
@@ -99,6 +97,7 @@ def status(
         down_parts=down_parts,
         absent_parts=s.parts.absent,
         named_hosts=named_hosts,
+        extension=extension,
     )
 
 
@@ -150,10 +149,11 @@ class JobStatuses:
         levels: Mapping[JobId, float],
         phase_levels: Mapping[JobId, Mapping[int, float]],
         outweighed: frozenset[JobId] = frozenset(),
-        unwired: Mapping[JobId, str] = MappingProxyType({}),
+        waiting: Mapping[JobId, str] = MappingProxyType({}),
     ) -> Mapping[JobId, JobStatus]:
-        """``outweighed``: the jobs to which their levels are not promised. ``unwired``: why they have no circuits."""
-        changed, gone = self._changed(jobs, missing, generation, without_path, unwired)
+        """``outweighed``: the jobs to which their levels are not promised. ``waiting``: why the extension lets them
+        wait."""
+        changed, gone = self._changed(jobs, missing, generation, without_path, waiting)
         anew = {*changed, *((self._outweighed ^ outweighed) & jobs.keys())}
         self._outweighed = outweighed
         if hosts is not self._hosts:
@@ -165,7 +165,7 @@ class JobStatuses:
             known = self._routes.get(job_id)
             self._routes[job_id] = _routed(
                 job,
-                job_id in missing or job_id in unwired,
+                job_id in missing or job_id in waiting,
                 hosts,
                 confirmed.get(job_id, NO_ROUTES),
                 job_id in outweighed,
@@ -183,7 +183,7 @@ class JobStatuses:
                 self._other_pairs[job_id],
                 levels.get(job_id, 0.0),
                 phase_levels.get(job_id, NO_PHASES),
-                unwired.get(job_id, ""),
+                waiting.get(job_id, ""),
             )
             for job_id in anew.union(self._other_levels(jobs, levels, phase_levels))
         }
@@ -248,7 +248,7 @@ def _job_status(
     other_pairs: int,
     level: float,
     phase_level: Mapping[int, float],
-    unwired: str,
+    waiting: str,
 ) -> JobStatus:
     ideal_s = sum(times_s.values())
     allowed_s = sum(phase_level.get(p, 1.0) * t0 for p, t0 in times_s.items()) if phase_level else level * ideal_s
@@ -258,7 +258,7 @@ def _job_status(
         missing_hosts=missing,
         flows_without_path=without_path,
         vitals=job.vitals,
-        level=0.0 if missing or unwired else level,
+        level=0.0 if missing or waiting else level,
         ideal_communication_s=ideal_s if job.per_iteration else 0.0,
         efficiency_allowed=ideal_s / allowed_s if allowed_s else 0.0,
         prediction_withheld=routed.withheld,
@@ -266,7 +266,7 @@ def _job_status(
         dividing=job.dividing,
         routes_generation=generation + other_pairs,
         routes_known=generation > 0,
-        unwired=unwired,
+        waiting=waiting,
         planned=job.sending,
     )
 

@@ -148,8 +148,8 @@ class ProbePorts:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeCircuits:
-    """Optical switches connect these ports of servers to others now: probe them, and forget where they led."""
+class ProbeAnew:
+    """These one-way ports lead elsewhere now: probe them, and forget where they led."""
 
     ports: frozenset[PortRef]
 

@@ -39,6 +39,11 @@ class LinkId(NamedTuple):
         return PortRef(self.dpid, self.port)
 
 
+def port_refs(ends: Iterable[tuple[int, int]]) -> frozenset[PortRef]:
+    """``ends``: dpid and port of each."""
+    return frozenset(PortRef(Dpid(dpid), PortNo(port)) for dpid, port in ends)
+
+
 def ports_by_switch(ports: Iterable[PortRef | LinkId]) -> Mapping[Dpid, frozenset[PortNo]]:
     found: defaultdict[Dpid, set[PortNo]] = defaultdict(set)
     for at in ports:

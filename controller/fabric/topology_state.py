@@ -2,9 +2,9 @@
 
 Owns which links are usable. A cable counts when LLDP came both ways, both ports are up and both switches hold their
 rules; a cable that failed once stays out until all that is true again and its hold-down is over: a rebooted spine has
-ports before it has rules. A circuit of an optical switch counts when it is lit, which its owner says, and LLDP came by
-it; it has no hold-down. Hosts are kept where they were last seen: a silent host is not a lost one. Pure: every input
-takes ``now`` (monotonic seconds), nothing is sent from here.
+ports before it has rules. A link of a one-way port counts when the extension allows it (``core.extension``) and LLDP
+came by it; it has no hold-down. Hosts are kept where they were last seen: a silent host is not a lost one. Pure: every
+input takes ``now`` (monotonic seconds), nothing is sent from here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
-from controller.circuits.cabling import NO_CABLING, Cabling, Circuits
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 
 Key = TypeVar("Key")
@@ -33,12 +32,13 @@ FORGIVEN_AFTER = 4
 @dataclass(frozen=True, slots=True)
 class TopologySettings:
     """``hold_down_s``: the first and the longest. ``capacity_bps(switch, port, at_edge)``: capacity of what is plugged
-    into a port, each way. ``cabling``: of servers with optical switches."""
+    into a port, each way. ``one_way``: ports whose links lead one way, and only
+    where ``allow`` says."""
 
     hold_down_s: tuple[float, float]
     edge_after_s: float
     capacity_bps: Callable[[Switch, Port, bool], float]
-    cabling: Cabling = NO_CABLING
+    one_way: frozenset[PortRef] = frozenset()
 
 
 def _frozen(current: dict[Key, Value], before: Mapping[Key, Value]) -> Mapping[Key, Value]:
@@ -150,8 +150,8 @@ class TopologyState:
         self._arriving: defaultdict[PortRef, set[PortRef]] = defaultdict(set)
         self._last_heard: dict[PortRef, Dpid] = {}
         self._hold_downs = HoldDowns(*settings.hold_down_s)
-        self._interfaces = settings.cabling.fibre_of.keys()
-        self._lit: Circuits = {}
+        self._one_way = settings.one_way
+        self._allowed: Mapping[PortRef, PortRef] = {}
         self._links: dict[LinkId, Link] = {}
         self._hosts: dict[str, Host] = {}
         self._hosts_at: defaultdict[PortRef, set[str]] = defaultdict(set)
@@ -268,7 +268,7 @@ class TopologyState:
                 self._changed = True
         self._heard[src] = dst
         self._arriving[dst].add(src)
-        if self._heard.get(dst) == src and src not in self._interfaces:
+        if self._heard.get(dst) == src and src not in self._one_way:
             self._hold_downs.returned(frozenset((src, dst)), now)
         self._recheck([src])
 
@@ -277,17 +277,19 @@ class TopologyState:
         if self._heard.get(src) == dst:
             self._unhear(src, now)
 
-    def connected_anew(self, interfaces: Iterable[PortRef], now: float) -> None:
-        """Optical switches connect these elsewhere: what was heard of them before says nothing any more."""
-        for src in interfaces:
+    def connected_anew(self, ports: Iterable[PortRef], now: float) -> None:
+        """These one-way ports lead elsewhere: what was heard of them before says nothing any more."""
+        for src in ports:
             if src in self._heard:
                 self._unhear(src, now)
 
-    def light(self, circuits: Circuits, now: float) -> bool:
-        """These circuits and no others may be used from now on, once probes come by them. False when that is no
-        news."""
-        before, self._lit = self._lit, circuits
-        changed = [src for src in before.keys() | circuits.keys() if before.get(src) != circuits.get(src)]
+    def allow(self, links: Mapping[PortRef, PortRef], now: float) -> bool:
+        """These links of one-way ports and no others may be used from now on, once probes come by them. False when that
+        is no news."""
+        before, self._allowed = self._allowed, links
+        if before is links:
+            return False
+        changed = [src for src in before.keys() | links.keys() if before.get(src) != links.get(src)]
         for src in changed:
             if src in before and src in self._heard:
                 self._unhear(src, now)
@@ -295,9 +297,9 @@ class TopologyState:
         return bool(changed)
 
     @property
-    def heard_by_circuits(self) -> Circuits:
-        """Where the probes of interfaces at optical switches arrive, whether circuits lead there or not."""
-        heard = ((src, self._heard.get(src)) for src in self._interfaces)
+    def heard_one_way(self) -> Mapping[PortRef, PortRef]:
+        """Where the probes of one-way ports arrive, whether that is allowed or not."""
+        heard = ((src, self._heard.get(src)) for src in self._one_way)
         return {src: dst for src, dst in heard if dst}
 
     def advance(self, now: float) -> None:
@@ -314,7 +316,7 @@ class TopologyState:
             if at in self._up_since:
                 self._up_since[at] = now  # no edge port before discovery had its chance again
                 self._last_heard[at] = other.dpid
-        if src in self._interfaces:
+        if src in self._one_way:
             self._changed |= self._links.pop(LinkId(*src), None) is not None
             return
         ids = (LinkId(src.dpid, src.port), LinkId(dst.dpid, dst.port))
@@ -333,7 +335,7 @@ class TopologyState:
             dst = self._heard.get(src)
             if dst is None or LinkId(src.dpid, src.port) in self._links or not self._usable(src, dst):
                 continue
-            one_way = src in self._interfaces
+            one_way = src in self._one_way
             for a, b in ((src, dst),) if one_way else ((src, dst), (dst, src)):
                 switch = self._switches[a.dpid]
                 capacity = self.settings.capacity_bps(switch, switch.ports[a.port], False)
@@ -342,8 +344,8 @@ class TopologyState:
 
     def _usable(self, src: PortRef, dst: PortRef) -> bool:
         if {src.dpid, dst.dpid} <= self._ready and src in self._up_since and dst in self._up_since:
-            if src in self._interfaces:
-                return self._lit.get(src) == dst
+            if src in self._one_way:
+                return self._allowed.get(src) == dst
             return self._heard.get(dst) == src and not self._hold_downs.holds(frozenset((src, dst)))
         return False
 
@@ -365,7 +367,7 @@ class TopologyState:
         return (
             since is not None
             and since <= now - self.settings.edge_after_s
-            and at not in self._interfaces
+            and at not in self._one_way
             and not self.is_fabric_port(at)
         )
 

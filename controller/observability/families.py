@@ -345,7 +345,7 @@ FAMILIES: tuple[Family, ...] = (
     histogram(
         "signalbox_circuit_change_seconds",
         "Time from telling optical switches of a change of circuits until all have confirmed it.",
-        lambda s: s.circuit_times,
+        lambda s: s.extension.change_times,
     ),
     of_plan(
         "signalbox_ecmp_level_mean",

@@ -161,13 +161,13 @@ def if_read(count: Callable[[SwitchStatus], int]) -> Callable[[SwitchStatus], in
 
 
 def switch_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """A switch that is down keeps its series. Optical switches are not of the fabric, so their names may be there
+    """A switch that is down keeps its series. Those of the extension are not of the fabric, so their names may be there
     twice."""
     status = snapshot.status
     up = dict.fromkeys((switch.name for switch in status.fabric.switches.values()), 1)
     up |= {snapshot.down_names[key][0]: 0 for key, part in status.down_parts.items() if part.kind is PartKind.SWITCH}
-    for dpid, optical in sorted(status.optical.items()):
-        up[told_apart(optical.name, dpid, frozenset(up))] = int(optical.connected)
+    for dpid, switch in sorted(status.extension.switches.items()):
+        up[told_apart(switch.name, dpid, frozenset(up))] = int(switch.connected)
     for name, value in up.items():
         yield (name,), value
 

@@ -125,8 +125,9 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
             told[f"{part.kind} {what}"].append(part.name)
     for what, names in sorted(told.items()):
         yield what, {"count": len(names), "names": ", ".join(sorted(names)[:MAX_NAMED])}
-    if after.circuit_change and after.circuit_change != before.circuit_change:
-        _, circuits, took_s = after.circuit_change
+    change = after.extension.latest_change
+    if change and change != before.extension.latest_change:
+        _, circuits, took_s = change
         yield "circuits changed", {"count": circuits, "ms": round(1000 * took_s, 1)}
     old, new = before.fabric, after.fabric
     found, moved = list[str](), list[str]()
@@ -180,8 +181,8 @@ def _wiring_events(known: JobStatus | None, job: JobStatus) -> Iterator[Event]:
     if wiring and wiring != (known.registration.wiring if known else None):
         strategy = {"strategy": wiring.strategy} if wiring.strategy else {}
         yield "job wired", {"job": job.spec.job_id, "circuits": len(wiring.circuits)} | strategy
-    elif job.unwired and job.unwired != (known.unwired if known else ""):
-        yield "job has no circuits", {"job": job.spec.job_id, "why": job.unwired}
+    elif job.waiting and job.waiting != (known.waiting if known else ""):
+        yield "job has no circuits", {"job": job.spec.job_id, "why": job.waiting}
 
 
 _OF_KIND: Mapping[EventKind, Callable[[Status, Status], Iterator[Event]]] = {

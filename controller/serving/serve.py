@@ -26,10 +26,9 @@ from controller import config as configuration
 from controller.alarms import AlarmKey
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
-from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring, WiringFound
 from controller.config import Config
 from controller.control_loop import ControlLoop
-from controller.core.messages import Command, Reply, Tick
+from controller.core.messages import Command, Reply, Tick, WorkedOut, WorkOut
 from controller.events import EventHistory
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
@@ -75,15 +74,15 @@ def serve(
     stand_by: bool = False,
     make_planner: MakePlanner | None = None,
     config_file: Path | None = None,
-    find_wiring: Callable[[Any], object] | None = None,
+    answer: Callable[[Any], object] | None = None,
 ) -> int:
     """Run the controller until SIGTERM or SIGINT. ``stand_by``: wait first, as long as another controller uses the
-    state directory. ``make_planner``: of what plans, ``find_wiring``: in a process of its own, what answers
-    ``FindWiring`` and ``MendWiring``; a benchmark passes its own. ``config_file``: read again on SIGHUP.
+    state directory. ``make_planner``: of what plans, ``answer``: in a process of its own, the questions of the
+    extension (``Extension.answer``); a benchmark passes its own. ``config_file``: read again on SIGHUP.
     Returns the exit status; raises ``InvalidInput`` for what files are wrong, and ``OSError`` when an address cannot be
     listened on."""
     with hangups() as received:
-        return _serve(config, stand_by, make_planner, config_file, find_wiring or _find_wiring, received)
+        return _serve(config, stand_by, make_planner, config_file, answer, received)
 
 
 def _serve(
@@ -91,7 +90,7 @@ def _serve(
     stand_by: bool,
     make_planner: MakePlanner | None,
     config_file: Path | None,
-    find_wiring: Callable[[Any], object],
+    answer: Callable[[Any], object] | None,
     received: Hangups,
 ) -> int:
     InvalidInput.refuse(exposure.problems(config.api))
@@ -115,14 +114,14 @@ def _serve(
                 if not standby.wait_for_turn(store):
                     return 0
                 reload.once(partly=True)  # what is wrong by now is as it was read before
-        _run(config, make_planner or loaded.planning_process, find_wiring, store, board, loaded)
+        _run(config, make_planner or loaded.planning_process, answer, store, board, loaded)
     return 0
 
 
 def _run(
     config: Config,
     make_planner: MakePlanner,
-    find_wiring: Callable[[Any], object],
+    answer: Callable[[Any], object] | None,
     store: Store,
     board: StatusBoard,
     loaded: Loaded,
@@ -140,9 +139,6 @@ def _run(
         # control loop -> analysis, which resolves the API's futures itself
         analysis = AnalysisWorker(analyse)
         ends.callback(analysis.stop)
-        # control loop -> wirings -> inbox
-        wirings = AnalysisWorker(find_wiring, _import_wirings if config.circuits.switch else None)
-        ends.callback(wirings.stop)
 
         events_kept = EventFile(config.state_dir)
         ends.callback(events_kept.close)
@@ -155,10 +151,15 @@ def _run(
             tokens = LeaseTokens.of(config.state_dir, store.has_owners)
             store.begin()
             first = loop.status(time.monotonic())
+        # control loop -> answers to its extension -> inbox
+        answers = None
+        if answer := answer or loop.extension.answer:
+            answers = AnalysisWorker(answer, loop.extension.prepare)
+            ends.callback(answers.stop)
         board.history.add(
             EventKind.CONTROLLER, "controller started", {"version": version("signalbox-controller")}, time.time()
         )
-        driver = _Driver(loop, inbox, outbox, planner, analysis, wirings, store, board, at_start(first, alarms_before))
+        driver = _Driver(loop, inbox, outbox, planner, analysis, answers, store, board, at_start(first, alarms_before))
         driver.publish(first)  # jobs that were saved are there before the first question
         api = ApiServer(config.api, board, inbox.put, tokens, loaded.api)
         metrics = MetricsServer(config.metrics, board, loaded.metrics_tls)
@@ -177,18 +178,6 @@ def _run(
                 on_ready=partial(_ready, config, addresses, metrics_port, loop.state.strategy),
                 known=[part.ends[0].at.dpid for part in loop.derived.known_switches().values() if part.seen],
             )
-
-
-def _import_wirings() -> None:
-    """In the process that works wirings out: nothing else needs what is imported."""
-    import_module("controller.circuits.live")
-
-
-def _find_wiring(asked: FindWiring | MendWiring) -> FoundWiring | MendedWiring:
-    """In the process that works wirings out, see above."""
-    from controller.circuits.live import find_wiring, mend_wiring
-
-    return find_wiring(asked) if isinstance(asked, FindWiring) else mend_wiring(asked)
 
 
 def _ready(config: Config, addresses: Sequence[str], metrics_port: int, strategy: Strategy) -> None:
@@ -233,7 +222,7 @@ class _Driver:
     outbox: Outbox
     planner: Planner
     analysis: AnalysisWorker
-    wirings: AnalysisWorker
+    answers: AnalysisWorker | None
     store: Store
     board: StatusBoard
     told: Status
@@ -309,10 +298,11 @@ class _Driver:
                     self.planner.submit(command)
                 case Analyse(request, reply):
                     self.analysis.submit(request, reply)
-                case FindWiring() | MendWiring():
-                    found: Future[FoundWiring | MendedWiring] = Future()
-                    found.add_done_callback(partial(self._found, command))
-                    self.wirings.submit(command, found)
+                case WorkOut(question):
+                    assert self.answers
+                    answer: Future[object] = Future()
+                    answer.add_done_callback(partial(self._worked_out, question))
+                    self.answers.submit(question, answer)
                 case SaveState(_, changes):
                     self.store.commit(changes, self._saved)
                 case Reply():
@@ -321,10 +311,10 @@ class _Driver:
                     southbound.append(command)
         self.outbox.send(southbound)
 
-    def _found(self, asked: FindWiring | MendWiring, found: Future[FoundWiring | MendedWiring]) -> None:
-        """In the thread of ``wirings``."""
-        why = found.exception()
-        self.inbox.put(WiringFound(asked, str(why) if why else found.result()))
+    def _worked_out(self, question: object, answer: Future[object]) -> None:
+        """In the thread of ``answers``."""
+        why = answer.exception()
+        self.inbox.put(WorkedOut(question, str(why) if why else answer.result()))
 
     def _saved(self, found: int | OSError) -> None:
         """In the store's thread."""

@@ -15,14 +15,13 @@ from itertools import groupby
 
 import structlog
 
-from controller.circuits.cabling import cabling_of
 from controller.config import Config
 from controller.fabric.messages import (
     ArpSeen,
     MastershipLost,
     PacketsRefused,
     PortChanged,
-    ProbeCircuits,
+    ProbeAnew,
     ProbePorts,
     RefusedPacket,
     SendArpReply,
@@ -31,7 +30,7 @@ from controller.fabric.messages import (
     SwitchFloods,
     SwitchLeft,
 )
-from controller.fabric.topology import Dpid, PortRef
+from controller.fabric.topology import Dpid, PortRef, port_refs
 from controller.log_limit import LimitedLog
 from controller.southbound import ethernet_frames
 from controller.southbound import openflow_decode as decode
@@ -100,13 +99,13 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._put = put
         self._switches: dict[Dpid, _Switch] = {}
         probing = config.discovery
-        cabling = cabling_of(config.circuits.fibres)
-        self._optical = cabling.optical
+        fibres = config.circuits.fibres
+        self._optical = frozenset(dpid for dpid, _ in fibres)
         self._discovery = Discovery(
             probing.probe_interval_s,
             probing.link_timeout_s,
             probing.max_probes_per_s,
-            one_way=cabling.fibre_of.keys(),
+            one_way=port_refs(fibres.values()),
         )
         given = self._given = GivenRules(known)
         self._installer = Installer(config.openflow.barrier_timeout_s, self._send, put, given)
@@ -129,7 +128,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     # ---- commands
 
     def carry_out(self, command: ToSwitches) -> None:
-        if isinstance(command, InstallStage) and command.dark_s:
+        if isinstance(command, InstallStage) and command.pause_s:
             spawn(self.outbox, partial(self._connect, command))
         elif isinstance(command, InstallStage):
             for _ in self._installer.install(command, self._switches, time.monotonic()):
@@ -143,7 +142,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             self._poller.poll_halfway()
         elif isinstance(command, ProbePorts):
             self._discovery.rules_confirmed(command.dpids)
-        elif isinstance(command, ProbeCircuits):
+        elif isinstance(command, ProbeAnew):
             self._discovery.connected_anew(command.ports)
         elif isinstance(command, SendArpRequest):
             request = ethernet_frames.arp_probe(command.ip)
@@ -160,7 +159,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         for dpid, mods in gone.items():
             if dpid in self._switches:
                 self._send(dpid, *map(encode.mod_message, mods))
-        pause(command.dark_s)
+        pause(command.pause_s)
         added = {dpid: tuple(mod for mod in mods if mod.op != "delete") for dpid, mods in command.stage.mods.items()}
         stage = replace(command, stage=Stage(command.stage.name, added))
         for _ in self._installer.install(stage, self._switches, time.monotonic()):

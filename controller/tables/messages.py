@@ -14,7 +14,7 @@ from controller.fabric.messages import (
     MastershipLost,
     PacketsRefused,
     PortChanged,
-    ProbeCircuits,
+    ProbeAnew,
     ProbePorts,
     SendArpReply,
     SendArpRequest,
@@ -124,12 +124,12 @@ class PollHalfway:
 
 @dataclass(frozen=True, slots=True)
 class InstallStage:
-    """Send the mods, then a barrier on each switch; answered by ``StageDone``. ``dark_s``: pause between deletions and
-    what is added, while an optical switch moves its mirrors; the ``change_id`` of such a stage is negative."""
+    """Send the mods, then a barrier on each switch; answered by ``StageDone``. ``pause_s``: between deletions and
+    what is added. The ``change_id`` of a stage that the extension sends is negative."""
 
     change_id: int
     stage: Stage
-    dark_s: float = 0.0
+    pause_s: float = 0.0
 
 
 FromSwitches = (
@@ -152,6 +152,6 @@ FromSwitches = (
 """What the southbound reports."""
 
 ToSwitches = (
-    ReadRules | PollLearning | PollHalfway | ProbePorts | ProbeCircuits | InstallStage | SendArpRequest | SendArpReply
+    ReadRules | PollLearning | PollHalfway | ProbePorts | ProbeAnew | InstallStage | SendArpRequest | SendArpReply
 )
 """What the southbound is asked to do."""

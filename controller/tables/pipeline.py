@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from controller.circuits.cabling import NO_CABLING, Cabling
 from controller.fabric.shortest_paths import ShortestPaths, Towards
 from controller.fabric.topology import Dpid, Fabric, Host, PortNo, PortRef, Switch, ports_by_switch
 from controller.fabric.topology_state import hosts_by_leaf
@@ -27,12 +26,12 @@ NO_RULES = RuleSet()
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
     """``punt_rate_pps``: packets per second a port may hand to the controller. ``leaf_prefix_length``: of the prefixes
-    that leaves own. ``cabling``: of servers with optical switches."""
+    that leaves own. ``one_way``: ports by switch whose links lead one way."""
 
     punt_rate_pps: int
     leaf_prefix_length: int
     gateways: tuple[Gateway, ...] = ()
-    cabling: Cabling = NO_CABLING
+    one_way: Mapping[Dpid, frozenset[PortNo]] = field(default_factory=dict)
 
 
 class Pipeline:
@@ -66,32 +65,32 @@ class Pipeline:
         pins: Iterable[Pin],
         installed: Mapping[Dpid, RuleSet],
         carrying: Fabric | None = None,
-        unlit: Iterable[PortRef] = (),
+        closed: Iterable[PortRef] = (),
     ) -> Mapping[Dpid, RuleSet]:
         """The rules of every switch. ``carrying``: with the links that packets may be sent over, when these are fewer.
         A destination that has lost its last next hop keeps the group it has on the switch: the controller's picture may
-        be wrong, and an empty group is certain loss. Not over ``unlit`` interfaces: optical switches may connect these
-        to anyone, also to one that sends back.
+        be wrong, and an empty group is certain loss. Not over ports that are ``closed``: these may lead to anyone, also
+        to one that sends back.
         """
         self._place(fabric, installed)
         towards = self._towards(carrying or fabric, self._leaves)
         pins_at, ports = self._at.follow(fabric.hosts, pins), self._fabric_ports(fabric.links)
         # What is installed counts only where some leaf is out of reach.
         held = installed if any(len(to.distance) < len(fabric.switches) for to in towards.values()) else {}
-        none, dark = frozenset[PortNo](), ports_by_switch(unlit)
+        none, shut = frozenset[PortNo](), ports_by_switch(closed)
         ways = self._ways(
-            {dpid: (dpid, towards, held.get(dpid, NO_RULES).groups, dark.get(dpid, none)) for dpid in fabric.switches}
+            {dpid: (dpid, towards, held.get(dpid, NO_RULES).groups, shut.get(dpid, none)) for dpid in fabric.switches}
         )
         hosts = {dpid: tuple(self._leaves.get(dpid, ())) for dpid in fabric.switches}
-        rate_pps, interfaces = self._settings.punt_rate_pps, self._settings.cabling.interfaces
+        rate_pps, one_way = self._settings.punt_rate_pps, self._settings.one_way
         control = self._control(
             {
                 dpid: (
                     switch,
-                    ports.get(dpid, none) | interfaces[dpid] if dpid in interfaces else ports.get(dpid, none),
+                    ports.get(dpid, none) | one_way[dpid] if dpid in one_way else ports.get(dpid, none),
                     hosts[dpid],
                     rate_pps,
-                    dpid in interfaces,
+                    dpid in one_way,
                 )
                 for dpid, switch in fabric.switches.items()
             }
@@ -117,14 +116,14 @@ class Pipeline:
 
 
 def _ways(
-    dpid: Dpid, towards: Mapping[Dpid, Towards], installed: Mapping[int, GroupRule], unlit: frozenset[PortNo]
+    dpid: Dpid, towards: Mapping[Dpid, Towards], installed: Mapping[int, GroupRule], closed: frozenset[PortNo]
 ) -> Ways:
     leaves = tuple(leaf for leaf in towards if leaf != dpid)
     hops = tuple(towards[leaf].hops.get(dpid, ()) for leaf in leaves)
     distance = tuple(towards[leaf].distance.get(dpid, 1) for leaf in leaves)
     lost = (ecmp_group_id(leaf) for leaf, out in zip(leaves, hops, strict=True) if not out)
     groups = (installed[group_id] for group_id in lost if group_id in installed)
-    kept = tuple(group for group in groups if unlit.isdisjoint(bucket.watch_port for bucket in group.buckets))
+    kept = tuple(group for group in groups if closed.isdisjoint(bucket.watch_port for bucket in group.buckets))
     return Ways(dpid, leaves, hops, distance, kept)
 
 

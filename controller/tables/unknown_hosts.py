@@ -17,8 +17,8 @@ NO_PORTS = frozenset[PortNo]()
 
 class KeepUnknown:
     """Derives the desired rules with the installed ones that lead to (or pin) hosts which are not known yet, with their
-    groups: the switch of these hosts may connect later. Not those that lead to one of the ``dark`` interfaces, which
-    optical switches may connect to anyone next. Looks only at installed rules that are not as they were."""
+    groups: the switch of these hosts may connect later. Not those that lead to a port that is
+    ``closed``, which may lead to anyone next. Looks only at installed rules that are not as they were."""
 
     def __init__(self, gateways: Iterable[Gateway] = ()) -> None:
         self._ip_of = {gateway.mac: gateway.ip for gateway in gateways}
@@ -32,14 +32,14 @@ class KeepUnknown:
         hosts: Mapping[str, Host],
         desired: Mapping[Dpid, RuleSet],
         installed: Mapping[Dpid, RuleSet],
-        dark: Iterable[PortRef] = (),
+        closed: Iterable[PortRef] = (),
     ) -> dict[Dpid, RuleSet]:
         self._follow(hosts)
         for gone in self._installed.keys() - desired.keys():
             del self._installed[gone], self._unknown[gone]
-        dark_ports = ports_by_switch(dark)
+        closed_ports = ports_by_switch(closed)
         return {
-            dpid: self._with_unknown(dpid, rules, installed.get(dpid, NO_RULES), dark_ports.get(dpid, NO_PORTS))
+            dpid: self._with_unknown(dpid, rules, installed.get(dpid, NO_RULES), closed_ports.get(dpid, NO_PORTS))
             for dpid, rules in desired.items()
         }
 
@@ -56,7 +56,7 @@ class KeepUnknown:
             for key in [key for key in unknown if not self._is_unknown(key)]:
                 del unknown[key]
 
-    def _with_unknown(self, dpid: Dpid, desired: RuleSet, installed: RuleSet, dark: frozenset[PortNo]) -> RuleSet:
+    def _with_unknown(self, dpid: Dpid, desired: RuleSet, installed: RuleSet, closed: frozenset[PortNo]) -> RuleSet:
         unknown = self._unknown[dpid]
         for key, _, rule in differing(self._installed.get(dpid, {}), installed.flows):
             unknown.pop(key, None)
@@ -64,8 +64,8 @@ class KeepUnknown:
                 unknown[key] = rule
         self._installed[dpid] = installed.flows
         kept = {key: rule for key, rule in unknown.items() if key not in desired.flows}
-        if dark:
-            kept = {key: rule for key, rule in kept.items() if dark.isdisjoint(_ports(rule, installed))}
+        if closed:
+            kept = {key: rule for key, rule in kept.items() if closed.isdisjoint(_ports(rule, installed))}
         return _with(desired, kept, installed)
 
     def _is_unknown(self, key: FlowKey) -> bool:

@@ -23,7 +23,7 @@ def main(
     config: Annotated[Path, typer.Option(help="as for signalbox serve")],
 ) -> None:
     """Run the controller until SIGTERM."""
-    raise typer.Exit(serve(load(config), find_wiring=partial(answer, wirings)))
+    raise typer.Exit(serve(load(config), answer=partial(answer, wirings)))
 
 
 if __name__ == "__main__":

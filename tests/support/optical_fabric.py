@@ -5,14 +5,17 @@ Circuits are found as probes find them: what leaves by a server's interface pass
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import permutations
 from typing import Any
 
-from controller.circuits.live import find_wiring, mend_wiring
-from controller.circuits.messages import FindWiring, MendWiring, WiringFound
+from controller.circuits.answers import answer
+from controller.circuits.extension import Circuits
+from controller.circuits.messages import FindWiring, MendWiring
+from controller.circuits.status import OpticalStatus
 from controller.config import CircuitsConfig, Config, DiscoveryConfig, FabricConfig, OpticalSwitch
-from controller.core.messages import Command, Message
-from controller.fabric.messages import LinkSeen, ProbeCircuits, SwitchConnected
+from controller.core.messages import Command, Message, WorkedOut, WorkOut
+from controller.fabric.messages import LinkSeen, ProbeAnew, SwitchConnected
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from offline.scenarios.topologies import Cable, Host, Switch, Topology
 from signalbox.errors import SignalboxError
@@ -94,17 +97,29 @@ class OpticalFabric(FakeFabric):
                     found[int(switch.dpid), int(port)] = (int(dst.dpid), int(dst.port))
         return found
 
+    @property
+    def extension(self) -> Circuits:
+        assert isinstance(self.loop.extension, Circuits)
+        return self.loop.extension
+
+    @property
+    def told_optical(self) -> Mapping[Dpid, OpticalStatus]:
+        """The optical switches, as they are published."""
+        found = {dpid: each for dpid, each in self.status.extension.switches.items() if isinstance(each, OpticalStatus)}
+        assert found.keys() == self.status.extension.switches.keys()
+        return found
+
     def set_carrier(self, server: int, port: int, up: bool) -> None:
         """Of a fibre pair."""
         self._set_carrier(Dpid(server), PortNo(port), up)
 
     def _carry_out(self, command: Command) -> list[Message]:
         match command:
-            case ProbeCircuits(ports):
+            case ProbeAnew(ports):
                 return [seen for at in sorted(ports) for seen in self._seen_from(at)]
-            case FindWiring() | MendWiring():
-                self.asked.append(command)
-                return [] if self.wirings_wait else [answered(command)]
+            case WorkOut(question):
+                self.asked.append(question)
+                return [] if self.wirings_wait else [answered(question)]
         return super()._carry_out(command)
 
     def reconnect(self, dpid: int) -> None:
@@ -128,11 +143,11 @@ def ref(dpid: int, port: int) -> PortRef:
     return PortRef(Dpid(dpid), PortNo(port))
 
 
-def answered(asked: FindWiring | MendWiring) -> WiringFound:
+def answered(asked: FindWiring | MendWiring) -> WorkedOut:
     try:
-        return WiringFound(asked, find_wiring(asked) if isinstance(asked, FindWiring) else mend_wiring(asked))
+        return WorkedOut(asked, answer(asked))
     except SignalboxError as error:
-        return WiringFound(asked, str(error))
+        return WorkedOut(asked, str(error))
 
 
 def all_reduce(job_id: str, servers: list[int], all_to_all: int = 0, **more: Any) -> JobSpec:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from controller.api import convert, convert_fabric, convert_plan, pages
 from controller.api.pages import page_token
+from controller.circuits.status import FibreStatus, OpticalStatus
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
 from controller.jobs.demand import DemandSource
 from controller.jobs.job import Reported, Vitals
@@ -17,7 +18,7 @@ from controller.jobs.messages import Registration
 from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes, TargetLeft
 from controller.planning.problem import FlowId, Route, Subflow, whole
-from controller.status import FibreStatus, JobState, JobStatus, OpticalStatus, Status, SwitchStatus
+from controller.status import ExtensionStatus, JobState, JobStatus, Status, SwitchStatus
 from controller.tables.dropped import Dropped
 from signalbox.errors import InvalidInput
 from signalbox.jobs.reports import IterationTime
@@ -548,7 +549,7 @@ def test_optical_switches_are_given_with_their_fibres_in_order() -> None:
         Dpid(0x102): OpticalStatus("0x102", False, ()),
         Dpid(0x101): OpticalStatus("optical1", True, fibres),
     }
-    status = Status(optical=optical)
+    status = Status(extension=ExtensionStatus(optical))
     first, second = convert_fabric.fabric_message(status).optical_switches
     assert (second.dpid, second.name, second.connected) == (0x102, "0x102", False)
     assert (first.dpid, first.name, first.connected) == (0x101, "optical1", True)

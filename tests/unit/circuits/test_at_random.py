@@ -17,10 +17,10 @@ from controller.api.convert import job_message
 from controller.api.convert_fabric import fabric_message
 from controller.circuits.cross_connects import PRIORITY, connected_by
 from controller.circuits.job_wiring import JobWiring
-from controller.circuits.messages import FindWiring, MendWiring, WiringFound
+from controller.circuits.messages import FindWiring, MendWiring
 from controller.circuits.wired_jobs import NOT_KNOWN
-from controller.core.messages import Command, Message, Tick
-from controller.fabric.messages import LinkLost, LinkSeen, ProbeCircuits
+from controller.core.messages import Command, Message, Tick, WorkedOut
+from controller.fabric.messages import LinkLost, LinkSeen, ProbeAnew
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import (
     DeregisterJob,
@@ -102,7 +102,7 @@ class Fabric(OpticalFabric):
 
     def _carry_out(self, command: Command) -> list[Message]:
         match command:
-            case ProbeCircuits(ports):
+            case ProbeAnew(ports):
                 self.heard = {src: dst for src, dst in self.heard.items() if src not in ports}
                 found = [seen for at in sorted(ports) for seen in self._seen_from(at)]
                 self.heard |= {seen.src: seen.dst for seen in found if isinstance(seen, LinkSeen)}
@@ -133,7 +133,7 @@ class Fabric(OpticalFabric):
     def deliver_wirings(self, why: str = "") -> None:
         waiting, self.answered = self.asked[self.answered :], len(self.asked)
         for asked in waiting:
-            self.send(WiringFound(asked, why) if why else answered(asked))
+            self.send(WorkedOut(asked, why) if why else answered(asked))
 
     def leave(self, dpid: Dpid) -> None:
         self._connected.discard(dpid)
@@ -474,9 +474,10 @@ class Run:
 
     def check_quiet(self) -> None:
         fabric, state = self.fabric, self.fabric.loop.state
-        assert state.circuits.change is None
-        assert state.wirings.asked is None
-        assert not state.circuits.missing
+        extension = fabric.extension
+        assert extension.optical.change is None
+        assert extension.wirings.asked is None
+        assert not extension.optical.missing
         self.after_each_mod()
         status = fabric.status
         jobs = state.jobs.jobs
@@ -493,19 +494,19 @@ class Run:
         for job_id, told in sorted(status.jobs.items(), key=lambda each: each[1].registration.registered_at):
             servers = [int(end.split(".")[2]) for end in told.registration.spec.endpoints]
             if told.registration.wiring:
-                assert (told.state, told.unwired) == ("pinned", ""), f"{job_id}: {told.state} {told.unwired}"
+                assert (told.state, told.waiting) == ("pinned", ""), f"{job_id}: {told.state} {told.waiting}"
                 assert all(self.reaches(*pair) for pair in permutations(servers, 2)), f"{job_id} is not connected"
-            elif told.unwired.startswith("waits for servers of "):
-                others = told.unwired.removeprefix("waits for servers of ").split(", ")
-                assert {waits.get(server) for server in servers} >= set(others), f"{job_id}: {told.unwired}"
+            elif told.waiting.startswith("waits for servers of "):
+                others = told.waiting.removeprefix("waits for servers of ").split(", ")
+                assert {waits.get(server) for server in servers} >= set(others), f"{job_id}: {told.waiting}"
                 waits = dict.fromkeys(servers, job_id) | waits
             else:
                 expected = ("one switch with", NOT_KNOWN, "cannot announce")
-                assert any(each in told.unwired for each in expected), f"{job_id}: {told.state} {told.unwired!r}"
-        for src, dst in state.fibres.silent:
+                assert any(each in told.waiting for each in expected), f"{job_id}: {told.state} {told.waiting!r}"
+        for src, dst in extension.fibres.silent:
             there = (src.dpid, src.port) in circuits, (dst.dpid, dst.port) in circuits.values()
             assert not all(there), f"{src} > {dst} was silent, and nothing says that of it now"
-        silent = {(AlarmKind.INTERFACE_DARK, f"server{src.dpid}:{src.port}") for src, _ in state.fibres.silent}
+        silent = {(AlarmKind.INTERFACE_DARK, f"server{src.dpid}:{src.port}") for src, _ in extension.fibres.silent}
         idle = {AlarmKind.COUNTERS_STALE}
         alarms = [alarm for key, alarm in status.alarms.items() if alarm.kind not in idle and key not in silent]
         assert not alarms, [str(alarm) for alarm in alarms]

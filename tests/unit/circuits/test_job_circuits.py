@@ -6,10 +6,10 @@ import pytest
 
 from controller.circuits.cabling import cabling_of
 from controller.circuits.cross_connects import cross_connects
-from controller.circuits.messages import FoundWiring, WiringFound
+from controller.circuits.messages import FoundWiring
 from controller.circuits.optical_switches import CircuitState
 from controller.circuits.wired_jobs import MAKING, NOT_KNOWN, RAILS
-from controller.core.messages import Command, Message
+from controller.core.messages import Command, Message, WorkedOut
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.jobs.messages import (
     DeregisterJob,
@@ -32,7 +32,7 @@ def test_a_job_gets_circuits_and_is_pinned_on_them() -> None:
     assert len(fabric.circuits) == 12
     assert reach(fabric, [1, 2, 3, 4, 5, 6])
     job = fabric.status.jobs[JobId("one")]
-    assert (job.state, job.unwired, job.level) == ("pinned", "", 1.0)
+    assert (job.state, job.waiting, job.level) == ("pinned", "", 1.0)
     assert job.registration.wiring
     assert len(job.registration.wiring.runs.groups) == 3
     assert not fabric.status.alarms
@@ -67,7 +67,7 @@ def test_an_update_that_changes_no_traffic_changes_nothing_while_circuits_are_ma
     fabric.run(0.2)
     fabric.send(UpdateJob(all_reduce("one", [1, 2, 3, 4], all_to_all=100_000, lease_s=600)))
     fabric.run(1)
-    assert fabric.status.jobs[JobId("one")].unwired == MAKING
+    assert fabric.status.jobs[JobId("one")].waiting == MAKING
     assert not fabric.status.alarms
     fabric.lost_probes.clear()
     fabric.probe(fabric.switches[Dpid(1)])
@@ -104,8 +104,8 @@ def test_a_job_waits_until_its_servers_are_free_and_takes_their_circuits_over() 
     fabric.send(RegisterJob(all_reduce("three", [6, 7])))
     fabric.run(2)
     waiting = fabric.status.jobs[JobId("two")]
-    assert (waiting.state, waiting.unwired) == ("pending", "waits for servers of one")
-    assert fabric.status.jobs[JobId("three")].unwired == "waits for servers of two"
+    assert (waiting.state, waiting.waiting) == ("pending", "waits for servers of one")
+    assert fabric.status.jobs[JobId("three")].waiting == "waits for servers of two"
     assert not fabric.status.alarms
     circuits = fabric.circuits
     fabric.send(DeregisterJob(JobId("one")))
@@ -127,7 +127,7 @@ def test_a_job_that_forwards_too_much_is_refused_with_the_alternative() -> None:
     fabric.run(2)
     job = fabric.status.jobs[JobId("even")]
     assert job.state == "pending"
-    assert job.unwired.startswith("one switch with 0.0015625 Gbit/s per server is better: ")
+    assert job.waiting.startswith("one switch with 0.0015625 Gbit/s per server is better: ")
     assert not fabric.circuits
     fabric.run(5)
     assert len(fabric.asked) == 1
@@ -172,9 +172,9 @@ def test_what_went_wrong_is_tried_again() -> None:
     fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
     fabric.run(1)
     (asked,) = fabric.asked
-    fabric.send(WiringFound(asked, "the process has ended"))
+    fabric.send(WorkedOut(asked, "the process has ended"))
     fabric.run(10)
-    assert fabric.status.jobs[JobId("one")].unwired == "the process has ended"
+    assert fabric.status.jobs[JobId("one")].waiting == "the process has ended"
     fabric.wirings_wait = False
     fabric.run(25)
     assert fabric.status.jobs[JobId("one")].state == "pinned"
@@ -186,8 +186,8 @@ def test_what_a_job_sends_has_to_be_known() -> None:
     fabric.send(RegisterJob(JobSpec.parse(all_reduce("rails", [3, 4]).model_dump() | {"rails": rails})))
     fabric.send(RegisterJob(JobSpec(job_id="silent", endpoints=("10.0.1.1", "10.0.2.1"))))
     fabric.run(40)
-    assert fabric.status.jobs[JobId("silent")].unwired == NOT_KNOWN
-    assert fabric.status.jobs[JobId("rails")].unwired == RAILS
+    assert fabric.status.jobs[JobId("silent")].waiting == NOT_KNOWN
+    assert fabric.status.jobs[JobId("rails")].waiting == RAILS
     assert not fabric.asked
     fabric.send(RegisterJob(all_reduce("one", [1, 2])))
     fabric.run(4)
@@ -200,10 +200,10 @@ def test_a_job_begins_on_the_routes_that_were_found_with_its_circuits(monkeypatc
     fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6], all_to_all=100_000)))
     fabric.run(1)
     answer = answered(fabric.asked[-1])
-    assert isinstance(answer.found, FoundWiring)
+    assert isinstance(answer.answer, FoundWiring)
     placed = {
         flow: [[(f"10.0.{at.server + 1}.1", at.interface) for at in path] for path, _ in pieces]
-        for flow, pieces in answer.found.routes.items()
+        for flow, pieces in answer.answer.routes.items()
     }
     assert len(placed) == 30
     monkeypatch.setattr(fabric.planner, "answers", lambda _: [])
@@ -231,7 +231,7 @@ def test_servers_are_not_free_before_the_end_of_their_job_is_saved() -> None:
     fabric.disk_waits = False
     fabric.send(StateNotSaved("full"))
     fabric.run(2)
-    assert {job_id: job.unwired for job_id, job in fabric.status.jobs.items()} == {
+    assert {job_id: job.waiting for job_id, job in fabric.status.jobs.items()} == {
         "one": "",
         "two": "waits for servers of one",
     }
@@ -262,7 +262,7 @@ def test_no_rule_leads_to_a_circuit_before_it_goes_dark() -> None:
     stale: list[PortRef] = []
 
     def check() -> None:
-        change = fabric.loop.state.circuits.change
+        change = fabric.extension.optical.change
         if change and change.sent_at is not None:
             for at in change.dark:
                 groups = fabric.switches[at.dpid].groups.values()

@@ -6,8 +6,8 @@ import pytest
 
 from controller.alarms import text
 from controller.circuits.job_wiring import JobWiring
-from controller.circuits.messages import MendWiring, WiringFound
-from controller.core.messages import Message
+from controller.circuits.messages import MendWiring
+from controller.core.messages import Message, WorkedOut
 from controller.fabric.messages import ArpSeen, LinkLost, PortChanged
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.jobs.messages import (
@@ -164,12 +164,12 @@ def test_fibres_that_are_swapped_are_told_as_such_whatever_circuits_there_are(ot
         f"server1:2 may be connected to {as_configured}, and server{other.dpid}:{other.port} to port 1 of optical1: "
         "probes arrive as if their fibres were swapped"
     )
-    before, changes = fabric.circuits, fabric.loop.state.circuits.change_times
+    before, changes = fabric.circuits, fabric.extension.optical.change_times
     for _ in range(50):  # the job gets other circuits in place of those that seem lost
         fabric.run(0.5)
         assert dark_interfaces(fabric) == told
     assert fabric.circuits != before
-    assert fabric.loop.state.circuits.change_times != changes
+    assert fabric.extension.optical.change_times != changes
     for at in (ref(1, 2), other):
         fabric.set_carrier(at.dpid, at.port, up=False)
     swap_fibres(fabric, ref(1, 2), other)
@@ -188,11 +188,11 @@ def test_a_question_about_lost_circuits_that_was_not_answered_is_asked_again() -
     fabric.wirings_wait = True
     fabric.set_carrier(2, 3, up=False)
     fabric.run(1)
-    fabric.send(WiringFound(fabric.asked[-1], "the process has ended"))
+    fabric.send(WorkedOut(fabric.asked[-1], "the process has ended"))
     fabric.wirings_wait = False
     fabric.run(31)
     assert len(fabric.asked) == 3
-    assert not fabric.loop.derived.damaged()
+    assert not fabric.extension.damaged()
 
 
 def test_circuits_that_work_again_before_the_iteration_ends_are_kept() -> None:
@@ -260,11 +260,11 @@ def test_a_job_is_asked_about_anew_when_other_interfaces_work() -> None:
         fabric.set_carrier(1, port, up=False)
     fabric.send(RegisterJob(all_reduce("even", [1, 2, 3, 4, 5, 6, 7, 8], all_to_all=10_000_000)))
     fabric.run(2)
-    assert fabric.status.jobs[JobId("even")].unwired.startswith("one switch with 0.0015625 Gbit/s")
+    assert fabric.status.jobs[JobId("even")].waiting.startswith("one switch with 0.0015625 Gbit/s")
     for port in (3, 4):
         fabric.set_carrier(1, port, up=True)
     fabric.run(2)
-    assert not fabric.status.jobs[JobId("even")].unwired.startswith("one switch with 0.0015625 Gbit/s")
+    assert not fabric.status.jobs[JobId("even")].waiting.startswith("one switch with 0.0015625 Gbit/s")
 
 
 @pytest.mark.parametrize("wait_s", [1, 16])

@@ -118,7 +118,7 @@ def test_where_probes_arrived_before_a_circuit_was_changed_says_nothing_after_it
     before = fabric.circuits
 
     def probe() -> None:
-        change = fabric.loop.state.circuits.change
+        change = fabric.extension.optical.change
         if change and change.sent_at is not None:
             for src, dst in before.items():
                 fabric.loop.handle([LinkSeen(ref(*src), ref(*dst))], fabric.now)
@@ -205,7 +205,7 @@ def test_what_optical_switches_connect_is_told_also_while_they_are_away() -> Non
     fabric = OpticalFabric(4, 2)
     fabric.start(late=[Dpid(0x102)])
     fabric.run(3)
-    first, second = fabric.status.optical[Dpid(0x101)], fabric.status.optical[Dpid(0x102)]
+    first, second = fabric.told_optical[Dpid(0x101)], fabric.told_optical[Dpid(0x102)]
     assert (first.name, first.connected, [fibre.up for fibre in first.fibres]) == ("optical1", True, [True] * 4)
     assert (second.name, second.connected, [fibre.up for fibre in second.fibres]) == ("0x102", False, [False] * 4)
     assert [fibre.interface for fibre in first.fibres] == [ref(n, 2) for n in range(1, 5)]
@@ -215,20 +215,20 @@ def test_what_optical_switches_connect_is_told_also_while_they_are_away() -> Non
     fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4])))
     fabric.run(2)
     assert told(fabric) == fabric.circuits
-    optical = fabric.status.optical
+    optical = fabric.status.extension.switches
     fabric.run(2)
-    assert fabric.status.optical is optical, "nothing has changed"
+    assert fabric.status.extension.switches is optical, "nothing has changed"
     fabric.lose(Dpid(0x101))
     fabric.run(1)
     assert told(fabric) == fabric.circuits
-    assert not any(fibre.up for fibre in fabric.status.optical[Dpid(0x101)].fibres)
-    assert fabric.status.optical[Dpid(0x102)] is optical[Dpid(0x102)]
+    assert not any(fibre.up for fibre in fabric.told_optical[Dpid(0x101)].fibres)
+    assert fabric.told_optical[Dpid(0x102)] is optical[Dpid(0x102)]
 
 
 def told(fabric: OpticalFabric) -> dict[tuple[int, int], tuple[int, int]]:
     """The circuits, by what optical switches are said to connect."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
-    for optical in fabric.status.optical.values():
+    for optical in fabric.told_optical.values():
         at = {fibre.port: (int(fibre.interface.dpid), int(fibre.interface.port)) for fibre in optical.fibres}
         found |= {at[fibre.port]: at[fibre.out_port] for fibre in optical.fibres if fibre.out_port}
     return found
@@ -238,5 +238,5 @@ def test_an_interface_at_a_port_that_is_down_is_told() -> None:
     fabric = started(4, 2)
     fabric.set_carrier(2, 3, up=False)
     fabric.run(1)
-    up = {(dpid, fibre.port): fibre.up for dpid, each in fabric.status.optical.items() for fibre in each.fibres}
+    up = {(dpid, fibre.port): fibre.up for dpid, each in fabric.told_optical.items() for fibre in each.fibres}
     assert [at for at, is_up in up.items() if not is_up] == [(0x102, 2)]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from controller.core import status_and_alarms
-from controller.core.derived import Row
 from controller.core.messages import Reply, Tick
 from controller.fabric.host_discovery import MAX_QUESTIONS
 from controller.fabric.messages import SendArpRequest
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations, SaveState
 from controller.jobs.watched_job import WatchedJob
+from controller.memo import Row
 from controller.planning.messages import SetStrategy
 from controller.planning.planned import Levels
 from controller.tables import pinned_table, pins

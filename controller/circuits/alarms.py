@@ -1,0 +1,70 @@
+"""Alarms of optical switches, of fibres, and of the interfaces of servers at them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from controller.alarms import Alarm
+from controller.circuits.fibres import FibreState
+from controller.circuits.optical_switches import CircuitState
+from controller.fabric.parts import End, Part, switch_key
+from controller.fabric.topology import Fabric, PortNo, PortRef
+from signalbox.words import AlarmKind
+
+MOST_NAMED = 4
+"""Interfaces in a sentence."""
+
+
+def raised_alarms(circuits: CircuitState, fibres: FibreState, fabric: Fabric) -> Iterator[Alarm]:
+    """Each kind at most once per subject. ``fabric``: with a name of its switches for each."""
+    yield from _dark_interfaces(circuits, fibres, fabric)
+    for dpid in sorted(circuits.away):  # optical switches are configured: each should be connected
+        end = End(PortRef(dpid, PortNo(0)), circuits.name(dpid))
+        yield Alarm(AlarmKind.SWITCH_DOWN, end.name, {"part": Part(switch_key(dpid), (end,))})
+
+
+def _dark_interfaces(circuits: CircuitState, fibres: FibreState, fabric: Fabric) -> Iterator[Alarm]:
+    """Of servers that are connected: those whose port is down at either end, those that send into a circuit which no
+    probe comes out of although neither end is dark, or did when it was there, those whose fibres may be swapped, and
+    those whose probes arrive where no circuit leads."""
+    for at in sorted(circuits.cabling.fibre_of):
+        switch = fabric.switches.get(at.dpid)
+        port = switch.ports.get(at.port) if switch else None
+        if switch and not (port and port.up and at not in circuits.dark):
+            no_light = f"has no light to {_fibre_end(circuits, at)}"
+            yield Alarm(AlarmKind.INTERFACE_DARK, f"{switch.name}:{at.port}", {"why": no_light})
+    why = {}
+    for src, dst in sorted(fibres.silent):
+        there = _port_name(fabric, dst)
+        why[src] = (
+            f"sends into a circuit to {there}, where no probes arrive"
+            if (src, dst) in circuits.missing
+            else f"sent into a circuit to {there}, where no probes arrived"
+        )
+    for src, dst in fibres.astray.items():
+        why[src] = f"sends to {_port_name(fabric, dst)}, where no circuit leads: fibres are not as configured"
+    for src, others in fibres.partners().items():
+        why[src] = _may_be_swapped(circuits, fabric, src, others)
+    for src in sorted(why):
+        yield Alarm(AlarmKind.INTERFACE_DARK, f"{fabric.name(src.dpid)}:{src.port}", {"why": why[src]})
+
+
+def _may_be_swapped(circuits: CircuitState, fabric: Fabric, at: PortRef, others: Sequence[PortRef]) -> str:
+    names = [_port_name(fabric, other) for other in others]
+    if len(others) > 1:
+        named = ", ".join(names[:MOST_NAMED]) + (", or others" if len(names) > MOST_NAMED else "")
+        return f"may have its fibres swapped with those of one of {named}: probes arrive as if they were"
+    return (
+        f"may be connected to {_fibre_end(circuits, others[0])}, and {names[0]} to {_fibre_end(circuits, at)}: probes "
+        "arrive as if their fibres were swapped"
+    )
+
+
+def _fibre_end(circuits: CircuitState, at: PortRef) -> str:
+    """Where the fibres of an interface end, as configured."""
+    optical = circuits.cabling.fibre_of[at]
+    return f"port {optical.port} of {circuits.name(optical.dpid)}"
+
+
+def _port_name(fabric: Fabric, at: PortRef) -> str:
+    return f"{fabric.name(at.dpid)}:{at.port}"

@@ -1,0 +1,203 @@
+"""Circuits of optical switches, as an extension of the control loop: what connects the parts of this folder.
+
+In: messages of optical switches, jobs, and where probes arrive (``core.extension``). Out: circuits as one-way links,
+why jobs wait, and which circuits a job gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+
+from controller.alarms import Alarm
+from controller.circuits import answers
+from controller.circuits.alarms import raised_alarms
+from controller.circuits.analysis import no_parts
+from controller.circuits.cabling import Circuits as Connected
+from controller.circuits.cabling import cabling_of
+from controller.circuits.fibres import FibreState
+from controller.circuits.job_wiring import JobWiring
+from controller.circuits.messages import FindWiring
+from controller.circuits.optical_switches import CircuitState
+from controller.circuits.wired_jobs import (
+    RETRY_S,
+    Wirings,
+    damaged,
+    told_unwired,
+    unwired,
+    working_interfaces,
+)
+from controller.config import Config
+from controller.core.effects import NOTHING, Effects, commands
+from controller.core.extension import Arrange, Extension
+from controller.core.messages import Command, WorkedOut, WorkOut
+from controller.core.state import State
+from controller.fabric.messages import MastershipLost, PortChanged, ProbeAnew, SwitchConnected, SwitchLeft
+from controller.fabric.parts import WhyNot
+from controller.fabric.topology import Fabric
+from controller.jobs.job import Job
+from controller.memo import Row, per_key
+from controller.planning.problem import PlanLimits, Routes
+from controller.status import ExtensionStatus
+from controller.tables.messages import StageDone, SwitchRules
+from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import JobId
+
+
+class Circuits(Extension):
+    """``optical``: what optical switches connect. ``fibres``: those that are not as configured. ``wirings``: which jobs
+    are to be wired. Rows: ``interfaces`` that work; ``unwired``: why jobs wait; ``job_wirings``: of each job that is
+    wired; ``owned``: the circuits of all of them; ``damaged``: what does not work of which job's."""
+
+    answer = staticmethod(answers.answer)
+    prepare = staticmethod(answers.prepare)
+
+    def __init__(self, config: Config, s: State, now: float) -> None:
+        self._s = s
+        of = config.circuits
+        cabling = self.cabling = cabling_of(of.fibres)
+        away_since = dict.fromkeys(cabling.optical, now)
+        self.optical = CircuitState(cabling, of.dark_s, of.drain_s, config.openflow.audit_interval_s, away_since)
+        self.fibres = FibreState(cabling)
+        self.wirings = Wirings()
+        limits = PlanLimits(time_limit_s=config.planning.time_limit_s, ecmp_draws=0)
+        capacity_bps = s.topology.settings.capacity_bps
+        # fmt: off
+        self.interfaces = Row( working_interfaces, lambda: (s.fabric.switches, self.optical.dark, cabling,
+                                                            capacity_bps))
+        self.unwired = Row(    unwired,            lambda: (s.jobs.jobs, s.fabric.hosts, self.interfaces(), cabling,
+                                                            self.wirings.refused, self.wirings.new,
+                                                            self.optical.away, limits, s.commits.may_return))
+        self.job_wirings = Row(per_key(_wiring),   lambda: (s.jobs.jobs,))
+        self.owned = Row(      _together,          lambda: (self.job_wirings(),))
+        self.damaged = Row(    damaged,            lambda: (self.job_wirings(), s.fabric.switches, self.interfaces(),
+                                                            self.optical.missing, of.fixed))
+        # fmt: on
+
+    # ---- what it takes
+
+    def take(self, message: object, arrange: Arrange, now: float) -> Effects | None:
+        optical, ours = self.optical, self.cabling.optical
+        match message:
+            case WorkedOut():
+                return self._worked_out(message, arrange, now)
+            case SwitchConnected(dpid, name, ports) if dpid in ours:
+                return commands(optical.connected(dpid, name, ports))
+            case SwitchLeft(dpid) | MastershipLost(dpid) if dpid in ours:
+                optical.left(dpid, now)
+            case PortChanged(dpid, port, removed) if dpid in ours:
+                optical.port_changed(dpid, port, removed)
+            case SwitchRules(dpid) if dpid in ours:
+                optical.rules_read(message, now)
+            case StageDone(change_id) if change_id < 0:
+                return self._stage_done(message, now)
+            case _:
+                return None
+        return NOTHING
+
+    def _stage_done(self, message: StageDone, now: float) -> Effects:
+        moved = self.optical.stage_done(message, now)
+        if not moved:
+            return NOTHING
+        # What arrives elsewhere than configured may have been moved by another port than its own.
+        topology, lit = self._s.topology, self.optical.lit
+        moved |= {src for src, dst in topology.heard_one_way.items() if lit.get(src) != dst}
+        topology.connected_anew(moved, now)
+        return commands(ProbeAnew(moved))
+
+    def _worked_out(self, message: WorkedOut, arrange: Arrange, now: float) -> Effects:
+        s, asked = self._s, message.question
+        wiring = self.wirings.take(asked, message.answer, s.jobs.jobs, s.fabric.hosts, self.cabling, now)
+        if wiring is None:
+            return NOTHING
+        assert isinstance(asked, FindWiring)
+        try:
+            return arrange(s.jobs.jobs[asked.job_id], wiring, now)
+        except SignalboxError as error:
+            self.wirings.refuse(asked, str(error), now + RETRY_S)
+            return NOTHING
+
+    def tick(self, arrange: Arrange, now: float) -> Effects:
+        s, optical = self._s, self.optical
+        effects = commands(*optical.tick(now))
+        optical.follow_links(s.fabric.links, s.fabric.switches, now)
+        fibre_of, away = self.cabling.fibre_of, optical.away_since
+        heard = {src: dst for src, dst in s.topology.heard_one_way.items() if fibre_of[src].dpid not in away}
+        missing = frozenset(each for each in optical.missing if fibre_of[each[0]].dpid not in away)
+        is_changing = optical.change is not None
+        optical.read_again(self.fibres.follow(optical.lit, missing, heard, self.interfaces(), is_changing, now), now)
+        self.wirings.pass_time(now)
+        return effects | self._rewire(None, arrange, now)
+
+    def iteration_ended(self, job_id: JobId, arrange: Arrange, now: float) -> Effects:
+        return self._rewire(job_id, arrange, now)
+
+    def _rewire(self, between: JobId | None, arrange: Arrange, now: float) -> Effects:
+        """Jobs that have lost circuits get others, between two of their iterations if possible."""
+        effects = NOTHING
+        for job, wiring in self.wirings.others_due(self._s.jobs.jobs, self.damaged, now, between):
+            effects |= arrange(job, wiring, now)
+        return effects
+
+    def take_settings(self, config: Config) -> None:
+        self.optical.audit_interval_s = config.openflow.audit_interval_s
+
+    # ---- what it gives
+
+    def work(self, now: float) -> Sequence[Command]:
+        """Circuits that are to be connected elsewhere carry nothing from now on. Then the next job is wired."""
+        s, optical = self._s, self.optical
+        optical.own(self.owned())
+        if s.phases.adopting:
+            return ()
+        optical.begin(s.fabric.links, now)
+        asked = self.wirings.ask(
+            self.unwired().next,
+            self.damaged(),
+            s.jobs.jobs,
+            s.fabric.hosts,
+            self.interfaces(),
+            self.cabling,
+            optical.unable,
+        )
+        return [WorkOut(question) for question in asked]
+
+    def change(self, now: float) -> Sequence[Command]:
+        return self.optical.send(now)
+
+    def begin(self, now: float) -> Mapping[JobId, Routes | None]:
+        """Jobs whose circuits have become links, of which all switches have rules. Where circuits are in place of
+        others, routes that were around these are detours now."""
+        if not self.wirings.new or self.optical.change:
+            return {}
+        return self.wirings.made(self._s.jobs.jobs, self._s.fabric.links, now)
+
+    @property
+    def links(self) -> Connected:
+        return self.optical.lit
+
+    def waiting(self) -> Mapping[JobId, str]:
+        return self.unwired().why
+
+    def waiting_as_told(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, str]:
+        return told_unwired(self.unwired().why, jobs, self.job_wirings())
+
+    def alarms(self, fabric: Fabric) -> Iterator[Alarm]:
+        return raised_alarms(self.optical, self.fibres, fabric)
+
+    def status(self) -> ExtensionStatus:
+        optical = self.optical
+        return ExtensionStatus(optical.optical, optical.change_times, optical.latest_change)
+
+    def no_parts(self, names: Sequence[str]) -> WhyNot:
+        """Names that mean an optical switch, or something at one."""
+        called = {dpid: self.optical.name(dpid) for dpid in self.cabling.optical}
+        return no_parts(names, self.cabling, called, self._s.fabric)
+
+
+def _wiring(_: JobId, job: Job) -> JobWiring | None:
+    return job.registration.wiring
+
+
+def _together(of_jobs: Mapping[JobId, JobWiring]) -> Connected:
+    return dict(chain.from_iterable(wiring.circuits for wiring in of_jobs.values()))
