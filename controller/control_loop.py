@@ -97,7 +97,7 @@ class ControlLoop:
     def work(self, now: float) -> list[Command]:
         """Do what has become due, and return the rest of what follows."""
         s = self.state
-        sent = [*self.extension.work(now)]
+        sent = [*self.extension.work()]
         self._pending |= self._intake.follow_extension(now)
         sent += self._answer_losses(now)
         sent += self._plan(now)

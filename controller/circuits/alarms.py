@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from controller.alarms import Alarm
 from controller.circuits.fibres import FibreState
-from controller.circuits.optical_switches import CircuitState
+from controller.circuits.optical_switches import OpticalSwitches
 from controller.fabric.parts import End, Part, switch_key
 from controller.fabric.topology import Fabric, PortNo, PortRef
 from signalbox.words import AlarmKind
@@ -15,7 +15,7 @@ MOST_NAMED = 4
 """Interfaces in a sentence."""
 
 
-def raised_alarms(circuits: CircuitState, fibres: FibreState, fabric: Fabric) -> Iterator[Alarm]:
+def raised_alarms(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabric) -> Iterator[Alarm]:
     """Each kind at most once per subject. ``fabric``: with a name of its switches for each."""
     yield from _dark_interfaces(circuits, fibres, fabric)
     for dpid in sorted(circuits.away):  # optical switches are configured: each should be connected
@@ -23,7 +23,7 @@ def raised_alarms(circuits: CircuitState, fibres: FibreState, fabric: Fabric) ->
         yield Alarm(AlarmKind.SWITCH_DOWN, end.name, {"part": Part(switch_key(dpid), (end,))})
 
 
-def _dark_interfaces(circuits: CircuitState, fibres: FibreState, fabric: Fabric) -> Iterator[Alarm]:
+def _dark_interfaces(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabric) -> Iterator[Alarm]:
     """Of servers that are connected: those whose port is down at either end, those that send into a circuit which no
     probe comes out of although neither end is dark, or did when it was there, those whose fibres may be swapped, and
     those whose probes arrive where no circuit leads."""
@@ -49,7 +49,7 @@ def _dark_interfaces(circuits: CircuitState, fibres: FibreState, fabric: Fabric)
         yield Alarm(AlarmKind.INTERFACE_DARK, f"{fabric.name(src.dpid)}:{src.port}", {"why": why[src]})
 
 
-def _may_be_swapped(circuits: CircuitState, fabric: Fabric, at: PortRef, others: Sequence[PortRef]) -> str:
+def _may_be_swapped(circuits: OpticalSwitches, fabric: Fabric, at: PortRef, others: Sequence[PortRef]) -> str:
     names = [_port_name(fabric, other) for other in others]
     if len(others) > 1:
         named = ", ".join(names[:MOST_NAMED]) + (", or others" if len(names) > MOST_NAMED else "")
@@ -60,7 +60,7 @@ def _may_be_swapped(circuits: CircuitState, fabric: Fabric, at: PortRef, others:
     )
 
 
-def _fibre_end(circuits: CircuitState, at: PortRef) -> str:
+def _fibre_end(circuits: OpticalSwitches, at: PortRef) -> str:
     """Where the fibres of an interface end, as configured."""
     optical = circuits.cabling.fibre_of[at]
     return f"port {optical.port} of {circuits.name(optical.dpid)}"

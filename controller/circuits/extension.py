@@ -18,7 +18,7 @@ from controller.circuits.cabling import cabling_of
 from controller.circuits.fibres import FibreState
 from controller.circuits.job_wiring import JobWiring
 from controller.circuits.messages import FindWiring
-from controller.circuits.optical_switches import CircuitState
+from controller.circuits.optical_switches import OpticalSwitches
 from controller.circuits.wired_jobs import (
     RETRY_S,
     Wirings,
@@ -57,7 +57,7 @@ class Circuits(Extension):
         of = config.circuits
         cabling = self.cabling = cabling_of(of.fibres)
         away_since = dict.fromkeys(cabling.optical, now)
-        self.optical = CircuitState(cabling, of.dark_s, of.drain_s, config.openflow.audit_interval_s, away_since)
+        self.optical = OpticalSwitches(cabling, of.dark_s, of.drain_s, config.openflow.audit_interval_s, away_since)
         self.fibres = FibreState(cabling)
         self.wirings = Wirings()
         limits = PlanLimits(time_limit_s=config.planning.time_limit_s, ecmp_draws=0)
@@ -140,17 +140,17 @@ class Circuits(Extension):
         return effects
 
     def take_settings(self, config: Config) -> None:
-        self.optical.audit_interval_s = config.openflow.audit_interval_s
+        self.optical.sync.audit_interval_s = config.openflow.audit_interval_s
 
     # ---- what it gives
 
-    def work(self, now: float) -> Sequence[Command]:
+    def work(self) -> Sequence[Command]:
         """Circuits that are to be connected elsewhere carry nothing from now on. Then the next job is wired."""
         s, optical = self._s, self.optical
         optical.own(self.owned())
         if s.phases.adopting:
             return ()
-        optical.begin(s.fabric.links, now)
+        optical.begin(s.fabric.links)
         asked = self.wirings.ask(
             self.unwired().next,
             self.damaged(),

@@ -109,7 +109,7 @@ class Wirings:
         unable: Collection[Dpid],
     ) -> list[FindWiring | MendWiring]:
         """The next question, unless one is open: a job that has none comes before those that have lost some.
-        ``interface_bps``: of the interfaces that work. ``unable``: see ``CircuitState``."""
+        ``interface_bps``: of the interfaces that work. ``unable``: see ``OpticalSwitches``."""
         self._mended = {job_id: of for job_id, of in self._mended.items() if job_id in damaged}
         if self.asked is not None:
             return []

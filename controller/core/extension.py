@@ -51,7 +51,7 @@ class Extension:
 
     # ---- what it gives
 
-    def work(self, now: float) -> Sequence[Command]:
+    def work(self) -> Sequence[Command]:
         """Begin what is due, before rules are derived. ``links`` is as it should be then."""
         return ()
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -38,6 +38,7 @@ from controller.tables.rules import (
 )
 
 RuleId = tuple[Dpid, object]
+StagesBetween = Callable[[Mapping[Dpid, RuleSet], Mapping[Dpid, RuleSet]], list[Stage]]
 REREAD_AFTER_S = 2.0
 RETRY_AFTER_S = 5.0
 MAX_PAUSE_S = 60.0
@@ -83,16 +84,18 @@ class SwitchSync:
     switches refused. ``settled`` and ``unsettled``: as of the last ``next_stage``, the switches with nothing left to
     send, and the rest. ``healed``: per switch how many rules of ours were found missing, changed or added, since the
     start. ``retrying``: refused rules are due again, which ``next_stage`` sends. ``audit_interval_s``: in which every
-    switch is read once; it may change at any time.
+    switch is read once; it may change at any time. ``stages``: what leads from the rules that switches hold (second) to
+    the desired ones.
     """
 
-    def __init__(self, audit_interval_s: float = math.inf) -> None:
+    def __init__(self, audit_interval_s: float = math.inf, stages: StagesBetween = stages_between) -> None:
         self.installed: Mapping[Dpid, RuleSet] = {}
         self.refused: dict[RuleId, Refusal] = {}
         self.settled: frozenset[Dpid] = frozenset()
         self.unsettled: frozenset[Dpid] = frozenset()
         self.healed: Counter[Dpid] = Counter()
         self.audit_interval_s = audit_interval_s
+        self._stages = stages
         self._audit_at = math.inf
         self._connected: dict[Dpid, _Connected] = {}
         self._under_way: dict[int, Stage] = {}
@@ -184,6 +187,11 @@ class SwitchSync:
             self.healed[dpid] += changes
         return "changed" if changes or freed else "same"
 
+    def read_soon(self, dpid: Dpid, now: float) -> None:
+        """Others may have changed what the switch holds."""
+        if switch := self._connected.get(dpid):
+            switch.reread_at = min(switch.reread_at, now)
+
     def tick(self, now: float) -> list[ReadRules]:
         """Read-backs of switches that did not answer earlier, and of the one whose audit is due."""
         reads = []
@@ -236,7 +244,7 @@ class SwitchSync:
         on its way yet. None when there is none."""
         known, self._next = self._next, None
         stages = known[1] if known and known[0] is desired and not self._under_way else []
-        stages = stages or self._left_to_do(desired)
+        stages = stages or self.left_to_do(desired)
         self.unsettled = frozenset(dpid for stage in stages for dpid in stage.mods)
         self.settled = frozenset(self.installed) - self.unsettled
         if self._under_way:
@@ -244,11 +252,11 @@ class SwitchSync:
             stages = [stage for stage in filtered if stage.mods]
         elif not self.refused:
             self._next = desired, stages[1:]
-        return self._send(stages[0]) if stages else None
+        return self.send(stages[0]) if stages else None
 
-    def _left_to_do(self, desired: Mapping[Dpid, RuleSet]) -> list[Stage]:
+    def left_to_do(self, desired: Mapping[Dpid, RuleSet]) -> list[Stage]:
         """What switches do not hold yet and may be sent."""
-        stages = stages_between(*self._unequal(desired))
+        stages = self._stages(*self._unequal(desired))
         left = {rule_id(dpid, mod.rule): mod for stage in stages for dpid, mods in stage.mods.items() for mod in mods}
         held = {rule: Refusal(mod, HELD) for rule, mod in left.items() if self._is_held_by_others(rule[0], mod)}
         self._keep_refused({rule: why for rule, why in self.refused.items() if rule in left} | held)
@@ -293,7 +301,8 @@ class SwitchSync:
             if dpid not in unhappy:
                 switch.retry_at, switch.retry_after_s = math.inf, RETRY_AFTER_S
 
-    def _send(self, stage: Stage) -> InstallStage:
+    def send(self, stage: Stage) -> InstallStage:
+        """One of ``left_to_do``: the next one is none of these before all switches have answered."""
         self._changes += 1
         self._under_way[self._changes] = stage
         for dpid, mods in stage.mods.items():

@@ -7,7 +7,7 @@ import pytest
 from controller.circuits.cabling import cabling_of
 from controller.circuits.cross_connects import cross_connects
 from controller.circuits.messages import FoundWiring
-from controller.circuits.optical_switches import CircuitState
+from controller.circuits.optical_switches import OpticalSwitches
 from controller.circuits.wired_jobs import MAKING, NOT_KNOWN, RAILS
 from controller.core.messages import Command, Message, WorkedOut
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
@@ -246,12 +246,12 @@ class SlowDisk(OpticalFabric):
 
 
 def test_packets_that_are_queued_have_time_to_leave_after_the_last_rule_is_confirmed() -> None:
-    circuits = CircuitState(cabling_of({(9, 1): (1, 2), (9, 2): (2, 2)}), dark_s=0.01, drain_s=0.1)
+    circuits = OpticalSwitches(cabling_of({(9, 1): (1, 2), (9, 2): (2, 2)}), dark_s=0.01, drain_s=0.1)
     circuits.connected(Dpid(9), "optical", ())
     held = cross_connects({PortNo(1): PortNo(1), PortNo(2): PortNo(2)})
     circuits.rules_read(SwitchRules(Dpid(9), held, 0), 0.0)
     circuits.own({ref(1, 2): ref(2, 2)})
-    circuits.begin({LinkId(Dpid(1), PortNo(2))}, 0.0)
+    circuits.begin({LinkId(Dpid(1), PortNo(2))})
     assert not circuits.send(now=5.0)
     assert circuits.send(now=5.2)
 
@@ -263,7 +263,7 @@ def test_no_rule_leads_to_a_circuit_before_it_goes_dark() -> None:
 
     def check() -> None:
         change = fabric.extension.optical.change
-        if change and change.sent_at is not None:
+        if change and change.number is not None:
             for at in change.dark:
                 groups = fabric.switches[at.dpid].groups.values()
                 stale.extend(at for group in groups for bucket in group.buckets if bucket.watch_port == at.port)

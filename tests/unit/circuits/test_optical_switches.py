@@ -119,7 +119,7 @@ def test_where_probes_arrived_before_a_circuit_was_changed_says_nothing_after_it
 
     def probe() -> None:
         change = fabric.extension.optical.change
-        if change and change.sent_at is not None:
+        if change and change.number is not None:
             for src, dst in before.items():
                 fabric.loop.handle([LinkSeen(ref(*src), ref(*dst))], fabric.now)
 

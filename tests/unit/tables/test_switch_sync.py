@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -26,6 +27,7 @@ from controller.tables.rules import (
     Table,
     ToGroup,
     cookie,
+    mods_between,
     stages_between,
 )
 from controller.tables.switch_rules import path_group_id
@@ -362,6 +364,33 @@ def test_no_audit_while_another_one_is_not_answered_or_the_switch_changes() -> N
     sync.rules_read(SwitchRules(SPINE, RuleSet(), 0), NO_FABRIC, 121)
     sync.stage_done(done(stage), 122)
     assert audited(sync, 150) == [LEAF]
+
+
+def test_a_switch_that_others_may_have_changed_is_read_with_the_next_tick_and_once() -> None:
+    sync = SwitchSync()
+    synced(sync, leaf=RuleSet(), spine=RuleSet())
+    assert sync.tick(5.0) == []
+    sync.read_soon(LEAF, 5.0)
+    sync.read_soon(Dpid(9), 5.0)
+    assert sync.tick(5.0) == [ReadRules(LEAF)]
+    sync.read_soon(LEAF, 5.1)
+    assert sync.tick(5.1) == []
+    sync.rules_read(SwitchRules(LEAF, RuleSet(), 0), NO_FABRIC, 5.2)
+    assert sync.tick(5.2) == [ReadRules(LEAF)], "others may have changed it while it was read"
+
+
+def test_what_leads_to_the_desired_rules_may_be_something_else_than_stages_that_are_safe_everywhere() -> None:
+    def at_once(wanted: Mapping[Dpid, RuleSet], held: Mapping[Dpid, RuleSet]) -> list[Stage]:
+        return [Stage("at once", {dpid: tuple(mods_between(rules, held[dpid])) for dpid, rules in wanted.items()})]
+
+    sync = SwitchSync(stages=at_once)
+    synced(sync, leaf=RuleSet.of([flow(1), flow(1, in_port=2)]))
+    (stage,) = sync.left_to_do({LEAF: RuleSet.of([flow(2)])})
+    assert (stage.name, [mod.op for mod in stage.mods[LEAF]]) == ("at once", ["modify", "delete"])
+    sent = sync.send(stage)
+    assert sync.under_way == {sent.change_id}
+    sync.stage_done(done(sent), 0.0)
+    assert sync.installed[LEAF] == RuleSet.of([flow(2)])
 
 
 def test_what_an_audit_finds_is_counted_and_put_right() -> None:
