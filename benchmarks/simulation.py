@@ -24,12 +24,12 @@ from rich.table import Table
 from benchmarks.measures import report
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
-from controller.planning.baselines import SCHEMES
 from controller.planning.bounds import level_bounds
 from controller.planning.problem import PlanLimits, Problem
 from offline.scenarios.fabrics import leaf_spine, spine_links, without
 from offline.scenarios.scenario import problem_of
 from offline.scenarios.workloads import read_workload, workload_folders
+from offline.schemes import SCHEMES
 from offline.simulator.options import Options, Replan
 from offline.simulator.training import Outcome, Stage, simulate
 from signalbox.commands.output import AsJson

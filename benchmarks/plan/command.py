@@ -22,8 +22,8 @@ from benchmarks.plan.changes import Change, changed, changes_of, small_settings
 from benchmarks.plan.measure import FLOWS, Case, cases, grown, measure, undisturbed
 from benchmarks.plan.results import Line, Results, change_lines, growth_lines, plan_lines, targets
 from benchmarks.plan.workloads import FAILURES, GENERATED, Setting, Workloads, few, workloads
-from controller.planning.baselines import SCHEMES
 from controller.planning.problem import PlanLimits
+from offline.schemes import SCHEMES
 from signalbox.commands.output import AsJson, show
 from signalbox.errors import SignalboxError
 

@@ -25,13 +25,13 @@ from statistics import fmean, median
 from benchmarks.plan.piece_bound import least_pieces
 from benchmarks.plan.workloads import FAILURES, LINK_BPS, SEED, Failure, Setting, failed, in_pieces
 from benchmarks.random_flows import random_flows
-from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.generator import jobs_of
 from offline.scenarios.scenario import problem_of
+from offline.schemes import SCHEMES
 from signalbox.errors import SignalboxError
 
 PLANNED = "planned"

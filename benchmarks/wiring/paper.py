@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from controller.fabric.topology import Fabric
-from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import repair
 from controller.planning.problem import PlanLimits
@@ -23,6 +22,7 @@ from controller.wiring.evaluation import Evaluated, Rates, Way, announced, evalu
 from controller.wiring.finder import published
 from offline.scenarios.fabrics import fat_tree, leaf_spine
 from offline.scenarios.scenario import GIGABIT, problem_of
+from offline.schemes import SCHEMES
 from offline.simulator.options import Options, Replan
 from offline.simulator.training import Stage, simulate
 from signalbox.jobs.spec import JobSpec

@@ -131,6 +131,10 @@ class PathChoices:
             of_pair = [paths for block in blocks for paths in _all_paths(next_hops, block)]
         self.options: Sequence[Ints] = [of_pair[number] for number in pair.tolist()]
 
+    def no_links(self) -> Ints:
+        """Return for every flow a path that is filled up with ``nothing``, shape (hops, flows)."""
+        return np.full((self.next_hops.longest, len(self.flows)), self.next_hops.nothing)
+
 
 def _path_counts(next_hops: NextHops) -> Floats:
     """How many shortest paths lead on from each state."""

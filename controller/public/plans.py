@@ -1,4 +1,4 @@
-"""Plans, published schemes to compare them with, their bounds and proofs, and analyses of failures and jobs.
+"""Plans, their bounds and proofs, what published schemes need, and analyses of failures and jobs.
 
 The import loads the solver, which takes half a second.
 """
@@ -11,40 +11,49 @@ from controller.config import PlanningConfig
 from controller.planning.analysis.failures import Progress, analyse_failures
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, Network
-from controller.planning.baselines import SCHEMES, Scheme
+from controller.planning.baselines import QUICK, Numbered
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.certificate import certificate, document
 from controller.planning.ecmp import NextHops, hashed_links
-from controller.planning.plan import NoPlan, Plan, Target, answered, decide
+from controller.planning.greedy import PathChoices
+from controller.planning.plan import Drafts, NoPlan, Plan, Target, answered, decide, draft
 from controller.planning.planned import Planned
-from controller.planning.planner import plan
+from controller.planning.planner import Fault, judged, plan
+from controller.planning.solver import cp_model, solver_within
 from controller.planning.target import same_inputs, solved
 
 __all__ = (
-    "SCHEMES",
+    "QUICK",
     "AnalyseFailures",
     "AnalyseJob",
     "Bounds",
+    "Drafts",
+    "Fault",
     "Network",
     "NextHops",
     "NoPlan",
+    "Numbered",
+    "PathChoices",
     "Plan",
     "Planned",
     "PlanningConfig",
     "Progress",
-    "Scheme",
     "Target",
     "analyse_failures",
     "analyse_job",
     "answered",
     "certificate",
+    "cp_model",
     "decide",
     "document",
+    "draft",
     "explain_message",
     "hashed_links",
+    "judged",
     "level_bounds",
     "plan",
     "same_inputs",
     "solved",
+    "solver_within",
     "what_if_message",
 )

@@ -10,6 +10,7 @@ from controller.planning.demands import ideal_communication_s
 from controller.planning.problem import (
     Flow,
     FlowId,
+    Ints,
     PlanLimits,
     Problem,
     Route,
@@ -28,6 +29,7 @@ __all__ = (
     "Flow",
     "FlowId",
     "Host",
+    "Ints",
     "Link",
     "LinkId",
     "Path",

@@ -17,7 +17,7 @@ from offline.scenarios.fabric_options import FabricOptions, WrongUsage
 from signalbox.errors import FieldProblem
 
 if TYPE_CHECKING:
-    from controller.public.plans import Scheme
+    from offline.schemes import Scheme
 
 _app = typer.Typer(add_completion=False)
 _app.command()(FabricOptions)
@@ -69,7 +69,7 @@ class OptionalFabricCommand(FabricCommand):
 def scheme_named(strategy: str) -> Scheme:
     """How the strategy plans. Raises ``typer.BadParameter`` when there is none of that name."""
     # The solver takes half a second to import, which no other command needs.
-    from controller.public.plans import SCHEMES
+    from offline.schemes import SCHEMES
 
     if strategy not in SCHEMES:
         message = f"there is no strategy '{strategy}'; choose {', '.join(SCHEMES)}"

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from ortools.sat.python import cp_model
 
+from controller.public.plans import cp_model
 from controller.public.wirings import Steps, chosen_steps, hops_by_offset, totient_steps
 from offline.design.proof import Floats
 

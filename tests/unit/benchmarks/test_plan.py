@@ -39,7 +39,6 @@ from benchmarks.plan.workloads import (
     leaves_of_one_job,
     workloads,
 )
-from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
@@ -47,6 +46,7 @@ from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.generator import generate, jobs_of
 from offline.scenarios.scenario import problem_of
+from offline.schemes import SCHEMES
 from signalbox.errors import InvalidInput
 
 LIMITS = PlanLimits(time_limit_s=5, ecmp_draws=20, deterministic=True)

@@ -14,13 +14,13 @@ from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric
 from controller.planning import greedy
 from controller.planning.analysis.requests import FabricNames
-from controller.planning.baselines import SCHEMES
 from controller.planning.certificate import certificate
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.verify import verify
+from offline.schemes import SCHEMES
 from tests.support.planning.fabrics import better, fabric_of, flow, problem_of
 from tests.support.planning.split_problems import optimum
 

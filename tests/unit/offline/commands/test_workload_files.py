@@ -14,7 +14,7 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-from controller.planning.baselines import SCHEMES
+from offline.schemes import SCHEMES
 from signalbox.cli import main
 from tests.support.command_line import Result
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import Fabric
-from controller.planning.baselines import SCHEMES
 from controller.planning.bounds import level_bounds
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
@@ -15,6 +14,7 @@ from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine, spine_links, without
 from offline.scenarios.generator import generate, jobs_of
 from offline.scenarios.scenario import problem_of
+from offline.schemes import SCHEMES
 from offline.simulator.options import Options, Replan, Sharing
 from offline.simulator.training import Outcome, Stage, simulate
 from signalbox.jobs.spec import Dealing

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import Fabric, Path
-from controller.planning.baselines import SCHEMES, baseline_levels
+from controller.planning.baselines import baseline_levels
 from controller.planning.ecmp import ecmp_level
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, PlanLimits, Problem, whole
+from offline.schemes import SCHEMES
 from tests.support.planning.baseline_problems import with_subflows
 from tests.support.planning.fabrics import RATE, demo_flows, fabric_of, flow, leaf_spine, pinned, problem_of
 

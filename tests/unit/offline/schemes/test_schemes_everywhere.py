@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.planning import greedy
-from controller.planning.baselines import SCHEMES, baseline_levels
+from controller.planning.baselines import baseline_levels
 from controller.planning.ecmp import NextHops
 from controller.planning.efficiency import FabricLoads, Fixed, job_levels, nic_levels
 from controller.planning.greedy import PathChoices
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Subflow, whole
+from offline.schemes import SCHEMES
 from tests.support.planning.baseline_problems import any_problems, quick, regular_problems
 from tests.support.planning.fabrics import brute_force
 from tests.support.planning.loads import link_loads

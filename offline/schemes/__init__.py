@@ -1,0 +1,56 @@
+"""Every routing scheme, behind one signature.
+
+``planned`` is Signalbox's own planner. The others are published schemes, modelled to compare with, never installed:
+their routes are whole, they ignore the running routes, and they are judged by the same checker, bounds and levels.
+
+In: a ``Problem`` and ``PlanLimits``. Out: a checked ``Plan`` with its certificate, or ``NoPlan`` with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from controller.public.plans import QUICK, Bounds, Drafts, Fault, NoPlan, Numbered, Plan, draft, judged, plan
+from controller.public.problems import PlanLimits, Problem
+from offline.schemes.annealing import anneal
+from offline.schemes.integer_program import Routed, min_max_ilp
+
+Scheme = Callable[[Problem, PlanLimits], Plan | NoPlan]
+
+
+def _routed(name: str, numbered: Numbered, limits: PlanLimits) -> Routed | None:
+    """Return the links of every flow, or None when the scheme found none in its time."""
+    match name:
+        case "ecmp":
+            return Routed(numbered.hashed(limits.seed))
+        case "annealing":
+            return Routed(anneal(numbered.choices, limits.seed))
+        case "ilp":
+            return min_max_ilp(numbered.choices, numbered.nic_level, limits)
+        case _:
+            return Routed(QUICK[name](numbered, limits.seed))
+
+
+def _plan(name: str, problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
+    """Return the scheme's routes as a plan."""
+    limits = limits.begun()
+    return judged(problem, limits, partial(_drafts, name, problem, limits))
+
+
+def _drafts(name: str, problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:
+    numbered = Numbered(problem)
+    routed = _routed(name, numbered, limits)
+    if routed is None:
+        raise Fault(f"{name} found no routing within {limits.time_limit_s:g} s")
+    routing = draft(problem, name, numbered.next_hops.routes(routed.links))
+    splits = any(flow.max_subflows > 1 for flow in problem.flows)
+    worst = 1.0 if splits else routed.bound  # nothing is proven for flows that may be split
+    return Drafts([routing], replace(bounds, worst=max(bounds.worst, worst)).vector, None, routed.bound)
+
+
+SCHEMES: Mapping[str, Scheme] = {"planned": plan} | {
+    name: partial(_plan, name) for name in ("ecmp", *QUICK, "annealing", "ilp")
+}
+"""By the name that commands and benchmarks use."""

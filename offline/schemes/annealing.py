@@ -1,0 +1,95 @@
+"""Annealing over destinations (Hedera, section 4.2), as the authors of arXiv 2503.05324 ran it.
+
+In: ``PathChoices``. Out: the links that each flow takes, shape (hops, flows), in the link numbers of ``NextHops``.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+
+import numpy as np
+
+from controller.public.plans import PathChoices
+from controller.public.problems import Dpid, Ints, LinkId
+
+_HOTTEST = 1000.0
+_COLDEST = 0.1
+_COOLING = 0.99
+_EQUAL = 1e-9
+"""Links whose loads differ by less, relative to the largest, are equally loaded."""
+
+
+def anneal(choices: PathChoices, seed: int) -> Ints:
+    """The state is one spine per destination host: all flows to it go over that spine. At first the hosts of a leaf
+    have the spines in order. A step swaps the spines of two hosts, half of the time of the same leaf; a state of less
+    energy is always accepted, another one with probability exp(-difference / T). T starts at 1000 and is multiplied
+    with 0.99 until it is 0.1. The last state is the answer.
+
+    The energy is the sum of the loads of the most loaded links. The load of a link is the sum of the flows' largest
+    demands / capacity: for equal flows that fill a link, their number, as published. On other fabrics than leaf-spine
+    a path number, modulo the number of the flow's paths, takes the spine's place."""
+    state = _State(choices)
+    chance = random.Random(seed)
+    crowded = [hosts for hosts in state.hosts_of_leaf.values() if len(hosts) > 1]
+    everywhere = list(range(len(state.spine)))
+    energy = state.energy()
+    temperature = _HOTTEST
+    while temperature > _COLDEST and len(everywhere) > 1:
+        among = chance.choice(crowded) if crowded and chance.random() < 0.5 else everywhere
+        one, other = chance.sample(among, 2)
+        state.swap(one, other)
+        changed = state.energy()
+        if changed < energy or math.exp((energy - changed) / temperature) > chance.random():
+            energy = changed
+        else:
+            state.swap(one, other)
+        temperature *= _COOLING
+    return state.taken
+
+
+class _State:
+    """``spine``: of each destination host. ``hosts_of_leaf``: numbers of these hosts. ``taken``: the links of each
+    flow."""
+
+    def __init__(self, choices: PathChoices) -> None:
+        self._options = choices.options
+        self._bps = choices.peak_bps
+        self._capacity_bps = choices.next_hops.capacity_bps
+        self._load = np.zeros(len(self._capacity_bps))
+        self.taken = choices.no_links()
+        flows_to: defaultdict[LinkId, list[int]] = defaultdict(list)
+        for number, flow in enumerate(choices.flows):
+            flows_to[flow.nic_links[1]].append(number)
+        self.hosts_of_leaf: defaultdict[Dpid, list[int]] = defaultdict(list)
+        self.spine: list[int] = []
+        self._flows_to: list[list[int]] = []
+        for host, nic in enumerate(sorted(flows_to)):
+            self._flows_to.append(flows_to[nic])
+            self.spine.append(len(self.hosts_of_leaf[nic.dpid]))
+            self.hosts_of_leaf[nic.dpid].append(host)
+            self._put(host)
+
+    def swap(self, one: int, other: int) -> None:
+        """Exchange the spines of two hosts."""
+        for host in (one, other):
+            for flow in self._flows_to[host]:
+                self._add(flow, -1)
+        self.spine[one], self.spine[other] = self.spine[other], self.spine[one]
+        self._put(one)
+        self._put(other)
+
+    def energy(self) -> float:
+        most = self._load.max()
+        return float(self._load[self._load >= most * (1 - _EQUAL)].sum())
+
+    def _put(self, host: int) -> None:
+        for flow in self._flows_to[host]:
+            options = self._options[flow]
+            self.taken[:, flow] = options[:, self.spine[host] % options.shape[1]]
+            self._add(flow, 1)
+
+    def _add(self, flow: int, times: int) -> None:
+        links = self.taken[:, flow]
+        self._load[links] += times * self._bps[flow] / self._capacity_bps[links]
