@@ -116,10 +116,17 @@ class SocketRole(StrEnum):
     NONE = "none"
 
 
+def _socket(path: Path) -> Path:
+    """Raises ``PydanticCustomError`` for a path that no socket can have."""
+    listen_address(f"unix:{path}")
+    return path
+
+
 class ApiConfig(_TlsSection):
     """``listen``: gRPC addresses, ``HOST:PORT`` or ``unix:PATH``; TLS is for the first kind only. ``tokens``: a TOML
     file of identities (``api.identities``). ``insecure``: listen beyond loopback although anyone who connects is an
-    operator or could read what others send.
+    operator or could read what others send. ``proxy_socket``: HAProxy listens at the addresses of the first kind in the
+    controller's place, and hands calls over through this Unix socket.
 
     A client is who has authenticated itself, else an address, or a user at a Unix socket; for connections and bytes
     always one of the latter. ``max_client_…`` are limits of one, the others of all together. ``max_silent``:
@@ -130,6 +137,7 @@ class ApiConfig(_TlsSection):
     listen: Annotated[
         tuple[Annotated[str, AfterValidator(listen_address)], ...], at_most(MOST_ADDRESSES), Field(min_length=1)
     ] = ("127.0.0.1:50051",)
+    proxy_socket: Annotated[Path, AfterValidator(_socket)] | None = None
     tokens: Path | None = None
     insecure: bool = False
     socket_mode: Annotated[str, matching("0[0-7]{3}", "an octal mode such as 0660, in quotes")] = "0600"

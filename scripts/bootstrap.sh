@@ -50,6 +50,7 @@ missing_packages() {
     has ethtool || echo ethtool
     has ping || echo iputils-ping
     has ps || echo procps
+    { has haproxy || [[ -x /usr/sbin/haproxy ]]; } || echo haproxy
     { has prometheus && has promtool; } || echo prometheus
     { has prometheus-alertmanager && has amtool; } || echo prometheus-alertmanager
     [[ -x $venv/bin/python ]] && return
@@ -98,7 +99,7 @@ install_packages() {
         die "apt could not install: $*" "Its last lines are above."
     }
     # Debian's packages start servers that listen on every address; only the binaries are wanted here.
-    for server in prometheus prometheus-alertmanager slurmctld slurmd munge; do
+    for server in haproxy prometheus prometheus-alertmanager slurmctld slurmd munge; do
         if [[ " $* " == *" $server "* && -d /run/systemd/system ]]; then
             systemctl disable --now "$server" >>"$log" 2>&1 || say "could not stop the $server service; see systemctl"
         fi

@@ -146,9 +146,9 @@ class Calls(grpc.aio.ServerInterceptor):
             return answered
 
         if is_stream:
-            return grpc.stream_stream_rpc_method_handler(_freed(guarded), None, handler.response_serializer)
+            return grpc.stream_stream_rpc_method_handler(guard.freed(guarded), None, handler.response_serializer)
         timed = self._times.timed(method, guarded)
-        return grpc.stream_unary_rpc_method_handler(_freed(timed), None, handler.response_serializer)
+        return grpc.stream_unary_rpc_method_handler(guard.freed(timed), None, handler.response_serializer)
 
     def _guarded_stream(self, handler: Any, for_all: bool) -> Any:
         """Reflection alone takes a stream of requests; each has to come in time."""
@@ -169,7 +169,7 @@ class Calls(grpc.aio.ServerInterceptor):
                 async for response in handler.stream_stream(_one(handler.request_deserializer(data)), context):
                     await reading.write(response)
 
-        return grpc.stream_stream_rpc_method_handler(_freed(guarded), None, handler.response_serializer)
+        return grpc.stream_stream_rpc_method_handler(guard.freed(guarded), None, handler.response_serializer)
 
     def _charge(self, call: Call, calls: float) -> None:
         self._budget.charge(call, calls, time.monotonic())
@@ -200,7 +200,7 @@ class Calls(grpc.aio.ServerInterceptor):
                 self._relay.connections.call_ended(connection, time.monotonic())
 
         # The same moment as that of the context's own callbacks, which gRPC keeps in a ring with the context.
-        _task().add_done_callback(ended)
+        guard.task_of_call().add_done_callback(ended)
         return call, connection
 
     async def _request(self, call: Call, connection: Connection | None, context: Context) -> bytes:
@@ -257,33 +257,6 @@ class _Reading:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
-
-
-def _task() -> asyncio.Task[Any]:
-    """That of the call: gRPC has one for each, which ends when the call's end is sent."""
-    task = asyncio.current_task()
-    assert task is not None
-    return task
-
-
-def _freed(answer: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    """gRPC keeps the error that has ended a call, the error its frames, and these the call. Such a ring, with 20 kB of
-    gRPC's own, would be there until garbage is collected, and for an hour if it was declared old meanwhile."""
-
-    async def freed(requests: object, context: Any) -> Any:
-        try:
-            return await answer(requests, context)
-        except BaseException as error:
-            _task().add_done_callback(functools.partial(_forget_frames, error))
-            raise
-
-    return freed
-
-
-def _forget_frames(error: BaseException | None, _task: object) -> None:
-    while error is not None:
-        error.__traceback__ = None
-        error = error.__context__
 
 
 async def _streamed(answer: Any, context: Any) -> None:

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from ipaddress import ip_address
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
-from urllib.parse import unquote
 
 from controller.api.access import CALLER, OPEN_TO_ALL, RULES, OtherTenants, Rule, refuse_other_tenants
 from controller.api.audit import AuditLog, noting
 from controller.api.errors import code_of
 from controller.api.guard import Context, Handler
 from controller.api.identities import Caller, Identities, Role
+from controller.api.peers import Peer
 from controller.config import SocketRole
 from controller.status import StatusBoard
 from signalbox.errors import InvalidInput, NotAllowed, Unauthenticated, cut, in_entry
@@ -33,62 +31,25 @@ _WITHOUT_TOKEN = ("take_over", "force")
 """Fields that say to do without the lease token."""
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """Who is at the other end of a connection, as far as the connection itself says. ``address``: for people, empty
-    when it is not known. ``socket``: it came through a Unix socket. ``private``: no one on the way can read what is
-    sent. ``names``: of the certificate that it has shown."""
-
-    address: str
-    socket: bool = False
-    private: bool = False
-    names: tuple[str, ...] = ()
-
-
-def peer_of(name: str, auth: Mapping[str, Iterable[bytes]]) -> Peer:
-    """``name``: as gRPC has it, such as ``ipv4:192.0.2.1:40000`` or ``unix:``; of another kind for a connection that
-    has ended. ``auth``: gRPC's ``auth_context``."""
-    kind, _, address = unquote(name).partition(":")
-    if kind in ("unix", "unix-abstract"):
-        return Peer(address or kind, socket=True, private=True)
-    if kind not in ("ipv4", "ipv6"):
-        return Peer("")
-    names = (*auth.get("x509_subject_alternative_name", ()), *auth.get("x509_common_name", ()))
-    encrypted = b"ssl" in auth.get("transport_security_type", ())
-    return Peer(
-        address,
-        private=encrypted or _is_loopback(address),
-        names=tuple(dict.fromkeys(name.decode(errors="replace") for name in names)),
-    )
-
-
-def _is_loopback(address: str) -> bool:
-    ip = ip_address(address.rpartition(":")[0].strip("[]").partition("%")[0])
-    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
-
-
 class Gate:
     """``identities``: None where none are configured. ``socket_role``: of who comes through a Unix socket with no
-    token. ``board``: says whose a job is. ``name_of``: who is behind a connection, from gRPC's name for it. To be
-    used in the server's loop only."""
+    token. ``board``: says whose a job is. ``peer_of``: who makes a call, as far as its connection says. ``audit``: of
+    several gates in common. To be used in the server's loop only."""
 
     def __init__(
         self,
         board: StatusBoard,
         identities: Identities | None,
         socket_role: SocketRole,
-        name_of: Callable[[str], str] = str,
+        peer_of: Callable[[Context], Peer],
+        audit: AuditLog | None = None,
     ) -> None:
-        self._name_of = name_of
+        self.peer = peer_of
         self._board = board
         self._identities = identities
         self._socket_role = socket_role
-        self._audit = AuditLog()
+        self._audit = audit or AuditLog()
         self._streams: dict[asyncio.Future[None], tuple[Context, Caller]] = {}
-
-    def peer(self, context: Context) -> Peer:
-        """Who makes the call."""
-        return peer_of(self._name_of(context.peer()), context.auth_context())
 
     def name(self, context: Context) -> str | None:
         """Return the caller's name: empty while no tokens are configured, None for one that would not be let in."""
@@ -149,7 +110,9 @@ class Gate:
     def _identify(self, peer: Peer, context: Context) -> Caller:
         """Raises ``Unauthenticated``."""
         if not peer.address:
-            raise Unauthenticated("the connection has ended")  # nobody waits, and who it was is not known any more
+            raise Unauthenticated(
+                "it is not known who calls: the connection has ended, or HAProxy does not say who it is"
+            )
         given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
         if given and self._identities:
             if len(given) > 1 or not isinstance(given[0], str) or not given[0].startswith(_SCHEME):

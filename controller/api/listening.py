@@ -19,12 +19,14 @@ BACKLOG = 1024
 
 
 def bind(config: ApiConfig, private: Path) -> list[Listener]:
-    """On all addresses, with the ports that were chosen for port 0. gRPC's own sockets are to be in the directory
-    ``private``. Raises ``OSError`` when an address cannot be had; then none is listened on."""
+    """On all addresses but those of HAProxy, with the ports that were chosen for port 0. gRPC's own sockets are to be
+    in the directory ``private``. Raises ``OSError`` when an address cannot be had; then none is listened on."""
     bound: list[Listener] = []
     try:
         for address in config.listen:
             path = socket_path(address)
+            if not path and config.proxy_socket:
+                continue  # HAProxy listens there
             if path:
                 backend = str(private / "unix")
                 bound.append(Listener(_unix(path, int(config.socket_mode, 8)), address, backend, True, False))
@@ -72,9 +74,20 @@ def _tcp(address: str) -> list[tuple[str, socket.socket]]:
     return [(f"{address.rpartition(':')[0]}:{port}", sock) for sock in listening]
 
 
-def _unix(path: Path, mode: int) -> socket.socket:
+def make_room(path: Path) -> None:
+    """For a Unix socket. Raises ``OSError`` when something else has the path."""
     _make_directory(path.parent)
     _remove_stale(path)
+
+
+def proxy_mode(path: Path) -> int:
+    """The mode of HAProxy's socket. In a directory with the set-group-ID bit, whose group the socket gets (inode(7)),
+    that group may open it: it should have HAProxy's user alone. Else only the controller's user may."""
+    return 0o660 if path.parent.stat().st_mode & stat.S_ISGID else 0o600
+
+
+def _unix(path: Path, mode: int) -> socket.socket:
+    make_room(path)
     sock = socket.socket(socket.AF_UNIX)
     try:
         sock.bind(str(path))

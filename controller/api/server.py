@@ -1,17 +1,21 @@
 """The gRPC server: a thread with its own asyncio loop.
 
 Owns the health service, and wires what stands before the services: ``relay`` accepts connections, ``calls`` stands
-around calls. In: the configuration and what ``Services`` needs. Out: the addresses that are served.
+around calls. What HAProxy hands over arrives at another server, which has neither: HAProxy limits clients itself, and
+only there its header fields say who calls (``proxied``). In: the configuration and what ``Services`` needs. Out: the
+addresses that are served.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -20,14 +24,16 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server as add_reflection
 
-from controller.api import listening
+from controller.api import listening, proxied
+from controller.api.audit import AuditLog
 from controller.api.call_times import CallTimes
 from controller.api.calls import Calls, Refusals
 from controller.api.files import ApiFiles
 from controller.api.gate import Gate
-from controller.api.guard import GuardedServer, keep_clients_out_of_log
+from controller.api.guard import Context, GuardedServer, keep_clients_out_of_log
 from controller.api.identities import Identities
 from controller.api.lease_tokens import LeaseTokens
+from controller.api.peers import Peer, peer_of
 from controller.api.relay.accepting import Listener, Pace
 from controller.api.relay.connections import ConnectionLimits
 from controller.api.relay.relay import Relay
@@ -87,7 +93,9 @@ class ApiServer:
         )
         self._relay = Relay(limits, pace, self._refusals.add)
         board.replaced["relay"] = lambda: self._relay.replaced
-        self._gate = Gate(board, self.files.identities, config.socket_role, self._relay.name)
+        audit = AuditLog()
+        self._gate = Gate(board, self.files.identities, config.socket_role, self._peer, audit)
+        self._proxied_gate = Gate(board, self.files.identities, config.socket_role, proxied.peer, audit)
         self._services = Services(board, put, tokens)
         self._health = _HealthService()
         self._bound: Future[tuple[str, ...]] = Future()
@@ -112,7 +120,11 @@ class ApiServer:
     def _replace(self, identities: Identities | None) -> None:
         """From any thread, also before the server has started."""
         with suppress(RuntimeError):  # it has stopped
-            self._loop.call_soon_threadsafe(lambda: self._gate.replace(identities))
+            for gate in (self._gate, self._proxied_gate):
+                self._loop.call_soon_threadsafe(gate.replace, identities)
+
+    def _peer(self, context: Context) -> Peer:
+        return peer_of(self._relay.name(context.peer()), context.auth_context())
 
     def _run(self) -> None:
         try:
@@ -131,41 +143,60 @@ class ApiServer:
         with private_directory("api") as directory:
             listeners = listening.bind(config, directory)
             calls = Calls(config, self._relay, self._refusals, self._times, self._gate.name)
-            server = grpc.aio.server(interceptors=(calls,), options=_options(config))
+            server = grpc.aio.server(interceptors=(calls,), options=_options(config, TOO_LARGE))
+            servers = [server]
             ticking = asyncio.create_task(calls.run())
             try:
-                await self._add_services(server)
+                await self._add_services(server, self._gate)
                 for listener in {listener.backend: listener for listener in listeners}.values():
                     _add_backend(server, listener, self.files.certificates.credentials)
-                await server.start()
-                self._relay.listen(listeners)
+                if config.proxy_socket:
+                    servers.append(await self._proxied_server(config.proxy_socket))
+                for one in servers:
+                    await one.start()
+                if listeners:
+                    self._relay.listen(listeners)
                 addresses = tuple(dict.fromkeys(listener.address for listener in listeners))
                 self._bound.set_result(addresses)
-                log.info("API listens", addresses=addresses)
-                await self._stopped(ticking, server)
+                log.info("API listens", addresses=addresses, proxy_socket=str(config.proxy_socket or ""))
+                await self._stopped(ticking, servers)
                 self._services.stop_waiting()
                 await self._health.end()
             finally:
                 self._relay.stop_listening()
                 listening.release(listeners)
-                await server.stop(self._grace_s)
+                await asyncio.gather(*(one.stop(self._grace_s) for one in servers))
                 await self._relay.close()
                 self._services.close()
                 ticking.cancel()
 
-    async def _stopped(self, ticking: asyncio.Task[None], server: grpc.aio.Server) -> None:
-        """Waits for ``stop``. Raises what limits calls has failed with, and what gRPC's server has ended by itself
-        with: without it nothing is served, and nobody would know."""
+    async def _proxied_server(self, path: Path) -> grpc.aio.Server:
+        """For what HAProxy hands over. Raises ``OSError``."""
+        server = grpc.aio.server(
+            interceptors=(proxied.Around(self._times, self._config.silent_s),), options=_options(self._config, 1)
+        )
+        await self._add_services(server, self._proxied_gate)
+        listening.make_room(path)
+        try:
+            server.add_insecure_port(f"unix:{path}")
+        except RuntimeError as error:
+            raise OSError(errno.EADDRNOTAVAIL, f"cannot listen on unix:{path}: {error}") from None
+        path.chmod(listening.proxy_mode(path))
+        return server
+
+    async def _stopped(self, ticking: asyncio.Task[None], servers: Sequence[grpc.aio.Server]) -> None:
+        """Waits for ``stop``. Raises what limits calls has failed with, and what one of gRPC's servers has ended by
+        itself with: without it nothing is served, and nobody would know."""
         stopping = asyncio.create_task(self._stopping.wait())
-        ended = asyncio.create_task(server.wait_for_termination())
-        done, _ = await asyncio.wait({stopping, ticking, ended}, return_when=asyncio.FIRST_COMPLETED)
+        ended = {asyncio.create_task(server.wait_for_termination()) for server in servers}
+        done, _ = await asyncio.wait({stopping, ticking, *ended}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
-        if ended in done and stopping not in done:
+        if ended & done and stopping not in done:
             raise RuntimeError("gRPC's server has ended by itself")
 
-    async def _add_services(self, server: grpc.aio.Server) -> None:
-        guarded: Any = GuardedServer(server, self._gate.behind)
+    async def _add_services(self, server: grpc.aio.Server, gate: Gate) -> None:
+        guarded: Any = GuardedServer(server, gate.behind)
         pb_grpc.add_JobServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
         pb_grpc.add_ControllerServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
@@ -186,12 +217,12 @@ def _add_backend(server: grpc.aio.Server, listener: Listener, credentials: grpc.
     os.chmod(listener.backend, BACKEND_MODE)
 
 
-def _options(config: ApiConfig) -> tuple[tuple[str, int], ...]:
+def _options(config: ApiConfig, too_large: int) -> tuple[tuple[str, int], ...]:
     """What gRPC limits by itself. Its own limit for pings is kept: a client that sends more than two without need is
-    disconnected."""
+    disconnected. ``too_large``: how many times larger than the limit a message has to be for gRPC to refuse it;
+    ``calls`` refuses those below, with details."""
     return (
-        # ``calls`` refuses those that are larger than the limit, with details.
-        ("grpc.max_receive_message_length", TOO_LARGE * config.max_message_bytes),
+        ("grpc.max_receive_message_length", too_large * config.max_message_bytes),
         # Identity only: bytes are limited as they come, and 600 bytes of gzip can be a job that takes a second.
         ("grpc.compression_enabled_algorithms_bitset", 1),
         # Beyond it a client would wait without a word; ``calls`` refuses before.

@@ -9,7 +9,7 @@ import typer
 
 from controller import config
 from controller.commands import bundle, state, token, verify
-from controller.serving import exposure, preflight
+from controller.serving import exposure, haproxy, preflight
 from signalbox.commands.output import file_to_read
 from signalbox.standard_input import STANDARD_INPUT
 
@@ -37,16 +37,25 @@ def serve(
         bool,
         typer.Option("--standby", metavar="", help="Wait while another controller uses state_dir, then take over."),
     ] = False,
+    print_haproxy: Annotated[
+        bool,
+        typer.Option(
+            "--print-haproxy", metavar="", help="Print HAProxy's configuration for api.proxy_socket and exit."
+        ),
+    ] = False,
 ) -> None:
     """Run the controller until it is stopped (Ctrl-C or SIGTERM).
 
     SIGHUP has it read certificates, tokens, the log level, limits and settings of planning again.
     """
-    if config_file == STANDARD_INPUT and not check:
+    if config_file == STANDARD_INPUT and not (check or print_haproxy):
         raise typer.BadParameter(
             "standard input is for --check: a controller reads its file again", param_hint="--config"
         )
     settings = config.load(config_file)
+    if print_haproxy:
+        typer.echo(haproxy.configuration(settings.api), nl=False)
+        return
     preflight.check(settings)
     if check or standby:
         preflight.check_saved(settings)

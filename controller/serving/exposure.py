@@ -29,6 +29,13 @@ def problems(api: ApiConfig) -> Iterator[FieldProblem]:
             yield FieldProblem(f"api.listen[{i}]", f"{why}. To open it without, set api.insecure = true")
 
 
+def unguarded(api: ApiConfig) -> Iterator[str]:
+    """Yield a sentence for each address that the network can reach with no HAProxy before it."""
+    for address in api.listen if api.proxy_socket is None else ():
+        if not address.startswith("unix:") and _reach(host_and_port(address)[0]) == "network":
+            yield f"{address} can be reached from the network without HAProxy before it: set api.proxy_socket"
+
+
 def who_may(config: Config) -> Iterator[str]:
     """A line per listener: what, where, and who may do what there."""
     for address in config.api.listen:
@@ -40,7 +47,12 @@ def who_may(config: Config) -> Iterator[str]:
 def _api(api: ApiConfig, address: str) -> str:
     if address.startswith("unix:"):
         return _socket(api)
-    local, tls = _local(host_and_port(address)[0]), api.tls_files
+    through = f"through HAProxy at {api.proxy_socket}: " if api.proxy_socket else ""
+    return f"{through}{_tcp(api, _local(host_and_port(address)[0]))}"
+
+
+def _tcp(api: ApiConfig, local: bool) -> str:
+    tls = api.tls_files
     if api.tokens is None:
         return f"{_connecting(local, tls)} is an operator{'' if tls or local else ', and what is sent can be read'}"
     if tls and tls.ca_certificates:

@@ -19,7 +19,7 @@ from controller.api.identities import Identities
 from controller.api.listening import socket_path
 from controller.config import Config
 from controller.fabric.parts import Declared
-from controller.serving import exposure, inventory, validity
+from controller.serving import exposure, haproxy, inventory, validity
 from controller.serving.validity import TLS_SECTIONS
 from controller.store import sqlite_store
 from controller.store.configured import store_of
@@ -36,11 +36,13 @@ def check(config: Config) -> None:
 
 def doubts(config: Config) -> Iterator[str]:
     """A sentence for each thing that works, and that an operator should know of."""
-    for address in config.api.listen:
+    proxy_socket = config.api.proxy_socket
+    for address in (*config.api.listen, *([f"unix:{proxy_socket}"] if proxy_socket else [])):
         path = socket_path(address)
         with suppress(OSError):
             if path and (problem := replaceable(path.parent)):
                 yield f"{address}: others may put a socket of theirs in its place, and get tokens: {problem}"
+    yield from exposure.unguarded(config.api)
     if config.api.tokens:
         identities = Identities.load(config.api.tokens)
         for tenant in identities.quotas_for_nobody:
@@ -87,6 +89,9 @@ def _problems(config: Config) -> Iterator[FieldProblem]:
                     yield FieldProblem(where, f"{path} is there and is no socket: name a path that is free")
         else:
             yield from _cannot_resolve(where, host_and_port(address)[0])
+    if config.api.proxy_socket:
+        yield from _cannot_write("api.proxy_socket", config.api.proxy_socket.parent)
+        yield from haproxy.problems(config.api)
     yield from _same_address(config)
     yield from exposure.problems(config.api)
     try:
@@ -121,6 +126,8 @@ def _same_address(config: Config) -> Iterator[FieldProblem]:
                 yield FieldProblem(f"api.listen[{i}]", f"is the address of {first} too")
         else:
             ports.append((f"api.listen[{i}]", *host_and_port(address)))
+    if config.api.proxy_socket and (holder := paths.get(config.api.proxy_socket.absolute())):
+        yield FieldProblem("api.proxy_socket", f"is the address of {holder} too")
     for number, (where, host, port) in enumerate(ports):
         for first, other, taken in ports[:number]:
             if port == taken != 0 and _overlap(host, other):

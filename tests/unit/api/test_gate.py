@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from controller.api.gate import Gate, Peer, peer_of
+from controller.api.gate import Gate
 from controller.api.identities import Caller, Identities, Role
+from controller.api.peers import Peer, peer_of
 from controller.config import SocketRole
 from controller.status import StatusBoard
 from signalbox.errors import Unauthenticated
@@ -64,7 +65,7 @@ def identities(tmp_path: Path) -> Identities:
 
 def identified(peer: Peer, identities: Identities | None, socket_role: str = "operator") -> Caller:
     context: Any = SimpleNamespace(invocation_metadata=lambda: (("user-agent", "grpc"),))
-    return Gate(StatusBoard(), identities, SocketRole(socket_role))._identify(peer, context)
+    return Gate(StatusBoard(), identities, SocketRole(socket_role), lambda _: peer)._identify(peer, context)
 
 
 def test_without_a_tokens_file_everyone_is_an_operator_but_through_a_socket_what_its_role_says() -> None:

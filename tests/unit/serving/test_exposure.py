@@ -46,6 +46,10 @@ def missing(**api: Any) -> str:
             "users who may open it (mode 0660) as reader, those with a token of t.toml in its role",
         ),
         ({**SOCKET, **TOKENS, "socket_role": "none"}, "those with a token of t.toml in its role"),
+        (
+            {**OPEN, **TLS, **TOKENS, "proxy_socket": "/p"},
+            "through HAProxy at /p: whoever has a token of t.toml, in its role",
+        ),
         ({**SOCKET, "socket_role": "none"}, "nobody: api.socket_role is 'none', and there is no api.tokens"),
     ],
 )
@@ -59,6 +63,19 @@ def test_metrics_and_openflow_say_who_can_reach_them() -> None:
         "metrics 0.0.0.0:9464: ANYONE who reaches it can read them",
         "OpenFlow :::6653: whoever has a certificate that ca.pem signed is taken for a switch",
     ]
+
+
+@pytest.mark.parametrize(
+    ("api", "expected"),
+    [
+        ({}, []),
+        (SOCKET, []),
+        ({**OPEN, "proxy_socket": "/p"}, []),
+        (OPEN, ["0.0.0.0:1 can be reached from the network without HAProxy before it: set api.proxy_socket"]),
+    ],
+)
+def test_an_address_of_the_network_without_haproxy_is_doubted(api: dict[str, Any], expected: list[str]) -> None:
+    assert list(exposure.unguarded(Config.model_validate({"api": api}).api)) == expected
 
 
 IDENTITY = "api.ca_certificates or api.tokens, which say who may call"

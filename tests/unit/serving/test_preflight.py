@@ -218,3 +218,11 @@ def test_a_socket_in_place_of_another_file_is_refused(tmp_path: Path) -> None:
 def test_one_socket_twice_is_refused(tmp_path: Path) -> None:
     found = problems(api={"listen": [f"unix:{tmp_path}/api", f"unix:{tmp_path}/./api"]})
     assert found == {"api.listen[1]": "is the address of api.listen[0] too"}
+
+
+def test_what_haproxy_cannot_do_is_a_problem_and_its_socket_is_none_of_the_others(tmp_path: Path) -> None:
+    sock = tmp_path / "api.sock"
+    api = {"listen": ["127.0.0.1:0", f"unix:{sock}"], "proxy_socket": sock}
+    found = problems(api=api)
+    assert found["api.listen[0]"].startswith("127.0.0.1:0: HAProxy needs a port")
+    assert found["api.proxy_socket"] == "is the address of api.listen[1] too"

@@ -1,0 +1,187 @@
+"""The configuration of HAProxy 2.6 that stands before the API (``api.proxy_socket``).
+
+In: the API's configuration. Out: the text of ``haproxy.cfg``. HAProxy listens at the TCP addresses, ends TLS, limits
+clients by their addresses, and hands whole requests to the controller with header fields that say who calls
+(``controller/api/proxied.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from controller.api import proxied
+from controller.config import ApiConfig
+from signalbox.addresses import host_and_port
+from signalbox.errors import FieldProblem, InvalidInput
+
+STREAMS = (
+    "/grpc.health.v1.Health/Watch",
+    "/grpc.reflection.",
+    "/signalbox.v1.ControllerService/Watch",
+    "/signalbox.v1.JobService/Watch",
+)
+"""Paths of methods that answer in a stream begin so."""
+DIALOGUES = "/grpc.reflection."
+"""Paths of methods whose requests come in a stream: such a request has no end that could be waited for."""
+RATE_S = 10
+"""Connections per second are counted over so many."""
+NEARLY_FULL = 3 / 4
+"""Share of ``max_connections`` from which a client may have few only."""
+FEW = 1 / 32
+"""Share of ``max_connections`` that is few."""
+OWN_CONNECTIONS = 64
+"""Beside those of clients."""
+KNOWN_CLIENTS = "100k"
+"""Addresses that are remembered, at 100 bytes each; beyond that the oldest are forgotten."""
+LARGE_OF_CLIENT, LARGE = 8, 16
+"""Requests beyond HAProxy's buffer that are under way, of one address and of all: each may grow to
+``max_message_bytes`` in the controller's memory. As many of those whose requests come in a stream."""
+MORE_STREAMS = 100
+"""Of one connection beyond the limits of its address: a client would wait for them without a word."""
+TOO_MANY = 8
+"""RESOURCE_EXHAUSTED."""
+
+
+def configuration(api: ApiConfig) -> str:
+    """Return the text. Raises ``InvalidInput`` for what HAProxy cannot do."""
+    InvalidInput.refuse(problems(api))
+    return "\n".join([*_global(api), *_frontend(api), *_backends(api)]) + "\n"
+
+
+def problems(api: ApiConfig) -> Iterator[FieldProblem]:
+    """Yield what stands in the way of a HAProxy before this API."""
+    if api.proxy_socket is None:
+        yield FieldProblem("api.proxy_socket", "is missing: the socket at which HAProxy hands calls over")
+    elif unfit := _unfit(api.proxy_socket):
+        yield FieldProblem("api.proxy_socket", unfit)
+    tcp = [(i, address) for i, address in enumerate(api.listen) if not address.startswith("unix:")]
+    if not tcp:
+        yield FieldProblem("api.listen", "has no address of the form HOST:PORT, for HAProxy to listen at")
+    for i, address in tcp:
+        if host_and_port(address)[1] == 0:
+            yield FieldProblem(f"api.listen[{i}]", f"{address}: HAProxy needs a port, it cannot choose a free one")
+    if files := api.tls_files:
+        for name, path in zip(api.belong_together, files[:2], strict=True):
+            if unfit := _unfit(path):
+                yield FieldProblem(f"api.{name}", unfit)
+        if files.ca_certificates and (unfit := _unfit(files.ca_certificates)):
+            yield FieldProblem("api.ca_certificates", unfit)
+        if files.private_key not in (files.certificate, Path(f"{files.certificate}.key")):
+            yield FieldProblem(
+                "api.private_key", f"HAProxy finds a key only in the certificate's file or in {files.certificate}.key"
+            )
+
+
+def _unfit(path: Path) -> str | None:
+    if path.is_absolute() and all(char.isascii() and (char.isalnum() or char in "/._-+@:") for char in str(path)):
+        return None
+    return f"{path}: with HAProxy it must be absolute, of ASCII letters, digits and /._-+@:"
+
+
+def _global(api: ApiConfig) -> Iterator[str]:
+    yield "# Made by: signalbox serve --print-haproxy"
+    yield "global"
+    yield "    user haproxy"
+    yield "    group haproxy"
+    yield "    log stderr format raw daemon notice"
+    yield "    nbthread 1"
+    yield f"    maxconn {api.max_connections + OWN_CONNECTIONS}"
+    yield f"    tune.h2.max-concurrent-streams {api.max_client_calls + api.max_client_streams + MORE_STREAMS}"
+    yield "    ssl-default-bind-options ssl-min-ver TLSv1.2"
+    yield ""
+    yield "defaults"
+    yield "    mode http"
+    yield "    timeout connect 5s"
+    yield "    # A client that does not read, and one that says nothing or stops in a handshake."
+    yield f"    timeout client {_ms(api.stalled_s)}"
+    yield "    # A watch may be silent for as long as nothing happens."
+    yield "    timeout server 24d"
+    yield "    # The first call of a connection."
+    yield f"    timeout queue {_ms(2 * api.silent_s)}"
+    yield f"    timeout http-request {_ms(api.silent_s)}"
+    yield "    timeout http-keep-alive 300s"
+    yield "    option clitcpka"
+    yield "    clitcpka-idle 30s"
+    yield "    clitcpka-intvl 10s"
+    yield "    clitcpka-cnt 3"
+    yield ""
+
+
+def _frontend(api: ApiConfig) -> Iterator[str]:
+    burst = round(max(api.max_client_connections, RATE_S * api.max_client_connections_per_s))
+    yield "frontend api"
+    for address in api.listen:
+        if not address.startswith("unix:"):
+            yield f"    bind {_bound(address)} proto h2{_tls(api)}"
+    yield f"    maxconn {api.max_connections}"
+    yield "    tcp-request connection track-sc0 src table connections"
+    yield f"    tcp-request connection reject if {{ sc0_conn_cur(connections) gt {api.max_client_connections} }}"
+    yield f"    tcp-request connection reject if {{ sc0_conn_rate(connections) gt {burst} }}"
+    full, few = round(NEARLY_FULL * api.max_connections), max(1, round(FEW * api.max_connections))
+    yield f"    tcp-request connection reject if {{ fe_conn gt {full} }} {{ sc0_conn_cur(connections) gt {few} }}"
+    yield "    # What a client says of itself in these fields counts for nothing."
+    yield f"    http-request del-header {proxied.PREFIX} -m beg"
+    yield f"    http-request set-header {proxied.ADDRESS} %[src]"
+    yield f"    http-request set-header {proxied.PORT} %[src_port]"
+    yield f"    http-request set-header {proxied.TLS} %[ssl_fc]"
+    yield f"    http-request set-header {proxied.CERTIFICATE} %[ssl_c_der,base64] if {{ ssl_c_used }}"
+    yield f"    acl streams path_beg {' '.join(STREAMS)}"
+    yield "    http-request track-sc1 src table calls if !streams"
+    yield "    http-request track-sc1 src table streams if streams"
+    per_s = round(api.max_client_calls_per_s)
+    yield from _refused("max_client_calls_per_s", f"{{ sc0_gpc0_rate(connections) gt {per_s} }}")
+    yield from _refused("max_client_calls", f"!streams {{ sc1_conn_cur(calls) gt {api.max_client_calls} }}")
+    yield from _refused("max_client_streams", f"streams {{ sc1_conn_cur(streams) gt {api.max_client_streams} }}")
+    yield "    http-after-response set-header content-type application/grpc unless { res.hdr(content-type) -m found }"
+    yield "    http-request sc-inc-gpc0(0)"
+    yield f"    acl dialogues path_beg {DIALOGUES}"
+    yield "    # A request is there, or fills the buffer."
+    yield f"    http-request wait-for-body time {_ms(api.silent_s)} unless dialogues"
+    yield "    # What is not there yet the controller waits for, for as long again."
+    yield "    acl whole internal.htx.has_eom"
+    yield "    http-request track-sc2 src table large unless whole"
+    yield from _refused("max_message_bytes", f"!whole {{ sc2_conn_cur(large) gt {LARGE_OF_CLIENT} }}")
+    yield "    use_backend controller_dialogues if dialogues"
+    yield "    use_backend controller_large unless whole"
+    yield "    default_backend controller"
+    yield ""
+
+
+def _refused(limit: str, condition: str) -> Iterator[str]:
+    message = f"too many at once or per second from this address (api.{limit}); retry later"
+    fields = f'hdr grpc-status {TOO_MANY} hdr grpc-message "{message}"'
+    yield f"    http-request return status 200 {fields} if {condition}"
+
+
+def _backends(api: ApiConfig) -> Iterator[str]:
+    for name, limit in (("", ""), ("_dialogues", f" maxconn {LARGE}"), ("_large", f" maxconn {LARGE}")):
+        yield f"backend controller{name}"
+        yield f"    server controller unix@{api.proxy_socket} proto h2{limit}"
+        yield ""
+    for name, kept in (
+        ("connections", f"conn_cur,conn_rate({RATE_S}s),gpc0_rate(1s)"),
+        ("calls", "conn_cur"),
+        ("streams", "conn_cur"),
+        ("large", "conn_cur"),
+    ):
+        yield f"backend {name}"
+        yield f"    stick-table type ipv6 size {KNOWN_CLIENTS} expire {2 * RATE_S}s store {kept}"
+
+
+def _bound(address: str) -> str:
+    """As HAProxy has it: ``ipv6@`` before an IPv6 address, which has no brackets then."""
+    host, port = host_and_port(address)
+    return f"ipv6@[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _tls(api: ApiConfig) -> str:
+    if not api.tls_files:
+        return ""
+    authorities = api.tls_files.ca_certificates
+    verified = f" ca-file {authorities} verify required" if authorities else ""
+    return f" ssl crt {api.tls_files.certificate} alpn h2{verified}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{max(1, round(1000 * seconds))}ms"

@@ -1,0 +1,58 @@
+"""The launcher of a HAProxy before the API, for tests and benchmarks.
+
+In: a folder and the configuration of the API. Out: a process with the configuration that ``signalbox serve
+--print-haproxy`` prints. It runs as the user who starts it, since only root can become another one, and ends with the
+thread that has started it, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from controller.config import ApiConfig
+from controller.serving import haproxy
+from mininet_topos.lab.record import wait_for
+from signalbox.addresses import host_and_port
+
+START_S = 30.0
+_NO_USERS_PATH = "/usr/sbin"
+"""Debian has the program there."""
+
+
+@contextmanager
+def haproxy_before(directory: Path, api: ApiConfig) -> Iterator[subprocess.Popen[bytes]]:
+    """It listens at its first address from the beginning."""
+    lines = haproxy.configuration(api).splitlines()
+    file = directory / "haproxy.cfg"
+    file.write_text("\n".join(line for line in lines if not line.startswith(("    user ", "    group "))) + "\n")
+    process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", executable(), "-db", "-q", "-f", str(file)])
+    first = next(address for address in api.listen if not address.startswith("unix:"))
+    try:
+        wait_for(lambda: _listens(*host_and_port(first), process), "HAProxy", START_S, 0.02)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def executable() -> str:
+    """Raises ``FileNotFoundError``."""
+    found = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:{_NO_USERS_PATH}")
+    if found is None:
+        raise FileNotFoundError("haproxy is not installed; scripts/bootstrap.sh installs it")
+    return found
+
+
+def _listens(host: str, port: int, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, "HAProxy has ended"
+    try:
+        socket.create_connection((host, port)).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,70 @@
+"""The names in a certificate, as openssl makes it."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from controller.api import certificate_names
+from tests.support.wire.certificates import Authority, Certificate
+
+
+def der(made: Certificate) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(made.certificate.read_text())
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"), "ours")
+
+
+def test_alternative_names_come_first_and_each_name_once(authority: Authority) -> None:
+    also = "DNS:a.example.org,DNS:worker,URI:spiffe://x/y,IP:192.0.2.1,IP:2001:db8::1,email:a@example.org"
+    made = authority.sign("worker", also=also)
+    assert certificate_names.of(der(made)) == (
+        "a.example.org",
+        "worker",
+        "spiffe://x/y",
+        "192.0.2.1",
+        "2001:db8::1",
+        "a@example.org",
+    )
+
+
+@pytest.mark.parametrize("name", ["worker", "w" * 64])
+def test_the_common_name_is_that_of_the_subject_and_not_of_the_authority(authority: Authority, name: str) -> None:
+    made = authority.sign(name, file=f"named{len(name)}")
+    assert certificate_names.of(der(made)) == (name,)
+
+
+def test_of_several_common_names_the_first_counts(authority: Authority) -> None:
+    assert certificate_names.of(der(authority.sign("worker/CN=operator", file="two"))) == ("worker",)
+
+
+def test_the_older_form_without_extensions_has_names_too(authority: Authority) -> None:
+    assert certificate_names.of(der(authority.sign_expired("worker"))) == ("worker",)
+
+
+def test_bytes_that_are_no_certificate_are_an_error(authority: Authority) -> None:
+    whole = der(authority.sign("cut", also="DNS:a"))
+    for cut in (
+        b"",
+        b"\x30",
+        b"\x30\x03\x02\x01\x01",
+        b"\xff" * 40,
+        *(whole[:size] for size in range(0, len(whole), 7)),
+    ):
+        with pytest.raises(ValueError):
+            certificate_names.of(cut)
+
+
+def test_no_change_of_a_byte_raises_anything_else(authority: Authority) -> None:
+    whole = der(authority.sign("changed", also="DNS:a,IP:192.0.2.1"))
+    for at in range(len(whole)):
+        for value in (0, 1, 0x80, 0xFF):
+            changed = whole[:at] + bytes([value]) + whole[at + 1 :]
+            try:
+                certificate_names.of(changed)
+            except ValueError:
+                continue

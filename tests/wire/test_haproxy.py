@@ -1,0 +1,358 @@
+"""The API behind a real HAProxy: who calls, whatever a client says of itself, and what is limited there."""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import grpc
+import pytest
+from structlog.testing import capture_logs
+
+from benchmarks.api_abuse import http2
+from mininet_topos.lab.record import wait_for
+from signalbox.client import Client, Unreachable
+from signalbox.credentials import NO_CREDENTIALS, Credentials
+from signalbox.errors import Unauthenticated
+from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from tests.support.wire.certificates import Authority, Certificate
+from tests.support.wire.control_stand_in import Running
+from tests.support.wire.haproxy import proxied_api
+from tests.wire.test_api_budgets import DEADLINE_S, HEALTH, STATUS, RawClient, raw, stub
+
+TOKEN = "sbx_operator"
+TOKENS = f"""
+[[token]]
+name = "ops"
+sha256 = "{hashlib.sha256(TOKEN.encode()).hexdigest()}"
+role = "operator"
+
+[[certificate]]
+name = "scheduler"
+role = "reader"
+
+[[certificate]]
+name = "10.9.9.9"
+role = "reader"
+"""
+REPLAN = "/signalbox.v1.ControllerService/Replan"
+
+
+class Secured(NamedTuple):
+    """``settings``: of TLS and tokens. ``der``: the certificate of the scheduler, which is a reader."""
+
+    ours: Authority
+    other: Authority
+    scheduler: Certificate
+    der: bytes
+    settings: dict[str, Any]
+
+    def credentials(self, shown: Certificate | None = None, token: Path | None = None) -> Credentials:
+        own = shown or (None, None)
+        return Credentials(str(self.ours.certificate), own[0], own[1], token)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Secured:
+    directory = tmp_path_factory.mktemp("certificates")
+    ours, other = Authority(directory, "ours"), Authority(directory, "other")
+    server = ours.sign("controller", also="IP:127.0.0.1,DNS:localhost")
+    key = Path(f"{server.certificate}.key")
+    server.private_key.rename(key)
+    tokens = directory / "tokens.toml"
+    tokens.touch(0o600)
+    tokens.write_text(TOKENS)
+    scheduler = ours.sign("scheduler")
+    der = ssl.PEM_cert_to_DER_cert(scheduler.certificate.read_text())
+    settings = {"certificate": server.certificate, "private_key": key, "tokens": tokens}
+    return Secured(ours, other, scheduler, der, settings)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Without identities: behind HAProxy, and at a Unix socket beside it."""
+    directory = tmp_path_factory.mktemp("plain")
+    with proxied_api(directory, f"unix:{directory}/api.sock") as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def with_tokens(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """On loopback without TLS, and at a Unix socket through which only tokens count."""
+    directory = tmp_path_factory.mktemp("tokens")
+    tokens = secured.settings["tokens"]
+    with proxied_api(directory, f"unix:{directory}/api.sock", tokens=tokens, socket_role="none") as api:
+        yield api
+
+
+def status_of(address: str, credentials: Credentials = NO_CREDENTIALS) -> object:
+    with Client(address, timeout_s=10, credentials=credentials) as client:
+        return client.get_status()
+
+
+# ---- who calls
+
+
+def test_a_call_is_made_by_who_has_connected_to_haproxy(plain: Running) -> None:
+    with capture_logs() as lines, Client(plain.addresses[0]) as client:
+        client.replan()
+        wait_for(lambda: any(line["event"] == "audit" for line in lines), "the audit", DEADLINE_S, 0.01)
+    (line,) = (line for line in lines if line["event"] == "audit")
+    host, _, port = line["peer"].rpartition(":")
+    assert host == "127.0.0.1"
+    assert port.isdigit()
+
+
+def forgeries(secured: Secured) -> list[tuple[tuple[str, str | bytes], ...]]:
+    """Metadata that would make its sender a reader, or somebody else, if it counted."""
+    certificate = ("x-signalbox-certificate-bin", secured.der)
+    address = ("x-signalbox-address", "10.9.9.9")
+    return [
+        (certificate,),
+        (certificate, certificate),
+        (certificate, ("x-signalbox-tls", "1"), address, ("x-signalbox-port", "7")),
+        (address, address),
+        (("x-signalbox-address", "10.9.9.9, 10.9.9.9"),),
+        (("x-signalbox-address-bin", b"10.9.9.9"),),
+        (("x-signalbox-certificate", "scheduler"),),
+        (("x-signalbox-", "1"),),
+        (("x-signalbox_address", "10.9.9.9"),),
+        (("x.signalbox.certificate-bin", secured.der),),
+    ]
+
+
+@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("at", [0, 1], ids=["HAProxy", "Unix socket"])
+def test_fields_that_a_client_sends_give_it_no_identity(
+    secured: Secured, with_tokens: Running, number: int, at: int
+) -> None:
+    """The status says why: an address that was believed would be in the message of the gate."""
+    with grpc.insecure_channel(with_tokens.addresses[at]) as channel:
+        controller = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
+        with pytest.raises(grpc.RpcError, match="a token is needed") as error:
+            controller.GetStatus(pb.GetStatusRequest(), timeout=DEADLINE_S, metadata=forgeries(secured)[number])
+    assert cast(grpc.Call, error.value).code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def field(name: bytes, value: bytes) -> bytes:
+    """A header field, literal and not indexed."""
+    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+CLAIM = field(b"x-signalbox-address", b"10.9.9.9")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        CLAIM,
+        CLAIM + CLAIM,
+        field(b"X-Signalbox-Address", b"10.9.9.9"),
+        field(b"x-signalbox-ADDRESS", b"10.9.9.9"),
+        field(b"x-signalbox-address ", b"10.9.9.9"),
+        field(b"x-signalbox-address\0", b"10.9.9.9"),
+        field(b"a", b"b\r\nx-signalbox-address: 10.9.9.9"),
+        field(b"connection", b"x-signalbox-address"),
+        field(b"cookie", b"x-signalbox-address=10.9.9.9"),
+    ],
+)
+def test_bytes_that_claim_an_address_are_refused_or_not_believed(plain: Running, fields: bytes) -> None:
+    """Fields as no gRPC client sends them."""
+    with capture_logs() as lines, raw(plain) as client:
+        head = http2.headers(1, REPLAN)[9:]
+        client.socket.sendall(http2.hello() + http2.frame(http2.Kind.HEADERS, http2.END_HEADERS, 1, head + fields))
+        client.socket.sendall(http2.request(1, b""))
+        with suppress(ConnectionError):
+            ended_stream(client)
+    assert all(line["peer"].startswith("127.0.0.1:") for line in lines if line["event"] == "audit")
+
+
+def test_trailers_of_a_client_say_nothing_of_it(plain: Running) -> None:
+    message = http2.frame(http2.Kind.DATA, 0, 1, b"\0" + struct.pack("!I", 0))
+    end = http2.END_HEADERS | http2.END_STREAM
+    with capture_logs() as lines, raw(plain) as client:
+        client.socket.sendall(http2.hello() + http2.headers(1, REPLAN) + message)
+        client.socket.sendall(http2.frame(http2.Kind.HEADERS, end, 1, CLAIM))
+        ended_stream(client)
+        wait_for(lambda: any(line["event"] == "audit" for line in lines), "the audit", DEADLINE_S, 0.01)
+    assert [line["peer"].rpartition(":")[0] for line in lines if line["event"] == "audit"] == ["127.0.0.1"]
+
+
+def ended_stream(client: RawClient) -> http2.Frame | None:
+    """The frame that ends the stream 1, or the connection; None when that is closed."""
+    for frame in http2.frames(client.socket):
+        if frame.kind == http2.Kind.GOAWAY or (frame.stream == 1 and frame.kind == http2.Kind.RST_STREAM):
+            return frame
+        if frame.stream == 1 and frame.flags & http2.END_STREAM and frame.kind in (http2.Kind.HEADERS, http2.Kind.DATA):
+            return frame
+    return None
+
+
+def test_who_opens_the_socket_of_haproxy_without_its_fields_is_nobody(tmp_path: Path) -> None:
+    with proxied_api(tmp_path) as api:
+        socket = tmp_path / "proxy.sock"
+        assert socket.stat().st_mode & 0o777 == 0o600
+        assert status_of(api.addresses[0])
+        with pytest.raises(Unauthenticated, match="HAProxy does not say who it is"):
+            status_of(f"unix:{socket}")
+    assert not socket.exists()
+
+
+def test_the_group_of_a_directory_that_passes_it_on_may_open_the_socket(tmp_path: Path) -> None:
+    tmp_path.chmod(0o2750)
+    with proxied_api(tmp_path):
+        assert (tmp_path / "proxy.sock").stat().st_mode & 0o777 == 0o660
+
+
+# ---- TLS ends in HAProxy
+
+
+def test_certificates_have_the_roles_of_their_names(secured: Secured, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text(TOKEN)
+    settings = {**secured.settings, "ca_certificates": secured.ours.certificate}
+    with proxied_api(tmp_path, **settings) as api:
+        address = api.addresses[0]
+        assert status_of(address, secured.credentials(secured.scheduler))
+        assert status_of(address, secured.credentials(secured.ours.sign("worker", also="DNS:x,DNS:scheduler")))
+        assert status_of(address, secured.credentials(secured.ours.sign("worker", also="IP:10.9.9.9")))
+        assert status_of(address, secured.credentials(secured.ours.sign("stranger"), token))
+        with pytest.raises(Unauthenticated, match=r"add a \[\[certificate\]\] with one of its names \(stranger\)"):
+            status_of(address, secured.credentials(secured.ours.sign("stranger")))
+        for shown in (None, secured.other.sign("scheduler"), secured.ours.sign_expired("scheduler")):
+            with pytest.raises(Unreachable):
+                status_of(address, secured.credentials(shown))
+        forged = (("x-signalbox-certificate-bin", secured.der),)
+        with secured.credentials(secured.ours.sign("stranger")).channel(address, []) as channel:
+            controller = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
+            with pytest.raises(grpc.RpcError, match=r"one of its names \(stranger\)"):
+                controller.GetStatus(pb.GetStatusRequest(), timeout=DEADLINE_S, metadata=forged)
+
+
+def test_without_authorities_no_certificate_counts_and_tokens_do(secured: Secured, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text(TOKEN)
+    with proxied_api(tmp_path, **secured.settings) as api:
+        assert status_of(api.addresses[0], secured.credentials(token=token))
+        with pytest.raises(Unauthenticated, match="a token is needed"):
+            status_of(api.addresses[0], secured.credentials(secured.scheduler))
+        with pytest.raises(Unreachable):
+            status_of(api.addresses[0])
+
+
+# ---- limits
+
+
+def test_a_call_without_its_request_ends_and_the_controller_never_sees_it(tmp_path: Path) -> None:
+    with proxied_api(tmp_path, silent_s=1.0, stalled_s=1.0) as api, raw(api) as client:
+        client.hello()
+        client.call(1, STATUS)
+        assert ended_stream(client)
+        assert ("GetStatus", "OK") not in api.control.board.call_times
+        with raw(api) as large:  # more than HAProxy's buffer: the controller sees this one
+            large.hello()
+            large.call(1, STATUS)
+            for part in (b"\0" + struct.pack("!I", 1 << 20) + bytes(15_000), bytes(15_000)):
+                large.socket.sendall(http2.frame(http2.Kind.DATA, 0, 1, part))
+            assert ended_stream(large)
+        assert status_of(api.addresses[0])
+
+
+def test_connections_without_a_call_end(tmp_path: Path) -> None:
+    with proxied_api(tmp_path, silent_s=0.5, stalled_s=1.0) as api, raw(api) as silent, raw(api) as greeting:
+        greeting.hello()
+        silent.wait_closed()
+        greeting.wait_closed()
+
+
+@pytest.mark.parametrize(
+    "first_bytes", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0", http2.hello() + http2.inflated(1)]
+)
+def test_other_protocols_and_inflated_fields_end_at_once(plain: Running, first_bytes: bytes) -> None:
+    with raw(plain) as client:
+        client.socket.sendall(first_bytes)
+        client.wait_closed()
+
+
+def test_a_client_has_so_many_connections_and_other_addresses_have_theirs(tmp_path: Path) -> None:
+    with proxied_api(tmp_path, max_client_connections=4) as api, ExitStack() as stack:
+        greedy = [stack.enter_context(raw(api, "127.0.0.2")) for _ in range(4)]
+        for client in greedy:
+            client.hello()
+        with suppress(ConnectionError), raw(api, "127.0.0.2") as client:
+            client.wait_closed()
+        assert status_of(api.addresses[0])
+
+
+def test_a_client_that_connects_too_often_is_refused(tmp_path: Path) -> None:
+    limits = {"max_client_connections": 10, "max_client_connections_per_s": 1}
+    with proxied_api(tmp_path, **limits) as api:
+        for _ in range(10):
+            RawClient(api, "127.0.0.2").socket.close()
+        with suppress(ConnectionError), raw(api, "127.0.0.2") as client:
+            client.wait_closed()
+        assert status_of(api.addresses[0])
+
+
+def test_calls_per_second_are_limited_for_each_address(tmp_path: Path) -> None:
+    with (
+        proxied_api(tmp_path, max_client_calls_per_s=5) as api,
+        stub(api) as controller,
+        raw(api, "127.0.0.2") as other,
+    ):
+        calls = [controller.GetStatus.future(pb.GetStatusRequest()) for _ in range(60)]
+        codes = [call.code().name for call in calls]
+        assert set(codes) == {"OK", "RESOURCE_EXHAUSTED"}
+        assert codes.count("OK") >= 5
+        other.hello()
+        other.call(1, STATUS, b"")
+        assert other.answered()
+
+
+def test_half_open_calls_and_streams_of_an_address_are_limited(tmp_path: Path) -> None:
+    with (
+        proxied_api(tmp_path, max_client_calls=2, max_client_streams=1) as api,
+        raw(api, "127.0.0.2") as client,
+        raw(api, "127.0.0.2") as second,
+    ):
+        client.hello()
+        client.call(1, HEALTH, b"")
+        assert client.answered()
+        second.hello()
+        second.call(1, HEALTH, b"")
+        refused = ended_stream(second)
+        assert refused
+        assert b"max_client_streams" in refused.payload
+        for stream in (3, 5):
+            client.call(stream, STATUS)
+        client.call(7, STATUS)
+        refused = next(frame for frame in http2.frames(client.socket) if frame.stream == 7)
+        assert b"max_client_calls" in refused.payload
+        assert status_of(api.addresses[0])
+
+
+def test_streams_that_are_cancelled_or_not_read_end_in_the_controller(tmp_path: Path) -> None:
+    with proxied_api(tmp_path, stalled_s=1.0) as api, grpc.insecure_channel(api.addresses[0]) as channel:
+        streams = api.server._proxied_gate._streams
+        jobs: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
+        for _ in range(5):
+            watches = [jobs.WatchJobs(pb.WatchJobsRequest()) for _ in range(20)]
+            for watch in watches:
+                next(watch)
+            assert len(streams) == 20
+            for watch in watches:
+                watch.cancel()
+            wait_for(lambda: not streams, "the end of cancelled streams", DEADLINE_S, 0.01)
+        with raw(api) as stalled:
+            stalled.hello(window=0)
+            stalled.call(1, "/signalbox.v1.JobService/WatchJobs", b"")
+            wait_for(lambda: len(streams) == 1, "the watch", DEADLINE_S, 0.01)
+            wait_for(lambda: not streams, "the end of what is not read", DEADLINE_S, 0.01)
