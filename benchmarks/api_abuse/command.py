@@ -1,9 +1,10 @@
 """What a hostile client costs others: idle connections, calls without a request, watchers that do not read.
 
     .venv/bin/python -m benchmarks api-abuse [--idle N] [--half-open N] [--watchers N] [--inflated N]
-        [--per-s N] [--seconds S] [--once] [--json]
+        [--per-s N] [--seconds S] [--once] [--haproxy] [--json]
 
-The real controller runs in a process of its own. Attackers (``attackers``) come from several addresses and open again
+The real controller runs in a process of its own; with ``--haproxy`` HAProxy stands before its API, and its memory and
+CPU time count too. Attackers (``attackers``) come from several addresses and open again
 what is ended, unless ``--once``. Beside them, from one more address: calls at a fixed rate, timed from the moment that
 they are due; registrations; switches that connect. Afterwards the controller is killed, and must still know what it
 acknowledged.
@@ -29,10 +30,12 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.api_abuse.attackers import CALLS_PER_CONNECTION, WATCHED
-from benchmarks.measures import Spread, report, table_of, usage
+from benchmarks.measures import Spread, Usage, report, table_of, usage
 from benchmarks.openflow_bytes import Type, message
 from benchmarks.openflow_switch import Connection, PlainSwitch
-from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port, start
+from controller.config import ApiConfig
+from mininet_topos.controller_process import ControllerProcess, reserve_port, start
+from mininet_topos.haproxy_process import haproxy_before
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
@@ -226,19 +229,36 @@ def attacking(
 
 
 def measure(
-    idle: int, half_open: int, watchers: int, inflated: int, per_s: float, again: bool, seconds: float
+    idle: int,
+    half_open: int,
+    watchers: int,
+    inflated: int,
+    per_s: float,
+    again: bool,
+    seconds: float,
+    haproxy: bool,
 ) -> Result:
     """Raises ``SignalboxError`` when the controller ends by itself."""
     port, metrics = reserve_port(), reserve_port()
     address = f"127.0.0.1:{port}"
-    settings: Settings = {
+    settings: dict[str, dict[str, object]] = {
         "api": {"listen": [address]},
         "metrics": {"port": metrics},
         "jobs": {"max_jobs": 10_000},
     }
     alone, beside = Beside(), Beside()
     with tempfile.TemporaryDirectory(prefix="signalbox-abuse-") as name, ExitStack() as stack:
+        if haproxy:
+            socket = Path(name, "proxy.sock")
+            settings["api"]["proxy_socket"] = str(socket)
+            before_it = stack.enter_context(
+                haproxy_before(Path(name), ApiConfig(listen=(address,), proxy_socket=socket))
+            )
         controller = ControllerProcess(Path(name), settings=settings)
+
+        def used() -> Usage:
+            return added(usage(controller.process), usage(before_it if haproxy else None))
+
         controller.start()
         stack.callback(controller.stop)
         client = stack.enter_context(Client(address))
@@ -247,19 +267,19 @@ def measure(
         with background(*well_meaning(address, controller.openflow_port, token, alone)):
             time.sleep(max(SETTLE_S, seconds / 3))
         beside.acknowledged |= alone.acknowledged
-        before = usage(controller.process)
+        before = used()
         with attacking(address, per_s, again, idle - idle // 2, idle // 2, half_open, watchers, inflated) as newest:
             time.sleep(
                 (idle + watchers + inflated + half_open / CALLS_PER_CONNECTION) / per_s
             )  # until the attack is there
-            began, cpu_s = time.monotonic(), usage(controller.process).cpu_s
+            began, cpu_s = time.monotonic(), used().cpu_s
             most = before.rss_bytes
             with background(*well_meaning(address, controller.openflow_port, token, beside)):
                 while time.monotonic() < began + seconds:
                     time.sleep(0.5)
                     controller.check()
-                    most = max(most, usage(controller.process).rss_bytes)
-            cores = (usage(controller.process).cpu_s - cpu_s) / (time.monotonic() - began)
+                    most = max(most, used().rss_bytes)
+            cores = (used().cpu_s - cpu_s) / (time.monotonic() - began)
             assert controller.process is not None
             descriptors = len(list(Path(f"/proc/{controller.process.pid}/fd").iterdir()))
             refused = refusals(metrics)
@@ -304,6 +324,10 @@ def well_meaning(address: str, openflow_port: int, token: str, beside: Beside) -
     ]
 
 
+def added(*parts: Usage) -> Usage:
+    return Usage(*(sum(column) for column in zip(*parts, strict=True)))
+
+
 def refusals(port: int) -> dict[str, float]:
     name = "signalbox_api_refused_total{"
     with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
@@ -342,10 +366,11 @@ def main(
     per_s: Annotated[float, typer.Option(help="Connections that the attackers open, per second.")] = 400.0,
     seconds: Annotated[float, typer.Option(help="How long calls are timed during the attack.")] = 30.0,
     once: Annotated[bool, typer.Option(help="What the controller ends is not opened again.")] = False,
+    haproxy: Annotated[bool, typer.Option(help="HAProxy stands before the API.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Attack the API with connections, half-open calls and watchers that do not read."""
-    result = measure(idle, half_open, watchers, inflated, per_s, not once, seconds)
+    result = measure(idle, half_open, watchers, inflated, per_s, not once, seconds, haproxy)
     report(asdict(result), OUT, lambda: table_of("Beside the attack", rows(result)), as_json)
     if not as_json:
         typer.echo(
