@@ -8,7 +8,7 @@ permutation of the servers, and any directed graph with at most d circuits out o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -82,14 +82,6 @@ class Wiring:
     def successors(self) -> tuple[tuple[int, ...], ...]:
         """By server those that it sends to, once per circuit, by interface."""
         return tuple(tuple(peer for peer in of if peer is not None) for of in zip(*self.peers, strict=True))
-
-    def changes_from(self, before: Wiring) -> Iterator[Circuit]:
-        """The circuits that are made when ``before`` becomes this one; all others of it stay lit meanwhile. Raises
-        ``ValueError`` for a fabric of another size."""
-        if (self.servers, self.interfaces) != (before.servers, before.interfaces):
-            raise ValueError("the wirings are of fabrics of different sizes")
-        there = set(before.circuits)
-        return (circuit for circuit in self.circuits if circuit not in there)
 
     def placed(self, at: Sequence[int], servers: int) -> Wiring:
         """The same on a part of a fabric of so many servers: server i is number ``at[i]`` there; all others are dark.
