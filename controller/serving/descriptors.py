@@ -31,10 +31,16 @@ def raise_limit() -> int:
 def within(config: Config, limit: int) -> Config:
     """The configuration with limits that ``limit`` descriptors are enough for, here and in the relay process: there
     half for the API, of these a quarter at most for silent connections; what it leaves here for switches. Raises
-    ``InvalidInput`` for fewer than ``LEAST``."""
+    ``InvalidInput`` for fewer than ``LEAST``, and where they are not enough for what HAProxy may hand over: it has its
+    limit from the file, and gRPC has none that could be used."""
     if limit < LEAST:
         raise InvalidInput.of("", f"the process may open {limit} files; at least {LEAST} are needed (ulimit -n)")
     shared = limit - OWN - config.metrics.max_connections
+    if config.api.proxy_socket and config.api.max_connections > shared // 2:
+        why = (
+            f"HAProxy may open as many here, and the process may open {limit} files; at most {shared // 2} are possible"
+        )
+        raise InvalidInput.of("api.max_connections", f"{why}: lower it, or raise the limit (ulimit -n)")
     silent = min(config.api.max_silent, shared // 8)
     clients = min(config.api.max_connections, (shared // 2 - silent) // PER_API_CONNECTION)
     switches = min(config.openflow.max_connections, shared - clients)

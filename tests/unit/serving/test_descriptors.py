@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from controller.config import ApiConfig, Config, OpenFlowConfig
@@ -26,3 +28,10 @@ def test_configured_limits_are_kept_where_descriptors_are_plenty() -> None:
 def test_too_few_descriptors_are_refused_with_the_remedy() -> None:
     with pytest.raises(InvalidInput, match=r"may open 100 files; at least 256 are needed \(ulimit -n\)"):
         within(Config(), 100)
+
+
+def test_connections_that_haproxy_may_open_have_to_fit() -> None:
+    api = ApiConfig(max_connections=400, proxy_socket=Path("/p"))
+    with pytest.raises(InvalidInput, match=r"at most 56 are possible: lower it, or raise the limit"):
+        within(Config(api=api), LEAST)
+    assert within(Config(api=api), 4096).api.max_connections == 400
