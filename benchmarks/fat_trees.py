@@ -19,13 +19,13 @@ from rich.progress import track
 from benchmarks.measures import report, table_of
 from benchmarks.plan.measure import undisturbed
 from controller.fabric.topology import Fabric
-from controller.jobs.workload import WorkloadJob
 from controller.planning.plan import answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
 from offline.scenarios.fabrics import fat_tree, spine_links, without
 from offline.scenarios.generator import jobs_of, ring_lines
 from offline.scenarios.scenario import problem_of
+from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import Numbering
 from signalbox.commands.output import AsJson
 

@@ -29,7 +29,6 @@ from benchmarks.plan.workloads import LINK_BPS, SEED, in_pieces
 from benchmarks.random_flows import STEP_BYTES, random_flows
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId
-from controller.jobs.workload import WorkloadJob
 from controller.planning.plan import Plan, answered
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, FlowId, Flows, PlanLimits, Snapshot, capacities
@@ -37,6 +36,7 @@ from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine, spine_links, without, without_random_links
 from offline.scenarios.generator import generate, jobs_of, ring_lines
 from offline.scenarios.scenario import MAX_PATHS
+from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import Line, Numbering
 from signalbox.commands.output import AsJson, show
 

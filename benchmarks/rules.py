@@ -19,7 +19,6 @@ from benchmarks.measures import report, table_of
 from benchmarks.random_flows import random_flows
 from controller.config import Config
 from controller.fabric.topology import Dpid, Fabric
-from controller.jobs.workload import WorkloadJob
 from controller.planning.plan import NoPlan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Routes
@@ -29,6 +28,7 @@ from controller.tables.rules import RuleSet, stages_between
 from offline.scenarios.fabrics import leaf_spine, without
 from offline.scenarios.generator import jobs_of
 from offline.scenarios.scenario import problem_of
+from offline.scenarios.workload_job import WorkloadJob
 from signalbox.commands.output import AsJson
 
 Row = dict[str, str | float]

@@ -23,11 +23,11 @@ from rich.table import Table
 
 from benchmarks.measures import report
 from controller.fabric.topology import Fabric
-from controller.jobs.workload import WorkloadJob
 from controller.planning.bounds import level_bounds
 from controller.planning.problem import PlanLimits, Problem
 from offline.scenarios.fabrics import leaf_spine, spine_links, without
 from offline.scenarios.scenario import problem_of
+from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import read_workload, workload_folders
 from offline.schemes import SCHEMES
 from offline.simulator.options import Options, Replan

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
-from controller.jobs.workload import WorkloadJob
 from mininet_topos.controller_process import Settings
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.generator import generate, jobs_of
+from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import read_workload
 from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.jobs.collectives import VirtualLink

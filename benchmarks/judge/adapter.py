@@ -18,12 +18,12 @@ from benchmarks.judge import instances
 from benchmarks.judge.verdicts import Answer
 from controller.config import Config
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
-from controller.jobs.workload import WorkloadJob
 from controller.planning.analysis.requests import FabricNames
 from controller.planning.certificate import certificate
 from controller.planning.plan import NoPlan, answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, take_snapshot
+from offline.scenarios.workload_job import WorkloadJob
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId
 

@@ -26,13 +26,13 @@ from controller.core.messages import Command, Message, Tick
 from controller.fabric.messages import LinkSeen, PortChanged
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.messages import RegisterJob, SavedState
-from controller.jobs.workload import WorkloadJob
 from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import Plan, Target
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.generator import generate, jobs_of
+from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import read_workload
 from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import JobSpec

@@ -17,7 +17,6 @@ from typing import Literal
 from benchmarks.plan.measure import OF_PLANNED, sizes, timed_runs
 from benchmarks.plan.workloads import LINK_BPS, SEED, Setting, in_pieces
 from controller.fabric.topology import Fabric
-from controller.jobs.workload import WorkloadJob
 from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import first_difference
 from controller.planning.plan import NoPlan, Plan
@@ -28,6 +27,7 @@ from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine, without
 from offline.scenarios.generator import generate, jobs_of
 from offline.scenarios.scenario import problem_of
+from offline.scenarios.workload_job import WorkloadJob
 from signalbox.errors import SignalboxError
 
 Change = Literal["cable fails", "job leaves"]

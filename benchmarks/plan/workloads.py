@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controller.fabric.topology import Dpid, Fabric, LinkId
-from controller.jobs.workload import WorkloadJob
 from controller.planning.demands import ideal_communication_s
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import fat_tree, leaf_spine, spine_links, without, without_random_links
 from offline.scenarios.generator import generate, jobs_of
+from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import read_workload, workload_folders
 from signalbox.errors import FieldProblem, InvalidInput
 

@@ -18,10 +18,11 @@ from controller.planning.planner import repair
 from controller.planning.problem import PlanLimits
 from controller.wiring.break_even import COST_RATIO
 from controller.wiring.circuits import Wiring
-from controller.wiring.evaluation import Evaluated, Rates, Way, announced, evaluated, fabric_of
+from controller.wiring.evaluation import Evaluated, Rates, Way, evaluated, fabric_of
 from controller.wiring.finder import published
 from offline.scenarios.fabrics import fat_tree, leaf_spine
 from offline.scenarios.scenario import GIGABIT, problem_of
+from offline.scenarios.workload_job import announced
 from offline.schemes import SCHEMES
 from offline.simulator.options import Options, Replan
 from offline.simulator.training import Stage, simulate

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from controller.fabric.shortest_paths import CandidatePaths, Towards
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, Port, PortNo, PortRef, Switch
-from controller.jobs.workload import WorkloadJob
 from controller.planning.analysis.requests import FabricNames
 from controller.planning.demands import ideal_communication_s
 from controller.planning.problem import (
@@ -43,7 +42,6 @@ __all__ = (
     "Subflow",
     "Switch",
     "Towards",
-    "WorkloadJob",
     "flow_ids",
     "ideal_communication_s",
     "route_of",

@@ -15,9 +15,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from controller.fabric.topology import Dpid, Fabric, Host, Link, Port, PortNo, PortRef, Switch
-from controller.jobs.workload import WorkloadJob
 from controller.planning.bounds import level_bounds
-from controller.planning.demands import ideal_communication_s, ideal_time_s
+from controller.planning.demands import ideal_time_s
 from controller.planning.efficiency import phase_levels
 from controller.planning.plan import Plan, answered
 from controller.planning.planner import plan, repair
@@ -27,8 +26,9 @@ from controller.wiring.circuits import Wiring
 from controller.wiring.coin_change import coin_change_routes
 from controller.wiring.finder import Found, ranked
 from controller.wiring.traffic import Traffic, in_rings, traffic_of
-from signalbox.jobs.collectives import virtual_links
+from signalbox.jobs.collectives import VirtualLinks, virtual_links
 from signalbox.jobs.spec import Compute, JobId, JobSpec
+from signalbox.jobs.subflows import Dividing, Pair
 
 MOST_SEARCHED = 5_000
 """Flows up to which the planner looks for better routes than the coins' on a circulant wiring, and for those of more
@@ -120,6 +120,31 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
+class _Alone:
+    """A job as the planner takes it, which sends all the time."""
+
+    spec: JobSpec
+    silent = False
+    idle_phases = frozenset[int]()
+
+    @property
+    def id(self) -> JobId:
+        return JobId(self.spec.job_id)
+
+    @cached_property
+    def virtual_links(self) -> VirtualLinks:
+        return virtual_links(self.spec)
+
+    @property
+    def pairs(self) -> frozenset[Pair]:
+        return frozenset(self.virtual_links.pairs)
+
+    @property
+    def dividing(self) -> Dividing:
+        return Dividing(self.spec.max_subflows, self.spec.dealing)
+
+
+@dataclass(frozen=True)
 class Answer:
     """``strategies``: in the order of the job."""
 
@@ -178,7 +203,7 @@ def evaluated_on(found: Found, way: Way, rates: Rates, limits: PlanLimits) -> Ev
     fabric = fabric_of(found.wiring, rates.interface_gbps)
     wired = in_rings(way.spec, zip(found.traffic.rings, found.orders, strict=True))
     spec = wired.model_copy(update={"endpoints": hosts_for(fabric, wired.endpoints)})
-    problem = take_snapshot(fabric.generation, fabric, [announced(spec, fabric)], {}, {}, MOST_PATHS)
+    problem = take_snapshot(fabric.generation, fabric, [_Alone(spec)], {}, {}, MOST_PATHS)
     made = routed(problem, found.wiring, fabric, limits)
     alone_s = math.fsum(each.seconds for each in way.compute if each.phase is None)
     phases = _phase_times(way, found, spec, problem, made, rates)
@@ -205,25 +230,6 @@ def fabric_of(wiring: Wiring, interface_gbps: float) -> Fabric:
         hosts[ip] = Host(ip, None, plugged(server, wiring.interfaces, nic_bps), nic_bps)
     switches = {Dpid(n + 1): Switch(Dpid(n + 1), f"server{n}", of) for n, of in enumerate(ports)}
     return Fabric(1, switches, {link.id: link for link in links}, hosts)
-
-
-def announced(spec: JobSpec, fabric: Fabric, compute_s: float = 0.0) -> WorkloadJob:
-    """The job as planner and simulator take it, with the addresses of the fabric's hosts. Its phases follow each other,
-    and all that is sent in one begins at once; ``compute_s``: before the first. Raises ``InvalidInput``."""
-    links = virtual_links(spec)
-    phases = sorted({link.phase for link in links})
-    return WorkloadJob(
-        id=JobId(spec.job_id),
-        virtual_links=links,
-        rings=tuple(tuple(n for n, link in enumerate(links) if link.phase == phase) for phase in phases),
-        start_s=0.0,
-        compute_s=compute_s,
-        ideal_s=ideal_communication_s(links, {ip: host.nic_bps for ip, host in fabric.hosts.items()}),
-        max_subflows=spec.max_subflows,
-        dealing=spec.dealing,
-        steps=(1,) * len(phases),
-        parts=tuple(range(len(phases))),
-    )
 
 
 def routed(problem: Problem, wiring: Wiring, fabric: Fabric, limits: PlanLimits) -> Plan:

@@ -24,7 +24,6 @@ from controller.wiring.evaluation import (
     Offer,
     Rates,
     Way,
-    announced,
     answers,
     fabric_of,
     hosts_for,
@@ -36,6 +35,7 @@ from controller.wiring.traffic import in_rings, traffic_of
 from mininet_topos.demo.report import ideal_goodput_bps
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.scenario import GIGABIT, problem_of
+from offline.scenarios.workload_job import announced
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import JobId, JobSpec
 

@@ -14,13 +14,14 @@ from statistics import fmean
 from typing import ClassVar, Protocol
 
 from controller.public.plans import Bounds, Plan, answered, level_bounds, plan
-from controller.public.problems import Fabric, PlanLimits, WorkloadJob
+from controller.public.problems import Fabric, PlanLimits
 from offline.design.failures import count_of_ways, ways
 from offline.design.question import Upper
 from offline.scenarios.fabric_options import FabricKind
 from offline.scenarios.fabrics import fabric_of, spine_links, without
 from offline.scenarios.scenario import GIGABIT, problem_of
 from offline.scenarios.topologies import OFFLINE, Topology, fat_tree, leaf_spine
+from offline.scenarios.workload_job import WorkloadJob
 
 REACHED = 1 + 1e-9
 MOST_LINKS = 4_000_000

@@ -11,17 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 
-from controller.public.problems import (
-    Dpid,
-    Fabric,
-    FabricNames,
-    LinkId,
-    Path,
-    Problem,
-    Routes,
-    WorkloadJob,
-    take_snapshot,
-)
+from controller.public.problems import Dpid, Fabric, FabricNames, LinkId, Path, Problem, Routes, take_snapshot
 from offline.scenarios.detours import StretchedPaths
 from offline.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
 from offline.scenarios.fabrics import (
@@ -34,6 +24,7 @@ from offline.scenarios.fabrics import (
     without_random_links,
 )
 from offline.scenarios.graph_file import graph_file
+from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import Numbering, read_workload
 from signalbox.errors import FieldProblem
 

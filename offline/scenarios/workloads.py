@@ -16,7 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from controller.public.problems import Fabric, WorkloadJob, ideal_communication_s
+from controller.public.problems import Fabric, ideal_communication_s
+from offline.scenarios.workload_job import WorkloadJob
 from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import Dealing, JobId

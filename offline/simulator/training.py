@@ -21,7 +21,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from controller.public.plans import Target
-from controller.public.problems import Flow, FlowId, PlanLimits, Problem, Route, Subflow, WorkloadJob, flow_ids
+from controller.public.problems import Flow, FlowId, PlanLimits, Problem, Route, Subflow, flow_ids
+from offline.scenarios.workload_job import WorkloadJob
 from offline.simulator.fluid import Fluid
 from offline.simulator.options import CYCLE_S, Options, Replan, Sharing
 from offline.simulator.routing import Routing, Scheme

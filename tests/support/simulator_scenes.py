@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from controller.fabric.topology import Fabric, LinkId, Path
-from controller.jobs.workload import WorkloadJob
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.scenario import problem_of
+from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import Line, Numbering, to_job
 from offline.simulator.training import Stage
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Fabric, Path
-from controller.jobs.workload import WorkloadJob
 from controller.planning.bounds import level_bounds
 from controller.planning.closed_forms import route
 from controller.planning.efficiency import first_difference
@@ -21,6 +20,7 @@ from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, whole
 from offline.scenarios.fabrics import fat_tree, spine_links, without, without_random_links
 from offline.scenarios.scenario import problem_of
+from offline.scenarios.workload_job import WorkloadJob
 from signalbox.jobs.spec import Dealing
 from tests.support.simulator_scenes import LINK_BPS, Host, fabric_of, job
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.fabric.topology import PortNo
-from controller.jobs.workload import WorkloadJob
 from controller.planning.plan import Plan
 from controller.planning.planner import repair
 from controller.planning.problem import Problem
@@ -21,6 +20,7 @@ from controller.wiring.hops import UNREACHED, hops_by_offset
 from offline.scenarios.fabrics import fabric_of
 from offline.scenarios.scenario import problem_of
 from offline.scenarios.topologies import OFFLINE, direct_connect
+from offline.scenarios.workload_job import WorkloadJob
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId
 

@@ -10,11 +10,11 @@ from itertools import combinations, product
 
 import pytest
 
-from controller.jobs.workload import WorkloadJob
 from controller.planning.problem import PlanLimits
 from offline.design.question import Upper
 from offline.design.spines import Pods, choices, smallest
 from offline.scenarios.generator import ring_lines
+from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import Line, Numbering, to_job
 
 K, HALF = 4, 2

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from controller.jobs.workload import WorkloadJob
 from controller.planning.problem import PlanLimits
 from mininet_topos.graph import Graph
 from mininet_topos.lab.command import LabKind, topology
@@ -17,6 +16,7 @@ from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import fabric_of
 from offline.scenarios.generator import generate
 from offline.scenarios.graph_file import graph_file, graph_topology, write_graph
+from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import read_workload, write_workload
 from signalbox.cli import app
 from signalbox.errors import InvalidInput

@@ -16,7 +16,7 @@ from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
 from controller.wiring import evaluation
 from controller.wiring.circuits import Wiring
-from controller.wiring.evaluation import Offer, Rates, Way, announced, answers, evaluated_on
+from controller.wiring.evaluation import Offer, Rates, Way, answers, evaluated_on
 from controller.wiring.finder import ranked
 from controller.wiring.traffic import traffic_of
 from mininet_topos.graph import Graph
@@ -26,6 +26,7 @@ from offline.scenarios.fabrics import fabric_of
 from offline.scenarios.graph_file import graph_file, graph_topology
 from offline.scenarios.scenario import problem_of
 from offline.scenarios.topologies import OFFLINE, direct_connect
+from offline.scenarios.workload_job import announced
 from offline.scenarios.workloads import read_workload
 from offline.simulator.options import Options, Replan
 from offline.simulator.training import Stage, simulate

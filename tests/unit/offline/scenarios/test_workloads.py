@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.jobs.workload import WorkloadJob
 from offline.scenarios.fabrics import leaf_spine
+from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import HEADER, Line, read_workload, write_workload
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLink

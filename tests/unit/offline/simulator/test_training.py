@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid
-from controller.jobs.workload import WorkloadJob
 from controller.planning.efficiency import job_levels, outweighed
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, Route, Subflow, whole
 from offline.scenarios.fabrics import spine_links, without, without_random_links
 from offline.scenarios.scenario import problem_of
+from offline.scenarios.workload_job import WorkloadJob
 from offline.simulator.options import Options, Replan, Sharing
 from offline.simulator.routing import Scheme
 from offline.simulator.training import Outcome, Stage, simulate

@@ -1,6 +1,7 @@
 """A training job as a workload file or a generator describes it: whole iterations, not only what it sends.
 
-Planned like any announced job. Tools on paper make it, and a search for wirings.
+Made from workload files, a generator or a job spec (``announced``); planned like any announced job, and trained by
+``simulator``.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from signalbox.jobs.collectives import VirtualLink
-from signalbox.jobs.spec import Dealing, JobId, Transport
+from controller.public.problems import Fabric, ideal_communication_s
+from signalbox.jobs.collectives import VirtualLink, virtual_links
+from signalbox.jobs.spec import Dealing, JobId, JobSpec, Transport
 from signalbox.jobs.subflows import Dividing, Pair
 
 
@@ -50,3 +52,22 @@ class WorkloadJob:
     @cached_property
     def pairs(self) -> frozenset[Pair]:
         return frozenset((link.src_ip, link.dst_ip) for link in self.virtual_links)
+
+
+def announced(spec: JobSpec, fabric: Fabric, compute_s: float = 0.0) -> WorkloadJob:
+    """The job as planner and simulator take it, with the addresses of the fabric's hosts. Its phases follow each other,
+    and all that is sent in one begins at once; ``compute_s``: before the first. Raises ``InvalidInput``."""
+    links = virtual_links(spec)
+    phases = sorted({link.phase for link in links})
+    return WorkloadJob(
+        id=JobId(spec.job_id),
+        virtual_links=links,
+        rings=tuple(tuple(n for n, link in enumerate(links) if link.phase == phase) for phase in phases),
+        start_s=0.0,
+        compute_s=compute_s,
+        ideal_s=ideal_communication_s(links, {ip: host.nic_bps for ip, host in fabric.hosts.items()}),
+        max_subflows=spec.max_subflows,
+        dealing=spec.dealing,
+        steps=(1,) * len(phases),
+        parts=tuple(range(len(phases))),
+    )
