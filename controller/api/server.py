@@ -172,9 +172,8 @@ class ApiServer:
 
     async def _proxied_server(self, path: Path) -> grpc.aio.Server:
         """For what HAProxy hands over. Raises ``OSError``."""
-        server = grpc.aio.server(
-            interceptors=(proxied.Around(self._times, self._config.silent_s),), options=_options(self._config, 1)
-        )
+        around = proxied.Around(self._config, self._times, self._proxied_gate.name)
+        server = grpc.aio.server(interceptors=(around,), options=_options(self._config, 1))
         await self._add_services(server, self._proxied_gate)
         listening.make_room(path)
         try:

@@ -15,6 +15,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from benchmarks.api_abuse import http2
+from controller.api.lease_tokens import LeaseTokens
+from controller.api.server import ApiServer
+from controller.config import ApiConfig
+from controller.status import StatusBoard
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client, Unreachable
 from signalbox.credentials import NO_CREDENTIALS, Credentials
@@ -356,3 +360,33 @@ def test_streams_that_are_cancelled_or_not_read_end_in_the_controller(tmp_path: 
             stalled.call(1, "/signalbox.v1.JobService/WatchJobs", b"")
             wait_for(lambda: len(streams) == 1, "the watch", DEADLINE_S, 0.01)
             wait_for(lambda: not streams, "the end of what is not read", DEADLINE_S, 0.01)
+
+
+def test_a_job_of_many_virtual_links_costs_its_address_many_calls(tmp_path: Path) -> None:
+    ranks = range(64)
+    spec = pb.JobSpec(
+        job_id="large",
+        endpoints=[f"10.0.0.{1 + rank}" for rank in ranks],
+        groups=[pb.ParallelGroup(name="all", ranks=ranks)],
+        collectives=[pb.Collective(algorithm=pb.ALGORITHM_ALL_TO_ALL, groups=["all"], bytes_per_iteration=1 << 20)],
+    )
+    with proxied_api(tmp_path, max_client_calls_per_s=2) as api, raw(api, "127.0.0.2") as other:
+        with grpc.insecure_channel(api.addresses[0]) as channel:
+            jobs: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
+            jobs.RegisterJob(pb.RegisterJobRequest(spec=spec), timeout=DEADLINE_S)
+            with pytest.raises(grpc.RpcError, match="former calls counted as more than 2 calls per second") as error:
+                jobs.GetJob(pb.GetJobRequest(job_id="large"), timeout=DEADLINE_S)
+            assert cast(grpc.Call, error.value).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        other.hello()
+        other.call(1, STATUS, b"")
+        assert other.answered()
+
+
+def test_a_path_that_something_else_has_is_an_error_at_start(tmp_path: Path) -> None:
+    (tmp_path / "proxy.sock").write_text("keep me")
+    config = ApiConfig(listen=("127.0.0.1:1",), proxy_socket=tmp_path / "proxy.sock")
+    server = ApiServer(config, StatusBoard(), lambda _: None, LeaseTokens.of(None))
+    with pytest.raises(OSError, match="the file exists and is not a socket"):
+        server.start()
+    server.stop()
+    assert (tmp_path / "proxy.sock").read_text() == "keep me"
