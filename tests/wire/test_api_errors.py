@@ -339,7 +339,7 @@ def test_a_server_of_grpc_that_has_ended_by_itself_is_an_error() -> None:
 
     async def waits() -> None:
         ticking = asyncio.create_task(asyncio.sleep(3600))
-        await server._stopped(ticking, Ended())  # type: ignore[arg-type]
+        await server._stopped(ticking, [Ended()])  # type: ignore[list-item]
 
     server = ApiServer(ApiConfig(), StatusBoard(), lambda _: None, TOKENS)
     with pytest.raises(UnicodeDecodeError):
