@@ -245,9 +245,12 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
 
 
 def _wiring(job: JobStatus) -> pb.Wiring | None:
-    wiring = job.registration.wiring
-    if wiring is None:
+    arrangement = job.registration.arrangement
+    if arrangement is None:
         return pb.Wiring(unwired=job.waiting) if job.waiting else None
+    from controller.circuits.job_wiring import JobWiring
+
+    wiring = JobWiring.of(arrangement)
     return pb.Wiring(
         strategy=wiring.strategy,
         runs=spec_message(wiring.runs),

@@ -7,13 +7,12 @@ levels in them have two decimals. Parts of results have the fields of their mess
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from controller.api.convert_explain import count, way
-from controller.circuits.analysis import circuits_named
 from controller.fabric.drains import MAX_NAMES
 from controller.fabric.topology import Fabric
-from controller.planning.analysis.requests import WhatIf
+from controller.planning.analysis.requests import Parts, WhatIf
 from controller.planning.analysis.results import (
     Case,
     FailureAnalysis,
@@ -60,10 +59,18 @@ def what_if_request(request: pb.WhatIfRequest, fabric: Fabric) -> WhatIf:
     InvalidInput.refuse(problems)
     kinds = frozenset(map(FailureKind, filter(None, words))) or frozenset(FailureKind)
     given = dict.fromkeys(request.names)
-    circuits = circuits_named(given.keys(), fabric) if len(given) <= MAX_NAMES else ()
+    circuits = _circuits_named(given.keys(), fabric) if len(given) <= MAX_NAMES else ()
     mean_circuits = {each.name for each in circuits}
     others = tuple(name for name in given if name not in mean_circuits)
     return WhatIf(kinds, request.top or None, within_s, others, circuits)
+
+
+def _circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]:
+    if not any(link.one_way for link in fabric.links.values()):
+        return ()
+    from controller.circuits.analysis import circuits_named
+
+    return circuits_named(names, fabric)
 
 
 def what_if_message(found: FailureAnalysis, circuits: bool = False) -> pb.WhatIfResponse:

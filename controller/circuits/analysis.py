@@ -1,5 +1,5 @@
-"""Circuits of optical switches, as the analyses see them: which of them a name means or an interface has, and how a job
-uses those that it has.
+"""Circuits of optical switches, as the analyses see them: which of them a name means, and how a job uses those that it
+has.
 
 In: the fabric, a job's wiring and routes. Out: links that fail together, and figures for people. A circuit is a link
 one way: what its far end sends from the same port is another circuit. Pure.
@@ -8,12 +8,13 @@ one way: what its far end sends from the same port is another circuit. Pure.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 
 from controller.circuits.cabling import Cabling
 from controller.circuits.job_wiring import JobWiring
 from controller.fabric.parts import NO_REASONS, WhyNot
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
+from controller.jobs.arrangement import Arrangement
 from controller.planning.analysis.requests import Parts
 from controller.planning.analysis.results import Wired
 from controller.planning.problem import Route
@@ -78,19 +79,9 @@ def _names_of_switch(dpid: Dpid, fabric: Fabric) -> set[str]:
     return {fabric.name(dpid), f"{dpid:#x}"}
 
 
-def interfaces(fabric: Fabric) -> Iterator[tuple[str, frozenset[LinkId]]]:
-    """Of each that has circuits, by switch and port: its name, and the circuits out of it and into it."""
-    at: defaultdict[PortRef, set[LinkId]] = defaultdict(set)
-    for link in fabric.links.values():
-        if link.one_way:
-            at[link.src].add(link.id)
-            at[link.dst].add(link.id)
-    for end, links in sorted(at.items()):
-        yield f"{fabric.name(end.dpid)}:{end.port}", frozenset(links)
-
-
-def wired(wiring: JobWiring, routes: Iterable[Route], usable: Container[LinkId]) -> Wired:
+def wired(arrangement: Arrangement, routes: Iterable[Route], usable: Container[LinkId]) -> Wired:
     """``routes``: of the job's flows that are pinned. ``usable``: links that may be used."""
+    wiring = JobWiring.of(arrangement)
     hops = [max(len(piece.path) for piece in route) for route in routes]
     return Wired(
         strategy=wiring.strategy,

@@ -16,7 +16,7 @@ from controller.circuits.analysis import no_parts
 from controller.circuits.cabling import Circuits as Connected
 from controller.circuits.cabling import cabling_of
 from controller.circuits.fibres import FibreState
-from controller.circuits.job_wiring import JobWiring
+from controller.circuits.job_wiring import JobWiring, wiring_of
 from controller.circuits.messages import FindWiring
 from controller.circuits.optical_switches import OpticalSwitches
 from controller.circuits.wired_jobs import (
@@ -112,7 +112,7 @@ class Circuits(Extension):
             return NOTHING
         assert isinstance(asked, FindWiring)
         try:
-            return arrange(s.jobs.jobs[asked.job_id], wiring, now)
+            return arrange(s.jobs.jobs[asked.job_id], wiring.arrangement, now)
         except SignalboxError as error:
             self.wirings.refuse(asked, str(error), now + RETRY_S)
             return NOTHING
@@ -136,7 +136,7 @@ class Circuits(Extension):
         """Jobs that have lost circuits get others, between two of their iterations if possible."""
         effects = NOTHING
         for job, wiring in self.wirings.others_due(self._s.jobs.jobs, self.damaged, now, between):
-            effects |= arrange(job, wiring, now)
+            effects |= arrange(job, wiring.arrangement, now)
         return effects
 
     def take_settings(self, config: Config) -> None:
@@ -196,7 +196,7 @@ class Circuits(Extension):
 
 
 def _wiring(_: JobId, job: Job) -> JobWiring | None:
-    return job.registration.wiring
+    return wiring_of(job.registration)
 
 
 def _together(of_jobs: Mapping[JobId, JobWiring]) -> Connected:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from controller.fabric.topology import PortRef
-from signalbox.jobs.spec import NOT_TRAFFIC, JobSpec, same_traffic
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.arrangement import Arrangement
+from controller.jobs.messages import Registration
+from signalbox.jobs.spec import JobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +24,28 @@ class JobWiring:
     bound_s: float
     other_s: float
 
-    def with_spec(self, before: JobSpec, after: JobSpec) -> JobWiring | None:
-        """The wiring of the job when its spec is another one; None when it sends something else."""
-        if not same_traffic(before, after):
-            return None
-        changed = {name: getattr(after, name) for name in NOT_TRAFFIC}
-        return replace(self, runs=self.runs.model_copy(update=changed))
+    @classmethod
+    def of(cls, arrangement: Arrangement) -> JobWiring:
+        """Raises ``KeyError``, ``TypeError`` or ``ValueError`` for the arrangement of something else."""
+        details = arrangement.details
+        circuits = tuple(
+            (PortRef(Dpid(int(a)), PortNo(int(b))), PortRef(Dpid(int(c)), PortNo(int(d))))
+            for a, b, c, d in details["circuits"]
+        )
+        planned_s, bound_s, other_s = map(float, details["times_s"])
+        return cls(str(details["strategy"]), arrangement.runs, circuits, planned_s, bound_s, other_s)
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """The same, as a part of the job's registration."""
+        details = {
+            "strategy": self.strategy,
+            "circuits": [[*src, *dst] for src, dst in self.circuits],
+            "times_s": [self.planned_s, self.bound_s, self.other_s],
+        }
+        return Arrangement(self.runs, details)
+
+
+def wiring_of(registration: Registration) -> JobWiring | None:
+    arrangement = registration.arrangement
+    return JobWiring.of(arrangement) if arrangement else None

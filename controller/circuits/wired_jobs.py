@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from controller.circuits.cabling import Cabling
-from controller.circuits.job_wiring import JobWiring
+from controller.circuits.job_wiring import JobWiring, wiring_of
 from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring
 from controller.fabric.topology import Dpid, Host, Link, LinkId, Path, Port, PortRef, Switch
 from controller.jobs.job import Job
@@ -142,7 +142,7 @@ class Wirings:
         if isinstance(asked, MendWiring):
             if isinstance(found, str) and job.id in self._mended:
                 self._mended[job.id] = self._mended[job.id]._replace(again_at=now + RETRY_S)
-            elif isinstance(found, MendedWiring) and job.registration.wiring == asked.wiring:
+            elif isinstance(found, MendedWiring) and wiring_of(job.registration) == asked.wiring:
                 wiring = _as_mended(asked, found, cabling)
                 waits_s = BOUNDARY_S if job.vitals.reported.iterations else 0.0
                 if not (asked.dead or _fits(wiring, asked.servers, cabling)):
@@ -170,7 +170,8 @@ class Wirings:
         found: dict[JobId, Routes | None] = {}
         for job_id, (wiring, routes, until) in self.new.items():
             job = jobs.get(job_id)
-            if job is None or job.registration.wiring is None or job.registration.wiring.circuits != wiring.circuits:
+            held = wiring_of(job.registration) if job else None
+            if held is None or held.circuits != wiring.circuits:
                 del new[job_id]
             elif all(LinkId(*src) in links for src, _ in wiring.circuits):
                 found[job_id] = new.pop(job_id).routes
@@ -205,7 +206,7 @@ class Wirings:
         found = []
         for job_id, other in list(self._others.items()):
             job = jobs.get(job_id)
-            if job is None or job.registration.wiring != other.before or job_id not in damaged():
+            if job is None or wiring_of(job.registration) != other.before or job_id not in damaged():
                 del self._others[job_id]
             elif job_id == between or now >= other.at:
                 del self._others[job_id]
@@ -234,9 +235,9 @@ def unwired(
     question: FindWiring | None = None
     taken: dict[Dpid, JobId] = {}
     for job in (*may_return, *jobs.values()):
-        if job.registration.wiring:
-            taken |= {at.dpid: job.id for circuit in job.registration.wiring.circuits for at in circuit}
-    for job in sorted(jobs.values(), key=lambda job: (not job.registration.wiring, job.registered_at, job.id)):
+        if wiring := wiring_of(job.registration):
+            taken |= {at.dpid: job.id for circuit in wiring.circuits for at in circuit}
+    for job in sorted(jobs.values(), key=lambda job: (not job.registration.arrangement, job.registered_at, job.id)):
         servers = _to_wire(job, hosts, cabling)
         if not servers:
             continue
@@ -266,7 +267,7 @@ def told_unwired(
     why: Mapping[JobId, str], told_jobs: Mapping[JobId, Job], wirings: Mapping[JobId, JobWiring]
 ) -> Mapping[JobId, str]:
     """Of jobs as they are told: a wiring that is not on disk is none yet."""
-    unsaved = [job_id for job_id in wirings if job_id in told_jobs and not told_jobs[job_id].registration.wiring]
+    unsaved = [job_id for job_id in wirings if job_id in told_jobs and not told_jobs[job_id].registration.arrangement]
     return {**why, **dict.fromkeys(unsaved, FINDING)} if unsaved else why
 
 
@@ -312,7 +313,7 @@ def _is_of(asked: FindWiring, job: Job | None) -> bool:
 
 def _to_wire(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpid, ...]:
     """The servers of a job that has no circuits, or none at one of them, or some that cannot be; else none."""
-    wiring, servers = job.registration.wiring, _servers(job, hosts, cabling)
+    wiring, servers = wiring_of(job.registration), _servers(job, hosts, cabling)
     return () if wiring and _fits(wiring, servers, cabling) else servers
 
 

@@ -15,13 +15,14 @@ from controller.core.effects import NOTHING, Effects
 from controller.core.messages import Command
 from controller.fabric.parts import NO_REASONS, WhyNot
 from controller.fabric.topology import Fabric, PortRef
+from controller.jobs.arrangement import Arrangement
 from controller.jobs.job import Job
 from controller.planning.problem import Routes
 from controller.status import NO_EXTENSION, ExtensionStatus
 from signalbox.jobs.spec import JobId
 
-Arrange = Callable[[Job, Any, float], Effects]
-"""Makes a job run as the extension has arranged, from now on. Raises ``SignalboxError``, and then nothing has
+Arrange = Callable[[Job, Arrangement, float], Effects]
+"""Makes a job run as arranged, from now on. Raises ``SignalboxError``, and then nothing has
 changed."""
 
 

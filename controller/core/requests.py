@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from controller.circuits.job_wiring import JobWiring
 from controller.core.derived import Derived
 from controller.core.effects import NOTHING, Effects, Work, at_once, commands
 from controller.core.extension import Extension
@@ -21,6 +20,7 @@ from controller.fabric.drains import MAX_NAMES, links_named, with_links
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import Dpid
+from controller.jobs.arrangement import Arrangement
 from controller.jobs.ends import JobEnd
 from controller.jobs.job import Job
 from controller.jobs.messages import (
@@ -180,9 +180,9 @@ class Requests:
         self.release_routes(now)
         return self._changed(now) | commands(*replies)
 
-    def arrange(self, job: Job, wiring: JobWiring, now: float) -> Effects:
-        """Make the job run as the extension has arranged. Raises as ``JobRegistry.wire``."""
-        self._state.jobs.wire(job, wiring)
+    def arrange(self, job: Job, arrangement: Arrangement, now: float) -> Effects:
+        """Make the job run as the extension has arranged. Raises as ``JobRegistry.arrange``."""
+        self._state.jobs.arrange(job, arrangement)
         self.release_routes(now)
         return self._changed(now) | at_once(Work.SAVE)
 

@@ -34,6 +34,6 @@ def _same(was: Job, job: Job) -> bool:
         and was.sending is job.sending
         and (was.of_pattern is None) == (job.of_pattern is None)
         and was.per_iteration == job.per_iteration
-        and was.registration.wiring == job.registration.wiring
+        and was.registration.arrangement == job.registration.arrangement
         and (was.spec is job.spec or same_traffic(was.spec, job.spec))
     )

@@ -9,9 +9,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.circuits.job_wiring import JobWiring
 from controller.fabric.drains import Drain
 from controller.fabric.parts import Part, PartKey
+from controller.jobs.arrangement import Arrangement
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.host_prefixes import HostPrefixes
 from controller.silence import Silence, SilenceKey
@@ -46,7 +46,7 @@ class Registration:
     """One life of a job, from its registration to its end. ``uid``: no other registration has it, also not a later one
     of the same job. ``tenant``: whose it is, empty without identities. ``registered_at``: seconds since 1970.
     ``request_id``: the caller's own name for the registration, empty without one; whoever knows it is the owner.
-    ``wiring``: on a fabric with optical switches, once it is known. ``revision``: number of the spec in this
+    ``arrangement``: by the extension, once it is known. ``revision``: number of the spec in this
     registration, from 1; each update that changes the spec adds one."""
 
     spec: JobSpec
@@ -54,7 +54,7 @@ class Registration:
     tenant: str = ""
     registered_at: float = field(default_factory=time.time)
     request_id: str = field(default="", repr=False)
-    wiring: JobWiring | None = None
+    arrangement: Arrangement | None = None
     revision: int = 1
 
     @property
@@ -64,7 +64,7 @@ class Registration:
     @property
     def runs(self) -> JobSpec:
         """What the job sends."""
-        return self.wiring.runs if self.wiring else self.spec.plain
+        return self.arrangement.runs if self.arrangement else self.spec.plain
 
     def repeats(self, held: Registration) -> bool:
         """It is from the same request of a caller."""

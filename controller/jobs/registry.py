@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import structlog
 
-from controller.circuits.job_wiring import JobWiring
 from controller.histogram import Histogram
+from controller.jobs.arrangement import Arrangement
 from controller.jobs.conflicts import refuse_connections_of_others
 from controller.jobs.ends import EndReason, Ends, JobEnd
 from controller.jobs.job import Change, Job, Vitals
@@ -109,7 +109,7 @@ class JobRegistry:
         if not request.take_over or not ours or repeated:
             raise id_taken(held.id, ours, mine)
         if held.spec == new.spec:
-            new = replace(new, wiring=held.registration.wiring)
+            new = replace(new, arrangement=held.registration.arrangement)
         wanted = Wanted(held, new, Vitals(now + new.spec.lease_s), request.links)
         (change,) = self._replace([wanted], request.quota)
         self.ends.add(held.registration.end(EndReason.TAKEN_OVER, new.registered_at))
@@ -139,7 +139,7 @@ class JobRegistry:
     def update(self, updates: Sequence[UpdateJob], quota: Quota = NO_QUOTA) -> tuple[Job, ...]:
         """Give jobs other specs: all of them, or none when it raises. Only what results is judged, so that jobs may
         exchange pairs. Their leases go on, and connections that they have reported between addresses that stay are
-        kept. A job that sends the same keeps its circuits.
+        kept. A job that sends the same keeps its arrangement.
 
         Raises ``InvalidInput`` (see ``collectives.check``), also for a job that is named twice, ``NotFound``,
         ``WrongLeaseToken``, ``Conflict``, ``HostNotAllowed`` and ``Exhausted`` as ``register``, and
@@ -160,10 +160,10 @@ class JobRegistry:
         self._replace([*wanted.values()], quota)
         return tuple(self.jobs[job_id] for job_id in named)
 
-    def wire(self, job: Job, wiring: JobWiring) -> None:
-        """The job runs on these circuits from now on, and sends what its wiring says. Raises as ``update``."""
+    def arrange(self, job: Job, arrangement: Arrangement) -> None:
+        """The job runs as arranged from now on, and sends what the arrangement says. Raises as ``update``."""
         reports = self._connections.of(job.id)
-        self._replace([Wanted(job, replace(job.registration, wiring=wiring), job.vitals, reports=reports)])
+        self._replace([Wanted(job, replace(job.registration, arrangement=arrangement), job.vitals, reports=reports)])
 
     def deregister(
         self, job_id: JobId, owner: str | None, ended_at: float, force: bool = False, tenant: str = ""

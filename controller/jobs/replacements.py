@@ -36,13 +36,13 @@ class Wanted(NamedTuple):
     @classmethod
     def of_update(cls, update: UpdateJob, held: Job, reports: Reports) -> Wanted:
         """``reports``: the connections that the job has reported."""
-        spec, wiring, links = update.spec, held.registration.wiring, update.links
+        spec, arrangement, links = update.spec, held.registration.arrangement, update.links
         kept = spec.reports_connections and spec.transport is held.transport
         reports = among(spec.addresses, reports) if kept else {}
-        if wiring:
-            wiring, links = wiring.with_spec(held.spec, spec), None
+        if arrangement:
+            arrangement, links = arrangement.with_spec(held.spec, spec), None
         revision = held.registration.revision + 1
-        registration = replace(held.registration, spec=spec, wiring=wiring, revision=revision)
+        registration = replace(held.registration, spec=spec, arrangement=arrangement, revision=revision)
         return cls(held, registration, held.vitals, links, reports, update.entry)
 
 

@@ -177,8 +177,11 @@ def _job_events(before: Status, after: Status) -> Iterator[Event]:
 
 def _wiring_events(known: JobStatus | None, job: JobStatus) -> Iterator[Event]:
     """It has got circuits, or others, or waits for some for another reason."""
-    wiring = job.registration.wiring
-    if wiring and wiring != (known.registration.wiring if known else None):
+    arrangement = job.registration.arrangement
+    if arrangement and arrangement != (known.registration.arrangement if known else None):
+        from controller.circuits.job_wiring import JobWiring
+
+        wiring = JobWiring.of(arrangement)
         strategy = {"strategy": wiring.strategy} if wiring.strategy else {}
         yield "job wired", {"job": job.spec.job_id, "circuits": len(wiring.circuits)} | strategy
     elif job.waiting and job.waiting != (known.waiting if known else ""):

@@ -14,10 +14,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from controller.circuits.job_wiring import JobWiring
 from controller.fabric.drains import Drain
 from controller.fabric.parts import End, Part, PartKey, PartKind
 from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.arrangement import Arrangement
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Registration, SavedState, new_uid
 from controller.shared_map import differing
@@ -31,7 +31,7 @@ from signalbox.words import Strategy
 FORMAT = 7
 """Of what ``encode`` gives. 1 was a JSON file with the records of 2; since 3 a job has an owner; since 4 there are
 ends, since 5 with the ids of requests; since 6 there are parts of the fabric, drains and silences; since 7 jobs may
-have strategies, wirings and revisions."""
+have strategies, arrangements (as "wiring") and revisions."""
 
 NEWER = ("strategies", "provisional")
 """Fields of a spec that versions before did not have; without a value they are left out, so that these read it."""
@@ -99,7 +99,7 @@ def encode(key: Key, value: Any) -> str:
                     "tenant": value.tenant,
                     "registered_at": value.registered_at,
                     "request_id": value.request_id,
-                    **({"wiring": _wiring_data(value.wiring)} if value.wiring else {}),
+                    **({"wiring": _arrangement_data(value.arrangement)} if value.arrangement else {}),
                     **({"revision": value.revision} if value.revision > 1 else {}),
                 }
             )
@@ -261,29 +261,20 @@ def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
     if spec.job_id != job_id:
         raise ValueError(f"it is of job '{spec.job_id}'")
     texts = (str(data["uid"]), str(data["tenant"]), str(data["request_id"]))
-    wiring = _wiring(data["wiring"]) if "wiring" in data else None
+    arrangement = _arrangement(data["wiring"]) if "wiring" in data else None
     revision = int(data.get("revision", 1))
     if revision < 1:
         raise ValueError(f"{revision} is no revision")
-    return Registration(spec, *texts[:2], float(data["registered_at"]), texts[2], wiring, revision)
+    return Registration(spec, *texts[:2], float(data["registered_at"]), texts[2], arrangement, revision)
 
 
-def _wiring_data(wiring: JobWiring) -> Mapping[str, Any]:
-    return {
-        "strategy": wiring.strategy,
-        "runs": wiring.runs.model_dump(mode="json"),
-        "circuits": [[*src, *dst] for src, dst in wiring.circuits],
-        "times_s": [wiring.planned_s, wiring.bound_s, wiring.other_s],
-    }
+def _arrangement_data(arrangement: Arrangement) -> Mapping[str, Any]:
+    return {**arrangement.details, "runs": arrangement.runs.model_dump(mode="json")}
 
 
-def _wiring(data: Mapping[str, Any]) -> JobWiring:
-    circuits = tuple(
-        (PortRef(Dpid(int(a)), PortNo(int(b))), PortRef(Dpid(int(c)), PortNo(int(d))))
-        for a, b, c, d in data["circuits"]
-    )
-    planned_s, bound_s, other_s = map(float, data["times_s"])
-    return JobWiring(str(data["strategy"]), JobSpec.parse(data["runs"]), circuits, planned_s, bound_s, other_s)
+def _arrangement(data: Mapping[str, Any]) -> Arrangement:
+    details = {name: value for name, value in data.items() if name != "runs"}
+    return Arrangement(JobSpec.parse(data["runs"]), details)
 
 
 def _end(uid: str, data: Mapping[str, Any]) -> JobEnd:

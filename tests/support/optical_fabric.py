@@ -11,12 +11,15 @@ from typing import Any
 
 from controller.circuits.answers import answer
 from controller.circuits.extension import Circuits
+from controller.circuits.job_wiring import JobWiring, wiring_of
 from controller.circuits.messages import FindWiring, MendWiring
 from controller.circuits.status import OpticalStatus
 from controller.config import CircuitsConfig, Config, DiscoveryConfig, FabricConfig, OpticalSwitch
 from controller.core.messages import Command, Message, WorkedOut, WorkOut
 from controller.fabric.messages import LinkSeen, ProbeAnew, SwitchConnected
 from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.job import Job
+from controller.status import JobStatus
 from offline.scenarios.topologies import Cable, Host, Switch, Topology
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobSpec
@@ -137,6 +140,13 @@ def started(servers: int, interfaces: int) -> OpticalFabric:
 def reach(fabric: OpticalFabric, servers: list[int]) -> bool:
     pairs = permutations([f"10.0.{n}.1" for n in servers], 2)
     return all(fabric.trace(src, dst, entropy) for src, dst in pairs for entropy in range(3))
+
+
+def wired(job: Job | JobStatus) -> JobWiring:
+    """How a job is wired that has circuits."""
+    wiring = wiring_of(job.registration)
+    assert wiring
+    return wiring
 
 
 def ref(dpid: int, port: int) -> PortRef:

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from controller.circuits.analysis import interfaces
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.planning.analysis.requests import AnalyseFailures, Network
 from controller.planning.analysis.results import Case, Failure, FailureAnalysis, Outcome, Present
@@ -163,9 +162,20 @@ def _pinned_to(problem: Problem) -> Mapping[LinkId, set[FlowId]]:
 # ---- which failures there are, and which of them are one case
 
 
+def one_way_ports(fabric: Fabric) -> Iterator[tuple[str, frozenset[LinkId]]]:
+    """Of each port with links that lead one way, in order: its name, and the links out of it and into it."""
+    at: defaultdict[PortRef, set[LinkId]] = defaultdict(set)
+    for link in fabric.links.values():
+        if link.one_way:
+            at[link.src].add(link.id)
+            at[link.dst].add(link.id)
+    for end, links in sorted(at.items()):
+        yield f"{fabric.name(end.dpid)}:{end.port}", frozenset(links)
+
+
 def single_failures(fabric: Fabric, kinds: Collection[FailureKind], intact: Fabric) -> tuple[Failure, ...]:
-    """What is up in ``fabric`` and can fail: switches without hosts, cables, and as cables too the fibre pairs between
-    servers and optical switches. ``intact``: the fabric in which parallel cables are numbered."""
+    """What is up in ``fabric`` and can fail: switches without hosts, cables, and as cables too the ports whose
+    links lead one way. ``intact``: the fabric in which parallel cables are numbered."""
     with_hosts = {host.at.dpid for host in intact.hosts.values()}
     at: defaultdict[Dpid, set[LinkId]] = defaultdict(set)
     for link in fabric.links.values():
@@ -177,7 +187,7 @@ def single_failures(fabric: Fabric, kinds: Collection[FailureKind], intact: Fabr
         if FailureKind.SPINE in kinds and dpid not in with_hosts
     ]
     if FailureKind.CABLE in kinds:
-        found += [Failure(FailureKind.CABLE, name, links) for name, links in interfaces(fabric)]
+        found += [Failure(FailureKind.CABLE, name, links) for name, links in one_way_ports(fabric)]
     everywhere = _cables(intact, with_hosts)
     for (a, b), cables in _cables(fabric, with_hosts).items():
         ends = f"{fabric.name(a)}:{fabric.name(b)}"

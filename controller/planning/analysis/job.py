@@ -7,11 +7,11 @@ and with the planner's routes if all flows could be split. Level, load and phase
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
-from controller.circuits.analysis import wired
 from controller.fabric.topology import LinkId
+from controller.jobs.arrangement import Arrangement
 from controller.planning.analysis.requests import AnalyseJob, Network
 from controller.planning.analysis.results import (
     NOTICEABLE,
@@ -22,12 +22,13 @@ from controller.planning.analysis.results import (
     JobShare,
     LeafCut,
     Verdict,
+    Wired,
 )
 from controller.planning.bounds import Cuts, level_bounds
 from controller.planning.ecmp import ecmp_job_levels, hashed_job_levels
 from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels, job_loads
 from controller.planning.plan import EcmpLevel
-from controller.planning.problem import Flow, PlanLimits, Problem, Routes
+from controller.planning.problem import Flow, PlanLimits, Problem, Route, Routes
 from controller.planning.target import outlook
 from signalbox.errors import NotFound
 from signalbox.jobs.spec import JobId
@@ -40,7 +41,7 @@ WORST_LINKS = 10
 def analyse_job(request: AnalyseJob) -> JobAnalysis:
     """Flows without a route that stands are hashed. Raises ``NotFound`` for a job without flows, ``SignalboxError``
     when the planner has no answer."""
-    job_id, network, wiring = request.job_id, request.network.sending, request.wiring
+    job_id, network = request.job_id, request.network.sending
     problem, limits = network.problem, network.limits
     own = [flow for flow in problem.flows if flow.job_id == job_id]
     if not own:
@@ -77,7 +78,7 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
         cut=_tightest_cut(network, bounds.cuts, job_id),
         best=best,
         split=_found_routes(_splittable(problem), job_id, limits) if slowed and whole else None,
-        wired=None if wiring is None else wired(wiring, routes, network.fabric.links),
+        wired=_wired(request.arrangement, routes, network.fabric.links),
         withheld=request.withheld,
         demand=request.demand,
         awaits_iterations=request.awaits_iterations,
@@ -87,6 +88,14 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
     )
     at_bound = found.verdict is Verdict.UNPROVEN and found.limited_by_circuits and found.wired and found.wired.at_bound
     return replace(found, verdict=Verdict.FABRIC) if at_bound else found
+
+
+def _wired(arrangement: Arrangement | None, routes: Iterable[Route], usable: Container[LinkId]) -> Wired | None:
+    if arrangement is None:
+        return None
+    from controller.circuits.analysis import wired
+
+    return wired(arrangement, routes, usable)
 
 
 def _jobs(problem: Problem) -> str:

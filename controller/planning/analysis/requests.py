@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from controller.circuits.job_wiring import JobWiring
 from controller.fabric.topology import Dpid, Fabric, LinkId
+from controller.jobs.arrangement import Arrangement
 from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
 from controller.planning.demands import OVERHEAD, ideal_communication_s
@@ -130,14 +130,14 @@ class Network:
 @dataclass(frozen=True, slots=True)
 class AnalyseJob:
     """``efficiency_measured``: None without measured times. ``without_path``: flows of the job between hosts that the
-    fabric does not connect, the ports of hosts included, of which the problem knows nothing. ``wiring``: None of a job
-    without circuits."""
+    fabric does not connect, the ports of hosts included, of which the problem knows nothing. ``arrangement``: of a job
+    that has one."""
 
     network: Network
     job_id: JobId
     efficiency_measured: float | None
     without_path: int = 0
-    wiring: JobWiring | None = None
+    arrangement: Arrangement | None = None
     withheld: str = ""
     """Why the level of the job is no prediction of its efficiency; empty when it is."""
     demand: JobDemand | None = None
@@ -217,7 +217,7 @@ def analysis_request(
         job.id,
         measured,
         without_path.get(job.id, 0),
-        job.registration.wiring,
+        job.registration.arrangement,
         withheld,
         demands.get(job.id),
         awaits_iterations=measured is None and job.per_iteration and job.vitals.reported.iterations > 0,

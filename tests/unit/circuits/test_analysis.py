@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from controller.circuits.analysis import circuits_named, interfaces, wired
+from controller.circuits.analysis import circuits_named, wired
 from controller.circuits.job_wiring import JobWiring
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
-from controller.planning.analysis.failures import analyse_failures, interchangeable, single_failures
+from controller.planning.analysis.failures import analyse_failures, interchangeable, one_way_ports, single_failures
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, FabricNames, Network, Parts
 from controller.planning.plan import Plan
@@ -59,7 +59,7 @@ def test_two_servers_are_all_circuits_from_the_one_to_the_other() -> None:
 def test_cables_are_no_circuits() -> None:
     fabric = leaf_spine(2, 2)
     assert circuits_named([fabric.link_name(LinkId(*each.src)) for each in fabric.links.values()], fabric) == ()
-    assert list(interfaces(fabric)) == []
+    assert list(one_way_ports(fabric)) == []
 
 
 def test_what_can_fail_is_each_fibre_pair_once_with_the_circuits_that_it_carries(fabric: Fabric) -> None:
@@ -113,8 +113,8 @@ def test_a_wired_job_says_its_circuits_and_what_is_forwarded(fabric: Fabric) -> 
     problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE / 2), flow("a", (1, 1), (3, 1), RATE / 2)])
     circuits = tuple((each.src, each.dst) for each in fabric.links.values())
     runs = JobSpec.parse({"job_id": "a", "endpoints": ["10.0.1.1", "10.0.2.1", "10.0.3.1"]})
-    wiring = JobWiring("hybrid", runs, circuits, 0.22, 0.21, 0.44)
-    found = analyse_job(AnalyseJob(network(problem, fabric), JobId("a"), efficiency_measured=None, wiring=wiring))
+    wiring = JobWiring("hybrid", runs, circuits, 0.22, 0.21, 0.44).arrangement
+    found = analyse_job(AnalyseJob(network(problem, fabric), JobId("a"), efficiency_measured=None, arrangement=wiring))
     assert found.wired
     assert (found.wired.strategy, found.wired.circuits, found.wired.iteration_s) == ("hybrid", 8, 0.22)
     assert (found.wired.flows, found.wired.flows_forwarded, found.wired.most_hops) == (2, 1, 2)

@@ -16,7 +16,7 @@ import pytest
 from controller.api.convert import job_message
 from controller.api.convert_fabric import fabric_message
 from controller.circuits.cross_connects import PRIORITY, connected_by
-from controller.circuits.job_wiring import JobWiring
+from controller.circuits.job_wiring import JobWiring, wiring_of
 from controller.circuits.messages import FindWiring, MendWiring
 from controller.circuits.wired_jobs import NOT_KNOWN
 from controller.core.messages import Command, Message, Tick, WorkedOut
@@ -204,7 +204,7 @@ class Run:
         jobs = self.fabric.loop.state.jobs.jobs
         for job_id, before in self.before.items():
             job = jobs.get(job_id)
-            if job is None or job.uid != before.uid or job.registration.wiring != before.wiring:
+            if job is None or job.uid != before.uid or wiring_of(job.registration) != before.wiring:
                 continue
             for src, dst in before.pairs:
                 for entropy in range(2):
@@ -218,7 +218,7 @@ class Run:
             return  # a server that is not connected is given up
         made = {PortRef(Dpid(s), PortNo(p)): PortRef(Dpid(d), PortNo(q)) for (s, p), (d, q) in self.circuits().items()}
         for job in self.fabric.loop.state.jobs.jobs.values():
-            wiring = job.registration.wiring
+            wiring = wiring_of(job.registration)
             if wiring:
                 edges = {(int(src.dpid), int(dst.dpid)) for src, dst in wiring.circuits if made.get(src) == dst}
                 pairs = frozenset(pair for pair in reached(edges) if self.reaches(*pair))
@@ -484,7 +484,7 @@ class Run:
         circuits = fabric.circuits
         of_server: dict[int, str] = {}
         for job in jobs.values():
-            wiring = job.registration.wiring
+            wiring = wiring_of(job.registration)
             for src, dst in wiring.circuits if wiring else ():
                 assert circuits.get((src.dpid, src.port)) == (dst.dpid, dst.port), (
                     f"{job.id}: {src} > {dst} is not made"
@@ -493,7 +493,7 @@ class Run:
         waits: dict[int, str] = dict(of_server)
         for job_id, told in sorted(status.jobs.items(), key=lambda each: each[1].registration.registered_at):
             servers = [int(end.split(".")[2]) for end in told.registration.spec.endpoints]
-            if told.registration.wiring:
+            if wiring_of(told.registration):
                 assert (told.state, told.waiting) == ("pinned", ""), f"{job_id}: {told.state} {told.waiting}"
                 assert all(self.reaches(*pair) for pair in permutations(servers, 2)), f"{job_id} is not connected"
             elif told.waiting.startswith("waits for servers of "):

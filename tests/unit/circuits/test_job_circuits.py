@@ -20,7 +20,7 @@ from controller.jobs.messages import (
 )
 from controller.tables.messages import SwitchRules
 from signalbox.jobs.spec import JobId, JobSpec
-from tests.support.optical_fabric import OpticalFabric, all_reduce, answered, reach, ref, started
+from tests.support.optical_fabric import OpticalFabric, all_reduce, answered, reach, ref, started, wired
 
 
 def test_a_job_gets_circuits_and_is_pinned_on_them() -> None:
@@ -33,8 +33,8 @@ def test_a_job_gets_circuits_and_is_pinned_on_them() -> None:
     assert reach(fabric, [1, 2, 3, 4, 5, 6])
     job = fabric.status.jobs[JobId("one")]
     assert (job.state, job.waiting, job.level) == ("pinned", "", 1.0)
-    assert job.registration.wiring
-    assert len(job.registration.wiring.runs.groups) == 3
+    assert wired(job)
+    assert len(wired(job).runs.groups) == 3
     assert not fabric.status.alarms
 
 
@@ -142,8 +142,8 @@ def test_an_update_that_changes_no_traffic_keeps_the_circuits_and_another_does_n
     fabric.send(UpdateJob(spec.model_copy(update={"lease_s": 90.0})))
     fabric.run(2)
     job = fabric.status.jobs[JobId("one")]
-    assert job.registration.wiring
-    assert (job.state, job.registration.wiring.runs.lease_s) == ("pinned", 90.0)
+    assert wired(job)
+    assert (job.state, wired(job).runs.lease_s) == ("pinned", 90.0)
     assert (fabric.circuits, len(fabric.asked)) == (before, 1)
     fabric.send(UpdateJob(all_reduce("one", [1, 2, 3, 4], all_to_all=500_000)))
     fabric.run(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.alarms import text
-from controller.circuits.job_wiring import JobWiring
+from controller.circuits.job_wiring import JobWiring, wiring_of
 from controller.circuits.messages import MendWiring
 from controller.core.messages import Message, WorkedOut
 from controller.fabric.messages import ArpSeen, LinkLost, PortChanged
@@ -18,14 +18,14 @@ from controller.planning.messages import Planned, PlanningRequest
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind
-from tests.support.optical_fabric import OpticalFabric, all_reduce, config, reach, ref, started
+from tests.support.optical_fabric import OpticalFabric, all_reduce, config, reach, ref, started, wired
 
 
 def neighbours_in_rings(fabric: OpticalFabric) -> set[tuple[int, int]]:
     """Of job one: servers of which the second receives from the first in a ring."""
     job = fabric.status.jobs[JobId("one")]
-    assert job.registration.wiring
-    rings = [group.ranks for group in job.registration.wiring.runs.groups if group.name.startswith("ring")]
+    assert wired(job)
+    rings = [group.ranks for group in wired(job).runs.groups if group.name.startswith("ring")]
     assert rings
     return {(src + 1, dst + 1) for ring in rings for src, dst in zip(ring, [*ring[1:], ring[0]], strict=True)}
 
@@ -96,7 +96,7 @@ def test_the_time_of_an_iteration_is_that_on_the_circuits_there_are() -> None:
 
 
 def wiring_of_one(fabric: OpticalFabric) -> JobWiring:
-    found = fabric.status.jobs[JobId("one")].registration.wiring
+    found = wiring_of(fabric.status.jobs[JobId("one")].registration)
     assert found
     return found
 
@@ -124,7 +124,7 @@ def test_a_circuit_without_light_one_way_is_replaced_and_told_until_its_ends_are
     fabric.lost_probes.add(ref(*src))
     fabric.send(LinkLost(ref(*src), ref(*dst)))
     fabric.run(8)
-    wiring = fabric.status.jobs[JobId("one")].registration.wiring
+    wiring = wiring_of(fabric.status.jobs[JobId("one")].registration)
     assert wiring
     assert (ref(*src), ref(*dst)) not in wiring.circuits
     assert reach(fabric, [1, 2, 3, 4])
@@ -199,7 +199,7 @@ def test_circuits_that_work_again_before_the_iteration_ends_are_kept() -> None:
     fabric = started(6, 3)
     fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4, 5, 6], lease_s=600)))
     fabric.run(2)
-    before = fabric.status.jobs[JobId("one")].registration.wiring
+    before = wiring_of(fabric.status.jobs[JobId("one")].registration)
     fabric.send(ReportIterations(JobId("one"), (IterationTime(0, 1.0, 1.0),)))
     fabric.set_carrier(2, 3, up=False)
     fabric.run(1)
@@ -207,7 +207,7 @@ def test_circuits_that_work_again_before_the_iteration_ends_are_kept() -> None:
     for switch in fabric.switches.values():
         fabric.probe(switch)
     fabric.run(70)
-    assert fabric.status.jobs[JobId("one")].registration.wiring == before
+    assert wiring_of(fabric.status.jobs[JobId("one")].registration) == before
 
 
 def test_a_server_that_is_not_connected_for_a_while_keeps_its_circuits() -> None:
@@ -235,8 +235,8 @@ def test_a_job_is_wired_anew_when_a_fibre_of_it_is_not_configured_any_more() -> 
     fabric.start(settings.model_copy(update={"circuits": circuits}))
     fabric.run(30)
     job = fabric.status.jobs[JobId("one")]
-    assert job.registration.wiring
-    assert ref(1, 2) not in {at for circuit in job.registration.wiring.circuits for at in circuit}
+    assert wired(job)
+    assert ref(1, 2) not in {at for circuit in wired(job).circuits for at in circuit}
     assert job.state == "pinned"
 
 
@@ -281,7 +281,7 @@ def test_circuits_that_are_lost_at_an_optical_switch_that_is_away_are_not_made_t
     fabric.run(30)
     question = [asked for asked in fabric.asked if isinstance(asked, MendWiring)][-1]
     assert question.fixed == {1}
-    wiring = fabric.status.jobs[JobId("one")].registration.wiring
+    wiring = wiring_of(fabric.status.jobs[JobId("one")].registration)
     assert wiring
     assert {src.port for src, _ in wiring.circuits} == {2, 4}
     assert reach(fabric, [1, 2, 3, 4, 5, 6])

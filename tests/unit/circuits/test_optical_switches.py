@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from controller.alarms import text
 from controller.circuits.cross_connects import PRIORITY, cross_connects
+from controller.circuits.job_wiring import wiring_of
 from controller.fabric.messages import LinkLost, LinkSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import (
@@ -13,7 +14,7 @@ from controller.jobs.messages import (
 from controller.tables.rules import FlowKey, FlowRule, Match, Table
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind
-from tests.support.optical_fabric import OpticalFabric, all_reduce, reach, ref, started
+from tests.support.optical_fabric import OpticalFabric, all_reduce, reach, ref, started, wired
 
 
 def test_what_others_take_away_is_made_again() -> None:
@@ -91,9 +92,9 @@ def test_a_circuit_that_is_refused_for_long_is_lost() -> None:
     fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4], lease_s=600)))
     fabric.run(10)
     job = fabric.status.jobs[JobId("one")]
-    assert job.registration.wiring
-    assert ref(2, 3) not in {src for src, _ in job.registration.wiring.circuits}
-    assert job.registration.wiring.planned_s == 2.4, "not 1.2 s on eight circuits"
+    assert wired(job)
+    assert ref(2, 3) not in {src for src, _ in wired(job).circuits}
+    assert wired(job).planned_s == 2.4, "not 1.2 s on eight circuits"
     fabric.run(60)
     assert len(fabric.asked) == 2
     assert len(mirrors.mods) < 20
@@ -151,7 +152,7 @@ def test_a_controller_that_is_killed_in_a_change_is_followed_by_one_that_complet
         assert reach(fabric, [1, 2, 3])
         assert reach(fabric, [4, 5, 6])
         assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
-        wirings = [job.registration.wiring for job in fabric.status.jobs.values()]
+        wirings = [wiring_of(job.registration) for job in fabric.status.jobs.values()]
         owned = {
             ((int(src.dpid), int(src.port)), (int(dst.dpid), int(dst.port)))
             for wiring in wirings

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controller.circuits.job_wiring import JobWiring
 from controller.core.messages import Command, Message
 from controller.jobs.messages import (
     DeregisterJob,
@@ -24,7 +25,7 @@ from signalbox.errors import Conflict, Unavailable, WrongLeaseToken
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.fake_fabric import FakeFabric, ring_job
-from tests.support.optical_fabric import all_reduce, reach, started
+from tests.support.optical_fabric import all_reduce, reach, started, wired
 from tests.support.three_rings import CONFIG, RINGS, assert_no_collision, spines_used
 
 J0, J1, J2 = (JobId(f"job{number}") for number in range(3))
@@ -309,12 +310,12 @@ def test_jobs_with_circuits_exchange_servers() -> None:
     assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
     assert reach(fabric, [1, 2, 3])
     assert reach(fabric, [4, 5, 6, 7])
-    servers = {job_id: wired_servers(job.registration.wiring) for job_id, job in fabric.status.jobs.items()}
+    servers = {job_id: wired_servers(wired(job)) for job_id, job in fabric.status.jobs.items()}
     assert servers == {"one": {4, 5, 6, 7}, "two": {1, 2, 3}}
     assert not fabric.status.alarms
 
 
-def wired_servers(wiring: Any) -> set[int]:
+def wired_servers(wiring: JobWiring) -> set[int]:
     return {at.dpid for circuit in wiring.circuits for at in circuit}
 
 

@@ -31,6 +31,7 @@ from controller.fabric.parts import (
     switch_key,
 )
 from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.arrangement import Arrangement
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Registration, SavedState
 from controller.silence import Silence
@@ -113,7 +114,7 @@ def full() -> SavedState:
             job("b"),
             job("a", tenant="red", request_id="once"),
             Registration(transfers, "c-1", "", 1e9),
-            Registration(offer(), "offer-1", "", 1e9, wiring=wiring(), revision=2**40),
+            Registration(offer(), "offer-1", "", 1e9, arrangement=arrangement(), revision=2**40),
         ),
         Strategy.SHADOW,
         {("10.0.0.1", "10.0.0.2"): (0.1, 0.2, 0.7), ("10.0.0.2", "10.0.0.1"): (1 / 3, 2 / 3)},
@@ -137,9 +138,9 @@ def offer() -> JobSpec:
     return JobSpec.parse({"job_id": "offer", "endpoints": ["10.2.0.1", "10.2.0.2"], "strategies": ways})
 
 
-def wiring() -> JobWiring:
+def arrangement() -> Arrangement:
     a, b = PortRef(Dpid(1), PortNo(2)), PortRef(Dpid(2**63), PortNo(3))
-    return JobWiring("two", offer().of_strategy("two"), ((a, b), (b, a)), 0.25, 0.2, 0.5)
+    return JobWiring("two", offer().of_strategy("two"), ((a, b), (b, a)), 0.25, 0.2, 0.5).arrangement
 
 
 def name_free(one: JobSpec) -> dict[str, object]:
