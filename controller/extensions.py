@@ -11,6 +11,6 @@ def configured(config: Config, state: State, now: float) -> Extension:
     """Return the extension; one that does nothing where none is configured."""
     if not config.circuits.switch:
         return Extension()
-    from controller.circuits.extension import Circuits
+    from controller.circuits.extension import CircuitExtension
 
-    return Circuits(config, state, now)
+    return CircuitExtension(config, state, now)

@@ -13,20 +13,13 @@ from controller.alarms import Alarm
 from controller.circuits import answers
 from controller.circuits.alarms import raised_alarms
 from controller.circuits.analysis import no_parts
-from controller.circuits.cabling import Circuits as Connected
-from controller.circuits.cabling import cabling_of
+from controller.circuits.cabling import Circuits, cabling_of
+from controller.circuits.damage import damaged, working_interfaces
 from controller.circuits.fibres import FibreState
 from controller.circuits.job_wiring import JobWiring, wiring_of
 from controller.circuits.messages import FindWiring
 from controller.circuits.optical_switches import OpticalSwitches
-from controller.circuits.wired_jobs import (
-    RETRY_S,
-    Wirings,
-    damaged,
-    told_unwired,
-    unwired,
-    working_interfaces,
-)
+from controller.circuits.wired_jobs import RETRY_S, Wirings, told_unwired, unwired
 from controller.config import Config
 from controller.core.effects import NOTHING, Effects, commands
 from controller.core.extension import Arrange, Extension
@@ -44,7 +37,7 @@ from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobId
 
 
-class Circuits(Extension):
+class CircuitExtension(Extension):
     """``optical``: what optical switches connect. ``fibres``: those that are not as configured. ``wirings``: which jobs
     are to be wired. Rows: ``interfaces`` that work; ``unwired``: why jobs wait; ``job_wirings``: of each job that is
     wired; ``owned``: the circuits of all of them; ``damaged``: what does not work of which job's."""
@@ -173,7 +166,7 @@ class Circuits(Extension):
         return self.wirings.made(self._s.jobs.jobs, self._s.fabric.links, now)
 
     @property
-    def links(self) -> Connected:
+    def links(self) -> Circuits:
         return self.optical.lit
 
     def waiting(self) -> Mapping[JobId, str]:
@@ -199,5 +192,5 @@ def _wiring(_: JobId, job: Job) -> JobWiring | None:
     return wiring_of(job.registration)
 
 
-def _together(of_jobs: Mapping[JobId, JobWiring]) -> Connected:
+def _together(of_jobs: Mapping[JobId, JobWiring]) -> Circuits:
     return dict(chain.from_iterable(wiring.circuits for wiring in of_jobs.values()))

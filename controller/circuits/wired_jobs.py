@@ -10,18 +10,17 @@ between two of its iterations. Pure; ``now`` is monotonic seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from controller.circuits.cabling import Cabling
+from controller.circuits.damage import Damage
 from controller.circuits.job_wiring import JobWiring, wiring_of
 from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring
-from controller.fabric.topology import Dpid, Host, Link, LinkId, Path, Port, PortRef, Switch
+from controller.circuits.places import circuits_of, mended_wiring, mending, routes_of
+from controller.fabric.topology import Dpid, Host, Link, LinkId, PortRef
 from controller.jobs.job import Job
-from controller.planning.problem import PlanLimits, Routes, Subflow
-from controller.wiring.circuits import Circuit, Peers
-from controller.wiring.circuits import Port as Place
+from controller.planning.problem import PlanLimits, Routes
 from signalbox.jobs.spec import JobId
 
 FINDING = "circuits are being worked out"
@@ -52,14 +51,6 @@ class Unwired(NamedTuple):
 
     why: Mapping[JobId, str]
     next: FindWiring | None
-
-
-class Damage(NamedTuple):
-    """What of a job's wiring does not work. ``circuits``: though both of their interfaces do."""
-
-    wiring: JobWiring
-    interfaces: frozenset[PortRef]
-    circuits: frozenset[tuple[PortRef, PortRef]]
 
 
 class _Mended(NamedTuple):
@@ -119,7 +110,7 @@ class Wirings:
             is_asked = job_id in self._mended and self._mended[job_id].damage == damage
             if servers and not is_asked and _fits(damage.wiring, servers, cabling):
                 self._mended[job_id] = _Mended(damage)
-                self.asked = _question(jobs[job_id], damage, servers, interface_bps, cabling, unable)
+                self.asked = mending(jobs[job_id], damage, servers, interface_bps, cabling, unable)
                 break
         return [self.asked] if self.asked else []
 
@@ -143,7 +134,7 @@ class Wirings:
             if isinstance(found, str) and job.id in self._mended:
                 self._mended[job.id] = self._mended[job.id]._replace(again_at=now + RETRY_S)
             elif isinstance(found, MendedWiring) and wiring_of(job.registration) == asked.wiring:
-                wiring = _as_mended(asked, found, cabling)
+                wiring = mended_wiring(asked, found, cabling)
                 waits_s = BOUNDARY_S if job.vitals.reported.iterations else 0.0
                 if not (asked.dead or _fits(wiring, asked.servers, cabling)):
                     waits_s = RETRY_S  # it would be wired anew, of the same circuits where there are no others
@@ -157,8 +148,8 @@ class Wirings:
             self.refuse(asked, found.refused)
         else:
             times_s = found.planned_s, found.bound_s, found.other_s
-            wiring = JobWiring(found.strategy, found.runs, _circuits(asked, found.peers, cabling), *times_s)
-            self.new = {**self.new, job.id: _New(wiring, _routes(asked, found, cabling))}
+            wiring = JobWiring(found.strategy, found.runs, circuits_of(asked, found.peers, cabling), *times_s)
+            self.new = {**self.new, job.id: _New(wiring, routes_of(asked, found, cabling))}
             return wiring
         return None
 
@@ -271,42 +262,6 @@ def told_unwired(
     return {**why, **dict.fromkeys(unsaved, FINDING)} if unsaved else why
 
 
-def damaged(
-    wirings: Mapping[JobId, JobWiring],
-    switches: Mapping[Dpid, Switch],
-    interface_bps: Mapping[PortRef, float],
-    missing: Collection[tuple[PortRef, PortRef]],
-    fixed: bool,
-) -> Mapping[JobId, Damage]:
-    """``missing``: circuits by which no probes come. ``fixed``: what a job has stays as it is. Of a server that is not
-    connected nothing is known: it has its circuits when it is back."""
-    found = {}
-    for job_id, wiring in wirings.items() if not fixed else ():
-        ends = (at for circuit in wiring.circuits for at in circuit)
-        dead = frozenset(at for at in ends if at.dpid in switches and at not in interface_bps)
-        lost = frozenset(each for each in wiring.circuits if each in missing and dead.isdisjoint(each))
-        if dead or lost:
-            found[job_id] = Damage(wiring, dead, lost)
-    return found
-
-
-def working_interfaces(
-    switches: Mapping[Dpid, Switch],
-    dark: Collection[PortRef],
-    cabling: Cabling,
-    capacity_bps: Callable[[Switch, Port, bool], float],
-) -> Mapping[PortRef, float]:
-    """Bit/s of the interfaces that are up, but for those that are ``dark`` at their optical switch. ``capacity_bps``:
-    as in ``TopologySettings``."""
-    found = {}
-    for at in cabling.fibre_of:
-        switch = switches.get(at.dpid)
-        port = switch.ports.get(at.port) if switch else None
-        if switch and port and port.up and at not in dark:
-            found[at] = capacity_bps(switch, port, False)
-    return found
-
-
 def _is_of(asked: FindWiring, job: Job | None) -> bool:
     return job is not None and (job.uid, job.spec) == (asked.uid, asked.spec)
 
@@ -356,72 +311,3 @@ def _interfaces(servers: Collection[Dpid], optical: Collection[Dpid], cabling: C
         for dpid in optical:
             if at := cabling.interface(server, dpid):
                 yield at
-
-
-def _circuits(
-    asked: FindWiring | MendWiring, peers: tuple[Peers, ...], cabling: Cabling
-) -> tuple[tuple[PortRef, PortRef], ...]:
-    circuits = []
-    for optical, of_optical in zip(asked.optical, peers, strict=True):
-        at = [cabling.interface(server, optical) for server in asked.servers]
-        for src, peer in zip(at, of_optical, strict=True):
-            dst = at[peer] if peer is not None else None
-            if src and dst:
-                circuits.append((src, dst))
-    return tuple(circuits)
-
-
-def _as_mended(asked: MendWiring, found: MendedWiring, cabling: Cabling) -> JobWiring:
-    """With the times that it had where the job cannot send all."""
-    wiring = replace(asked.wiring, circuits=_circuits(asked, found.peers, cabling))
-    if math.isinf(found.planned_s):
-        return wiring
-    return replace(wiring, planned_s=found.planned_s, bound_s=found.bound_s)
-
-
-def _routes(asked: FindWiring, found: FoundWiring, cabling: Cabling) -> Routes:
-    """As the planner has them."""
-    interfaces = [[cabling.interface(server, optical) for optical in asked.optical] for server in asked.servers]
-
-    def path(places: Iterable[Place]) -> Path:
-        at = (interfaces[place.server][place.interface] for place in places)
-        return tuple(LinkId(*each) for each in at if each)
-
-    return {
-        flow: tuple(Subflow(path(places), share) for places, share in pieces) for flow, pieces in found.routes.items()
-    }
-
-
-def _question(
-    job: Job,
-    damage: Damage,
-    servers: tuple[Dpid, ...],
-    interface_bps: Mapping[PortRef, float],
-    cabling: Cabling,
-    unable: Collection[Dpid],
-) -> MendWiring:
-    """``servers``: of the job. All optical switches at which it has circuits. At those that are ``unable`` nothing is
-    made, and what works goes on."""
-    circuits, fibre_of = damage.wiring.circuits, cabling.fibre_of
-    optical = tuple(sorted({fibre_of[src].dpid for src, _ in circuits}))
-    number = {dpid: n for n, dpid in enumerate(servers)}
-
-    def place(at: PortRef) -> Place:
-        return Place(number[at.dpid], optical.index(fibre_of[at].dpid))
-
-    peers: list[list[int | None]] = [[None] * len(servers) for _ in optical]
-    for src, dst in circuits:
-        peers[place(src).interface][place(src).server] = number[dst.dpid]
-    return MendWiring(
-        job.id,
-        job.uid,
-        job.spec,
-        damage.wiring,
-        servers,
-        optical,
-        min((interface_bps[at] for circuit in circuits for at in circuit if at in interface_bps), default=math.inf),
-        tuple(map(tuple, peers)),
-        frozenset(Circuit(place(src), place(dst)) for src, dst in damage.circuits),
-        frozenset(map(place, damage.interfaces)),
-        frozenset(number for number, dpid in enumerate(optical) if dpid in unable),
-    )

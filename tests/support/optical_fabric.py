@@ -10,7 +10,7 @@ from itertools import permutations
 from typing import Any
 
 from controller.circuits.answers import answer
-from controller.circuits.extension import Circuits
+from controller.circuits.extension import CircuitExtension
 from controller.circuits.job_wiring import JobWiring, wiring_of
 from controller.circuits.messages import FindWiring, MendWiring
 from controller.circuits.status import OpticalStatus
@@ -101,8 +101,8 @@ class OpticalFabric(FakeFabric):
         return found
 
     @property
-    def extension(self) -> Circuits:
-        assert isinstance(self.loop.extension, Circuits)
+    def extension(self) -> CircuitExtension:
+        assert isinstance(self.loop.extension, CircuitExtension)
         return self.loop.extension
 
     @property

@@ -1,0 +1,87 @@
+"""Translates between ports of the fabric and the places by which questions for wirings, and their answers, name servers
+and optical switches. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from controller.circuits.cabling import Cabling
+from controller.circuits.damage import Damage
+from controller.circuits.job_wiring import JobWiring
+from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring
+from controller.fabric.topology import Dpid, LinkId, Path, PortRef
+from controller.jobs.job import Job
+from controller.planning.problem import Routes, Subflow
+from controller.wiring.circuits import Circuit, Peers
+from controller.wiring.circuits import Port as Place
+
+
+def circuits_of(
+    asked: FindWiring | MendWiring, peers: tuple[Peers, ...], cabling: Cabling
+) -> tuple[tuple[PortRef, PortRef], ...]:
+    circuits = []
+    for optical, of_optical in zip(asked.optical, peers, strict=True):
+        at = [cabling.interface(server, optical) for server in asked.servers]
+        for src, peer in zip(at, of_optical, strict=True):
+            dst = at[peer] if peer is not None else None
+            if src and dst:
+                circuits.append((src, dst))
+    return tuple(circuits)
+
+
+def mended_wiring(asked: MendWiring, found: MendedWiring, cabling: Cabling) -> JobWiring:
+    """The wiring of the job with other circuits; with the times that it had where the job cannot send all."""
+    wiring = replace(asked.wiring, circuits=circuits_of(asked, found.peers, cabling))
+    if math.isinf(found.planned_s):
+        return wiring
+    return replace(wiring, planned_s=found.planned_s, bound_s=found.bound_s)
+
+
+def routes_of(asked: FindWiring, found: FoundWiring, cabling: Cabling) -> Routes:
+    """The routes that were found with a wiring, as the planner has them."""
+    interfaces = [[cabling.interface(server, optical) for optical in asked.optical] for server in asked.servers]
+
+    def path(places: Iterable[Place]) -> Path:
+        at = (interfaces[place.server][place.interface] for place in places)
+        return tuple(LinkId(*each) for each in at if each)
+
+    return {
+        flow: tuple(Subflow(path(places), share) for places, share in pieces) for flow, pieces in found.routes.items()
+    }
+
+
+def mending(
+    job: Job,
+    damage: Damage,
+    servers: tuple[Dpid, ...],
+    interface_bps: Mapping[PortRef, float],
+    cabling: Cabling,
+    unable: Collection[Dpid],
+) -> MendWiring:
+    """What to ask about circuits that are lost: of all optical switches at which the job has circuits. ``servers``: of
+    the job. At optical switches that are ``unable`` nothing is made, and what works goes on."""
+    circuits, fibre_of = damage.wiring.circuits, cabling.fibre_of
+    optical = tuple(sorted({fibre_of[src].dpid for src, _ in circuits}))
+    number = {dpid: n for n, dpid in enumerate(servers)}
+
+    def place(at: PortRef) -> Place:
+        return Place(number[at.dpid], optical.index(fibre_of[at].dpid))
+
+    peers: list[list[int | None]] = [[None] * len(servers) for _ in optical]
+    for src, dst in circuits:
+        peers[place(src).interface][place(src).server] = number[dst.dpid]
+    return MendWiring(
+        job.id,
+        job.uid,
+        job.spec,
+        damage.wiring,
+        servers,
+        optical,
+        min((interface_bps[at] for circuit in circuits for at in circuit if at in interface_bps), default=math.inf),
+        tuple(map(tuple, peers)),
+        frozenset(Circuit(place(src), place(dst)) for src, dst in damage.circuits),
+        frozenset(map(place, damage.interfaces)),
+        frozenset(number for number, dpid in enumerate(optical) if dpid in unable),
+    )
