@@ -7,10 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-import pytest
-
 from controller.fabric.topology import Dpid, Fabric, Port, PortNo, Switch
-from controller.tables import switch_sync
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import (
     NARROW,
@@ -88,17 +85,14 @@ def test_one_stage_at_a_time_until_nothing_differs() -> None:
     assert sync.installed == desired
 
 
-def test_the_stages_of_one_difference_are_found_once_unless_something_else_happens(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_stages_of_one_difference_are_found_once_unless_something_else_happens() -> None:
     found: list[int] = []
 
     def counted(*arguments: Any) -> list[Stage]:
         found.append(1)
         return stages_between(*arguments)
 
-    monkeypatch.setattr(switch_sync, "stages_between", counted)
-    sync = SwitchSync(audit_interval_s=0.0)
+    sync = SwitchSync(0.0, counted)
     synced(sync, leaf=RuleSet.of([flow(5, in_port=4)]), spine=RuleSet())
     desired = {LEAF: RuleSet.of([flow(1, distance=2)]), SPINE: RuleSet.of([flow(1, distance=1)])}
     for name in ("install 1", "install 2"):
