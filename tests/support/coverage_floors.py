@@ -15,8 +15,43 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-FLOORS: Mapping[str, int] = {}
-"""Per cent of statements and branches, by folder; files beside folders count as a folder."""
+FLOORS: Mapping[str, int] = {
+    "client/signalbox": 93,
+    "client/signalbox/commands": 87,
+    "client/signalbox/jobs": 98,
+    "client/signalbox/kubernetes": 73,
+    "client/signalbox/launching": 84,
+    "client/signalbox/live": 97,
+    "client/signalbox/ranks": 97,
+    "client/signalbox/report": 90,
+    "client/signalbox/top": 81,
+    "client/signalbox/torch": 0,
+    "client/signalbox/traces": 95,
+    "client/signalbox/web": 53,
+    "controller": 97,
+    "controller/api": 95,
+    "controller/circuits": 96,
+    "controller/commands": 92,
+    "controller/core": 98,
+    "controller/fabric": 98,
+    "controller/jobs": 98,
+    "controller/observability": 96,
+    "controller/planning": 96,
+    "controller/public": 95,
+    "controller/serving": 85,
+    "controller/southbound": 95,
+    "controller/store": 95,
+    "controller/tables": 98,
+    "controller/wiring": 97,
+    "offline": 0,
+    "offline/commands": 96,
+    "offline/design": 96,
+    "offline/scenarios": 98,
+    "offline/schemes": 95,
+    "offline/simulator": 98,
+}
+"""Per cent of statements and branches, by folder; files beside folders count as a folder. One or two less
+than was measured."""
 
 
 def covered(report: Any) -> dict[str, float]:
