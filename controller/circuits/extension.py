@@ -33,7 +33,7 @@ from controller.memo import Row, per_key
 from controller.planning.problem import PlanLimits, Routes
 from controller.status import ExtensionStatus
 from controller.tables.messages import StageDone, SwitchRules
-from signalbox.errors import SignalboxError
+from signalbox.errors import InvalidInput, SignalboxError, cut
 from signalbox.jobs.spec import JobId
 
 
@@ -46,6 +46,8 @@ class CircuitExtension(Extension):
     prepare = staticmethod(answers.prepare)
 
     def __init__(self, config: Config, s: State, now: float) -> None:
+        """Raises ``InvalidInput`` for a saved job whose wiring cannot be read."""
+        _refuse_unreadable(s.jobs.jobs)
         self._s = s
         of = config.circuits
         cabling = self.cabling = cabling_of(of.fibres)
@@ -186,6 +188,15 @@ class CircuitExtension(Extension):
         """Names that mean an optical switch, or something at one."""
         called = {dpid: self.optical.name(dpid) for dpid in self.cabling.optical}
         return no_parts(names, self.cabling, called, self._s.fabric)
+
+
+def _refuse_unreadable(jobs: Mapping[JobId, Job]) -> None:
+    for job_id, job in jobs.items():
+        try:
+            wiring_of(job.registration)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            why = f"the wiring of job '{cut(job_id)}' cannot be read ({type(error).__name__}: {error})"
+            raise InvalidInput.of("state_dir", f"{why}; forget the job: signalbox state drop") from None
 
 
 def _wiring(_: JobId, job: Job) -> JobWiring | None:

@@ -56,10 +56,11 @@ def doubts(config: Config) -> Iterator[str]:
 def check_saved(config: Config) -> None:
     """Raises ``InvalidInput`` when a controller with this configuration would not start with the jobs that are saved
     and the secret of their lease tokens, also while another one uses the state directory: it takes no claim."""
-    from controller.core import state  # takes a moment, which other commands need not wait for
+    from controller import extensions  # these take a moment, which other commands need not wait for
+    from controller.core import state
 
     saved = store_of(config.state_dir)
-    state.initial(config, saved.look(), Declared(), 0.0)
+    extensions.configured(config, state.initial(config, saved.look(), Declared(), 0.0), 0.0)
     lease_tokens.check(config.state_dir, saved.has_owners)
 
 

@@ -11,14 +11,18 @@ from controller.circuits.optical_switches import OpticalSwitches
 from controller.circuits.wired_jobs import MAKING, NOT_KNOWN, RAILS
 from controller.core.messages import Command, Message, WorkedOut
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
+from controller.jobs.arrangement import Arrangement
 from controller.jobs.messages import (
     DeregisterJob,
     RegisterJob,
+    Registration,
+    SavedState,
     SaveState,
     StateNotSaved,
     UpdateJob,
 )
 from controller.tables.messages import SwitchRules
+from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.optical_fabric import OpticalFabric, all_reduce, answered, reach, ref, started, wired
 
@@ -276,3 +280,13 @@ def test_no_rule_leads_to_a_circuit_before_it_goes_dark() -> None:
         fabric.run(1)
     assert len(fabric.asked) == 2
     assert not stale
+
+
+@pytest.mark.parametrize("details", [{}, {"circuits": [[1, 2]]}, {"circuits": [], "times_s": "soon", "strategy": ""}])
+def test_a_saved_job_whose_wiring_cannot_be_read_is_refused_at_the_start(details: dict[str, object]) -> None:
+    fabric = OpticalFabric(3, 2)
+    spec = all_reduce("one", [1, 2, 3])
+    job = Registration(spec, "one-1", "", 1e9, arrangement=Arrangement(spec, details))
+    fabric.saved = SavedState({JobId("one"): job})
+    with pytest.raises(InvalidInput, match=r"state_dir: the wiring of job 'one' cannot be read \(.*forget the job"):
+        fabric.start()
