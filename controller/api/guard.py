@@ -93,15 +93,16 @@ class GuardedServer:
 
 
 def task_of_call() -> asyncio.Task[Any]:
-    """That of the call: gRPC has one for each, which ends when the call's end is sent."""
+    """Return the asyncio task of the current call. gRPC makes one per call; it ends after the status is sent."""
     task = asyncio.current_task()
     assert task is not None
     return task
 
 
 def freed(answer: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    """gRPC keeps the error that has ended a call, the error its frames, and these the call. Such a ring, with 20 kB of
-    gRPC's own, would be there until garbage is collected, and for an hour if it was declared old meanwhile."""
+    """Return a handler whose errors keep no frames alive. gRPC keeps the error that ended a call, its traceback keeps
+    the frames, and these keep the call: a cycle with 20 kB of gRPC's own memory, which only the garbage collector would
+    free, up to an hour later."""
 
     async def freed(requests: object, context: Any) -> Any:
         try:

@@ -19,8 +19,9 @@ BACKLOG = 1024
 
 
 def bind(config: ApiConfig, private: Path) -> list[Listener]:
-    """On all addresses but those of HAProxy, with the ports that were chosen for port 0. gRPC's own sockets are to be
-    in the directory ``private``. Raises ``OSError`` when an address cannot be had; then none is listened on."""
+    """Listen on all addresses except those where HAProxy listens, and return them with the ports that were chosen for
+    port 0. gRPC's own sockets go into the directory ``private``. Raises ``OSError`` when an address cannot be used;
+    then none is listened on."""
     bound: list[Listener] = []
     try:
         for address in config.listen:
@@ -75,7 +76,7 @@ def _tcp(address: str) -> list[tuple[str, socket.socket]]:
 
 
 def make_room(path: Path) -> None:
-    """For a Unix socket. Raises ``OSError`` when something else has the path."""
+    """Remove a socket that nobody listens on, and make the directory. Raises ``OSError`` when the path is in use."""
     _make_directory(path.parent)
     _remove_stale(path)
 

@@ -171,7 +171,7 @@ class ApiServer:
                 ticking.cancel()
 
     async def _proxied_server(self, path: Path) -> grpc.aio.Server:
-        """For what HAProxy hands over. Raises ``OSError``."""
+        """Make the server for calls from HAProxy. Raises ``OSError`` when its socket cannot be made."""
         around = proxied.Around(self._config, self._times, self._proxied_gate.name)
         server = grpc.aio.server(interceptors=(around,), options=_options(self._config, 1))
         await self._add_services(server, self._proxied_gate)
@@ -184,8 +184,8 @@ class ApiServer:
         return server
 
     async def _stopped(self, ticking: asyncio.Task[None], servers: Sequence[grpc.aio.Server]) -> None:
-        """Waits for ``stop``. Raises what limits calls has failed with, and what one of gRPC's servers has ended by
-        itself with: without it nothing is served, and nobody would know."""
+        """Wait for ``stop``. Raises the error of the task that limits calls, or of a gRPC server that ended by itself:
+        no call would be served any more, and nobody would know."""
         stopping = asyncio.create_task(self._stopping.wait())
         ended = {asyncio.create_task(server.wait_for_termination()) for server in servers}
         done, _ = await asyncio.wait({stopping, ticking, *ended}, return_when=asyncio.FIRST_COMPLETED)

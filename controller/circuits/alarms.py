@@ -24,9 +24,9 @@ def raised_alarms(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabric)
 
 
 def _dark_interfaces(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabric) -> Iterator[Alarm]:
-    """Of servers that are connected: those whose port is down at either end, those that send into a circuit which no
-    probe comes out of although neither end is dark, or did when it was there, those whose fibres may be swapped, and
-    those whose probes arrive where no circuit leads."""
+    """Yield an alarm for each interface of a connected server that does not work: its port is down at either end; its
+    circuit lets no probes through, or did not before it was replaced; its fibres may be swapped; or its probes arrive
+    where no circuit leads."""
     for at in sorted(circuits.cabling.fibre_of):
         switch = fabric.switches.get(at.dpid)
         port = switch.ports.get(at.port) if switch else None
@@ -61,7 +61,7 @@ def _may_be_swapped(circuits: OpticalSwitches, fabric: Fabric, at: PortRef, othe
 
 
 def _fibre_end(circuits: OpticalSwitches, at: PortRef) -> str:
-    """Where the fibres of an interface end, as configured."""
+    """Return the name of the optical port to which the fibres of an interface are configured to lead."""
     optical = circuits.cabling.fibre_of[at]
     return f"port {optical.port} of {circuits.name(optical.dpid)}"
 

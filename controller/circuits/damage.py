@@ -1,4 +1,4 @@
-"""Which interfaces of servers at optical switches work, and what of the jobs' circuits does not. Pure."""
+"""Which interfaces of servers work, and which interfaces and circuits of each job are broken. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from signalbox.jobs.spec import JobId
 
 
 class Damage(NamedTuple):
-    """What of a job's wiring does not work. ``circuits``: though both of their interfaces do."""
+    """The broken part of a job's wiring. ``circuits``: broken although both of their interfaces work."""
 
     wiring: JobWiring
     interfaces: frozenset[PortRef]

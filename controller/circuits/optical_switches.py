@@ -40,9 +40,9 @@ NO_FABRIC = Fabric()
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``dark``: circuits that are not made any more. ``drain_s``: how long packets that are queued there take to leave;
-    ``drained_at``: when they have, None until no rule leads there. ``number``: None until optical switches are told, at
-    ``sent_at``."""
+    """``dark``: circuits that are not made any more. ``drain_s``: seconds that packets queued there take to leave.
+    ``drained_at``: when they have left; None while a rule still leads there. ``number``: of the change that was sent to
+    the optical switches at ``sent_at``; None before."""
 
     stage: Stage
     dark: Circuits
@@ -90,7 +90,7 @@ class OpticalSwitches:
         self._up: dict[Dpid, frozenset[PortNo]] = {}
         """Ports that are up, of optical switches that are connected."""
         self._known: dict[Dpid, Mapping[PortNo, PortNo]] = {}
-        """What optical switches connect, as they were read last."""
+        """The cross-connects of each optical switch when it was last read: port in, port out."""
         self._connected_by = MemoPerKey[Dpid, RuleSet, Mapping[PortNo, PortNo]](connected_by)
         self._names: dict[Dpid, str] = {}
         self._looked = False
@@ -157,7 +157,7 @@ class OpticalSwitches:
             self._look_again()
 
     def read_again(self, dpids: Iterable[Dpid], now: float) -> None:
-        """What these connect may have been changed by others."""
+        """Read these switches soon: others may have changed their cross-connects."""
         for dpid in dpids:
             self.sync.read_soon(dpid, now)
 
