@@ -309,6 +309,11 @@ class CandidatePaths:
             yield ()
             return
         waiting = [(link, self._paths(hops, self.far_end[link], dst)) for link in hops.get(src, ())]
+        yield from self._in_turn(waiting)
+
+    @staticmethod
+    def _in_turn(waiting: Sequence[tuple[LinkId, Iterator[Path]]]) -> Iterator[Path]:
+        """Yield each link followed by a path of its iterator, going round the links until none has another path."""
         while waiting:
             still = []
             for link, rests in waiting:

@@ -77,11 +77,4 @@ class StretchedPaths(CandidatePaths):
             near = towards.distance.get(there, left) < left
             if near and there not in before and self._ahead[dst][there].isdisjoint(before):
                 waiting.append((link, self._walks(towards, there, dst, left - 1, before | {there})))
-        while waiting:
-            still = []
-            for link, rests in waiting:
-                rest = next(rests, None)
-                if rest is not None:
-                    yield (link, *rest)
-                    still.append((link, rests))
-            waiting = still
+        yield from self._in_turn(waiting)
