@@ -9,7 +9,8 @@ Runs inside hosts' namespaces. The sink listens on any free port and publishes i
         --rendezvous DIR --name begin --seconds 35
 
 The source ends after its time, the sink when the connection closes; each prints ``{"bytes", "seconds"}``. Mice accept
-from their start on, and begin to send when the name is published; they print ``{"sent", "failed"}``.
+from their start on, begin to send when the name is published, and accept until their peers, who send to them too, have
+sent theirs; they print ``{"sent", "failed"}``.
 """
 
 from __future__ import annotations
@@ -103,6 +104,9 @@ def mice(
         targets = itertools.cycle(peers.split(","))
         sent = [pool.submit(_send_mouse, bind, next(targets)) for _ in _beats(per_second, seconds)]
         arrived = sum(each.result() for each in sent)
+        publish(directory, f"{name}-sent-{bind}", listener.getsockname())
+        for peer in peers.split(","):
+            find(directory, f"{name}-sent-{peer}", WAIT_S)
     typer.echo(json.dumps({"sent": arrived, "failed": len(sent) - arrived}))
 
 
