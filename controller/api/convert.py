@@ -245,23 +245,11 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
 
 
 def _wiring(job: JobStatus) -> pb.Wiring | None:
-    arrangement = job.registration.arrangement
-    if arrangement is None:
-        return pb.Wiring(unwired=job.waiting) if job.waiting else None
-    from controller.circuits.job_wiring import JobWiring
+    if not job.registration.arrangement and not job.waiting:
+        return None
+    from controller.circuits.told import wiring_message
 
-    wiring = JobWiring.of(arrangement)
-    return pb.Wiring(
-        strategy=wiring.strategy,
-        runs=spec_message(wiring.runs),
-        circuits=[
-            pb.Circuit(src=message_of(pb.PortRef, src), dst=message_of(pb.PortRef, dst))
-            for src, dst in sorted(wiring.circuits)
-        ],
-        iteration=duration(wiring.planned_s),
-        iteration_bound=duration(wiring.bound_s),
-        iteration_alternative=duration(wiring.other_s),
-    )
+    return wiring_message(job)
 
 
 def jobs_bytes(jobs: Iterable[tuple[JobStatus, JobDemand | None]], now: float, size: int) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from controller.alarms import difference_text
 from controller.api.convert import demand_message
 from controller.jobs.demand import DemandSource, Finding
-from controller.planning.analysis.results import LEAST_BACKGROUND, NOTICEABLE, JobAnalysis, LeafCut, Verdict, Wired
+from controller.planning.analysis.results import LEAST_BACKGROUND, NOTICEABLE, JobAnalysis, LeafCut, Verdict
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from signalbox.jobs.reports import MOST_EFFICIENT
 from signalbox.mapping import message_of
@@ -32,7 +32,7 @@ def explain_message(found: JobAnalysis) -> pb.ExplainResponse:
         _splitting(found),
         _measured(found),
     )
-    answer = filter(None, (*sentences, *_wired(found)))
+    answer = filter(None, (*sentences, *(found.arranged.sentences if found.arranged else ())))
     demand = demand_message(found.demand) if found.demand else None
     return message_of(pb.ExplainResponse, found, answer=answer, demand=demand)
 
@@ -112,13 +112,8 @@ def _whether(found: JobAnalysis) -> str:
             f"The network does not slow {job}: none of its links is loaded above its capacity, so it communicates as "
             f"fast as its own NICs allow (level {level:.2f}).{inside}"
         )
-    if found.wired and found.limited_by_circuits:
-        forwarded = ", and servers forward for each other" if found.wired.flows_forwarded else ""
-        return (
-            f"{job} is limited by its {count(found.wired.circuits, 'circuit', 'circuits')}; all of them work, and "
-            f"nothing else is on the fullest. Its communication takes up to {level:.2f} times as long as its hosts' "
-            f"ports alone would need, because a circuit leads to one server only{forwarded}."
-        )
+    if found.arranged and found.arranged.limits:
+        return found.arranged.limits
     what = _at_nic(found) if found.verdict is Verdict.NIC else f"The network slows {job}"
     mean = ", on average over hash draws" if found.flows_hashed else ""
     efficiency = "" if found.efficiency_predicted is None else f" (efficiency {found.efficiency_predicted:.1%})"
@@ -146,7 +141,7 @@ def _where(found: JobAnalysis) -> str:
     if found.level <= 1 + NOTICEABLE or not found.fullest_links:
         return ""
     worst = found.fullest_links[0]
-    what = "circuit" if found.limited_by_circuits else "link"
+    what = found.arranged.link if found.arranged else "link"
     if worst.load < found.level * (1 - LEVEL_TOLERANCE):
         hashed = count(found.flows_hashed, "of its flows is hashed", "of its flows are hashed")
         return f"{hashed}: the switches choose the links."
@@ -168,8 +163,8 @@ def _gain(found: JobAnalysis) -> str:
         return "Routing can gain nothing."
     if found.verdict is Verdict.NIC:
         return "Routing can gain nothing: the load of a NIC does not depend on routes."
-    if found.wired and found.limited_by_circuits and found.verdict in (Verdict.FABRIC, Verdict.UNPROVEN):
-        return _gain_on_circuits(found.wired)
+    if found.arranged and found.arranged.gain and found.verdict in (Verdict.FABRIC, Verdict.UNPROVEN):
+        return found.arranged.gain
     if found.verdict is Verdict.FABRIC:
         return f"Routing can gain nothing. {_limit(found, found.level)}"
     if found.verdict is Verdict.ROUTING:
@@ -181,15 +176,6 @@ def _gain(found: JobAnalysis) -> str:
     return (
         "Whether routing can gain anything is open: the planner found nothing better within its time limit, and only "
         f"levels below {found.least_level:.2f} are ruled out."
-    )
-
-
-def _gain_on_circuits(wired: Wired) -> str:
-    if wired.at_bound:
-        return "Routing can gain nothing: by the model no routes on these circuits make an iteration shorter."
-    return (
-        "The planner found no better routes on these circuits. By the model no routes on them make an iteration more "
-        f"than {1 - wired.bound_s / wired.iteration_s:.1%} shorter."
     )
 
 
@@ -308,29 +294,6 @@ def _too_many_bytes(found: JobAnalysis, measured: float) -> str:
     if found.demand and found.demand.source is DemandSource.MEASURED:
         return "switches count bytes of others between its hosts"
     return f"it announced too much, about {measured:.2g} times what it sends"
-
-
-def _wired(found: JobAnalysis) -> tuple[str, ...]:
-    """On which circuits, and whether it should be elsewhere."""
-    wired = found.wired
-    if wired is None:
-        return ()
-    circuits = count(wired.circuits, "circuit", "circuits")
-    if wired.unusable:
-        circuits += f", of which {wired.unusable:,} cannot be used now"
-    strategy = f"strategy {wired.strategy} on {circuits}" if wired.strategy else f"on {circuits}"
-    forwarded = (
-        f"other servers forward {wired.flows_forwarded:,} of its {count(wired.flows, 'pinned flow', 'pinned flows')}, "
-        f"over at most {wired.most_hops} circuits"
-        if wired.flows_forwarded
-        else "no server forwards any of its pinned flows"
-    )
-    return (
-        f"It runs {strategy}: {forwarded}.",
-        f"By the model an iteration takes {wired.iteration_s:.4g} s, no less than "
-        f"{wired.bound_s:.4g} s with any routes on these circuits, and {wired.alternative_s:.4g} s on one switch of "
-        "the same cost.",
-    )
 
 
 def count(number: int, one: str, many: str) -> str:

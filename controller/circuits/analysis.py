@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import dataclass
 
 from controller.circuits.cabling import Cabling
 from controller.circuits.job_wiring import JobWiring
@@ -16,9 +17,11 @@ from controller.fabric.parts import NO_REASONS, WhyNot
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
 from controller.jobs.arrangement import Arrangement
 from controller.planning.analysis.requests import Parts
-from controller.planning.analysis.results import Wired
+from controller.planning.analysis.results import LEAST_BACKGROUND, Arranged, JobAnalysis
+from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.problem import Route
 from signalbox.errors import cut
+from signalbox.live.shown import counted
 
 _DRAINABLE = "only switches and cables between them can be drained"
 
@@ -79,11 +82,32 @@ def _names_of_switch(dpid: Dpid, fabric: Fabric) -> set[str]:
     return {fabric.name(dpid), f"{dpid:#x}"}
 
 
-def wired(arrangement: Arrangement, routes: Iterable[Route], usable: Container[LinkId]) -> Wired:
+# ---- what is said of a job that has circuits
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How a job uses its ``circuits``. ``strategy``: empty for a job without. ``flows``: those that are pinned; other
+    servers forward ``flows_forwarded`` of them, over at most ``most_hops`` circuits. Seconds of an iteration by the
+    model: ``iteration_s`` on the routes that were found, ``bound_s`` that no routes on these circuits are below,
+    ``alternative_s`` on one switch of the same cost. ``unusable``: circuits that do not work, or are drained."""
+
+    strategy: str
+    circuits: int
+    flows: int
+    flows_forwarded: int
+    most_hops: int
+    iteration_s: float
+    bound_s: float
+    alternative_s: float
+    unusable: int = 0
+
+
+def use_of(arrangement: Arrangement, routes: Iterable[Route], usable: Container[LinkId]) -> Use:
     """``routes``: of the job's flows that are pinned. ``usable``: links that may be used."""
     wiring = JobWiring.of(arrangement)
     hops = [max(len(piece.path) for piece in route) for route in routes]
-    return Wired(
+    return Use(
         strategy=wiring.strategy,
         circuits=len(wiring.circuits),
         flows=len(hops),
@@ -94,3 +118,47 @@ def wired(arrangement: Arrangement, routes: Iterable[Route], usable: Container[L
         alternative_s=wiring.other_s,
         unusable=sum(LinkId(*src) not in usable for src, _ in wiring.circuits),
     )
+
+
+def arranged(found: JobAnalysis, use: Use) -> Arranged:
+    """What is said of the job: on which circuits it runs, and whether it should be elsewhere."""
+    circuits = counted(use.circuits, "circuit")
+    usable = f"{circuits}, of which {use.unusable:,} cannot be used now" if use.unusable else circuits
+    strategy = f"strategy {use.strategy} on {usable}" if use.strategy else f"on {usable}"
+    forwarded = (
+        f"other servers forward {use.flows_forwarded:,} of its {counted(use.flows, 'pinned flow')}, over at most "
+        f"{use.most_hops} circuits"
+        if use.flows_forwarded
+        else "no server forwards any of its pinned flows"
+    )
+    sentences = (
+        f"It runs {strategy}: {forwarded}.",
+        f"By the model an iteration takes {use.iteration_s:.4g} s, no less than {use.bound_s:.4g} s with any routes on "
+        f"these circuits, and {use.alternative_s:.4g} s on one switch of the same cost.",
+    )
+    if not _limited(found, use):
+        return Arranged(sentences)
+    relayed = ", and servers forward for each other" if use.flows_forwarded else ""
+    at_bound = use.iteration_s <= use.bound_s * (1 + LEVEL_TOLERANCE)
+    gain = (
+        "Routing can gain nothing: by the model no routes on these circuits make an iteration shorter."
+        if at_bound
+        else "The planner found no better routes on these circuits. By the model no routes on them make an iteration "
+        f"more than {1 - use.bound_s / use.iteration_s:.1%} shorter."
+    )
+    limits = (
+        f"{found.job_id} is limited by its {circuits}; all of them work, and nothing else is on the fullest. Its "
+        f"communication takes up to {found.level:.2f} times as long as its hosts' ports alone would need, because a "
+        f"circuit leads to one server only{relayed}."
+    )
+    return Arranged(sentences, limits, gain, link="circuit", at_bound=at_bound)
+
+
+def _limited(found: JobAnalysis, use: Use) -> bool:
+    """Return whether only what it sends over its circuits makes its level: all of them work, its flows are pinned, and
+    nothing else is on its fullest links."""
+    if use.unusable or found.flows_hashed or found.flows_without_a_path:
+        return False
+    fullest = found.fullest_links[0]
+    alone = all(share.job_id == found.job_id for share in fullest.jobs) and fullest.background < LEAST_BACKGROUND
+    return found.level > found.nic_level * (1 + LEVEL_TOLERANCE) and alone and not fullest.nic

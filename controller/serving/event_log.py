@@ -13,7 +13,7 @@ from controller.fabric.parts import Part, PartKind
 from controller.jobs.ends import ends_since
 from controller.planning.plan import Plan
 from controller.shared_map import differing
-from controller.status import JobStatus, Status
+from controller.status import Status
 from signalbox.words import AlarmKind, EventKind
 
 Event = tuple[str, dict[str, Any]]
@@ -125,10 +125,10 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
             told[f"{part.kind} {what}"].append(part.name)
     for what, names in sorted(told.items()):
         yield what, {"count": len(names), "names": ", ".join(sorted(names)[:MAX_NAMED])}
-    change = after.extension.latest_change
-    if change and change != before.extension.latest_change:
-        _, circuits, took_s = change
-        yield "circuits changed", {"count": circuits, "ms": round(1000 * took_s, 1)}
+    if after.extension is not before.extension:
+        from controller.circuits.told import changes
+
+        yield from changes(before.extension, after.extension)
     old, new = before.fabric, after.fabric
     found, moved = list[str](), list[str]()
     for ip, old_host, host in differing(old.hosts, new.hosts):
@@ -172,20 +172,10 @@ def _job_events(before: Status, after: Status) -> Iterator[Event]:
         if known is None or not same or known.state != job.state:
             details = {"job": job_id, "state": job.state, "pinned": f"{job.pinned} of {len(job.routes)}"}
             yield ("job", details) if same else ("job registered", details | {"uid": job.uid})
-        yield from _wiring_events(known if same else None, job)
+        if job.registration.arrangement or job.waiting:
+            from controller.circuits.told import job_events
 
-
-def _wiring_events(known: JobStatus | None, job: JobStatus) -> Iterator[Event]:
-    """It has got circuits, or others, or waits for some for another reason."""
-    arrangement = job.registration.arrangement
-    if arrangement and arrangement != (known.registration.arrangement if known else None):
-        from controller.circuits.job_wiring import JobWiring
-
-        wiring = JobWiring.of(arrangement)
-        strategy = {"strategy": wiring.strategy} if wiring.strategy else {}
-        yield "job wired", {"job": job.spec.job_id, "circuits": len(wiring.circuits)} | strategy
-    elif job.waiting and job.waiting != (known.waiting if known else ""):
-        yield "job has no circuits", {"job": job.spec.job_id, "why": job.waiting}
+            yield from job_events(known if same else None, job)
 
 
 _OF_KIND: Mapping[EventKind, Callable[[Status, Status], Iterator[Event]]] = {

@@ -15,6 +15,7 @@ from controller.jobs.arrangement import Arrangement
 from controller.planning.analysis.requests import AnalyseJob, Network
 from controller.planning.analysis.results import (
     NOTICEABLE,
+    Arranged,
     BusyLink,
     FoundRoutes,
     JobAnalysis,
@@ -22,7 +23,6 @@ from controller.planning.analysis.results import (
     JobShare,
     LeafCut,
     Verdict,
-    Wired,
 )
 from controller.planning.bounds import Cuts, level_bounds
 from controller.planning.ecmp import ecmp_job_levels, hashed_job_levels
@@ -78,7 +78,6 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
         cut=_tightest_cut(network, bounds.cuts, job_id),
         best=best,
         split=_found_routes(_splittable(problem), job_id, limits) if slowed and whole else None,
-        wired=_wired(request.arrangement, routes, network.fabric.links),
         withheld=request.withheld,
         demand=request.demand,
         awaits_iterations=request.awaits_iterations,
@@ -86,16 +85,19 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
         pinning_gains_nothing=hashed is not None and hashed.is_as_good_as(pinned, request.min_gain),
         fullest_nic=next((link for link in links if link.nic), None),
     )
-    at_bound = found.verdict is Verdict.UNPROVEN and found.limited_by_circuits and found.wired and found.wired.at_bound
-    return replace(found, verdict=Verdict.FABRIC) if at_bound else found
+    if request.arrangement is None:
+        return found
+    arranged = _arranged(found, request.arrangement, routes, network.fabric.links)
+    at_bound = found.verdict is Verdict.UNPROVEN and arranged.at_bound
+    return replace(found, arranged=arranged, verdict=Verdict.FABRIC if at_bound else found.verdict)
 
 
-def _wired(arrangement: Arrangement | None, routes: Iterable[Route], usable: Container[LinkId]) -> Wired | None:
-    if arrangement is None:
-        return None
-    from controller.circuits.analysis import wired
+def _arranged(
+    found: JobAnalysis, arrangement: Arrangement, routes: Iterable[Route], usable: Container[LinkId]
+) -> Arranged:
+    from controller.circuits.analysis import arranged, use_of
 
-    return wired(arrangement, routes, usable)
+    return arranged(found, use_of(arrangement, routes, usable))
 
 
 def _jobs(problem: Problem) -> str:

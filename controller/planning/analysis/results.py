@@ -112,27 +112,17 @@ class FoundRoutes:
 
 
 @dataclass(frozen=True, slots=True)
-class Wired:
-    """How a job runs on its ``circuits``. ``strategy``: empty for a job without. ``flows``: that are pinned, of which
-    other servers forward ``flows_forwarded``, over at most ``most_hops`` circuits. Seconds of an iteration by the
-    model: ``iteration_s`` on the routes that were found, ``bound_s`` that no routes on these
-    circuits are below, ``alternative_s`` on one switch of the same cost. ``unusable``: circuits that do not work, or
-    are drained."""
+class Arranged:
+    """What the extension says of a job that it has arranged (``jobs.arrangement``). ``sentences``: for people, after
+    the others. The rest is set where only the links of the arrangement limit the job. ``limits`` says so, in place of
+    the sentence on what slows it; ``gain`` is in place of the sentence on what routing could gain. ``link``: what one
+    of these links is called. ``at_bound``: no routes on them are better."""
 
-    strategy: str
-    circuits: int
-    flows: int
-    flows_forwarded: int
-    most_hops: int
-    iteration_s: float
-    bound_s: float
-    alternative_s: float
-    unusable: int = 0
-
-    @property
-    def at_bound(self) -> bool:
-        """By the model no routes are faster."""
-        return not self.unusable and self.iteration_s <= self.bound_s * (1 + LEVEL_TOLERANCE)
+    sentences: tuple[str, ...]
+    limits: str = ""
+    gain: str = ""
+    link: str = "link"
+    at_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +131,7 @@ class JobAnalysis:
     a smaller one. ``nic_level``: with a fabric of unlimited capacity. ``flows_hashed``: those without a route.
     ``equally_full_links``: how many are as full as the first. ``cut``: the leaf that bounds the job most, None when no
     flow leaves its leaf. ``best``, ``split``: None when there is nothing to gain. ``efficiency_measured``: None without
-    measured times. ``wired``: None of a job without circuits. ``withheld``: why the level is no prediction of the
-    efficiency; empty when it is."""
+    measured times. ``withheld``: why the level is no prediction of the efficiency; empty when it is."""
 
     job_id: JobId
     verdict: Verdict
@@ -159,7 +148,7 @@ class JobAnalysis:
     cut: LeafCut | None
     best: FoundRoutes | None
     split: FoundRoutes | None
-    wired: Wired | None = None
+    arranged: Arranged | None = None
     withheld: str = ""
     demand: JobDemand | None = field(default=None, compare=False)
     """What switches count of the job; None where there are no switches."""
@@ -182,16 +171,6 @@ class JobAnalysis:
         if self.flows_without_a_path:
             return 0.0
         return None if self.withheld else 1 / self.level
-
-    @property
-    def limited_by_circuits(self) -> bool:
-        """What it sends over its circuits alone makes its level: all of them work, its flows are pinned, and nothing
-        else is on its fullest links."""
-        if self.wired is None or self.wired.unusable or self.flows_hashed or self.flows_without_a_path:
-            return False
-        fullest = self.fullest_links[0]
-        alone = all(share.job_id == self.job_id for share in fullest.jobs) and fullest.background < LEAST_BACKGROUND
-        return self.level > self.nic_level * (1 + LEVEL_TOLERANCE) and alone and not fullest.nic
 
 
 # ---- single failures

@@ -15,55 +15,22 @@ from controller.api.convert_explain import explain_message
 from controller.fabric.topology import Fabric
 from controller.planning.analysis.requests import FlowEnds
 from controller.planning.analysis.results import (
-    BusyLink,
     Case,
     Failure,
     FailureAnalysis,
-    FoundRoutes,
     JobAnalysis,
     JobFlows,
-    JobShare,
-    LeafCut,
     Outcome,
     Present,
     Verdict,
-    Wired,
 )
 from controller.planning.plan import EcmpLevel
 from signalbox.errors import InvalidInput
-from signalbox.jobs.spec import JobId
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind
+from tests.support.planning.analyses import BEST, BOUNDED, CUT, FINE, LINK, NIC, SLOWED, SPLIT, A, B
 from tests.support.planning.circuits import rings
 from tests.support.status_example import demand
-
-A, B = JobId("a"), JobId("b")
-NIC = BusyLink("s1:1", True, 2.0, 0.0, (JobShare(A, 1, 1.0), JobShare(B, 1, 1.0)))
-LINK = BusyLink("s1>s101", False, 2.0, 0.0, (JobShare(A, 1, 1.0), JobShare(B, 1, 1.0)))
-CUT = LeafCut("s1", None, "out", 3, 1, 4 / 3, 2.0, (JobFlows(A, 4),), drained=2)
-BEST = FoundRoutes(1.0, 1.0, 1.0, "optimal", True, 1, 1, 1.0, 1)
-SPLIT = FoundRoutes(4 / 3, 4 / 3, 4 / 3, "optimal", True, 0, 2, 4 / 3, 0)
-FINE = JobAnalysis(
-    job_id=A,
-    verdict=Verdict.NOTHING,
-    level=1.0,
-    efficiency_measured=None,
-    least_level=1.0,
-    nic_level=1.0,
-    flows=4,
-    flows_inside_a_leaf=0,
-    flows_hashed=0,
-    flows_without_a_path=0,
-    equally_full_links=1,
-    fullest_links=(replace(LINK, load=1.0),),
-    cut=None,
-    best=None,
-    split=None,
-)
-SLOWED = replace(FINE, verdict=Verdict.ROUTING, level=2.0, fullest_links=(LINK,), best=BEST)
-BOUNDED = replace(
-    SLOWED, verdict=Verdict.FABRIC, least_level=2.0, cut=CUT, best=replace(BEST, level=2.0, moves=0), split=SPLIT
-)
 
 ECMP = EcmpLevel(2.5, 3.0)
 SPINES = tuple(Failure(FailureKind.SPINE, name, frozenset()) for name in ("s101", "s102"))
@@ -298,69 +265,6 @@ def test_the_answer_about_named_parts_is_about_them_alone() -> None:
     ]
     unfelt = what_if_message(replace(FAILURES, outcomes=(), felt=(), unfelt=(outcome.case,)))
     assert list(unfelt.answer[1:]) == ["No flow uses what is named: without it nothing changes."]
-
-
-WIRED = Wired("hybrid", 12, 10, 4, 3, iteration_s=0.22, bound_s=0.21, alternative_s=0.4379)
-
-
-def test_a_wired_job_is_compared_with_the_alternative() -> None:
-    answer = list(explain_message(replace(FINE, wired=WIRED)).answer)
-    assert answer[-2:] == [
-        "It runs strategy hybrid on 12 circuits: other servers forward 4 of its 10 pinned flows, over at most 3 "
-        "circuits.",
-        "By the model an iteration takes 0.22 s, no less than 0.21 s with any routes on these "
-        "circuits, and 0.4379 s on one switch of the same cost.",
-    ]
-    direct = replace(WIRED, strategy="", flows_forwarded=0, most_hops=1)
-    answer = list(explain_message(replace(FINE, wired=direct)).answer)
-    assert answer[-2] == "It runs on 12 circuits: no server forwards any of its pinned flows."
-    assert "circuit" not in " ".join(explain_message(FINE).answer)
-
-
-OWN = replace(LINK, link="server1:2>server2", jobs=(JobShare(A, 4, 2.0),))
-ON_CIRCUITS = replace(
-    SLOWED,
-    verdict=Verdict.UNPROVEN,
-    fullest_links=(OWN,),
-    best=replace(BEST, level=2.0, best_for_all=False),
-    wired=WIRED,
-)
-
-
-def test_what_circuits_allow_is_not_called_a_fault_of_the_network() -> None:
-    answer = said(ON_CIRCUITS, withheld="up to 7 hosts send to one at once")
-    assert answer.startswith(
-        "a is limited by its 12 circuits; all of them work, and nothing else is on the fullest. Its communication "
-        "takes up to 2.00 times as long as its hosts' ports alone would need, because a circuit leads to one server "
-        "only, and servers forward for each other. Its fullest circuit is server1:2>server2, loaded to 2.00 times its "
-        "capacity by 4 of its own flows alone. The planner found no better routes on these circuits. By the model no "
-        "routes on them make an iteration more than 4.5% shorter."
-    )
-    assert "No efficiency is predicted: up to 7 hosts send to one at once." in answer
-    at_bound = replace(WIRED, bound_s=0.22)
-    assert "Routing can gain nothing: by the model no routes on these circuits make" in said(
-        ON_CIRCUITS, wired=at_bound
-    )
-    assert not explain_message(replace(ON_CIRCUITS, withheld="why")).HasField("efficiency_predicted")
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"fullest_links": (replace(OWN, jobs=LINK.jobs),)},
-        {"fullest_links": (replace(OWN, background=0.3),)},
-        {"flows_hashed": 1},
-        {"wired": replace(WIRED, unusable=2)},
-    ],
-)
-def test_a_wired_job_that_others_or_lost_circuits_slow_is_slowed_by_the_network(changed: dict[str, Any]) -> None:
-    assert said(ON_CIRCUITS, **changed).startswith("The network slows a: ")
-
-
-def test_circuits_that_cannot_be_used_are_counted() -> None:
-    assert "on 12 circuits, of which 2 cannot be used now: other servers" in said(
-        ON_CIRCUITS, wired=replace(WIRED, unusable=2)
-    )
 
 
 def test_a_measured_efficiency_is_not_compared_where_none_is_predicted() -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from controller.circuits.analysis import circuits_named, wired
+from controller.api.convert_explain import explain_message
+from controller.circuits.analysis import Use, arranged, circuits_named, use_of
 from controller.circuits.job_wiring import JobWiring
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.planning.analysis.failures import analyse_failures, interchangeable, one_way_ports, single_failures
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, FabricNames, Network, Parts
+from controller.planning.analysis.results import JobAnalysis, JobShare, Verdict
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.words import FailureKind
+from tests.support.planning.analyses import BEST, FINE, LINK, SLOWED, A
 from tests.support.planning.circuits import rings
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 
@@ -115,9 +119,74 @@ def test_a_wired_job_says_its_circuits_and_what_is_forwarded(fabric: Fabric) -> 
     runs = JobSpec.parse({"job_id": "a", "endpoints": ["10.0.1.1", "10.0.2.1", "10.0.3.1"]})
     wiring = JobWiring("hybrid", runs, circuits, 0.22, 0.21, 0.44).arrangement
     found = analyse_job(AnalyseJob(network(problem, fabric), JobId("a"), efficiency_measured=None, arrangement=wiring))
-    assert found.wired
-    assert (found.wired.strategy, found.wired.circuits, found.wired.iteration_s) == ("hybrid", 8, 0.22)
-    assert (found.wired.flows, found.wired.flows_forwarded, found.wired.most_hops) == (2, 1, 2)
-    assert not found.wired.unusable
-    assert wired(wiring, (), ()).most_hops == 0
-    assert wired(wiring, (), {LinkId(*circuits[0][0])}).unusable == 7
+    assert found.arranged
+    assert found.arranged.sentences == (
+        "It runs strategy hybrid on 8 circuits: other servers forward 1 of its 2 pinned flows, over at most 2 "
+        "circuits.",
+        "By the model an iteration takes 0.22 s, no less than 0.21 s with any routes on these circuits, and 0.44 s on "
+        "one switch of the same cost.",
+    )
+    assert use_of(wiring, (), ()).most_hops == 0
+    assert use_of(wiring, (), {LinkId(*circuits[0][0])}).unusable == 7
+
+
+USE = Use("hybrid", 12, 10, 4, 3, iteration_s=0.22, bound_s=0.21, alternative_s=0.4379)
+
+
+def said(found: JobAnalysis, use: Use = USE) -> list[str]:
+    return list(explain_message(replace(found, arranged=arranged(found, use))).answer)
+
+
+def test_a_wired_job_is_compared_with_the_alternative() -> None:
+    assert said(FINE)[-2:] == [
+        "It runs strategy hybrid on 12 circuits: other servers forward 4 of its 10 pinned flows, over at most 3 "
+        "circuits.",
+        "By the model an iteration takes 0.22 s, no less than 0.21 s with any routes on these "
+        "circuits, and 0.4379 s on one switch of the same cost.",
+    ]
+    direct = replace(USE, strategy="", flows_forwarded=0, most_hops=1)
+    assert said(FINE, direct)[-2] == "It runs on 12 circuits: no server forwards any of its pinned flows."
+    assert "circuit" not in " ".join(explain_message(FINE).answer)
+
+
+OWN = replace(LINK, link="server1:2>server2", jobs=(JobShare(A, 4, 2.0),))
+ON_CIRCUITS = replace(
+    SLOWED,
+    verdict=Verdict.UNPROVEN,
+    fullest_links=(OWN,),
+    best=replace(BEST, level=2.0, best_for_all=False),
+)
+
+
+def test_what_circuits_allow_is_not_called_a_fault_of_the_network() -> None:
+    answer = " ".join(said(replace(ON_CIRCUITS, withheld="up to 7 hosts send to one at once")))
+    assert answer.startswith(
+        "a is limited by its 12 circuits; all of them work, and nothing else is on the fullest. Its communication "
+        "takes up to 2.00 times as long as its hosts' ports alone would need, because a circuit leads to one server "
+        "only, and servers forward for each other. Its fullest circuit is server1:2>server2, loaded to 2.00 times its "
+        "capacity by 4 of its own flows alone. The planner found no better routes on these circuits. By the model no "
+        "routes on them make an iteration more than 4.5% shorter."
+    )
+    assert "No efficiency is predicted: up to 7 hosts send to one at once." in answer
+    assert "Routing can gain nothing: by the model no routes on these circuits make an iteration shorter." in said(
+        ON_CIRCUITS, replace(USE, bound_s=0.22)
+    )
+    assert not explain_message(replace(ON_CIRCUITS, withheld="why")).HasField("efficiency_predicted")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"fullest_links": (replace(OWN, jobs=LINK.jobs),)},
+        {"fullest_links": (replace(OWN, background=0.3),)},
+        {"flows_hashed": 1},
+    ],
+)
+def test_a_wired_job_that_others_slow_is_slowed_by_the_network(changed: dict[str, Any]) -> None:
+    assert said(replace(ON_CIRCUITS, **changed))[0].startswith("The network slows a: ")
+
+
+def test_circuits_that_cannot_be_used_are_counted_and_slow_a_job_as_the_network_does() -> None:
+    answer = said(ON_CIRCUITS, replace(USE, unusable=2))
+    assert answer[0].startswith("The network slows a: ")
+    assert "on 12 circuits, of which 2 cannot be used now: other servers" in answer[-2]

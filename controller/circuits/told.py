@@ -1,0 +1,49 @@
+"""What is told of a job's circuits: the part of its message in the API, and lines of the event log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from controller.circuits.job_wiring import wiring_of
+from controller.status import ExtensionStatus, JobStatus
+from signalbox.mapping import duration, message_of
+from signalbox.spec_messages import spec_message
+from signalbox.v1 import signalbox_pb2 as pb
+
+
+def wiring_message(job: JobStatus) -> pb.Wiring:
+    """Return which circuits the job has, or why it waits for some."""
+    wiring = wiring_of(job.registration)
+    if wiring is None:
+        return pb.Wiring(unwired=job.waiting)
+    return pb.Wiring(
+        strategy=wiring.strategy,
+        runs=spec_message(wiring.runs),
+        circuits=[
+            pb.Circuit(src=message_of(pb.PortRef, src), dst=message_of(pb.PortRef, dst))
+            for src, dst in sorted(wiring.circuits)
+        ],
+        iteration=duration(wiring.planned_s),
+        iteration_bound=duration(wiring.bound_s),
+        iteration_alternative=duration(wiring.other_s),
+    )
+
+
+def job_events(known: JobStatus | None, job: JobStatus) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what is new for the event log: the job has other circuits, or waits for another reason. ``known``: the same
+    job before, None for a new one."""
+    wiring = wiring_of(job.registration)
+    if wiring and (known is None or job.registration.arrangement != known.registration.arrangement):
+        strategy = {"strategy": wiring.strategy} if wiring.strategy else {}
+        yield "job wired", {"job": job.spec.job_id, "circuits": len(wiring.circuits)} | strategy
+    elif job.waiting and (known is None or job.waiting != known.waiting):
+        yield "job has no circuits", {"job": job.spec.job_id, "why": job.waiting}
+
+
+def changes(before: ExtensionStatus, after: ExtensionStatus) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what optical switches have changed, for the event log."""
+    change = after.latest_change
+    if change and change != before.latest_change:
+        _, circuits, took_s = change
+        yield "circuits changed", {"count": circuits, "ms": round(1000 * took_s, 1)}
