@@ -53,7 +53,7 @@ class ControlLoop:
         self.state = state.initial(config, saved, declared, now)
         self.extension = configured(config, self.state, now)
         self.derived = Derived(config, self.state, self.extension)
-        self.state.commits.known = KnownJobs(self.derived.jobs(), self.state.demand.demands)
+        self.state.commits.start(KnownJobs(self.derived.jobs(), self.state.demand.demands))
         self._intake = Intake(config, self.state, self.derived, self.extension)
         self._alarm_times = AlarmTimes(alarms_before, now + config.discovery.adoption_patience_s + GO_ON_S)
         self._pending = at_once(Work.RULES)
@@ -152,7 +152,7 @@ class ControlLoop:
             lost = s.losses.lost(s.fabric.links)
             leaves = {host.at.dpid for host in s.fabric.hosts.values()} if lost else set()
             if lost and (fewer := narrowed(s.wanted.rules, s.losses.before, lost, leaves)):
-                s.wanted = s.wanted._replace(rules={**s.wanted.rules, **fewer})
+                s.want_rules({**s.wanted.rules, **fewer})
                 s.phases.take(Input.NEXT_HOPS_REMOVED, now)
                 self._pending |= at_once(Work.STAGE)
         return self._stage(now) if s.phases.urgent else []
@@ -190,7 +190,7 @@ class ControlLoop:
         was_whole = not s.losses.broken
         more = s.losses.break_more_routes(self.derived.routed_lost_links(), now)
         if was_whole and s.losses.broken:
-            s.cycle.repair = None
+            s.cycle.forget_repair()
         return more
 
     def _go_on_draining(self, now: float) -> None:
@@ -209,7 +209,7 @@ class ControlLoop:
         if not s.phases.urgent and self._is_due(Work.RULES, now):
             self._pending |= at_once(Work.STAGE)
             if s.phases.adopting:
-                s.wanted = s.wanted._replace(rules=d.adopting_rules())
+                s.want_rules(d.adopting_rules())
             else:
                 rules = d.rules_and_unknown() if now < s.adoption.unknown_kept_until else d.rules()
                 s.want(d.jobs(), d.pins(), rules, d.counted_links.later(), now)

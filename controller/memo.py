@@ -62,7 +62,7 @@ class Touched(NamedTuple, Generic[Key]):
     gone: list[Key]
 
 
-class Changed(Generic[Key]):
+class ChangedKeys(Generic[Key]):
     """Which keys of a mapping have another value than at the last call, or have another one in one of the mappings
     beside it, and which are gone. Values are compared by identity: of a ``SharedMap`` only what may have changed is
     looked at."""
@@ -94,7 +94,7 @@ def per_key(function: Callable[..., Any]) -> Callable[..., Mapping[Any, Any]]:
     """Derives a mapping each of whose values follows from those of its key in other mappings. ``function`` takes the
     key, its value in the first mapping, and in those beside it, None where it is not; None: there is no value. It is
     called for keys that have other values than at the last call. The same mapping while no value changes."""
-    changed, known = Changed[Any](), SharedMap[Any, Any]()
+    changed, known = ChangedKeys[Any](), SharedMap[Any, Any]()
 
     def derive(mapping: Mapping[Any, Any], *beside: Mapping[Any, Any]) -> Mapping[Any, Any]:
         nonlocal known

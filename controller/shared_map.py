@@ -235,7 +235,7 @@ def differing(
                 yield key, was, None
 
 
-class Changes(Generic[Key, Value]):
+class Edits(Generic[Key, Value]):
     """``changed``: what is to become of some entries, None for those that go."""
 
     def __init__(self, entries: Mapping[Key, Value]) -> None:

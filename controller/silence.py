@@ -1,8 +1,10 @@
-"""That an operator knows of an alarm."""
+"""Silences: an operator knows of an alarm. The frozen type, and the requests that begin and end one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
 
 SilenceKey = tuple[str, str]
 """The kind of the alarm, and its subject; an empty one for all alarms of the kind."""
@@ -23,3 +25,19 @@ class Silence:
     @property
     def key(self) -> SilenceKey:
         return self.kind, self.subject
+
+
+@dataclass(frozen=True, slots=True)
+class SilenceAlarms:
+    """Request to begin a silence. The reply is None, when the silence is saved."""
+
+    silence: Silence
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EndSilence:
+    """Request to end a silence. The reply is None, when that is saved."""
+
+    key: SilenceKey
+    reply: Future[Any] = field(default_factory=Future, compare=False)

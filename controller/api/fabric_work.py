@@ -17,11 +17,8 @@ from controller.api.guard import Context
 from controller.api.watches import Watches
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.fabric.parts import Part
-from controller.planning.messages import (
-    EndSilence,
-    Request,
-    SilenceAlarms,
-)
+from controller.planning.messages import Request
+from controller.silence import EndSilence, SilenceAlarms
 from controller.status import StatusBoard
 from signalbox.errors import InvalidInput
 from signalbox.v1 import signalbox_pb2 as pb

@@ -87,7 +87,7 @@ class Encoding(Generic[Key, Value]):
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Generic[Key, Value]):
+class RowUpdate(Generic[Key, Value]):
     """``encoded``: of the row, or of its end when it is gone. ``value``: None then."""
 
     key: Key
@@ -137,7 +137,7 @@ class WatchTable(Generic[Key, Value]):
 
     # ---- what the rows are
 
-    def changes(self, values: Mapping[Key, Value]) -> list[Change[Key, Value]]:
+    def changes(self, values: Mapping[Key, Value]) -> list[RowUpdate[Key, Value]]:
         """How ``values``, all rows that there are, differ from the table. Encodes what differs."""
         encoding, found = self._encoding, []
         for key, value in values.items():
@@ -146,15 +146,15 @@ class WatchTable(Generic[Key, Value]):
             if row is None or known is None or not (known is value or encoding.same(known, value)):
                 encoded = encoding.row(key, value)
                 if row is None or row.gone or row.encoded != encoded:
-                    found.append(Change(key, value, encoded, encoding.owner(value), gone=False))
+                    found.append(RowUpdate(key, value, encoded, encoding.owner(value), gone=False))
                     continue
             row.value = value  # what is the same object next time is compared in no time
         for key, row in self._rows.items():
             if row.value is not None and key not in values:
-                found.append(Change(key, None, encoding.gone(key, row.value), row.owner, gone=True))
+                found.append(RowUpdate(key, None, encoding.gone(key, row.value), row.owner, gone=True))
         return found
 
-    def apply(self, changes: Iterable[Change[Key, Value]]) -> None:
+    def apply(self, changes: Iterable[RowUpdate[Key, Value]]) -> None:
         """Take in what ``changes`` has found."""
         version = self.version + 1
         for change in changes:

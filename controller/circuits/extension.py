@@ -135,7 +135,7 @@ class CircuitExtension(Extension):
         return effects
 
     def take_settings(self, config: Config) -> None:
-        self.optical.sync.audit_interval_s = config.openflow.audit_interval_s
+        self.optical.sync.take_audit_interval(config.openflow.audit_interval_s)
 
     # ---- what it gives
 

@@ -39,7 +39,7 @@ NO_FABRIC = Fabric()
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PendingChange:
     """``dark``: circuits that are not made any more. ``drain_s``: seconds that packets queued there take to leave.
     ``drained_at``: when they have left; None while a rule still leads there. ``number``: of the change that was sent to
     the optical switches at ``sent_at``; None before."""
@@ -78,7 +78,7 @@ class OpticalSwitches:
         self.sync = SwitchSync(audit_interval_s, _stages)
         self.away_since = dict(away_since or {})
         self.away: frozenset[Dpid] = frozenset()
-        self.change: Change | None = None
+        self.change: PendingChange | None = None
         self.change_times = Histogram()
         self.latest_change: tuple[int, int, float] | None = None
         self.dark: frozenset[PortRef] = frozenset()
@@ -249,7 +249,7 @@ class OpticalSwitches:
                 known = self._known[dpid]
                 dark |= self.cabling.circuits(_at(dpid, {s: d for s, d in known.items() if wanted[dpid].get(s) != d}))
             was_used = any(LinkId(*src) in used for src in dark)
-            self.change = Change(stage, dark, self._drain_s * was_used)
+            self.change = PendingChange(stage, dark, self._drain_s * was_used)
             self._lit = None
 
     def send(self, now: float) -> list[InstallStage]:

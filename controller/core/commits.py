@@ -60,6 +60,10 @@ class Commits:
         self._under_way: list[_Held] = []
         self._next: list[_Held] = []
 
+    def start(self, known: KnownJobs) -> None:
+        """Note what is known of the saved jobs before any request."""
+        self.known = known
+
     @property
     def latest(self) -> SavedState:
         """As last given to the store."""

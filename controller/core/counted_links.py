@@ -9,7 +9,7 @@ from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Fabric, Host, Link, LinkId
 from controller.jobs.job import Job
-from controller.memo import Changed
+from controller.memo import ChangedKeys
 from controller.planning.problem import FlowId, Pairs
 from controller.shared_map import differing, updated
 from controller.tables.pinned_table import Pin, counted
@@ -23,7 +23,7 @@ class Uncounted:
     has rules. Looks at jobs that have changed, and at all when others are counted."""
 
     def __init__(self) -> None:
-        self._changed = Changed[JobId]()
+        self._changed = ChangedKeys[JobId]()
         self._counted: Pairs = frozenset()
         self._of_job: dict[JobId, Pairs] = {}
 

@@ -55,7 +55,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef
 from controller.jobs.demand import JobDemand, MeasuredJobs
 from controller.jobs.job import Job
 from controller.jobs.messages import Registration
-from controller.memo import Changed, Row, per_key
+from controller.memo import ChangedKeys, Row, per_key
 from controller.planning.problem import (
     FlowId,
     Flows,
@@ -162,11 +162,7 @@ class Derived:
         self.pins = Row(            pins,                lambda: (self.carrying(), self.with_rules(), s.routes.routes,
                                                                   s.routes.orphans, pins.turn))
         self.pins_due: Callable[[], bool] = lambda: pins.due
-
-        def next_pins() -> None:
-            pins.turn += pins.due
-
-        self.next_pins: Callable[[], None] = next_pins
+        self.next_pins: Callable[[], None] = pins.next_turn
         self.closed = Row(          _closed,             lambda: (one_way, extension.links))
         self.rules = Row(           pipeline.desired,    lambda: (s.fabric, self.pins(), s.sync.installed,
                                                                   self.carrying(), self.closed()))
@@ -275,7 +271,7 @@ class MissingHosts:
     Looks at jobs that have changed, and at those whose hosts come and go."""
 
     def __init__(self) -> None:
-        self._changed = Changed[JobId]()
+        self._changed = ChangedKeys[JobId]()
         self._hosts: Mapping[str, Host] = {}
         self._missing: Mapping[JobId, tuple[str, ...]] = SharedMap()
         self._waiting: defaultdict[str, set[JobId]] = defaultdict(set)

@@ -55,6 +55,19 @@ class _Emptying:
     empty_at: float | None = None
     waits_for: tuple[str, ...] = ()
 
+    def wait_for(self, names: Mapping[str, None], now: float) -> None:
+        """Note what the part waits for. It is empty from ``now`` on when that is nothing."""
+        self.waits_for = _some(names)
+        self.empty_at = None if names else now if self.empty_at is None else self.empty_at
+
+    def note_quiet(self, src: PortRef, is_read: bool) -> None:
+        """Note that a port sends nothing to the part."""
+        self.quiet[src] = is_read
+
+    def note_sending(self, src: PortRef) -> None:
+        """Note that a port may send to the part."""
+        self.quiet.pop(src, None)
+
 
 class _Beside(NamedTuple):
     """What the switches around drained parts hold. ``sending``: of the ports that could send to a part those that may,
@@ -93,8 +106,7 @@ class Draining:
             for sender in drained.senders[name]:
                 if why := self._why_not_quiet(sender, of, beside, fabric):
                     waits[f"{sender.name} ({why})"] = None
-            of.waits_for = _some(waits)
-            of.empty_at = None if waits else now if of.empty_at is None else of.empty_at
+            of.wait_for(waits, now)
 
     def forget(self) -> None:
         """It is not known any more which routes run."""
@@ -129,7 +141,7 @@ class Draining:
         src = sender.src
         is_read = src.dpid in self._sync.installed
         if not is_read and src in of.quiet:
-            of.quiet[src] = False
+            of.note_quiet(src, is_read=False)
             return ""
         if of.quiet.get(src):
             return ""
@@ -138,9 +150,9 @@ class Draining:
         # A switch without another way keeps its groups (tables.pipeline); where nothing comes in they send nothing.
         if beside and (src not in beside.sending or (settled and is_read and src.dpid not in beside.fed)):
             if is_read:
-                of.quiet[src] = True
+                of.note_quiet(src, is_read=True)
             return ""
-        of.quiet.pop(src, None)
+        of.note_sending(src)
         if not is_read:
             return "its rules are being read" if src.dpid in fabric.switches else "no control connection"
         if settled and beside:  # such as rules that are kept for hosts that are not found since the start

@@ -214,7 +214,8 @@ class Intake:
 
     def _planned(self, message: Planned, now: float) -> Effects:
         s = self._state
-        s.phases.take(Input.REPAIR_ANSWERED, now)
+        if s.phases.awaits_repair:
+            s.phases.take(Input.REPAIR_ANSWERED, now)
         before = s.routes.routes, s.cycle.unplanned
         replies = s.cycle.take(message, s.strategy, s.fabric, now)
         s.routes.release(self._derived.jobs(), s.cycle.jobs)  # some may have gone while they were planned for

@@ -15,7 +15,7 @@ from controller.fabric.drains import Drain
 from controller.fabric.parts import Part, PartKey, PartKind, SwitchRole, host_key, switch_key, told_apart
 from controller.fabric.topology import Dpid, Fabric, Switch
 from controller.jobs.job import Job
-from controller.memo import Changed
+from controller.memo import ChangedKeys
 from controller.shared_map import updated
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind
@@ -32,7 +32,7 @@ class NamedHosts:
     """Derives the hosts that jobs or the inventory file name. Looks at jobs that have changed."""
 
     def __init__(self, declared: Iterable[PartKey]) -> None:
-        self._changed = Changed[JobId]()
+        self._changed = ChangedKeys[JobId]()
         self._of_job: dict[JobId, frozenset[str]] = {}
         self._jobs_of: Counter[str] = Counter()
         self._declared = frozenset(declared)

@@ -58,36 +58,26 @@ class Input(Enum):
 
 _A, _S, _N, _R = Phase.ADOPTING, Phase.STEADY, Phase.REMOVING_NEXT_HOPS, Phase.REPAIRING
 
-NEXT: dict[tuple[Phase, Input], Phase] = {
+NEXT: Mapping[tuple[Phase, Input], Phase] = {
     (_A, Input.ADOPTION_NEEDED): _A,
     (_A, Input.ADOPTED): _S,
-    (_A, Input.NEXT_HOPS_REMOVED): _A,
-    (_A, Input.REPAIR_ASKED): _A,
-    (_A, Input.REPAIR_ANSWERED): _A,
-    (_A, Input.ALL_CONFIRMED): _A,
-    (_A, Input.TIME_OVER): _A,
     (_S, Input.ADOPTION_NEEDED): _A,
-    (_S, Input.ADOPTED): _S,
     (_S, Input.NEXT_HOPS_REMOVED): _N,
     (_S, Input.REPAIR_ASKED): _R,
-    (_S, Input.REPAIR_ANSWERED): _S,
-    (_S, Input.ALL_CONFIRMED): _S,
-    (_S, Input.TIME_OVER): _S,
     (_N, Input.ADOPTION_NEEDED): _A,
-    (_N, Input.ADOPTED): _N,
     (_N, Input.NEXT_HOPS_REMOVED): _N,
-    (_N, Input.REPAIR_ASKED): _R,
-    (_N, Input.REPAIR_ANSWERED): _N,
     (_N, Input.ALL_CONFIRMED): _S,
     (_N, Input.TIME_OVER): _S,
     (_R, Input.ADOPTION_NEEDED): _A,
-    (_R, Input.ADOPTED): _R,
     (_R, Input.NEXT_HOPS_REMOVED): _N,
-    (_R, Input.REPAIR_ASKED): _R,
     (_R, Input.REPAIR_ANSWERED): _N,
-    (_R, Input.ALL_CONFIRMED): _R,
     (_R, Input.TIME_OVER): _S,
 }
+"""The legal transitions. Any other pair is a bug of the caller."""
+
+
+class IllegalTransition(RuntimeError):
+    """The input cannot happen in the phase of the controller."""
 
 
 class Phases:
@@ -106,7 +96,20 @@ class Phases:
         """Lost links are being answered: what can wait does."""
         return self.phase in (Phase.REMOVING_NEXT_HOPS, Phase.REPAIRING)
 
+    @property
+    def awaits_confirmation(self) -> bool:
+        """Whether rules are derived again as soon as the switches have confirmed that next hops are gone."""
+        return self.phase is Phase.REMOVING_NEXT_HOPS
+
+    @property
+    def awaits_repair(self) -> bool:
+        """Whether rules are derived again after the answer of the planner."""
+        return self.phase is Phase.REPAIRING
+
     def take(self, happened: Input, now: float) -> None:
+        """Go to the next phase. Raises ``IllegalTransition`` for an input that the present one does not have."""
+        if (self.phase, happened) not in NEXT:
+            raise IllegalTransition(f"{happened.name} in the phase {self.phase.name}")
         self.phase = NEXT[self.phase, happened]
         if happened in (Input.NEXT_HOPS_REMOVED, Input.REPAIR_ASKED):
             self._hurry_until = now + HURRY_S

@@ -202,6 +202,10 @@ class PlanningCycle:
         if self.plan and self.plan.generation == message.generation:
             self.baseline_levels = message.baseline_levels
 
+    def forget_repair(self) -> None:
+        """Routes use more lost links: the latest repair is not the answer to these."""
+        self.repair = None
+
     def _take_repair(self, planned: Planned) -> None:
         """Adopt it at once; the plan that follows is compared with it."""
         if planned.repaired and self._lost:

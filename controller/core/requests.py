@@ -42,8 +42,9 @@ from controller.planning.analysis.requests import (
     WhatIf,
     analysis_request,
 )
-from controller.planning.messages import EndSilence, Replan, Request, SetStrategy, SilenceAlarms
+from controller.planning.messages import Replan, Request, SetStrategy
 from controller.planning.problem import FlowId, missing_hosts
+from controller.silence import EndSilence, SilenceAlarms
 from signalbox.errors import InvalidInput, NotKnownYet, SignalboxError, in_entry, in_field
 from signalbox.jobs.spec import JobId
 from signalbox.words import Strategy
@@ -310,8 +311,8 @@ class Requests:
     def _set_strategy(self, message: SetStrategy, now: float) -> Effects:
         s = self._state
         before = s.strategy
-        s.commits.hold(None, None, lambda _: setattr(s, "strategy", before))
-        s.strategy = message.strategy
+        s.commits.hold(None, None, lambda _: s.set_strategy(before))
+        s.set_strategy(message.strategy)
         if message.strategy is Strategy.ECMP:
             s.cycle.supersede()  # no plan will be taken
         cycles = s.cycle.cycles_done + s.cycle.solving  # the next one counts

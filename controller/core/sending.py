@@ -141,11 +141,7 @@ class ConfirmedRoutes:
         """The routes all of whose pins are confirmed. ``look_at``: keys of the pins that may have changed."""
         for key in look_at:
             at = self._hosts[known.pins[key].flow.src_ip].at.dpid
-            here, there = wanted.get(at), installed.get(at)
-            if here is not None and there is not None and is_confirmed(key, here.flows, there.flows):
-                known.missing.discard(key)
-            else:
-                known.missing.add(key)
+            known.note(key, _is_confirmed(key, wanted.get(at), installed.get(at)))
         missing = {flow for key in known.missing for flow in known.pins[key].flows}
         missing |= self._astray.keys() & known.paths.keys()
         whole = ((flow, paths, routes.get(flow)) for flow, paths in known.paths.items() if flow not in missing)
@@ -164,6 +160,13 @@ class _Pinned:
                 self.paths.setdefault(flow, []).append(pin.path)
         self.missing: set[FlowKey] = set()
 
+    def note(self, key: FlowKey, confirmed: bool) -> None:
+        """Note whether the pin with this key is confirmed."""
+        if confirmed:
+            self.missing.discard(key)
+        else:
+            self.missing.add(key)
+
     @property
     def held(self) -> int:
         """How many are confirmed."""
@@ -175,11 +178,11 @@ def _are_of(paths: list[Path | None], route: Route) -> bool:
     return len(paths) >= len(route) and all(path in paths for path, _ in route)
 
 
-def is_confirmed(key: FlowKey, wanted: _Flows, installed: _Flows) -> bool:
+def _is_confirmed(key: FlowKey, wanted: RuleSet | None, installed: RuleSet | None) -> bool:
     """Whether the switch where the flow begins holds its pin to a path as it should be. Its cookie may still name the
     job that announced the flow before."""
-    rule, held = wanted.get(key), installed.get(key)
-    if rule is None or rule.goto is not None or held is None:
+    rule, held = wanted and wanted.flows.get(key), installed and installed.flows.get(key)
+    if not rule or rule.goto is not None or not held:
         return False
     return (held.actions, held.goto, held.meter) == (rule.actions, rule.goto, rule.meter)
 
@@ -243,7 +246,7 @@ class Sending:
 
     def is_confirmed(self, now: float) -> bool:
         """Whether what switches hold can be compared with what they should hold: not while that is about to change."""
-        if not self._sync.busy:
+        if self._phases.awaits_confirmation and not self._sync.busy:
             self._phases.take(Input.ALL_CONFIRMED, now)
         return not (self._phases.adopting or self._phases.urgent)
 

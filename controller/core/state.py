@@ -145,14 +145,22 @@ class State:
         self.wanted, self.wanted_at = Wanted(jobs, pins, rules), now
         self.load.routes_changed(now, counted_links)
 
+    def want_rules(self, rules: Mapping[Dpid, RuleSet]) -> None:
+        """Replace the rules that switches should hold; the jobs and pins behind them stay."""
+        self.wanted = self.wanted._replace(rules=rules)
+
+    def set_strategy(self, strategy: Strategy) -> None:
+        """Decide from now on what becomes of plans."""
+        self.strategy = strategy
+
     def take_settings(self, config: Config, now: float) -> None:
         """Those that may change while the controller runs (``controller.config.Reloaded``)."""
         self.cycle.take_settings(config.planning, now)
-        self.load.noise_fraction = config.counters.noise_fraction
+        self.load.take_noise_fraction(config.counters.noise_fraction)
         self.tables.take_alarm_fraction(config.counters.table_alarm_fraction)
-        self.sync.audit_interval_s = config.openflow.audit_interval_s
-        self.jobs.max_jobs, self.jobs.max_virtual_links = config.jobs.max_jobs, config.jobs.max_virtual_links
-        self.demand.max_learning_rules = config.jobs.max_learning_rules
+        self.sync.take_audit_interval(config.openflow.audit_interval_s)
+        self.jobs.take_limits(config.jobs.max_jobs, config.jobs.max_virtual_links)
+        self.demand.take_max_learning_rules(config.jobs.max_learning_rules)
 
 
 def initial(config: Config, saved: SavedState, declared: Declared, now: float) -> State:

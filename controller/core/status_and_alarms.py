@@ -18,7 +18,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, LinkId
 from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
 from controller.jobs.prediction import prediction_withheld
-from controller.memo import Changed
+from controller.memo import ChangedKeys
 from controller.planning.demands import OVERHEAD, ideal_time_s
 from controller.planning.problem import (
     FlowId,
@@ -128,7 +128,7 @@ class JobStatuses:
     confirmed routes have got another generation. Other pairs make one more generation."""
 
     def __init__(self) -> None:
-        self._changed = Changed[JobId]()
+        self._changed = ChangedKeys[JobId]()
         self._hosts: Mapping[str, Host] = {}
         self._levels: Mapping[JobId, float] = {}
         self._phase_levels: Mapping[JobId, Mapping[int, float]] = {}

@@ -11,7 +11,7 @@ from controller.fabric.islands import Islands, connected
 from controller.fabric.parts import PartKey, PartKind, host_key
 from controller.fabric.topology import Host
 from controller.jobs.job import Job
-from controller.memo import Changed
+from controller.memo import ChangedKeys
 from controller.shared_map import SharedMap, updated
 from signalbox.jobs.spec import JobId
 
@@ -22,7 +22,7 @@ class WithoutPath:
     a host on an island when these change."""
 
     def __init__(self) -> None:
-        self._changed = Changed[JobId]()
+        self._changed = ChangedKeys[JobId]()
         self._islands: Islands = {}
         self._hosts: Mapping[str, Host] = {}
         self._counts: Mapping[JobId, int] = SharedMap()

@@ -92,8 +92,7 @@ class _Announced(NamedTuple):
 class LinkLoad:
     """Counters of all links and announced flows over a sliding window of ``window_s`` seconds. ``measured``: another
     object whenever it was measured anew, which it was at ``measured_at``. ``background``: bit/s of every link that
-    carries more than the flows that are counted. ``noise_fraction``: of a link's capacity, less than this is none; it
-    may change at any time."""
+    carries more than the flows that are counted. ``noise_fraction``: of a link's capacity, less than this is none."""
 
     def __init__(self, window_s: float, noise_fraction: float, now: float = 0.0) -> None:
         self._window_s = window_s
@@ -112,6 +111,10 @@ class LinkLoad:
         self.measured = Measured({}, none, of_parts, none, of_parts, none, frozenset(), np.zeros(0, bool))
         self.measured_at = now
         self._forget_at = now
+
+    def take_noise_fraction(self, noise_fraction: float) -> None:
+        """Use another fraction from the next measurement on."""
+        self.noise_fraction = noise_fraction
 
     @property
     def beyond(self) -> bool:

@@ -15,7 +15,7 @@ from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Pair
 
 if TYPE_CHECKING:
-    from controller.jobs.job import Change, Job
+    from controller.jobs.job import Job, JobReplacement
 
 
 def refuse_connections_of_others(
@@ -35,7 +35,7 @@ def refuse_connections_of_others(
 
 
 def refuse_pairs_of_others(
-    changes: Sequence[Change], announced_by: Mapping[Pair, JobId], jobs: Mapping[JobId, Job]
+    changes: Sequence[JobReplacement], announced_by: Mapping[Pair, JobId], jobs: Mapping[JobId, Job]
 ) -> None:
     """Judge the jobs as they are after all changes. ``announced_by``: the job without an owner of its pairs
     (``Dividing``) that announces each now. Raises ``Conflict`` for the first change that takes a pair of a job which

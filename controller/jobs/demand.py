@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from controller.fabric.counter_samples import Floats
 from controller.jobs.job import Job
-from controller.memo import Changed, Memo, MemoPerKey, same
+from controller.memo import ChangedKeys, Memo, MemoPerKey, same
 from controller.shared_map import SharedMap, updated
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import JobId
@@ -138,7 +138,7 @@ class MeasuredJobs:
     announced it, else to the first that was found to use it."""
 
     def __init__(self) -> None:
-        self._changed = Changed[JobId]()
+        self._changed = ChangedKeys[JobId]()
         self._known: dict[JobId, tuple[_Inputs, Job]] = {}
         self._measured: Mapping[JobId, Job] = SharedMap()
         self._beyond: dict[JobId, Job] = {}

@@ -161,7 +161,7 @@ class Job:
         return self.spec.transport
 
 
-class Change(NamedTuple):
+class JobReplacement(NamedTuple):
     """A job in the place of ``held``, the one that has its id; None for a new job. ``entry``: see ``UpdateJob``."""
 
     held: Job | None

@@ -20,7 +20,7 @@ from controller.jobs.job import Job
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.pairs_to_learn import count_pairs
 from controller.jobs.watched_job import WatchedJob
-from controller.memo import Changed
+from controller.memo import ChangedKeys
 from controller.shared_map import SharedMap, updated
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLinks
@@ -60,7 +60,7 @@ class MeasuredDemand:
         self._interval_s = interval_s
         self.max_learning_rules = max_learning_rules
         self._jobs: dict[JobId, WatchedJob] = {}
-        self._changed = Changed[JobId]()
+        self._changed = ChangedKeys[JobId]()
         self._announced = Announcements()
         self._wanted: dict[JobId, int] = {}
         self._waiting: deque[JobId] = deque()
@@ -68,6 +68,10 @@ class MeasuredDemand:
         self._turns: dict[JobId, float] = {}
         self._served: dict[str, float] = {}
         self._forget_at = math.inf
+
+    def take_max_learning_rules(self, max_learning_rules: int) -> None:
+        """Count at most so many pairs for learning from now on."""
+        self.max_learning_rules = max_learning_rules
 
     def refuse_unlearnable(self, spec: JobSpec) -> None:
         """Raises ``InvalidInput`` for an observed job with more pairs than may be counted."""

@@ -16,7 +16,7 @@ from signalbox.jobs.collectives import link_count
 from signalbox.jobs.spec import MAX_VIRTUAL_LINKS, JobId, JobSpec
 
 if TYPE_CHECKING:
-    from controller.jobs.job import Change, Job
+    from controller.jobs.job import Job, JobReplacement
     from controller.jobs.replacements import Wanted
 
 
@@ -24,7 +24,7 @@ NAMES_OF_LINK = 8
 """Addresses, ranks and names of groups that take as much memory as a virtual link, about."""
 
 
-def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[Change]) -> None:
+def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[JobReplacement]) -> None:
     """Judge the jobs as they are after all changes, which are of one tenant. ``others``: the jobs that do not change.
     What all changes need together may always become less."""
     if quota == NO_QUOTA or not changes:
@@ -51,14 +51,14 @@ def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[Cha
 class _Excess(NamedTuple):
     """``change``: the first one that needs more than before. ``wanted``: what it needs; ``used``: by all others."""
 
-    change: Change
+    change: JobReplacement
     limit: int
     wanted: int
     used: int
 
 
 def _excess(
-    limit: int | None, measure: Callable[[Job], int], others: Iterable[Job], changes: Sequence[Change]
+    limit: int | None, measure: Callable[[Job], int], others: Iterable[Job], changes: Sequence[JobReplacement]
 ) -> _Excess | None:
     """Return what exceeds the limit; None when nothing does, or the changes need no more than before."""
     if limit is None:
@@ -91,7 +91,7 @@ def refuse_too_many_links(limit: int, have: int, wanted: Sequence[Wanted]) -> No
     _refuse_sizes(limit, have, sizes)
 
 
-def refuse_too_large(limit: int, have: int, changes: Sequence[Change]) -> None:
+def refuse_too_large(limit: int, have: int, changes: Sequence[JobReplacement]) -> None:
     """Judge the jobs as they are after all changes. ``have``: of all jobs, as ``size`` counts."""
     sizes = []
     for held, job, entry in changes:

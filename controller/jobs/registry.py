@@ -22,7 +22,7 @@ from controller.histogram import Histogram
 from controller.jobs.arrangement import Arrangement
 from controller.jobs.conflicts import refuse_connections_of_others
 from controller.jobs.ends import EndReason, Ends, JobEnd
-from controller.jobs.job import Change, Job, Vitals
+from controller.jobs.job import Job, JobReplacement, Vitals
 from controller.jobs.leases import Leases
 from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, Registration, SavedState, UpdateJob
 from controller.jobs.quotas import (
@@ -70,7 +70,7 @@ class Known(NamedTuple):
 
 class JobRegistry:
     """``jobs``: the accepted jobs, a snapshot that each change replaces. ``ends``: of those that are gone.
-    ``max_jobs``, ``max_virtual_links``: of all jobs together, may be raised at any time. ``communication_times``:
+    ``max_jobs``, ``max_virtual_links``: of all jobs together. ``communication_times``:
     seconds of each iteration that was reported."""
 
     def __init__(self, max_jobs: int, max_virtual_links: int = 200_000) -> None:
@@ -83,6 +83,10 @@ class JobRegistry:
         self._announced_by: dict[Pair, JobId] = {}
         self._size = 0
         self._connections = ReportedConnections()
+
+    def take_limits(self, max_jobs: int, max_virtual_links: int) -> None:
+        """Accept new jobs up to these limits. Jobs that are there already stay."""
+        self.max_jobs, self.max_virtual_links = max_jobs, max_virtual_links
 
     def register(self, request: RegisterJob, now: float) -> Job:
         """Accept a job; or renew the lease of the one that has its id and spec already, if the caller is its owner or
@@ -280,7 +284,7 @@ class JobRegistry:
             raise Exhausted(f"{self.max_jobs} jobs are registered, which is the limit", about=about)
         return Wanted(None, registration, Vitals(now + registration.spec.lease_s), links)
 
-    def _judged(self, wanted: Sequence[Wanted], quota: Quota) -> list[Change]:
+    def _judged(self, wanted: Sequence[Wanted], quota: Quota) -> list[JobReplacement]:
         """Raises as ``replacements``."""
         accepted = Accepted(self.jobs, self._announced_by, self._size, self.max_virtual_links)
         return replacements(wanted, accepted, quota)
@@ -305,7 +309,7 @@ class JobRegistry:
             back[job_id] = self._note(job, reports)
         self.jobs = updated(self.jobs, back)
 
-    def _replace(self, wanted: Sequence[Wanted], quota: Quota = NO_QUOTA) -> list[Change]:
+    def _replace(self, wanted: Sequence[Wanted], quota: Quota = NO_QUOTA) -> list[JobReplacement]:
         """Put jobs in their places: all of them, or none when it raises."""
         changes = self._judged(wanted, quota)
         for change in changes:  # all, before one takes what another one has given up
@@ -345,7 +349,7 @@ class JobRegistry:
         InvalidInput.refuse(misfits(job, new, sum(map(len, reports.values())), places))
         refuse_connections_of_others(job, self._connections.taken(job, new, places), places, self.jobs)
         with_reports = with_connections(job, reports)
-        changes = [Change(job, with_reports)]
+        changes = [JobReplacement(job, with_reports)]
         refuse_over_quota(quota, (one for one in self.jobs.values() if one.id != job.id), changes)
         refuse_too_large(self.max_virtual_links, self._size, changes)
         self._size += size(job.spec, links_of(with_reports)) - size(job.spec, links_of(job))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from controller.jobs.conflicts import refuse_pairs_of_others
 from controller.jobs.host_prefixes import refuse_foreign_hosts
-from controller.jobs.job import Change, Job, Vitals
+from controller.jobs.job import Job, JobReplacement, Vitals
 from controller.jobs.messages import Quota, Registration, UpdateJob
 from controller.jobs.quotas import refuse_over_quota, refuse_too_large, refuse_too_many_links
 from controller.jobs.reported_connections import NO_REPORTS, Reports, among, with_connections
@@ -67,13 +67,13 @@ def refuse_stale(update: UpdateJob, job: Job) -> None:
         )
 
 
-def replacements(wanted: Sequence[Wanted], accepted: Accepted, quota: Quota) -> list[Change]:
+def replacements(wanted: Sequence[Wanted], accepted: Accepted, quota: Quota) -> list[JobReplacement]:
     """Return the jobs as they are wanted, all of different ids. Raises ``InvalidInput``, ``HostNotAllowed`` for a host
     outside those of the tenant, ``Exhausted`` beyond ``max_virtual_links`` and the quota, and ``Conflict`` when two
     jobs would announce a pair."""
     refuse_foreign_hosts(quota.hosts, wanted)
     refuse_too_many_links(accepted.max_virtual_links, accepted.size, wanted)
-    changes = [Change(one.held, _job(one), one.entry) for one in wanted]
+    changes = [JobReplacement(one.held, _job(one), one.entry) for one in wanted]
     changed = {change.job.id for change in changes}
     refuse_too_large(accepted.max_virtual_links, accepted.size, changes)
     refuse_over_quota(quota, (job for job in accepted.jobs.values() if job.id not in changed), changes)

@@ -23,7 +23,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class SnapshotDelta:
     """From one snapshot to the next, by kind: None for what has gone. ``drained``: all of the next."""
 
     generation: int
@@ -42,9 +42,9 @@ NO_SNAPSHOT = Snapshot(0, {}, CandidatePaths(Fabric(), 0), {}, {})
 """Before the first."""
 
 
-def changes(before: Snapshot, now: Snapshot) -> Changes:
+def changes(before: Snapshot, now: Snapshot) -> SnapshotDelta:
     same_paths = before.paths is now.paths
-    return Changes(
+    return SnapshotDelta(
         now.generation,
         now.paths.max_paths,
         _changed(before.capacity_bps, now.capacity_bps),
@@ -55,7 +55,7 @@ def changes(before: Snapshot, now: Snapshot) -> Changes:
     )
 
 
-def changed(before: Snapshot, found: Changes) -> Snapshot:
+def changed(before: Snapshot, found: SnapshotDelta) -> Snapshot:
     """The snapshot after these changes. Paths are made anew when links have changed."""
     paths, capacity_bps = before.paths, {**before.capacity_bps, **found.capacity_bps}
     if found.links or found.max_paths != paths.max_paths:
@@ -70,8 +70,8 @@ def changed(before: Snapshot, found: Changes) -> Snapshot:
     )
 
 
-def in_parts(found: Changes) -> Iterator[Changes]:
-    """Changes that amount to these, one after the other, none of which is large."""
+def in_parts(found: SnapshotDelta) -> Iterator[SnapshotDelta]:
+    """Return deltas that amount to this one, one after the other, none of which is large."""
     flows = list(_divided(found.flows, lambda of_job: len(of_job or ())))
     routes = list(_divided(found.routes, lambda _: 1))
     yield replace(found, flows=flows[0], routes=routes[0])

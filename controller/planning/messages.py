@@ -21,7 +21,7 @@ from controller.planning.plan import Plan, TargetLeft
 from controller.planning.planned import Levels
 from controller.planning.planned import Planned as Planned
 from controller.planning.problem import PlanLimits, Snapshot
-from controller.silence import Silence, SilenceKey
+from controller.silence import EndSilence, SilenceAlarms
 from signalbox.words import Strategy
 
 
@@ -44,22 +44,6 @@ class SetStrategy:
     """Replies with a ``StrategySet`` after the last barrier."""
 
     strategy: Strategy
-    reply: Future[Any] = field(default_factory=Future, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class SilenceAlarms:
-    """Replies with None when that is saved."""
-
-    silence: Silence
-    reply: Future[Any] = field(default_factory=Future, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class EndSilence:
-    """Replies with None when that is saved."""
-
-    key: SilenceKey
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
-from controller.memo import Changed
+from controller.memo import ChangedKeys
 from controller.planning.demands import demands
 from controller.planning.numbered import Floats as Floats
 from controller.planning.numbered import Ints as Ints
@@ -332,7 +332,7 @@ class Flows:
     """Derives the flows of jobs, without routes. Only jobs are looked at that have changed, or whose hosts have."""
 
     def __init__(self) -> None:
-        self._changed = Changed[JobId]()
+        self._changed = ChangedKeys[JobId]()
         self._hosts: Mapping[str, Host] = {}
         self._flows: FlowsOf = SharedMap()
 

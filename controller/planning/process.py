@@ -26,7 +26,7 @@ import structlog
 
 from controller import child_signals
 from controller.planning import differences
-from controller.planning.differences import NO_SNAPSHOT, Changes, SomeRoutes
+from controller.planning.differences import NO_SNAPSHOT, SnapshotDelta, SomeRoutes
 from controller.planning.messages import Answer, Planned, PlanningRequest, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan
 from controller.planning.planned import Levels
@@ -273,7 +273,7 @@ class _Child:
         """One that has gone is replaced by one that begins with it."""
         self._send(begin)
 
-    def _send(self, *messages: _Packed | Changes | Callable[[], object]) -> None:
+    def _send(self, *messages: _Packed | SnapshotDelta | Callable[[], object]) -> None:
         with suppress(OSError), self._sending:
             for message in messages:
                 self._connection.send(message)
@@ -304,7 +304,7 @@ class _Packed(NamedTuple):
     """A request without its snapshot, and the difference to that of the request before."""
 
     request: PlanningRequest
-    changes: Changes
+    changes: SnapshotDelta
 
 
 def _work(connection: Connection, begin: Callable[[], object] | None, make: MakePlanner) -> None:
@@ -333,10 +333,10 @@ def _work(connection: Connection, begin: Callable[[], object] | None, make: Make
     snapshot = NO_SNAPSHOT
     while True:
         try:
-            received: _Packed | Changes | Callable[[], object] = connection.recv()
+            received: _Packed | SnapshotDelta | Callable[[], object] = connection.recv()
         except (EOFError, OSError):
             os._exit(0)  # whatever is being solved
-        if isinstance(received, Changes):
+        if isinstance(received, SnapshotDelta):
             snapshot = differences.changed(snapshot, received)
             continue
         if not isinstance(received, _Packed):

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from controller.jobs.messages import SavedState
-from controller.store.records import Changes
+from controller.store.records import ChangedRecords
 from controller.store.sqlite_store import SqliteStore
 from controller.store.store import Done, Store
 
@@ -37,7 +37,7 @@ class NothingSaved:
     def begin(self) -> None:
         pass
 
-    def commit(self, changes: Changes, done: Done) -> None:  # noqa: ARG002
+    def commit(self, changes: ChangedRecords, done: Done) -> None:  # noqa: ARG002
         done(0)
 
     def close(self) -> None:

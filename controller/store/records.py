@@ -70,11 +70,11 @@ class Unreadable(ValueError):
         super().__init__("; ".join(problems[:MAX_NAMED] + more))
 
 
-Changes = Mapping[Key, object]
+ChangedRecords = Mapping[Key, object]
 """Values by key; None: there is none any more."""
 
 
-def changes(before: SavedState, after: SavedState) -> Changes:
+def changes(before: SavedState, after: SavedState) -> ChangedRecords:
     """The records that differ, with their values in ``after``."""
     changed: dict[Key, object] = {}
     for (kind, old), (_, new) in zip(_by_kind(before), _by_kind(after), strict=True):

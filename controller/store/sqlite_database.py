@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from controller.jobs.messages import SavedState
 from controller.private_directory import private_directory
-from controller.store.records import FORMAT, Changes, Key, Kind, changes, encode
+from controller.store.records import FORMAT, ChangedRecords, Key, Kind, changes, encode
 
 OLDEST = 2
 """Format (SQLite's ``user_version``) that is still read. 1 was a JSON file, which is read too."""
@@ -124,7 +124,7 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def write(database: sqlite3.Connection, commits: Iterable[Changes]) -> int:
+def write(database: sqlite3.Connection, commits: Iterable[ChangedRecords]) -> int:
     """In one transaction; returns its revision. Raises ``sqlite3.Error``: then nothing has changed."""
     merged: dict[Key, object] = {}
     for changed in commits:
@@ -133,7 +133,7 @@ def write(database: sqlite3.Connection, commits: Iterable[Changes]) -> int:
         return _put(database, merged)
 
 
-def _put(database: sqlite3.Connection, merged: Changes) -> int:
+def _put(database: sqlite3.Connection, merged: ChangedRecords) -> int:
     """Within a transaction; returns the revision that it makes."""
     revision, records, before = database.execute("SELECT number, records, checksum FROM revision").fetchone()
     total = int.from_bytes(before)

@@ -22,7 +22,7 @@ import structlog
 from controller.jobs.messages import SavedState
 from controller.store.directory_claim import LOCK, DirectoryClaim, cannot_write
 from controller.store.disk_space import ROOM_BYTES, full
-from controller.store.records import FORMAT, Changes, Key, Kind, Unreadable, decode, first_format
+from controller.store.records import FORMAT, ChangedRecords, Key, Kind, Unreadable, decode, first_format
 from controller.store.sqlite_database import (
     OLDEST,
     NewerFormat,
@@ -58,7 +58,7 @@ LOOK_AGAIN_S = 0.1
 
 
 class _Commit(NamedTuple):
-    changes: Changes
+    changes: ChangedRecords
     done: Done
 
 
@@ -173,7 +173,7 @@ class SqliteStore:
         self._thread = threading.Thread(target=self._run, args=(database,), name="state-store", daemon=True)
         self._thread.start()
 
-    def commit(self, changed: Changes, done: Done) -> None:
+    def commit(self, changed: ChangedRecords, done: Done) -> None:
         """Those that wait for the disk at the same time share a commit of the database."""
         self._commits.put(_Commit(changed, done))
 

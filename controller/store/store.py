@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from controller.jobs.messages import SavedState
-from controller.store.records import Changes
+from controller.store.records import ChangedRecords
 
 Done = Callable[[int | OSError], None]
 """Is given the revision that holds the changes, or why nothing does. Called in a thread of the store."""
@@ -54,7 +54,7 @@ class Store(Protocol):
         """Take commits from now on. To be called when what was loaded is accepted: only then is a state of an older
         version written in today's format. Raises ``InvalidInput`` when it cannot be written."""
 
-    def commit(self, changes: Changes, done: Done) -> None:
+    def commit(self, changes: ChangedRecords, done: Done) -> None:
         """Have the changes written; returns at once."""
 
     def close(self) -> None:

@@ -68,7 +68,7 @@ OTHERS = ""
 class Pins:
     """Derives the pins of the announced flows, job by job: only of jobs that have changed, that share pairs with those,
     or that have other routes than at the last call, or routes over links that have changed. ``turn``: another number
-    whenever a call is due although nothing has changed; who calls counts it."""
+    whenever a call is due although nothing has changed."""
 
     def __init__(self, flows_by_link: FlowsByLink | None = None) -> None:
         self._announced = Announcements()
@@ -98,6 +98,10 @@ class Pins:
         """Some jobs have pins that do not follow from what was given at the last call: their turn comes with the next
         ones."""
         return bool(self._due)
+
+    def next_turn(self) -> None:
+        """Have the next call derive more pins, if some jobs wait for their turn."""
+        self.turn += self.due
 
     def __call__(
         self, fabric: Fabric, jobs: Mapping[JobId, PinnedJob], routes: Routes, orphans: tuple[Pin, ...], _turn: int = 0

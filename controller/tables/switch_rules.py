@@ -14,7 +14,7 @@ from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from controller.fabric.topology import Dpid, Host, LinkId, PortNo
-from controller.shared_map import Changes, differing
+from controller.shared_map import Edits, differing
 from controller.tables import pinned_table
 from controller.tables.pinned_table import Pin
 from controller.tables.rules import FlowKey, FlowRule, GroupRule, MeterRule, Rule, RuleSet, ToGroup, stable_hash
@@ -107,8 +107,8 @@ class SwitchRules:
         same = known.control is control and known.default is default and (known.ways is ways or known.ways == ways)
         if same and not changed:
             return self._rules
-        meters = Changes(self._rules.meters)
-        flows, groups, self._pins = Changes(self._rules.flows), Changes(self._rules.groups), pins
+        meters = Edits(self._rules.meters)
+        flows, groups, self._pins = Edits(self._rules.flows), Edits(self._rules.groups), pins
         fits = True
         if not same:
             fits = self._follow(known, base, flows, groups, meters)
@@ -140,9 +140,9 @@ class SwitchRules:
         self,
         before: _Base,
         base: _Base,
-        flows: Changes[FlowKey, FlowRule],
-        groups: Changes[int, GroupRule],
-        meters: Changes[int, MeterRule],
+        flows: Edits[FlowKey, FlowRule],
+        groups: Edits[int, GroupRule],
+        meters: Edits[int, MeterRule],
     ) -> bool:
         """Everything but pins and path groups. False when one of these has the id of another group now."""
         _change(flows, {rule.key: rule for rule in _flows(before)}, {rule.key: rule for rule in _flows(base)})
@@ -150,7 +150,7 @@ class SwitchRules:
         _change(meters, before.control.meters, base.control.meters)
         return self._uses.keys().isdisjoint(base.default.groups)
 
-    def _other_ways(self, before: _Base, base: _Base, groups: Changes[int, GroupRule]) -> list[str]:
+    def _other_ways(self, before: _Base, base: _Base, groups: Edits[int, GroupRule]) -> list[str]:
         """Path groups lead elsewhere where next hops are others. What has pins that have to be looked at: where there
         is a way now and was none, or the other way round, and pins that begin elsewhere."""
         hops, distances = self._hops, self._distances
@@ -173,7 +173,7 @@ class SwitchRules:
                 anew.update(dict.fromkeys(name for name, through in self._names.get(leaf, {}).items() if through))
         return list(anew)
 
-    def _take_away(self, name: str, flows: Changes[FlowKey, FlowRule], groups: Changes[int, GroupRule]) -> None:
+    def _take_away(self, name: str, flows: Edits[FlowKey, FlowRule], groups: Edits[int, GroupRule]) -> None:
         part = self._parts.pop(name, None)
         if part is None:
             return
@@ -191,8 +191,8 @@ class SwitchRules:
         name: str,
         pins: tuple[Pin, ...],
         hosts: Mapping[str, Host],
-        flows: Changes[FlowKey, FlowRule],
-        groups: Changes[int, GroupRule],
+        flows: Edits[FlowKey, FlowRule],
+        groups: Edits[int, GroupRule],
     ) -> bool:
         """False when a group's id is taken by another group, or a rule's place by another rule: then all has to be
         looked at together."""
@@ -212,7 +212,7 @@ class SwitchRules:
         return fits
 
 
-def _change(changes: Changes[Key, AnyRule], before: Mapping[Key, AnyRule], now: Mapping[Key, AnyRule]) -> None:
+def _change(changes: Edits[Key, AnyRule], before: Mapping[Key, AnyRule], now: Mapping[Key, AnyRule]) -> None:
     """Where rules are others, or equal ones at another distance."""
     changes.changed |= dict.fromkeys(before.keys() - now.keys())
     changes.changed |= {key: rule for key, rule in now.items() if not _same(before.get(key), rule)}

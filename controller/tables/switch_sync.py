@@ -84,8 +84,7 @@ class SwitchSync:
     switches refused. ``settled`` and ``unsettled``: as of the last ``next_stage``, the switches with nothing left to
     send, and the rest. ``healed``: per switch how many rules of ours were found missing, changed or added, since the
     start. ``retrying``: refused rules are due again, which ``next_stage`` sends. ``audit_interval_s``: in which every
-    switch is read once; it may change at any time. ``stages``: what leads from the rules that switches hold (second) to
-    the desired ones.
+    switch is read once. ``stages``: what leads from the rules that switches hold (second) to the desired ones.
     """
 
     def __init__(self, audit_interval_s: float = math.inf, stages: StagesBetween = stages_between) -> None:
@@ -105,6 +104,10 @@ class SwitchSync:
         self._like = MemoPerKey[Dpid, RuleSet, RuleSet, RuleSet](RuleSet.like)
         self._again: set[RuleId] = set()
         self._next: tuple[Mapping[Dpid, RuleSet], list[Stage]] | None = None  # found before, for these desired rules
+
+    def take_audit_interval(self, audit_interval_s: float) -> None:
+        """Read every switch once in so many seconds from now on."""
+        self.audit_interval_s = audit_interval_s
 
     @property
     def busy(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.memo import Changed, Memo, MemoPerKey, per_key
+from controller.memo import ChangedKeys, Memo, MemoPerKey, per_key
 from controller.shared_map import SharedMap
 
 
@@ -119,7 +119,7 @@ def test_only_values_whose_sources_changed_are_derived_anew() -> None:
 
 
 def test_what_has_changed_is_told_by_identity_and_what_is_gone_too() -> None:
-    changed, beside = Changed[str](), {"a": object()}
+    changed, beside = ChangedKeys[str](), {"a": object()}
     things: dict[str, object] = {"a": object(), "b": object()}
     assert changed(things, beside) == (["a", "b"], [])
     assert changed(things, beside) == ([], [])

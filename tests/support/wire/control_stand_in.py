@@ -33,10 +33,10 @@ from controller.jobs.messages import (
 from controller.jobs.registry import JobRegistry
 from controller.planning.analysis.requests import WhatIf
 from controller.planning.analysis.results import FailureAnalysis
-from controller.planning.messages import EndSilence, Replan, ReplanOutcome, SetStrategy, SilenceAlarms, StrategySet
+from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, Route, whole
-from controller.silence import Silence, SilenceKey
+from controller.silence import EndSilence, Silence, SilenceAlarms, SilenceKey
 from controller.status import DrainStatus, JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.counters import CountersRead
 from controller.tables.pinned_table import miss_rule

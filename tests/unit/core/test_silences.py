@@ -9,8 +9,7 @@ from controller.config import Config
 from controller.core.messages import Tick
 from controller.core.silences import FORGOTTEN_S, MOST, Silences
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.planning.messages import EndSilence, SilenceAlarms
-from controller.silence import Silence
+from controller.silence import EndSilence, Silence, SilenceAlarms
 from signalbox.errors import InvalidInput, Unavailable
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind
