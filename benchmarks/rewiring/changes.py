@@ -9,7 +9,7 @@ import time
 from itertools import permutations
 
 from benchmarks.rewiring.results import Changed
-from controller.wiring.circuits import circulant
+from controller.circuits.wiring.circuits import circulant
 from mininet_topos.lab.record import wait_for
 from mininet_topos.probe.probing import Probing
 from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since, prioritise_probes

@@ -24,7 +24,7 @@ from benchmarks.rewiring.changes import changes
 from benchmarks.rewiring.failures import Cut, failures
 from benchmarks.rewiring.jobs import JOBS, SERVERS
 from benchmarks.rewiring.results import ECMP, PLANNED, Changed, OfJob, change_times, missed, summary, targets
-from controller.wiring.evaluation import Answer, Way
+from controller.circuits.wiring.evaluation import Answer, Way
 from mininet_topos.rewiring.fabrics import Circuits, Trained, circuits, leaves, one_switch, one_way, train_alone
 from mininet_topos.rewiring.jobs import Job, scaled
 from mininet_topos.rewiring.model import Size, evaluated, on_leaf_spine, on_wiring, planned_s, ways_of

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from controller.circuits.wiring.break_even import COST_RATIO
+from controller.circuits.wiring.circuits import Wiring
+from controller.circuits.wiring.evaluation import Evaluated, Rates, Way, evaluated, fabric_of
+from controller.circuits.wiring.finder import published
 from controller.fabric.topology import Fabric
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import repair
 from controller.planning.problem import PlanLimits
-from controller.wiring.break_even import COST_RATIO
-from controller.wiring.circuits import Wiring
-from controller.wiring.evaluation import Evaluated, Rates, Way, evaluated, fabric_of
-from controller.wiring.finder import published
 from offline.scenarios.fabrics import fat_tree, leaf_spine
 from offline.scenarios.scenario import GIGABIT, problem_of
 from offline.scenarios.workload_job import announced

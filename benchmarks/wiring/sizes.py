@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.wiring.independent import most_and_mean_hops
-from controller.wiring.circuits import Wiring
-from controller.wiring.finder import Found, find
-from controller.wiring.hops import Floats, hops_between, mean_hops, total_and_most
-from controller.wiring.rings import geometric_steps
-from controller.wiring.spreading import spread
-from controller.wiring.traffic import Rings, Traffic
+from controller.circuits.wiring.circuits import Wiring
+from controller.circuits.wiring.finder import Found, find
+from controller.circuits.wiring.hops import Floats, hops_between, mean_hops, total_and_most
+from controller.circuits.wiring.rings import geometric_steps
+from controller.circuits.wiring.spreading import spread
+from controller.circuits.wiring.traffic import Rings, Traffic
 from offline.design.exact import best_steps, least_mean_hops
 
 SERVERS = (12, 16, 64, 128, 1024)

@@ -10,11 +10,9 @@ from __future__ import annotations
 import math
 
 from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring, PlacedRoutes
-from controller.fabric.topology import Path
-from controller.planning.problem import PlanLimits
-from controller.wiring.break_even import COST_RATIO
-from controller.wiring.circuits import Port, Wiring
-from controller.wiring.evaluation import (
+from controller.circuits.wiring.break_even import COST_RATIO
+from controller.circuits.wiring.circuits import Port, Wiring
+from controller.circuits.wiring.evaluation import (
     FIRST_PORT,
     GIGABIT,
     Answer,
@@ -25,9 +23,11 @@ from controller.wiring.evaluation import (
     answers,
     evaluated_on,
 )
-from controller.wiring.finder import Found
-from controller.wiring.mending import mended
-from controller.wiring.traffic import traffic_as_it_runs
+from controller.circuits.wiring.finder import Found
+from controller.circuits.wiring.mending import mended
+from controller.circuits.wiring.traffic import traffic_as_it_runs
+from controller.fabric.topology import Path
+from controller.planning.problem import PlanLimits
 from signalbox.jobs.spec import JobSpec
 
 MENDED_LIMITS = PlanLimits(time_limit_s=0.5, ecmp_draws=0)

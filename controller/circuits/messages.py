@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.circuits.job_wiring import JobWiring
+from controller.circuits.wiring.circuits import Circuit, Peers, Port
 from controller.fabric.topology import Dpid
 from controller.planning.problem import FlowId, PlanLimits
-from controller.wiring.circuits import Circuit, Peers, Port
 from signalbox.jobs.spec import JobId, JobSpec
 
 PlacedRoutes = Mapping[FlowId, tuple[tuple[tuple[Port, ...], float], ...]]

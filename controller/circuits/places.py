@@ -11,11 +11,11 @@ from controller.circuits.cabling import Cabling
 from controller.circuits.damage import Damage
 from controller.circuits.job_wiring import JobWiring
 from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring
+from controller.circuits.wiring.circuits import Circuit, Peers
+from controller.circuits.wiring.circuits import Port as Place
 from controller.fabric.topology import Dpid, LinkId, Path, PortRef
 from controller.jobs.job import Job
 from controller.planning.problem import Routes, Subflow
-from controller.wiring.circuits import Circuit, Peers
-from controller.wiring.circuits import Port as Place
 
 
 def circuits_of(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from controller.circuits.live import find_wiring, mend_wiring
 from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, MendWiring
-from controller.wiring.circuits import Wiring
+from controller.circuits.wiring.circuits import Wiring
 from signalbox.jobs.spec import JobSpec
 
 

@@ -22,8 +22,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from controller.wiring.circuits import Wiring
-from controller.wiring.evaluation import Answer, Way
+from controller.circuits.wiring.circuits import Wiring
+from controller.circuits.wiring.evaluation import Answer, Way
 from mininet_topos import ending
 from mininet_topos.demo.command import show_targets
 from mininet_topos.demo.report import Target

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from controller.wiring.circuits import Wiring
+from controller.circuits.wiring.circuits import Wiring
 from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.direct_connect import DirectConnect
 from mininet_topos.lab.lab import Lab

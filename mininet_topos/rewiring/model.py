@@ -11,15 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from controller.planning.demands import ideal_time_s
-from controller.planning.ecmp import NextHops, hashed_links
-from controller.planning.efficiency import phase_levels
-from controller.planning.plan import answered
-from controller.planning.planner import plan
-from controller.planning.problem import PlanLimits, Problem, Routes
-from controller.wiring.break_even import COST_RATIO
-from controller.wiring.circuits import Wiring
-from controller.wiring.evaluation import (
+from controller.circuits.wiring.break_even import COST_RATIO
+from controller.circuits.wiring.circuits import Wiring
+from controller.circuits.wiring.evaluation import (
     Answer,
     Offer,
     Rates,
@@ -30,8 +24,14 @@ from controller.wiring.evaluation import (
     routed,
     steps_of,
 )
-from controller.wiring.finder import Orders
-from controller.wiring.traffic import in_rings, traffic_of
+from controller.circuits.wiring.finder import Orders
+from controller.circuits.wiring.traffic import in_rings, traffic_of
+from controller.planning.demands import ideal_time_s
+from controller.planning.ecmp import NextHops, hashed_links
+from controller.planning.efficiency import phase_levels
+from controller.planning.plan import answered
+from controller.planning.planner import plan
+from controller.planning.problem import PlanLimits, Problem, Routes
 from mininet_topos.demo.report import ideal_goodput_bps
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.scenario import GIGABIT, problem_of

@@ -18,7 +18,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
-from controller.wiring.circuits import Wiring
+from controller.circuits.wiring.circuits import Wiring
 
 COLOURS = ("#1b6ca8", "#c8553d", "#4f9d69", "#8e5ea2", "#b8860b", "#5f6b6d", "#d16ba5", "#2a9d8f")
 """Of optical switches; they repeat."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 
-from controller.wiring.circuits import Wiring
-from controller.wiring.hops import UNREACHED, hops_between
+from controller.circuits.wiring.circuits import Wiring
+from controller.circuits.wiring.hops import UNREACHED, hops_between
 
 _EXCHANGES = 20
 """Per circuit: how often two circuits of one interface exchange their ends, where that is allowed."""

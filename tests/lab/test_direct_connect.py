@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controller.wiring.circuits import circulant
+from controller.circuits.wiring.circuits import circulant
 from mininet_topos.direct_connect import DirectConnect
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, run, wait_for

@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.wiring import command, paper, sizes
 from benchmarks.wiring.independent import most_and_mean_hops
-from controller.wiring.break_even import BreakEven
-from controller.wiring.traffic import traffic_of
+from controller.circuits.wiring.break_even import BreakEven
+from controller.circuits.wiring.traffic import traffic_of
 
 
 def test_a_row_has_the_hops_that_networkx_finds_and_none_better_than_the_best() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.circuits.messages import FindWiring, FoundWiring
+from controller.circuits.wiring.circuits import circulant
 from controller.fabric.topology import Dpid
 from controller.planning.problem import PlanLimits
-from controller.wiring.circuits import circulant
 from mininet_topos.rewiring.answers import accept, answer, give
 from signalbox.jobs.spec import JobId, JobSpec
 

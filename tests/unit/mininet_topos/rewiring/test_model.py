@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.wiring.circuits import circulant
+from controller.circuits.wiring.circuits import circulant
 from mininet_topos.demo.report import ideal_goodput_bps
 from mininet_topos.rewiring.fabrics import one_way
 from mininet_topos.rewiring.jobs import recommender, scaled, sends

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib import image
 
-from controller.wiring.circuits import Wiring, circulant
+from controller.circuits.wiring.circuits import Wiring, circulant
 from mininet_topos.rewiring.picture import COLOURS, Panel, draw, places
 
 

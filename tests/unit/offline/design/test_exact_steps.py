@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.wiring.circuits import Wiring
-from controller.wiring.hops import UNREACHED, hops_between, hops_by_offset, mean_hops
-from controller.wiring.rings import chosen_steps
+from controller.circuits.wiring.circuits import Wiring
+from controller.circuits.wiring.hops import UNREACHED, hops_between, hops_by_offset, mean_hops
+from controller.circuits.wiring.rings import chosen_steps
 from offline.design.exact import best_steps, least_mean_hops
-from tests.unit.wiring.test_circuits import wirings
+from tests.unit.circuits.wiring.test_circuits import wirings
 
 
 @given(wirings(), st.integers(0, 9))

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 
+from controller.circuits.wiring import evaluation
+from controller.circuits.wiring.circuits import Wiring
+from controller.circuits.wiring.evaluation import Offer, Rates, Way, answers, evaluated_on
+from controller.circuits.wiring.finder import ranked
+from controller.circuits.wiring.traffic import traffic_of
 from controller.planning.plan import answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
-from controller.wiring import evaluation
-from controller.wiring.circuits import Wiring
-from controller.wiring.evaluation import Offer, Rates, Way, answers, evaluated_on
-from controller.wiring.finder import ranked
-from controller.wiring.traffic import traffic_of
 from mininet_topos.graph import Graph
 from offline.design.strategies import offers_in
 from offline.design.wiring_report import exported, wiring_report
@@ -36,7 +36,7 @@ from signalbox.file_forms import job_in
 from signalbox.jobs.spec import JobSpec
 from signalbox.models import Model, Parallelism, traffic
 from tests.support.command_line import Result
-from tests.unit.wiring.test_circuits import wirings
+from tests.unit.circuits.wiring.test_circuits import wirings
 
 LIMITS = PlanLimits(ecmp_draws=0, time_limit_s=0.2)
 RATES = Rates(1.0, 1.25)

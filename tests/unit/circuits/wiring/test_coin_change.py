@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.circuits.wiring.circuits import Wiring, circulant
+from controller.circuits.wiring.coin_change import Way, coin_change_routes, ways_by_offset, ways_of_flows
+from controller.circuits.wiring.hops import UNREACHED, hops_by_offset
 from controller.fabric.topology import PortNo
 from controller.planning.plan import Plan
 from controller.planning.planner import repair
 from controller.planning.problem import Problem
-from controller.wiring.circuits import Wiring, circulant
-from controller.wiring.coin_change import Way, coin_change_routes, ways_by_offset, ways_of_flows
-from controller.wiring.hops import UNREACHED, hops_by_offset
 from offline.scenarios.fabrics import fabric_of
 from offline.scenarios.scenario import problem_of
 from offline.scenarios.topologies import OFFLINE, direct_connect

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 
-from controller.wiring.circuits import Circuit, Port, Wiring, circulant
+from controller.circuits.wiring.circuits import Circuit, Port, Wiring, circulant
 
 
 @st.composite

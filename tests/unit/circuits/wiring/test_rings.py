@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.wiring.circuits import Wiring, circulant
-from controller.wiring.hops import (
+from controller.circuits.wiring.circuits import Wiring, circulant
+from controller.circuits.wiring.hops import (
     UNREACHED,
     diameter,
     hops_between,
@@ -19,8 +19,8 @@ from controller.wiring.hops import (
     mean_hops,
     total_and_most,
 )
-from controller.wiring.rings import chosen_steps, geometric_steps, ring_order, totient_steps
-from tests.unit.wiring.test_circuits import wirings
+from controller.circuits.wiring.rings import chosen_steps, geometric_steps, ring_order, totient_steps
+from tests.unit.circuits.wiring.test_circuits import wirings
 
 
 def graph_of(wiring: Wiring) -> nx.MultiDiGraph[int]:

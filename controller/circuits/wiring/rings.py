@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.wiring.hops import Floats, total_and_most, weighed_and_most
+from controller.circuits.wiring.hops import Floats, total_and_most, weighed_and_most
 
 MOST_TRIED = 20_000
 """Sets of steps that a search looks at."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.wiring.circuits import Wiring
-from controller.wiring.hops import Floats, Ints
+from controller.circuits.wiring.circuits import Wiring
+from controller.circuits.wiring.hops import Floats, Ints
 
 
 def spread(wiring: Wiring, hops: Ints, sent: Floats) -> Floats:

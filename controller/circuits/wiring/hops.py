@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.wiring.circuits import Wiring
+from controller.circuits.wiring.circuits import Wiring
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

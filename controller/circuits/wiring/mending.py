@@ -14,9 +14,9 @@ from itertools import permutations, product
 
 import numpy as np
 
-from controller.wiring.circuits import Circuit, Peers, Port, Wiring
-from controller.wiring.hops import UNREACHED, Floats, hops_between
-from controller.wiring.spreading import spread
+from controller.circuits.wiring.circuits import Circuit, Peers, Port, Wiring
+from controller.circuits.wiring.hops import UNREACHED, Floats, hops_between
+from controller.circuits.wiring.spreading import spread
 
 Cost = tuple[float, float, float, float]
 """Bytes of pairs that are not connected, the sum over phases of what the fullest circuit carries, bytes times hops, and

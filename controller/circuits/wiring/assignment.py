@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from ortools.graph.python import min_cost_flow
 
-from controller.wiring.circuits import Peers
-from controller.wiring.hops import Floats, Ints
+from controller.circuits.wiring.circuits import Peers
+from controller.circuits.wiring.hops import Floats, Ints
 
 DENSE = 128
 """Servers up to which every pair is looked at. Of more servers only pairs that are among the ``KEPT`` heaviest of one

@@ -16,10 +16,10 @@ from itertools import islice
 
 import numpy as np
 
+from controller.circuits.wiring.circuits import Wiring
+from controller.circuits.wiring.hops import UNREACHED, Floats, hops_by_offset
 from controller.fabric.topology import Dpid, LinkId, PortNo
 from controller.planning.problem import Problem, Routes, whole
-from controller.wiring.circuits import Wiring
-from controller.wiring.hops import UNREACHED, Floats, hops_by_offset
 
 MOST_WAYS = 64
 """Of one offset that are looked at."""

@@ -18,12 +18,12 @@ from itertools import product
 
 import numpy as np
 
-from controller.wiring.assignment import completed, heaviest_matching
-from controller.wiring.circuits import Peers, Wiring, circulant
-from controller.wiring.hops import UNREACHED, Floats, Ints, diameter, hops_between, mean_hops
-from controller.wiring.rings import MOST_TRIED, chosen_steps, geometric_steps, ring_order
-from controller.wiring.spreading import spread
-from controller.wiring.traffic import Order, Rings, Traffic
+from controller.circuits.wiring.assignment import completed, heaviest_matching
+from controller.circuits.wiring.circuits import Peers, Wiring, circulant
+from controller.circuits.wiring.hops import UNREACHED, Floats, Ints, diameter, hops_between, mean_hops
+from controller.circuits.wiring.rings import MOST_TRIED, chosen_steps, geometric_steps, ring_order
+from controller.circuits.wiring.spreading import spread
+from controller.circuits.wiring.traffic import Order, Rings, Traffic
 
 BITS = 8
 """Of a byte."""

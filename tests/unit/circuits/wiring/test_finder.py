@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.wiring.assignment import completed, heaviest_matching
-from controller.wiring.circuits import Wiring, circulant
-from controller.wiring.finder import find, published
-from controller.wiring.hops import hops_between
-from controller.wiring.spreading import spread
-from controller.wiring.traffic import Traffic, in_rings, traffic_of
+from controller.circuits.wiring.assignment import completed, heaviest_matching
+from controller.circuits.wiring.circuits import Wiring, circulant
+from controller.circuits.wiring.finder import find, published
+from controller.circuits.wiring.hops import hops_between
+from controller.circuits.wiring.spreading import spread
+from controller.circuits.wiring.traffic import Traffic, in_rings, traffic_of
 from offline.design.exact import least_mean_hops
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import JobSpec
-from tests.unit.wiring.test_circuits import wirings
+from tests.unit.circuits.wiring.test_circuits import wirings
 
 GBPS = 1e9
 M = 12_000_000

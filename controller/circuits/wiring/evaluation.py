@@ -14,6 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from controller.circuits.wiring.break_even import BreakEven
+from controller.circuits.wiring.circuits import Wiring
+from controller.circuits.wiring.coin_change import coin_change_routes
+from controller.circuits.wiring.finder import Found, ranked
+from controller.circuits.wiring.traffic import Traffic, in_rings, traffic_of
 from controller.fabric.topology import Dpid, Fabric, Host, Link, Port, PortNo, PortRef, Switch
 from controller.planning.bounds import level_bounds
 from controller.planning.demands import ideal_time_s
@@ -21,11 +26,6 @@ from controller.planning.efficiency import phase_levels
 from controller.planning.plan import Plan, answered
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Problem, take_snapshot
-from controller.wiring.break_even import BreakEven
-from controller.wiring.circuits import Wiring
-from controller.wiring.coin_change import coin_change_routes
-from controller.wiring.finder import Found, ranked
-from controller.wiring.traffic import Traffic, in_rings, traffic_of
 from signalbox.jobs.collectives import VirtualLinks, virtual_links
 from signalbox.jobs.spec import Compute, JobId, JobSpec
 from signalbox.jobs.subflows import Dividing, Pair

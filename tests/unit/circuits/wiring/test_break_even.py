@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from controller.wiring.break_even import BreakEven
+from controller.circuits.wiring.break_even import BreakEven
 
 
 def test_without_pairs_only_rates_count() -> None:
