@@ -50,12 +50,10 @@ class Commodities:
         problem: Problem,
         level: Mapping[JobId, float] = MappingProxyType({}),
         barred: Mapping[JobId, frozenset[LinkId]] = MappingProxyType({}),
-        apart: bool = False,
     ) -> None:
-        """``barred``: links that a job's flows must not use. ``apart``: no class has flows of several jobs."""
+        """``barred``: links that a job's flows must not use."""
         self._problem = problem
         self._barred = barred
-        self._apart = apart
         self._number = problem.link_number
         self.links = len(problem.capacity_bps)
         fabric_bps = [problem.capacity_bps[link] for link in problem.paths.far_end]
@@ -104,7 +102,7 @@ class Commodities:
                 for phase, bps in flow.demand_bps
                 if (flow.job_id, phase) in self.row_of
             )
-            aims = (level.get(flow.job_id, 1.0), self._barred.get(flow.job_id), flow.job_id if self._apart else None)
+            aims = (level.get(flow.job_id, 1.0), self._barred.get(flow.job_id))
             key = (flow.src_leaf, flow.dst_leaf, entries, flow.max_subflows, self._problem.stands(flow), *aims)
             number = classes.setdefault(key, len(classes))
             if number == len(self.members):
@@ -288,12 +286,6 @@ class Commodities:
         smallest: Floats = np.full(self.columns, np.inf)
         np.minimum.at(smallest, self._term_column, of_link[self._term_key % self.links])
         return smallest
-
-    def largest(self, of_link: Floats) -> Floats:
-        """Per column the largest of these numbers, which are not negative, on its links."""
-        largest = np.zeros(self.columns)
-        np.maximum.at(largest, self._term_column, of_link[self._term_key % self.links])
-        return largest
 
     def terms(self, columns: Ints) -> tuple[Ints, Ints, Floats]:
         """(index into ``columns``, key, rate) for all that these columns fill."""

@@ -22,7 +22,7 @@ from controller.planning.efficiency import first_difference
 from controller.planning.level_vector import stronger
 from controller.planning.plan import Draft, Drafts, compare, draft, levels_proven
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.split_flows import by_part, least_levels, search
+from controller.planning.split_flows import by_part, search
 from controller.planning.whole_flows import search as whole_search
 
 log = structlog.get_logger(__name__)
@@ -55,9 +55,6 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Dra
             if solution is not None:
                 found += [*(known if exact else []), *solution.drafts]
                 proven = stronger(proven, solution.proven)
-            if pieces == most:
-                lower = least_levels.improve(problem, limits, bounds, _best([*found, *drafts]), proven)
-                found += [draft(problem, "lp", lower)] if lower else []
         except Exception:
             log.exception("solver failed; another planner's routing is used", generation=problem.generation)
             break

@@ -1,6 +1,6 @@
 """Linear programmes put together from arrays, a thousand variables at a time, for OR-Tools' MathOpt.
 
-In: costs, limits and coefficients. Out: values and duals. GLOP solves them, SCIP if some variables are integers.
+In: costs, limits and coefficients. Out: values and duals. GLOP solves them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,6 @@ from ortools.math_opt.core.python import solver
 
 from controller.planning.problem import Floats, Ints
 
-_NODES = 300
-_GAP = 1e-5
-"""Nodes and relative gap at which the search for integers ends. It makes no cuts: finding them takes SCIP ten times as
-long as the search without, where booleans are for what may be used."""
-
 
 class Programme:
     """Minimises; variables are not negative. ``variables`` and ``constraints`` return the number of the first one."""
@@ -26,18 +21,16 @@ class Programme:
     def __init__(self) -> None:
         self._cost: list[float] = []
         self._upper: list[float] = []
-        self._integer: list[bool] = []
         self._row_lower: list[float] = []
         self._row_upper: list[float] = []
         self._rows: list[Ints] = []
         self._columns: list[Ints] = []
         self._values: list[Floats] = []
 
-    def variables(self, cost: Floats, upper: Floats, integer: bool = False) -> int:
+    def variables(self, cost: Floats, upper: Floats) -> int:
         first = len(self._cost)
         self._cost += cost.tolist()
         self._upper += upper.tolist()
-        self._integer += [integer] * len(cost)
         return first
 
     def constraints(self, lower: Floats, upper: Floats) -> int:
@@ -53,16 +46,12 @@ class Programme:
         self._values.append(values)
 
     def solve(self, seconds: float) -> tuple[Floats, Floats] | None:
-        """The variables' values and the constraints' duals (0 where there are integers) at the optimum; where there are
-        integers, at the best point found within ``_NODES``. None when there was none in time. ``seconds``: inf for no
-        limit."""
+        """Return the variables' values and the constraints' duals at the optimum; None when it was not found in time.
+        ``seconds``: inf for no limit."""
         if seconds <= 0:
             return None
         result = self._solved(seconds)
-        good = {result_pb2.TERMINATION_REASON_OPTIMAL}
-        if any(self._integer):
-            good.add(result_pb2.TERMINATION_REASON_FEASIBLE)
-        if result.termination.reason not in good:
+        if result.termination.reason != result_pb2.TERMINATION_REASON_OPTIMAL:
             return None
         values, duals = np.zeros(len(self._cost)), np.zeros(len(self._row_lower))
         primal = result.solutions[0].primal_solution.variable_values
@@ -77,15 +66,9 @@ class Programme:
         parameters = parameters_pb2.SolveParametersProto()
         if math.isfinite(seconds):
             parameters.time_limit.FromTimedelta(timedelta(seconds=seconds))
-        integers = any(self._integer)
-        if integers:
-            parameters.node_limit = _NODES
-            parameters.relative_gap_tolerance = _GAP
-            parameters.cuts = parameters_pb2.EMPHASIS_OFF
-            parameters.heuristics = parameters_pb2.EMPHASIS_LOW
         return solver.solve(
             self._model(),
-            parameters_pb2.SOLVER_TYPE_GSCIP if integers else parameters_pb2.SOLVER_TYPE_GLOP,
+            parameters_pb2.SOLVER_TYPE_GLOP,
             parameters_pb2.SolverInitializerProto(),
             parameters,
             model_parameters_pb2.ModelSolveParametersProto(),
@@ -101,7 +84,7 @@ class Programme:
         model.variables.ids.extend(range(count))
         model.variables.lower_bounds.extend([0.0] * count)
         model.variables.upper_bounds.extend(self._upper)
-        model.variables.integers.extend(self._integer)
+        model.variables.integers.extend([False] * count)
         model.objective.linear_coefficients.ids.extend(range(count))
         model.objective.linear_coefficients.values.extend(self._cost)
         model.linear_constraints.ids.extend(range(len(self._row_lower)))

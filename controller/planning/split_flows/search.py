@@ -3,8 +3,7 @@
 1. Aim: every job at the level that the cuts it crosses have when their links are equally loaded (``bounds``).
 2. Begin with whole routes, or with those that run; find the fluid optimum with the fewest moves (``lp``).
 3. Where the aim cannot be reached, the least worst level, with the proof; then as close to the aim as that allows.
-4. If some jobs could be faster than that, reserve links for the slower ones (``exclusive_links``).
-5. Divide the amounts into the pieces of flows (``dividing``, ``shares``): few, and at most as many as a flow may have.
+4. Divide the amounts into the pieces of flows (``dividing``, ``shares``): few, and at most as many as a flow may have.
 
 In: a problem, its bounds. Out: routes, and the lower bounds that are proven; None when there was not enough time.
 """
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -24,13 +23,12 @@ from controller.fabric.topology import Dpid, LinkId
 from controller.planning import greedy
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.closed_forms import balanced_coloring
-from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference, job_levels, job_loads
+from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels, job_loads
 from controller.planning.level_vector import level_vector
-from controller.planning.plan import Drafts, draft, levels_proven
+from controller.planning.plan import Drafts, draft
 from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import Divider
-from controller.planning.split_flows.exclusive_links import exclusive_links
 from controller.planning.split_flows.lp import FluidModel, Goal, Spread
 from controller.planning.whole_flows import local_search
 from signalbox.jobs.spec import JobId
@@ -103,16 +101,6 @@ class Fluid:
         loads = self.link_loads(self.of.padded(self._start))
         return float((loads / np.maximum(room, _REACHED)).max(initial=1.0))
 
-    def levels(self, amounts: Floats, jobs: Iterable[JobId]) -> tuple[float, ...]:
-        """The jobs' levels, from the worst, without those of NICs."""
-        of = self.of
-        largest = of.largest(self.link_loads(amounts) / of.capacity)
-        level = dict.fromkeys(jobs, 1.0)
-        for column in np.flatnonzero(amounts > 0).tolist():
-            for job in {of.flows[index].job_id for index in of.members[of.column_class[column]]}:
-                level[job] = max(level[job], float(largest[column]))
-        return tuple(sorted(level.values(), reverse=True))
-
 
 class _Aim(NamedTuple):
     """Amounts per column that keep to the room of each link, in one view of the problem."""
@@ -137,7 +125,6 @@ class _Search:
         aim = self._spread()
         if aim is None:
             return None
-        aim = self._closer(aim) or aim
         routes = self._divided(aim.fluid, aim.amounts, aim.room)
         if self._max_moves is not None and self._problem.moves(routes) > self._max_moves:
             return self._within_cap(aim, self._max_moves)
@@ -230,30 +217,6 @@ class _Search:
             own = sorted((bound if job in tight else level for job, level in self._bounds.job.items()), reverse=True)
             self.proven = (bound, *own[1:])
         return worst + spread.excess
-
-    def _closer(self, aim: _Aim) -> _Aim | None:
-        """Nearer to the levels that the cuts allow, by reserving links for the slower jobs; None when that does not
-        help."""
-        levels, target = aim.fluid.levels(aim.amounts, self._bounds.job), level_vector(self._bounds, self._limits)
-        if levels_proven(levels, target.levels) == len(levels):
-            return None
-        level = {job: min(of, levels[0]) for job, of in target.ceiling.items()}
-        fluid = Fluid(self._problem, self._before, level)
-        chosen = exclusive_links(fluid.of, levels[0], self._limits.left_s)
-        if chosen is None:
-            return None
-        links = tuple(self._problem.link_number)
-        off = {of: frozenset(links[at] for at in those) for of, those in chosen.barred.items()}
-        barred = {job: off[of] for job, of in level.items() if of in off}
-        fluid = Fluid(self._problem, self._before, level, barred)
-        spread = fluid.improve(chosen.room, self._limits)
-        if spread is None or not spread.near:
-            return None
-        reached = fluid.levels(spread.amounts, self._bounds.job)
-        index = first_difference(reached, levels)
-        if index is None or reached[index] > levels[index]:
-            return None
-        return _Aim(fluid, chosen.room + spread.excess * fluid.of.capacity, spread.amounts)
 
 
 # ---- whole routes to begin from

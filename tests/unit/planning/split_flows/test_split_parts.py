@@ -1,8 +1,6 @@
-"""Parts of the search for split routes: the first routes, links reserved for slower jobs, and fewer pieces."""
+"""Parts of the search for split routes: the first routes, and fewer pieces."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
@@ -13,18 +11,12 @@ from controller.planning.efficiency import job_levels
 from controller.planning.problem import PlanLimits, Subflow, whole
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import evenly_full, fewer_pieces, on_the_roomiest, that_fit
-from controller.planning.split_flows.exclusive_links import exclusive_links
 from controller.planning.split_flows.search import start_routes
-from signalbox.jobs.spec import JobId
-from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 from tests.support.planning.loads import link_loads
 from tests.support.planning.split_problems import rings, split
 
 LIMITS = PlanLimits()
-
-
-def aims(**levels: float) -> dict[JobId, float]:
-    return {JobId(job): level for job, level in levels.items()}
 
 
 # ---- where it begins
@@ -49,39 +41,6 @@ def test_flows_that_stay_whole_are_placed_without_regard_to_the_others() -> None
     problem = problem_of(leaf_spine(8, 8, without=[(3, 1), (6, 2)]), flows)
     routes = start_routes(problem, LIMITS)
     assert job_levels(problem, {f.id: routes[f.id] for f in flows if f.max_subflows == 1}) == {"job1": 1.0}
-
-
-# ---- links reserved for slower jobs
-
-
-def test_the_fast_job_leaves_a_link_to_the_slow_one() -> None:
-    """The slow job's two flows have one spine in common; the fast job's end at the same leaf."""
-    fabric = leaf_spine(4, 3, without=[(1, 2), (1, 3)])
-    flows = [flow("slow", (1, h), (2, h), RATE) for h in (1, 2)] + [
-        flow("fast", (3, h), (2, 2 + h), RATE) for h in (1, 2)
-    ]
-    problem = problem_of(fabric, split(flows))
-    of = Commodities(problem, aims(slow=2.0, fast=1.0))
-    chosen = exclusive_links(of, 2.0, math.inf)
-    assert chosen is not None
-    assert chosen.raised == pytest.approx(0.0, abs=1e-6)
-    links = tuple(problem.link_number)
-    down = problem.paths.links_between(
-        problem.paths.far_end[problem.paths.links_from(flows[0].src_leaf)[0]], flows[0].dst_leaf
-    )
-    assert {links[at] for at in chosen.barred[1.0]} >= set(down)
-    assert not len(chosen.barred[2.0])
-
-
-def test_jobs_with_several_phases_share_all_links() -> None:
-    flows = split([flow("a", (1, 1), (2, 1), [(0, RATE)]), flow("a", (1, 2), (2, 2), [(1, RATE)])])
-    problem = problem_of(leaf_spine(2, 2), [*flows, *split([flow("b", (1, 3), (2, 3), RATE)])])
-    assert exclusive_links(Commodities(problem, aims(a=1.0, b=2.0)), 2.0, math.inf) is None
-
-
-def test_jobs_of_one_level_have_nothing_to_choose() -> None:
-    problem = problem_of(leaf_spine(3, 2), split(ring("a", [(1, 1), (2, 1), (3, 1)])))
-    assert exclusive_links(Commodities(problem, aims(a=1.0)), 1.0, math.inf) is None
 
 
 # ---- how pieces are saved
