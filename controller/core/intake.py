@@ -36,7 +36,7 @@ from controller.jobs.messages import (
     StateNotSaved,
     StateSaved,
 )
-from controller.planning.messages import Compared, Planned, Request
+from controller.planning.messages import Planned, Request
 from controller.planning.planned import Levels
 from controller.tables.adoption import installed_hosts
 from controller.tables.messages import Counters, LearningCounters, PollHalfway, StageDone, SwitchRules, TablesRead
@@ -74,9 +74,6 @@ class Intake:
         match message:
             case Planned():
                 return self._planned(message, now)
-            case Compared():
-                self._state.cycle.take_comparison(message)
-                return NOTHING
             case Levels():
                 self._state.cycle.take_levels(message)
                 return NOTHING

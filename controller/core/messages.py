@@ -14,7 +14,7 @@ from typing import Any
 from controller.config import Config
 from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.planning.analysis.requests import Analyse
-from controller.planning.messages import Compared, Planned, Request, SolvePlan, WorkOutLevels
+from controller.planning.messages import Planned, Request, SolvePlan, WorkOutLevels
 from controller.planning.planned import Levels
 from controller.tables.messages import FromSwitches, ToSwitches
 
@@ -60,7 +60,5 @@ class WorkedOut:
     answer: Any
 
 
-Message = (
-    FromSwitches | Request | Planned | Compared | Levels | WorkedOut | StateSaved | StateNotSaved | Tick | NewSettings
-)
+Message = FromSwitches | Request | Planned | Levels | WorkedOut | StateSaved | StateNotSaved | Tick | NewSettings
 Command = ToSwitches | SolvePlan | WorkOutLevels | WorkOut | Analyse | SaveState | Reply

@@ -17,7 +17,7 @@ from controller.fabric.topology import Fabric, Link, LinkId
 from controller.histogram import Histogram
 from controller.jobs.demand import DemandSource
 from controller.jobs.job import Job
-from controller.planning.messages import Compared, Planned, ReplanOutcome, SolvePlan, WorkOutLevels
+from controller.planning.messages import Planned, ReplanOutcome, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan, TargetLeft
 from controller.planning.planned import Levels, decided
 from controller.planning.problem import PlanLimits, Problem, Routes, Snapshot
@@ -149,8 +149,12 @@ class PlanningCycle:
         return [WorkOutLevels(snapshot, self._config.ecmp_draws)]
 
     def take_levels(self, levels: Levels) -> None:
-        """Of the running routes, as long as no others have been adopted."""
-        if self._levels_due and levels.generation == self.generation:
+        """Take those of the running routes as long as no others have been adopted, and those of published schemes for
+        the newest plan."""
+        if levels.of_scheme is not None:
+            if self.plan and self.plan.generation == levels.generation:
+                self.baseline_levels = levels.of_scheme
+        elif self._levels_due and levels.generation == self.generation:
             self._take_levels(levels)
 
     @property
@@ -196,11 +200,6 @@ class PlanningCycle:
             self._adopt(planned)
         self.adopted = self._routes.routes == answer.routes
         return self._conclude("adopted" if decision.adopt else "kept", decision.reason)
-
-    def take_comparison(self, message: Compared) -> None:
-        """Taken for the newest plan only."""
-        if self.plan and self.plan.generation == message.generation:
-            self.baseline_levels = message.baseline_levels
 
     def forget_repair(self) -> None:
         """Routes use more lost links: the latest repair is not the answer to these."""

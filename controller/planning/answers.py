@@ -13,7 +13,7 @@ from dataclasses import replace
 import structlog
 
 from controller.planning.baselines import baseline_levels
-from controller.planning.messages import Compared, Planned, PlanningRequest, SolvePlan
+from controller.planning.messages import Planned, PlanningRequest, SolvePlan
 from controller.planning.plan import NoPlan, Target
 from controller.planning.planned import Levels, levels
 from controller.planning.planner import repair_first
@@ -68,8 +68,8 @@ class Answers:
         self._levels = self._levels or levels_of(problem, request.limits.ecmp_draws)
         return self._levels and replace(self._levels, generation=problem.generation)
 
-    def compare(self, problem: Problem, request: SolvePlan) -> Compared:
-        """Of the latest plan. A comparison is no reason to stop planning."""
+    def compare(self, problem: Problem, request: SolvePlan) -> Levels:
+        """Return the levels of published schemes for the latest plan's problem. A comparison that fails has none."""
         problem = problem.now if self._last and self._last[1].for_now else problem
         if self._baselines is None:
             try:
@@ -77,7 +77,7 @@ class Answers:
             except Exception:
                 log.exception("baselines failed", generation=problem.generation)
                 self._baselines = {}
-        return Compared(problem.generation, self._baselines)
+        return Levels(problem.generation, of_scheme=self._baselines)
 
     def _again(self, request: SolvePlan) -> Planned | None:
         if self._last is None:

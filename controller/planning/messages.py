@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -82,15 +81,7 @@ class WorkOutLevels:
 PlanningRequest = SolvePlan | WorkOutLevels
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """The worst levels of published schemes for the problem of that generation, sent after its plan."""
-
-    generation: int
-    baseline_levels: Mapping[str, float]
-
-
-Answer = Planned | Compared | Levels
+Answer = Planned | Levels
 """What planning tells the control loop."""
 
 Request = (

@@ -8,7 +8,7 @@ subflows in place, and whether it is worth its moves.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.efficiency import job_levels, outweighed, phase_levels
@@ -23,15 +23,18 @@ NO_ROUTES: Routes = {}
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Levels of jobs under certain routes, for what the jobs send now."""
+    """Levels of jobs under certain routes, for what the jobs send now; or the worst levels of published schemes for the
+    same problem, which are worked out later and come apart."""
 
     generation: int
-    """Of the problem."""
-    of_job: Mapping[JobId, float]
-    of_phase: Mapping[JobId, Mapping[int, float]]
-    """Of each phase; empty where not all flows are pinned."""
-    outweighed: frozenset[JobId]
+    """Generation of the problem."""
+    of_job: Mapping[JobId, float] = field(default_factory=dict)
+    of_phase: Mapping[JobId, Mapping[int, float]] = field(default_factory=dict)
+    """Levels of each phase; empty where not all flows are pinned."""
+    outweighed: frozenset[JobId] = frozenset()
     """See ``efficiency``."""
+    of_scheme: Mapping[str, float] | None = None
+    """Worst level under each published scheme. None where these are levels of jobs."""
 
 
 def levels(problem: Problem, draws: int) -> Levels | None:

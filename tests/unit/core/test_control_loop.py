@@ -13,7 +13,8 @@ from controller.fabric.parts import Declared
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, SavedState, UpdateJob
-from controller.planning.messages import Compared, Replan, ReplanOutcome, SetStrategy, StrategySet
+from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
+from controller.planning.planned import Levels
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowRule, cookie_owner, job_owner
@@ -440,9 +441,9 @@ def test_a_refused_pin_leaves_its_flow_on_ecmp_and_the_rest_pinned() -> None:
 def test_baselines_stand_beside_the_plan_that_they_were_computed_for(fabric: FakeFabric) -> None:
     plan = fabric.status.plan
     assert plan
-    fabric.send(Compared(plan.generation - 1, {"greedy": 3.0}))
+    fabric.send(Levels(plan.generation - 1, of_scheme={"greedy": 3.0}))
     assert fabric.status.baseline_levels == {}
-    fabric.send(Compared(plan.generation, {"greedy": 2.0}))
+    fabric.send(Levels(plan.generation, of_scheme={"greedy": 2.0}))
     assert fabric.status.baseline_levels == {"greedy": 2.0}
     fabric.send(Replan())
     fabric.run(0.1)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from controller.planning import process
-from controller.planning.messages import Answer, Compared, Planned, PlanningRequest, SolvePlan, WorkOutLevels
+from controller.planning.messages import Answer, Planned, PlanningRequest, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planned import NO_ROUTES, Levels
 from controller.planning.planner import plan
@@ -94,8 +94,8 @@ def test_requests_are_answered_one_after_the_other(start: Start, inbox: Inbox) -
     assert all(second.answer.routes[flow] is route for flow, route in running.items() if flow != gone)
     assert second.answer.routes.keys() == running.keys()
     found = inbox.messages.get(timeout=DEADLINE_S)
-    assert isinstance(found, Compared)
-    assert found.generation == 2
+    assert isinstance(found, Levels)
+    assert (found.generation, found.of_scheme is None) == (2, False)
 
 
 class Fatal:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from controller.planning import answers, planner, target
-from controller.planning.messages import Compared, Planned, SolvePlan, WorkOutLevels
+from controller.planning.messages import Planned, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planned import Levels
 from controller.planning.planner import plan
@@ -28,17 +28,15 @@ class Inbox:
 
     def __init__(self) -> None:
         self.messages: queue.SimpleQueue[Planned] = queue.SimpleQueue()
-        self.compared: queue.SimpleQueue[Compared] = queue.SimpleQueue()
+        self.compared: queue.SimpleQueue[Levels] = queue.SimpleQueue()
         self.levels: queue.SimpleQueue[Levels] = queue.SimpleQueue()
         self.crashes: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
 
-    def put(self, message: Planned | Compared | Levels) -> None:
+    def put(self, message: Planned | Levels) -> None:
         if isinstance(message, Planned):
             self.messages.put(message)
-        elif isinstance(message, Levels):
-            self.levels.put(message)
         else:
-            self.compared.put(message)
+            (self.levels if message.of_scheme is None else self.compared).put(message)
 
     def answer(self) -> Plan | NoPlan:
         return self.messages.get(timeout=DEADLINE_S).answer
@@ -122,8 +120,9 @@ def test_a_plan_is_compared_with_other_strategies_afterwards(planning: PlanningW
     answer = inbox.messages.get_nowait().answer
     assert isinstance(answer, Plan)
     assert compared.generation == answer.generation == 7
-    assert compared.baseline_levels.keys() <= {"ecmp", "greedy", "edge-coloring", "first-fit"}
-    assert all(level >= answer.max_level for level in compared.baseline_levels.values())
+    assert compared.of_scheme is not None
+    assert compared.of_scheme.keys() <= {"ecmp", "greedy", "edge-coloring", "first-fit"}
+    assert all(level >= answer.max_level for level in compared.of_scheme.values())
 
 
 def test_comparisons_that_fail_stop_nothing(
@@ -134,7 +133,7 @@ def test_comparisons_that_fail_stop_nothing(
 
     monkeypatch.setattr(answers, "baseline_levels", defect)
     planning.submit(request(1))
-    assert inbox.compared.get(timeout=DEADLINE_S).baseline_levels == {}
+    assert inbox.compared.get(timeout=DEADLINE_S).of_scheme == {}
     planning.submit(request(2))
     assert [inbox.answer().generation, inbox.answer().generation] == [1, 2]
     assert inbox.crashes.empty()
@@ -219,7 +218,7 @@ def test_an_exception_becomes_a_reason_and_the_worker_goes_on(
 
 
 def test_a_crash_of_the_thread_is_reported(inbox: Inbox) -> None:
-    def full(_: Planned | Compared | Levels) -> None:
+    def full(_: Planned | Levels) -> None:
         raise RuntimeError("the inbox is closed")
 
     planning = PlanningWorker(full, inbox.crashes.put)
