@@ -11,7 +11,6 @@ cannot even begin, that is an error of the controller.
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import threading
 import time
@@ -19,12 +18,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import structlog
 
-from controller import child_signals
+from controller.child import Child
 from controller.planning import differences
 from controller.planning.differences import NO_SNAPSHOT, SnapshotDelta, SomeRoutes
 from controller.planning.messages import Answer, Planned, PlanningRequest, SolvePlan, WorkOutLevels
@@ -33,9 +31,6 @@ from controller.planning.planned import Levels
 from controller.planning.problem import Routes
 
 log = structlog.get_logger(__name__)
-
-NICENESS = 10
-"""Of the process: OpenFlow, the control loop and the API have priority where processors are few."""
 
 RETRY_S = 5.0
 """Before another process is started where two have not worked for as long, one after the other."""
@@ -113,10 +108,10 @@ class PlanningProcess:
             self._changed.notify_all()
 
     def configure(self, begin: Callable[[], object]) -> None:
-        """To be called in the process now, and first in any that is started later. Does not wait for a process that
-        does not read."""
-        self._begin = begin
-        threading.Thread(target=self._child.configure, args=(begin,), name="planning-configure", daemon=True).start()
+        """Call ``begin`` in the process soon, and first in any that is started later."""
+        with self._changed:
+            self._begin = begin
+            self._changed.notify_all()
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Ends the process, whatever it works on."""
@@ -138,15 +133,15 @@ class PlanningProcess:
     def _send(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._stopping or self._to_ask)
-                child, request = self._child, self._to_ask
-            if self._stopping or not request:
+                self._changed.wait_for(lambda: self._stopping or not self._child.was_told(self._begin, self._newest))
+                child, begin, request = self._child, self._begin, self._newest
+            if self._stopping:
                 return
-            child.ask(request)
-
-    @property
-    def _to_ask(self) -> PlanningRequest | None:
-        return None if self._newest is self._child.asked else self._newest
+            if begin and begin is not child.begin:
+                child.begin = begin
+                child.send(begin)
+            if request and request is not child.asked:
+                child.ask(request)
 
     def _watch(self) -> None:
         while not self._stopping:
@@ -159,7 +154,7 @@ class PlanningProcess:
             child = self._child
             with suppress(EOFError, OSError):
                 while True:
-                    for answer in child.receive():
+                    for answer in child.answers():
                         self._answered(child.asked, child.due)
                         self._put(answer)
             if not self._stopping:
@@ -172,7 +167,7 @@ class PlanningProcess:
 
     def _replace(self, child: _Child) -> None:
         """The process has ended, or is stuck."""
-        why = child.end()
+        why = child.why_ended()
         if not (child.began or self.replaced):
             raise ChildProcessError(f"{why} before it could plan")
         self.replaced += 1
@@ -185,9 +180,8 @@ class PlanningProcess:
         self._wait(0.0 if child.lasted else self._retry_s)
         self._retry_s = 0.0 if child.lasted else RETRY_S
         while not self._stopping and self._child is child:
-            begin = self._begin
             try:
-                another = _Child(begin, self._make)
+                another = _Child(self._begin, self._make)
             except OSError as error:
                 log.error("no planning process can be started", why=str(error), again_in_s=RETRY_S)
                 self._wait(RETRY_S)
@@ -197,33 +191,25 @@ class PlanningProcess:
                 self._changed.notify_all()
             if self._stopping:
                 another.process.kill()
-            elif self._begin and self._begin is not begin:
-                another.configure(self._begin)
 
     def _wait(self, seconds: float) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._stopping, seconds)
 
 
-class _Child:
-    """One process. ``asked``: the newest request. ``was_late``: for which it was ended.
-    What is large passes in parts."""
+class _Child(Child):
+    """One process. ``begin``: what was called in it. ``asked``: the newest request. ``was_late``: for which it was
+    ended. What is large passes in parts."""
 
     def __init__(self, begin: Callable[[], object] | None, make: MakePlanner) -> None:
-        processes = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
-        self._connection, theirs = processes.Pipe()
-        self.process: BaseProcess = processes.Process(
-            target=_work, args=(theirs, begin, make), name="planning", daemon=True
-        )
-        self._sending = threading.Lock()
+        self.begin = begin
         self._began_at = math.inf
         self.asked: PlanningRequest | None = None
         self.was_late: PlanningRequest | None = None
         self._waits_since = math.inf
         self._answered = 0
         self._routes: SomeRoutes = {}
-        with theirs, child_signals.kept_from_child():
-            self.process.start()
+        super().__init__("planning", _work, begin, make)
 
     @property
     def began(self) -> bool:
@@ -250,15 +236,12 @@ class _Child:
             self.was_late = due
             self.process.kill()
 
-    def end(self) -> str:
-        """Ends it, if it has not ended. Returns why."""
-        self.process.join(END_S)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
+    def why_ended(self) -> str:
+        """End it, if it has not ended. Returns why."""
+        status = self.end(END_S)
         if self.was_late:
             return "the planning process did not answer in time"
-        return f"the planning process ended with status {self.process.exitcode}"
+        return f"the planning process ended with status {status}"
 
     def ask(self, request: PlanningRequest) -> None:
         """Does nothing more when the process has gone."""
@@ -266,22 +249,17 @@ class _Child:
         if not asked:
             self._waits_since = time.monotonic()
         self.asked = request
-        *first, last = differences.in_parts(differences.changes(before, request.snapshot))
-        self._send(*first, _Packed(replace(request, snapshot=NO_SNAPSHOT), last))
+        changes = differences.in_parts(differences.changes(before, request.snapshot))
+        self.send(*changes, replace(request, snapshot=NO_SNAPSHOT))
 
-    def configure(self, begin: Callable[[], object]) -> None:
-        """One that has gone is replaced by one that begins with it."""
-        self._send(begin)
+    def was_told(self, begin: Callable[[], object] | None, request: PlanningRequest | None) -> bool:
+        """Whether it was asked the request, if there is one, and ``begin`` was called in it."""
+        return begin is self.begin and (request is None or request is self.asked)
 
-    def _send(self, *messages: _Packed | SnapshotDelta | Callable[[], object]) -> None:
-        with suppress(OSError), self._sending:
-            for message in messages:
-                self._connection.send(message)
-
-    def receive(self) -> list[Answer]:
+    def answers(self) -> list[Answer]:
         """Waits for an answer, which is dropped unless it is for the newest request. Raises ``EOFError`` or ``OSError``
         when the process has gone."""
-        found = self._connection.recv()
+        found = self.receive()
         self._waits_since = time.monotonic()
         self._began_at = min(self._began_at, self._waits_since)
         if isinstance(found, dict):
@@ -300,17 +278,8 @@ class _Child:
         return [differences.with_routes(found, routes, asked.snapshot.routes)]
 
 
-class _Packed(NamedTuple):
-    """A request without its snapshot, and the difference to that of the request before."""
-
-    request: PlanningRequest
-    changes: SnapshotDelta
-
-
 def _work(connection: Connection, begin: Callable[[], object] | None, make: MakePlanner) -> None:
-    """The process. It ends when the controller does."""
-    child_signals.leave_to_controller()
-    os.nice(NICENESS)
+    """The process."""
     if begin:
         begin()
     running: dict[int, Routes] = {}
@@ -333,16 +302,14 @@ def _work(connection: Connection, begin: Callable[[], object] | None, make: Make
     snapshot = NO_SNAPSHOT
     while True:
         try:
-            received: _Packed | SnapshotDelta | Callable[[], object] = connection.recv()
+            received: PlanningRequest | SnapshotDelta | Callable[[], object] = connection.recv()
         except (EOFError, OSError):
             os._exit(0)  # whatever is being solved
         if isinstance(received, SnapshotDelta):
             snapshot = differences.changed(snapshot, received)
-            continue
-        if not isinstance(received, _Packed):
+        elif isinstance(received, PlanningRequest):
+            if isinstance(received, SolvePlan):
+                running[snapshot.generation] = snapshot.routes
+            planner.submit(replace(received, snapshot=snapshot))
+        else:
             received()
-            continue
-        snapshot = differences.changed(snapshot, received.changes)
-        if isinstance(received.request, SolvePlan):
-            running[snapshot.generation] = snapshot.routes
-        planner.submit(replace(received.request, snapshot=snapshot))

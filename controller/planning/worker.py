@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import structlog
 
 from controller.planning.answers import Answers, levels_of
 from controller.planning.messages import Answer, PlanningRequest, WorkOutLevels
-from controller.planning.newest import Newest
 from controller.planning.plan import Plan
 from controller.planning.planned import Levels
 from controller.planning.problem import Problem
@@ -89,3 +88,34 @@ class PlanningWorker:
     def _put_any(self, found: Levels | None) -> None:
         if found:
             self._put(found)
+
+
+class Newest(Generic[Kind]):
+    """The newest request, until a thread takes it; older ones are dropped."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._request: Kind | None = None
+        self._closed = False
+
+    def put(self, request: Kind) -> None:
+        with self._changed:
+            self._request = request
+            self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    @property
+    def waits(self) -> bool:
+        """There is a request that no thread has taken."""
+        return self._request is not None
+
+    def take(self) -> Kind | None:
+        """Waits for a request; None when closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._request is not None)
+            request, self._request = self._request, None
+            return None if self._closed else request

@@ -24,6 +24,7 @@ import structlog
 
 from controller import config as configuration
 from controller.alarms import AlarmKey
+from controller.answerer import Answerer, resolve
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import Config
@@ -35,8 +36,8 @@ from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.log_limit import LimitedLog
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
+from controller.planning.analysis.analyse import analyse
 from controller.planning.analysis.requests import Analyse
-from controller.planning.analysis.worker import AnalysisWorker, analyse, resolve
 from controller.planning.messages import SolvePlan, WorkOutLevels
 from controller.planning.process import MakePlanner, Planner
 from controller.serving import descriptors, exposure, preflight, readiness, standby
@@ -137,7 +138,7 @@ def _run(
         planner = make_planner(inbox.put, outbox.fail)
         ends.callback(planner.stop)
         # control loop -> analysis, which resolves the API's futures itself
-        analysis = AnalysisWorker(analyse)
+        analysis = Answerer(analyse)
         ends.callback(analysis.stop)
 
         events_kept = EventFile(config.state_dir)
@@ -154,7 +155,7 @@ def _run(
         # control loop -> answers to its extension -> inbox
         answers = None
         if answer := answer or loop.extension.answer:
-            answers = AnalysisWorker(answer, loop.extension.prepare)
+            answers = Answerer(answer, loop.extension.prepare)
             ends.callback(answers.stop)
         board.history.add(
             EventKind.CONTROLLER, "controller started", {"version": version("signalbox-controller")}, time.time()
@@ -221,8 +222,8 @@ class _Driver:
     inbox: Inbox
     outbox: Outbox
     planner: Planner
-    analysis: AnalysisWorker
-    answers: AnalysisWorker | None
+    analysis: Answerer
+    answers: Answerer | None
     store: Store
     board: StatusBoard
     told: Status

@@ -17,6 +17,8 @@ from typing import Any
 import grpc
 import pytest
 
+from controller import answerer
+from controller.answerer import Answerer
 from controller.api.convert_analysis import what_if_message
 from controller.api.convert_explain import explain_message
 from controller.api.lease_tokens import LeaseTokens
@@ -24,7 +26,7 @@ from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Message
 from controller.fabric.topology import Fabric
-from controller.planning.analysis import worker as analysis_worker
+from controller.planning.analysis.analyse import analyse
 from controller.planning.analysis.failures import analyse_failures
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import (
@@ -38,7 +40,6 @@ from controller.planning.analysis.requests import (
     Question,
     WhatIf,
 )
-from controller.planning.analysis.worker import AnalysisWorker, analyse
 from controller.planning.problem import PlanLimits, Problem, whole
 from controller.planning.verify import read, verify
 from controller.status import StatusBoard
@@ -184,7 +185,7 @@ def test_options_of_offline_analyses_need_a_workload(signalbox: Signalbox, optio
 
 
 def test_the_worker_process_gives_the_same_results_and_errors(loop: Loop) -> None:
-    worker = AnalysisWorker()
+    worker = Answerer(analyse)
     replies: list[Future[Any]] = [Future(), Future()]
     requests = [AnalyseJob(loop.network, JobId(job), None) for job in ("a", "nobody")]
     expected = analyse_job(requests[0])  # before a thread sends what the requests share: it is filled in meanwhile
@@ -206,7 +207,7 @@ class Endless:
 
 
 def test_a_request_that_is_cancelled_holds_up_no_other(loop: Loop) -> None:
-    worker = AnalysisWorker()
+    worker = Answerer(analyse)
     endless: Any = Endless()
     given_up: list[Future[Any]] = [Future() for _ in range(20)]
     wanted: Future[Any] = Future()
@@ -225,7 +226,7 @@ def test_a_request_that_is_cancelled_holds_up_no_other(loop: Loop) -> None:
 
 
 def test_a_running_analysis_is_ended_when_the_controller_stops() -> None:
-    worker = AnalysisWorker()
+    worker = Answerer(analyse)
     endless: Any = Endless()
     worker.submit(endless, Future())
     wait_for(lambda: not worker._waiting)
@@ -234,13 +235,13 @@ def test_a_running_analysis_is_ended_when_the_controller_stops() -> None:
 
 
 def test_a_process_answers_one_request_after_the_other_while_it_is_small() -> None:
-    worker = AnalysisWorker(process_number, Path.cwd)
+    worker = Answerer(process_number, Path.cwd)
     try:
         wait_for(lambda: worker._ready is not None)
         assert worker._ready
-        ready = worker._ready[0].pid
+        ready = worker._ready.process.pid
         assert [answered(worker, None) for _ in range(3)] == [ready] * 3
-        large = answered(worker, analysis_worker.KEPT_BYTES)
+        large = answered(worker, answerer.KEPT_BYTES)
         assert large == ready
         assert answered(worker, None) != large
     finally:
@@ -249,12 +250,12 @@ def test_a_process_answers_one_request_after_the_other_while_it_is_small() -> No
 
 
 def test_a_request_to_a_process_that_does_not_read_can_be_cancelled() -> None:
-    worker = AnalysisWorker(process_number, Path.cwd)
+    worker = Answerer(process_number, Path.cwd)
     given_up: Future[Any] = Future()
     try:
         wait_for(lambda: worker._ready is not None)
         assert worker._ready
-        stopped = worker._ready[0].pid
+        stopped = worker._ready.process.pid
         assert stopped
         os.kill(stopped, signal.SIGSTOP)
         worker.submit(bytes(10 << 20), given_up)
@@ -266,7 +267,7 @@ def test_a_request_to_a_process_that_does_not_read_can_be_cancelled() -> None:
 
 
 def test_a_process_goes_on_after_an_error() -> None:
-    worker = AnalysisWorker(process_number)
+    worker = Answerer(process_number)
     try:
         first = answered(worker, None)
         with pytest.raises(SignalboxError, match="the analysis failed"):
@@ -277,11 +278,11 @@ def test_a_process_goes_on_after_an_error() -> None:
 
 
 def test_a_process_that_was_killed_while_it_was_ready_is_replaced() -> None:
-    worker = AnalysisWorker(process_number, Path.cwd)
+    worker = Answerer(process_number, Path.cwd)
     try:
         wait_for(lambda: worker._ready is not None)
         assert worker._ready
-        killed = worker._ready[0]
+        killed = worker._ready.process
         killed.kill()
         killed.join()
         assert answered(worker, None) != killed.pid
@@ -299,7 +300,7 @@ def process_number(holds: int | None) -> int:
 kept: list[bytes] = []
 
 
-def answered(worker: AnalysisWorker, request: object) -> object:
+def answered(worker: Answerer, request: object) -> object:
     reply: Future[Any] = Future()
     worker.submit(request, reply)
     return reply.result(timeout=60)

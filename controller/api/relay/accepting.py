@@ -16,7 +16,7 @@ import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple
 
-from controller import child_signals
+from controller import child
 from controller.api.budget import Bucket
 from controller.api.relay.channel import (
     Accepted,
@@ -91,7 +91,7 @@ class Pace(NamedTuple):
 def work(sock: socket.socket, listeners: Sequence[Listener], pace: Pace, name: str, first_id: int) -> None:
     """The process. ``sock``: of the channel. ``name``: what the names of its sockets begin with. Ends when the
     controller does."""
-    child_signals.leave_to_controller()
+    child.leave_to_controller()
     asyncio.run(Accepting(pace, name, first_id).run(sock, listeners))
 
 

@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 
 import structlog
 
-from controller import child_signals
+from controller import child
 from controller.api.relay import accepting, channel
 from controller.api.relay.accepting import Listener, Pace
 from controller.api.relay.channel import (
@@ -162,7 +162,7 @@ class Relay:
             daemon=True,
         )
         try:
-            with theirs, child_signals.kept_from_child():
+            with theirs, child.kept_from_child():
                 process.start()
         except BaseException:
             ours.close()

@@ -15,8 +15,8 @@ from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Command, Message, Reply
+from controller.planning.analysis.analyse import analyse
 from controller.planning.analysis.requests import Analyse
-from controller.planning.analysis.worker import analyse
 from controller.status import StatusBoard
 from signalbox.errors import SignalboxError
 from tests.support.busy_fabric import BusyFabric

@@ -14,9 +14,9 @@ from controller.core.messages import Message, Tick
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.demand import DemandSource
 from controller.jobs.messages import RegisterJob, ReportIterations, UpdateJob
+from controller.planning.analysis.analyse import analyse
 from controller.planning.analysis.requests import Analyse, AnalyseJob, Explain
 from controller.planning.analysis.results import JobAnalysis
-from controller.planning.analysis.worker import analyse
 from controller.planning.messages import SetStrategy
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId

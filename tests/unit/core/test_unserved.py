@@ -10,9 +10,9 @@ from controller.config import PlanningConfig
 from controller.fabric.messages import PortChanged
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob
+from controller.planning.analysis.analyse import analyse
 from controller.planning.analysis.requests import Analyse, Explain
 from controller.planning.analysis.results import JobAnalysis, Verdict
-from controller.planning.analysis.worker import analyse
 from controller.planning.messages import SetStrategy
 from signalbox.jobs.spec import JobId
 from signalbox.words import Strategy

@@ -152,7 +152,7 @@ def test_what_is_asked_while_a_process_dies_is_answered(
     inbox.planned()
     planning.submit(request(3))
     (child,) = multiprocessing.active_children()
-    end, dying, asked = process._Child.end, threading.Event(), threading.Event()
+    end, dying, asked = process._Child.why_ended, threading.Event(), threading.Event()
 
     def slow_end(of: process._Child) -> str:
         dying.set()
@@ -160,7 +160,7 @@ def test_what_is_asked_while_a_process_dies_is_answered(
         wait_for(lambda: of.asked is not None and of.asked.snapshot.generation == 4, "the dying one to be asked")
         return end(of)
 
-    monkeypatch.setattr(process._Child, "end", slow_end)
+    monkeypatch.setattr(process._Child, "why_ended", slow_end)
     child.kill()
     assert dying.wait(DEADLINE_S)
     planning.submit(request(4))

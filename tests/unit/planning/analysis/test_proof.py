@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.fabric.topology import Fabric
-from controller.planning.analysis.proof import prove_routes
+from controller.planning.analysis.analyse import prove_routes
 from controller.planning.analysis.requests import FabricNames, Network, ProveRoutes
 from controller.planning.problem import PlanLimits, Problem, whole
 from controller.planning.verify import verify

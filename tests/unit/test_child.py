@@ -7,12 +7,12 @@ import sys
 
 CHILD_OF_ONE_THAT_HAS_ENDED = """
 import multiprocessing, os, time
-from controller import child_signals
+from controller import child
 
 def work(parent):
     while os.getppid() == parent:
         time.sleep(0.01)
-    child_signals.leave_to_controller()
+    child.leave_to_controller()
     os.write(1, b"it goes on")
 
 multiprocessing.get_context("fork").Process(target=work, args=(os.getpid(),)).start()

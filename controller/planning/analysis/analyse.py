@@ -1,7 +1,7 @@
-"""The routes in force with the proofs that none are better, for a checker without a solver.
+"""Which analysis answers which request, and the proofs that no routes are better than those in force.
 
-In: ``ProveRoutes``. Out: ``PlanProof``. Nothing is planned anew: of the planner only the lower bounds are wanted, which
-its search may prove for more levels than there are witnesses for.
+In: a request of the control loop, with all that it needs of the state. Out: its result. What takes many plans is done
+in a process of its own, by an ``Answerer``.
 """
 
 from __future__ import annotations
@@ -9,16 +9,33 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from controller.planning.analysis.requests import ProveRoutes
-from controller.planning.analysis.results import PlanProof
+from controller.planning.analysis.failures import analyse_failures
+from controller.planning.analysis.job import analyse_job
+from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, AnalysisRequest, ProveRoutes
+from controller.planning.analysis.results import Analysis, PlanProof
 from controller.planning.certificate import certificate, document
 from controller.planning.plan import answered
 from controller.planning.planner import plan
 from signalbox.errors import NotKnownYet, SignalboxError
 
 
+def analyse(request: AnalysisRequest) -> Analysis:
+    """Return the result. Raises ``NotFound`` for a job without flows, ``SignalboxError`` when there is no answer."""
+    match request:
+        case AnalyseJob():
+            return analyse_job(request)
+        case AnalyseFailures():
+            return analyse_failures(request)
+        case ProveRoutes():
+            return prove_routes(request)
+
+
 def prove_routes(request: ProveRoutes) -> PlanProof:
-    """Flows without any path are left out. Raises ``NotKnownYet`` while others have no route in force: how they are
+    """Return the routes in force with the proofs that none are better, for a checker without a solver. Nothing is
+    planned anew: of the planner only the lower bounds are wanted, which its search may prove for more levels than there
+    are witnesses for.
+
+    Flows without any path are left out. Raises ``NotKnownYet`` while others have no route in force: how they are
     hashed is not known, so that no level would be right. Raises ``SignalboxError`` when the planner has no answer, or
     capacities are too far apart for a proof."""
     network = request.network.sending

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
+from controller import answerer
+from controller.answerer import Answerer
 from controller.config import Config, DiscoveryConfig, FabricConfig
 from controller.core.messages import Reply
 from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import RegisterJob, ReportIterations
-from controller.planning.analysis import worker as analysis_worker
+from controller.planning.analysis.analyse import analyse
 from controller.planning.analysis.requests import Analyse, AnalysisRequest, Explain, WhatIf
 from controller.planning.analysis.results import FailureAnalysis, JobAnalysis, Verdict
-from controller.planning.analysis.worker import AnalysisWorker, analyse
 from controller.planning.messages import Replan, SetStrategy
 from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, NotKnownYet, SignalboxError
 from signalbox.jobs.reports import IterationTime
@@ -243,9 +244,9 @@ def test_what_nobody_waits_for_is_not_begun(fabric: FakeFabric) -> None:
 
 
 def test_too_many_requests_are_refused(fabric: FakeFabric, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analysis_worker, "MOST_WAITING", 1)
-    monkeypatch.setattr(AnalysisWorker, "_run", lambda _self: None)
-    worker = AnalysisWorker()
+    monkeypatch.setattr(answerer, "MOST_WAITING", 1)
+    monkeypatch.setattr(Answerer, "_run", lambda _self: None)
+    worker = Answerer(analyse)
     request = request_of(fabric, Explain(JobId("job0")))
     replies: list[Future[Any]] = [Future(), Future()]
     for reply in replies:

@@ -1,0 +1,188 @@
+"""Answers questions in a process of their own, such as analyses of the network, which take many plans.
+
+In: questions with the futures of their answers. Out: the answers, or errors of ``signalbox.errors``. The pools of
+``concurrent.futures`` do not end a process whose question is cancelled, nor one that has become large.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import structlog
+
+from controller.child import Child
+from signalbox.errors import Exhausted, SignalboxError
+
+log = structlog.get_logger(__name__)
+
+MOST_WAITING = 8
+"""Questions that wait for an ``Answerer``."""
+CANCELLED_WITHIN_S = 0.1
+"""How long a process may go on after its question was cancelled."""
+RETRY_S = 10.0
+"""When a client that was refused should ask again: an analysis of a large fabric takes about so long."""
+KEPT_BYTES = 256 << 20
+"""A process that has more memory than this after its answer ends. It begins with 85 MB."""
+
+
+class Answerer:
+    """Answers questions in a process, one after the other, in the order in which they come.
+
+    A question is ended with its process: within ``CANCELLED_WITHIN_S`` when its caller has cancelled it, and when the
+    controller stops. A process takes a second to start, and five while all processors are busy; it therefore goes on to
+    answer the next question, unless it has become large.
+    """
+
+    def __init__(self, answer: Callable[[Any], object], prepare: Callable[[], object] | None = None) -> None:
+        """``answer``: what the process does with a question. It may raise ``SignalboxError``, which the caller gets.
+        ``prepare``: what it does before; then it is started before there is a question."""
+        self._answer, self._prepare = answer, prepare
+        self._ready: Child | None = None
+        self._waiting: deque[tuple[object, Future[Any]]] = deque()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="analysis", daemon=True)
+        self._thread.start()
+
+    def submit(self, question: object, reply: Future[Any]) -> None:
+        """Resolve ``reply`` later; never blocks. ``Exhausted`` is the reply when too many questions wait."""
+        with self._changed:
+            self._waiting = deque(waiting for waiting in self._waiting if not waiting[1].cancelled())
+            if len(self._waiting) < MOST_WAITING:
+                self._waiting.append((question, reply))
+                self._changed.notify()
+                return
+        about = {"limit": "waiting_analyses", "limitValue": MOST_WAITING, "used": MOST_WAITING}
+        text = f"{MOST_WAITING} requests wait already; try again later"
+        resolve(reply, Exhausted(text, retry_s=RETRY_S, about=about))
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End the process; replies that are due are never resolved."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            if self._prepare and not self._ready:
+                with suppress(OSError):  # the next question tries again, and says so
+                    self._ready = self._started()
+            if (waiting := self._next()) is None:
+                break
+            question, reply = waiting
+            try:
+                if (result := self._result(question, reply)) is not None:
+                    resolve(reply, result)
+            except Exception:
+                log.exception("an analysis could not be started")
+                resolve(reply, _failed())
+        if self._ready:
+            self._ready.end()
+
+    def _started(self) -> Child:
+        """Raises ``OSError``."""
+        return Child("analysis", _answer_all, self._answer, self._prepare)
+
+    def _next(self) -> tuple[object, Future[Any]] | None:
+        """The question that has waited longest and is still wanted; None to stop."""
+        with self._changed:
+            while not self._stopping:
+                while self._waiting:
+                    waiting = self._waiting.popleft()
+                    if not waiting[1].cancelled():
+                        return waiting
+                self._changed.wait()
+        return None
+
+    def _result(self, question: object, reply: Future[Any]) -> object:
+        """None when nobody waits for the result any more."""
+        packed = ForkingPickler.dumps(question)
+        ready, self._ready = self._ready, None
+        if ready and not ready.process.is_alive():
+            ready.close()
+            ready = None
+        child = ready or self._started()
+        sending = threading.Thread(target=child.send_packed, args=(packed,), name="analysis-request", daemon=True)
+        sending.start()  # a process that does not read would hold this up, though the question is cancelled
+        stays = False
+        try:
+            while not child.answers_within(CANCELLED_WITHIN_S):
+                if reply.cancelled() or self._stopping:
+                    return None
+            result, stays = child.receive()
+        except (EOFError, ConnectionError):
+            result = "the process ended without a result"
+        finally:
+            if not stays:
+                child.end()
+            sending.join()
+            if stays:
+                self._ready = child
+            else:
+                child.close()
+        if isinstance(result, str):
+            log.error("an analysis failed", why=result)
+            return _failed()
+        return result
+
+
+def _answer_all(connection: Connection, answer: Callable[[Any], object], prepare: Callable[[], object] | None) -> None:
+    """The process of an ``Answerer``: sends the result, the error that the caller should read, or a traceback, and
+    whether it stays."""
+    if prepare:
+        prepare()
+    stays = True
+    while stays:
+        result: object
+        try:
+            result = answer(connection.recv())
+        except EOFError:
+            return  # the controller has ended
+        except SignalboxError as error:
+            result = error
+        except Exception:
+            result = traceback.format_exc()
+        stays = _memory_bytes() <= KEPT_BYTES
+        connection.send((result, stays))
+
+
+def _memory_bytes() -> int:
+    """Return the resident memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _failed() -> SignalboxError:
+    return SignalboxError("the analysis failed; the controller's log has the reason")
+
+
+def _view(plain: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(plain)
+
+
+def _reduced(view: MappingProxyType[Any, Any]) -> tuple[Callable[..., object], tuple[dict[Any, Any]]]:
+    return _view, (dict(view),)
+
+
+# Snapshots of the fabric hold such views, which cannot be pickled by themselves.
+ForkingPickler.register(MappingProxyType, _reduced)
+
+
+def resolve(reply: Future[Any], result: object) -> None:
+    """Give the caller the result, or the error that it should get. A caller that no longer waits gets nothing."""
+    with suppress(InvalidStateError):
+        if isinstance(result, SignalboxError):
+            reply.set_exception(result)
+        else:
+            reply.set_result(result)
