@@ -30,8 +30,7 @@ from controller.fabric.parts import Declared
 from controller.fabric.recent_uses import UsesOf
 from controller.fabric.topology import Dpid, Fabric, Port, Switch, port_refs
 from controller.fabric.topology_state import TopologySettings, TopologyState
-from controller.jobs.epochs import Epochs
-from controller.jobs.job import Job
+from controller.jobs.job import Epochs, Job
 from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import SavedState
 from controller.jobs.registry import JobRegistry

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
 
 from controller.jobs.messages import Registration
+from controller.shared_map import differing
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.reports import REPORT_S, IterationTime
-from signalbox.jobs.spec import JobId, JobSpec, Transport
+from signalbox.jobs.spec import JobId, JobSpec, Transport, same_traffic
 from signalbox.jobs.subflows import Dividing, Pair
 
 MEASURED_WINDOW = 16
@@ -82,12 +83,10 @@ class Reported(NamedTuple):
 @dataclass(slots=True, eq=False)
 class Vitals:
     """What a running job changes all the time. Either value is replaced as a whole; whoever has the job, in any thread,
-    reads what holds at that moment. ``lease_ends_at``: monotonic seconds. ``looked_at``: when the registry
-    looks next whether the lease has ended."""
+    reads what holds at that moment. ``lease_ends_at``: monotonic seconds."""
 
     lease_ends_at: float
     reported: Reported = field(default_factory=Reported)
-    looked_at: float = math.inf
 
     def begin_epoch(self, now: float, planned: VirtualLinks | None = None, alternates: bool | None = None) -> None:
         """Forget the recent times: they were measured on other routes, or of other bytes than ``planned``. None: this
@@ -159,6 +158,33 @@ class Job:
     @property
     def transport(self) -> Transport:
         return self.spec.transport
+
+
+class Epochs:
+    """Begin an epoch (``Reported``) of each job that is planned for other bytes; ``core.sending`` begins one when its
+    confirmed routes change."""
+
+    def __init__(self) -> None:
+        self._jobs: Mapping[JobId, Job] = {}
+
+    def follow(self, jobs: Mapping[JobId, Job], now: float) -> None:
+        """Begin an epoch of each job that is new or planned for other traffic than at the last call: its ideal time is
+        not that of iterations before."""
+        before, self._jobs = self._jobs, jobs
+        for _, was, job in differing(before, jobs):
+            if job and not (was and _same(was, job)):
+                job.vitals.begin_epoch(now, job.sending, job.of_pattern is not None)
+
+
+def _same(was: Job, job: Job) -> bool:
+    return (
+        was.uid == job.uid
+        and was.sending is job.sending
+        and (was.of_pattern is None) == (job.of_pattern is None)
+        and was.per_iteration == job.per_iteration
+        and was.registration.arrangement == job.registration.arrangement
+        and (was.spec is job.spec or same_traffic(was.spec, job.spec))
+    )
 
 
 class JobReplacement(NamedTuple):

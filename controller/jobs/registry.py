@@ -12,6 +12,7 @@ job, or the mapping of all jobs, another identity.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -20,10 +21,8 @@ import structlog
 
 from controller.histogram import Histogram
 from controller.jobs.arrangement import Arrangement
-from controller.jobs.conflicts import refuse_connections_of_others
 from controller.jobs.ends import EndReason, Ends, JobEnd
-from controller.jobs.job import Job, JobReplacement, Vitals
-from controller.jobs.leases import Leases
+from controller.jobs.job import JobReplacement, Job, Vitals
 from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, Registration, SavedState, UpdateJob
 from controller.jobs.quotas import (
     limit_reached,
@@ -40,6 +39,7 @@ from controller.jobs.reported_connections import (
     Reports,
     by_source,
     misfits,
+    refuse_connections_of_others,
     with_connections,
 )
 from controller.shared_map import SharedMap, updated
@@ -76,7 +76,8 @@ class JobRegistry:
     def __init__(self, max_jobs: int, max_virtual_links: int = 200_000) -> None:
         self.max_jobs = max_jobs
         self.max_virtual_links = max_virtual_links
-        self._leases = Leases()
+        self._look_at = math.inf
+        """Monotonic seconds before which no lease ends: a renewal only puts the end of one off."""
         self.jobs: Mapping[JobId, Job] = SharedMap()
         self.ends = Ends()
         self.communication_times = Histogram()
@@ -108,7 +109,7 @@ class JobRegistry:
         repeated = new.repeats(held.registration)
         mine = ours and (request.owner == held.uid or repeated)
         if mine and held.spec == new.spec:
-            held.vitals.lease_ends_at = now + held.spec.lease_s
+            self._begin_lease(held, now)
             return held
         if not request.take_over or not ours or repeated:
             raise id_taken(held.id, ours, mine)
@@ -191,14 +192,14 @@ class JobRegistry:
     def renew(self, job_id: JobId, owner: str | None, now: float) -> float:
         """Returns the seconds left. Raises ``NotFound`` and ``WrongLeaseToken``."""
         job = self.owned(job_id, owner)
-        job.vitals.lease_ends_at = now + job.spec.lease_s
+        self._begin_lease(job, now)
         return job.spec.lease_s
 
     def begin_lease(self, job_id: JobId, uid: str, now: float) -> None:
         """From the answer on that the registration was made, if it goes on: a disk may take longer than the lease."""
         job = self.jobs.get(job_id)
         if job and job.uid == uid:
-            job.vitals.lease_ends_at = now + job.spec.lease_s
+            self._begin_lease(job, now)
 
     def report(
         self, job_id: JobId, owner: str | None, iterations: Iterable[IterationTime], now: float
@@ -239,20 +240,24 @@ class JobRegistry:
         """Of the jobs that have reported any: what a restart has to know."""
         return self._connections.all
 
+    def _begin_lease(self, job: Job, now: float) -> None:
+        job.vitals.lease_ends_at = now + job.spec.lease_s
+        self._look_at = min(self._look_at, job.vitals.lease_ends_at)
+
     def begin_leases(self, now: float) -> None:
         """Of all jobs, anew: none may end because a heartbeat could not be heard."""
         for job in self.jobs.values():
             job.vitals.lease_ends_at = max(job.vitals.lease_ends_at, now + job.spec.lease_s)
 
     def expire(self, now: float, ended_at: float, unsaved: Container[JobId] = ()) -> tuple[JobId, ...]:
-        """Forget the jobs whose lease has ended; returns which, sorted. Looks only at leases that would have ended by
-        now without a heartbeat. ``ended_at``: now in seconds since 1970. ``unsaved``: jobs with a change that may be
-        taken back; their leases begin anew."""
-        over = self._leases.over(self.jobs, now)
+        """Forget the jobs whose lease has ended; return which, sorted. ``ended_at``: now in seconds since 1970.
+        ``unsaved``: jobs with a change that may be taken back; their leases begin anew."""
+        if now < self._look_at:
+            return ()
+        over = [job for job in self.jobs.values() if job.vitals.lease_ends_at <= now]
         for job in over:
             if job.id in unsaved:
-                job.vitals.lease_ends_at = now + job.spec.lease_s
-                self._leases.look_at(job, self.jobs)
+                self._begin_lease(job, now)
         ended = [job for job in over if job.id not in unsaved]
         if ended:
             self._remove(ended)
@@ -260,6 +265,7 @@ class JobRegistry:
             for end in ends:
                 self.ends.add(end)
             self.ends.confirm(*ends)
+        self._look_at = min((job.vitals.lease_ends_at for job in self.jobs.values()), default=math.inf)
         return tuple(sorted(job.id for job in ended))
 
     def owned(self, job_id: JobId, owner: str | None) -> Job:
@@ -331,7 +337,7 @@ class JobRegistry:
             self._announced_by.update(dict.fromkeys(job.pairs, job.id))
         self._size += size(job.spec, links_of(job))
         self._connections.put(job.id, job.transport, reports)
-        self._leases.look_at(job, self.jobs)
+        self._look_at = min(self._look_at, job.vitals.lease_ends_at)
         return job
 
     def _let_go(self, job: Job) -> None:

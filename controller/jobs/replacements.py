@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from controller.jobs.conflicts import refuse_pairs_of_others
 from controller.jobs.host_prefixes import refuse_foreign_hosts
 from controller.jobs.job import Job, JobReplacement, Vitals
 from controller.jobs.messages import Quota, Registration, UpdateJob
 from controller.jobs.quotas import refuse_over_quota, refuse_too_large, refuse_too_many_links
-from controller.jobs.reported_connections import NO_REPORTS, Reports, among, with_connections
-from signalbox.errors import ConcurrentUpdate, in_entry
+from controller.jobs.reported_connections import NO_REPORTS, Reports, among, named, with_connections
+from signalbox.errors import ConcurrentUpdate, Conflict, in_entry
 from signalbox.jobs.collectives import VirtualLinks, virtual_links
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Dividing, Pair
@@ -77,7 +76,7 @@ def replacements(wanted: Sequence[Wanted], accepted: Accepted, quota: Quota) -> 
     changed = {change.job.id for change in changes}
     refuse_too_large(accepted.max_virtual_links, accepted.size, changes)
     refuse_over_quota(quota, (job for job in accepted.jobs.values() if job.id not in changed), changes)
-    refuse_pairs_of_others(changes, accepted.announced_by, accepted.jobs)
+    _refuse_pairs_of_others(changes, accepted.announced_by, accepted.jobs)
     return changes
 
 
@@ -92,3 +91,35 @@ def _job(wanted: Wanted) -> Job:
         links = held.virtual_links
     job = Job(wanted.registration, links, wanted.vitals, Dividing.of(spec))
     return with_connections(job, wanted.reports) if wanted.reports else job
+
+
+def _refuse_pairs_of_others(
+    changes: Sequence[JobReplacement], announced_by: Mapping[Pair, JobId], jobs: Mapping[JobId, Job]
+) -> None:
+    """Judge the jobs as they are after all changes. ``announced_by``: the job without an owner of its pairs
+    (``Dividing``) that announces each now. Raises ``Conflict`` for the first change that takes a pair of a job which
+    stays as it is, or of a change before it."""
+    changed = {change.job.id for change in changes}
+    announced: dict[Pair, Job] = {}
+    for _, job, entry in changes:
+        if job.dividing.owner:
+            continue
+        holders = {pair: announced_by[pair] for pair in announced_by.keys() & job.pairs}
+        taken = {pair: jobs[holder] for pair, holder in holders.items() if holder not in changed}
+        taken |= {pair: announced[pair] for pair in announced.keys() & job.pairs}
+        if taken:
+            with in_entry(entry):
+                raise _taken(job, taken)
+        announced.update(dict.fromkeys(job.pairs, job))
+
+
+def _taken(job: Job, holders: Mapping[Pair, Job]) -> Conflict:
+    """Return the error for a job with pairs that other jobs announce. ``holders``: the job that announces each."""
+    src, dst = min(holders)
+    more = f" (pairs taken: {len(holders)})" if len(holders) > 1 else ""
+    holder, about = named(job, holders[src, dst])
+    return Conflict(
+        f"job '{job.id}' cannot announce {src} > {dst}: {holder} announces it{more}; "
+        "jobs that report their connections may share pairs",
+        {**about, "src": src, "dst": dst},
+    )

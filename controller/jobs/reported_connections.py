@@ -6,13 +6,13 @@ In: what one address of a job has open. Out: both directions of every connection
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from heapq import nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from signalbox.errors import FieldProblem
+from signalbox.errors import Conflict, FieldProblem
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import ROCE_PORT, JobId, Transport
 from signalbox.jobs.subflows import Connection, Connections, Pair
@@ -95,6 +95,30 @@ def misfits(job: Job, new: Reports, total: int, places: Places) -> Iterator[Fiel
             )
     if total > MAX_CONNECTIONS:
         yield FieldProblem("connections", f"job '{job.id}' has {total}; at most {MAX_CONNECTIONS} are allowed")
+
+
+def refuse_connections_of_others(
+    job: Job, taken: Sequence[tuple[Connected, JobId]], places: Places, jobs: Mapping[JobId, Job]
+) -> None:
+    """``taken``: those that another job has reported, each with that job."""
+    if not taken:
+        return
+    one, holder = taken[0]
+    more = f" (connections taken: {len(taken)})" if len(taken) > 1 else ""
+    field, (other, about) = path_of(one, places), named(job, jobs[holder])
+    raise Conflict(
+        f"{field}: job '{job.id}' cannot report {one.src_ip}:{one.src_port} > {one.dst_ip}:{one.dst_port}: "
+        f"{other} has reported it{more}",
+        {**about, "field": field},
+    )
+
+
+def named(job: Job, other: Job) -> tuple[str, dict[str, object]]:
+    """How an error of ``job`` calls the other one, in words and for programs: a tenant does not learn the names of
+    others' jobs."""
+    if job.registration.tenant in ("", other.registration.tenant):
+        return f"job '{other.id}'", {"jobId": job.id, "otherJobId": other.id}
+    return "a job of another tenant", {"jobId": job.id}
 
 
 def path_of(connection: Connected, places: Places) -> str:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.epochs import Epochs
-from controller.jobs.job import MEASURED_WINDOW, NOTICED_ITERATIONS, NOTICED_S, Job, Reported
+from controller.jobs.job import MEASURED_WINDOW, NOTICED_ITERATIONS, NOTICED_S, Epochs, Job, Reported
 from controller.jobs.messages import RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry
 from signalbox.jobs.collectives import VirtualLinks

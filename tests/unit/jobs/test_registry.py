@@ -1,8 +1,7 @@
 import pytest
 
 from controller.jobs.ends import JobEnd
-from controller.jobs.job import Job, Vitals
-from controller.jobs.leases import MOST_ENDED
+from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry
 from signalbox.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
@@ -153,20 +152,6 @@ def test_heartbeats_and_reports_change_no_snapshot(registry: JobRegistry) -> Non
     assert job.vitals.lease_ends_at == 62.0
 
 
-def test_only_leases_that_would_have_ended_without_heartbeats_are_looked_at() -> None:
-    registry = JobRegistry(max_jobs=100)
-    for n in range(100):
-        register(registry, ring(f"job{n}", (2 * n, 2 * n + 1)), now=float(n))
-    looked: list[Vitals] = []
-    registry._leases.look_at = lambda job, jobs: looked.append(job.vitals)  # type: ignore[method-assign]  # noqa: ARG005
-    for n in range(100):
-        renew(registry, JobId(f"job{n}"), now=59.0)
-    assert registry.expire(59.9, WALL) == ()
-    assert not looked
-    assert registry.expire(61.0, WALL) == ()
-    assert looked == [registry.jobs[JobId("job0")].vitals, registry.jobs[JobId("job1")].vitals]
-
-
 def test_a_lease_that_begins_again_is_looked_at_once(registry: JobRegistry) -> None:
     for now in range(5):
         register(registry, ring(), now=float(now))
@@ -181,29 +166,12 @@ def test_a_lease_that_begins_again_is_looked_at_once(registry: JobRegistry) -> N
     assert registry.expire(1000.0, WALL) == ()
 
 
-def test_leases_of_registrations_that_are_over_are_forgotten(registry: JobRegistry) -> None:
-    register(registry, ring("stays", (7, 8)), now=0.0)
-    for _ in range(3 * MOST_ENDED):
-        register(registry, ring(), now=0.0)
-        before = registry.known(A)
-        deregister(registry, A)
-    assert len(registry._leases) <= MOST_ENDED + 3
-    registry.restore({A: before})
-    assert registry.expire(59.9, WALL) == ()
-    assert registry.expire(60.0, WALL) == (A, JobId("stays"))
-
-
-def test_a_registration_that_is_restored_after_its_lease_was_forgotten_ends_in_time(registry: JobRegistry) -> None:
+def test_a_lease_that_an_update_makes_shorter_ends_after_the_next_renewal_in_time(registry: JobRegistry) -> None:
     register(registry, ring(), now=0.0)
-    before = registry.known(A)
-    deregister(registry, A)
-    for n in range(2 * MOST_ENDED):
-        register(registry, ring("other", (7, 8)), now=float(n))
-        deregister(registry, JobId("other"))
-    registry.restore({A: before})
-    renew(registry, A, now=3000.0)
-    assert registry.expire(3059.9, WALL) == ()
-    assert registry.expire(3060.0, WALL) == (A,)
+    update(registry, ring(lease_s=10.0))
+    renew(registry, A, now=1.0)
+    assert registry.expire(10.9, WALL) == ()
+    assert registry.expire(11.0, WALL) == (A,)
 
 
 def test_unknown_jobs_are_not_found(registry: JobRegistry) -> None:
