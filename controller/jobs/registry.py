@@ -22,7 +22,7 @@ import structlog
 from controller.histogram import Histogram
 from controller.jobs.arrangement import Arrangement
 from controller.jobs.ends import EndReason, Ends, JobEnd
-from controller.jobs.job import JobReplacement, Job, Vitals
+from controller.jobs.job import Job, JobReplacement, Vitals
 from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, Registration, SavedState, UpdateJob
 from controller.jobs.quotas import (
     limit_reached,
@@ -355,9 +355,10 @@ class JobRegistry:
         InvalidInput.refuse(misfits(job, new, sum(map(len, reports.values())), places))
         refuse_connections_of_others(job, self._connections.taken(job, new, places), places, self.jobs)
         with_reports = with_connections(job, reports)
-        changes = [JobReplacement(job, with_reports)]
-        refuse_over_quota(quota, (one for one in self.jobs.values() if one.id != job.id), changes)
-        refuse_too_large(self.max_virtual_links, self._size, changes)
+        others = (one for one in self.jobs.values() if one.id != job.id)
+        refuse_over_quota(quota, others, [JobReplacement(job, with_reports)])
+        wanted = Wanted(job, job.registration, job.vitals, reports=reports)
+        refuse_too_large(self.max_virtual_links, self._size, [wanted])
         self._size += size(job.spec, links_of(with_reports)) - size(job.spec, links_of(job))
         self._connections.put(job.id, job.transport, reports)
         return with_reports

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from controller.jobs.host_prefixes import refuse_foreign_hosts
 from controller.jobs.job import Job, JobReplacement, Vitals
 from controller.jobs.messages import Quota, Registration, UpdateJob
-from controller.jobs.quotas import refuse_over_quota, refuse_too_large, refuse_too_many_links
+from controller.jobs.quotas import refuse_over_quota, refuse_too_large
 from controller.jobs.reported_connections import NO_REPORTS, Reports, among, named, with_connections
 from signalbox.errors import ConcurrentUpdate, Conflict, in_entry
 from signalbox.jobs.collectives import VirtualLinks, virtual_links
@@ -71,10 +71,9 @@ def replacements(wanted: Sequence[Wanted], accepted: Accepted, quota: Quota) -> 
     outside those of the tenant, ``Exhausted`` beyond ``max_virtual_links`` and the quota, and ``Conflict`` when two
     jobs would announce a pair."""
     refuse_foreign_hosts(quota.hosts, wanted)
-    refuse_too_many_links(accepted.max_virtual_links, accepted.size, wanted)
+    refuse_too_large(accepted.max_virtual_links, accepted.size, wanted)
     changes = [JobReplacement(one.held, _job(one), one.entry) for one in wanted]
     changed = {change.job.id for change in changes}
-    refuse_too_large(accepted.max_virtual_links, accepted.size, changes)
     refuse_over_quota(quota, (job for job in accepted.jobs.values() if job.id not in changed), changes)
     _refuse_pairs_of_others(changes, accepted.announced_by, accepted.jobs)
     return changes

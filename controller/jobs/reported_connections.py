@@ -154,6 +154,16 @@ def by_pair(reports: Reports, transport: Transport) -> Connections:
     return {pair: tuple(sorted(connections)) for pair, connections in found.items()}
 
 
+def count(connections: Connections) -> int:
+    """Return the number of connections, each of which is there in both directions."""
+    return sum(map(len, connections.values())) // 2
+
+
+def count_connections(reports: Reports, transport: Transport) -> int:
+    """Return the number of different connections in the reports."""
+    return count(by_pair(reports, transport))
+
+
 def with_connections(job: Job, reports: Reports) -> Job:
     """The same job, having reported these and no others."""
     return replace(job, dividing=replace(job.dividing, connections=by_pair(reports, job.transport)))
