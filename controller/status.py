@@ -29,7 +29,7 @@ from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import Plan, TargetLeft
 from controller.planning.problem import FlowId, Route
 from controller.tables.counters import CountersRead
-from controller.tables.dropped import Dropped
+from controller.tables.default_table import Dropped
 from controller.tables.rules import RuleSet
 from controller.tables.table_use import TableUse
 from signalbox.jobs.collectives import VirtualLinks

@@ -38,8 +38,8 @@ from controller.jobs.messages import (
 )
 from controller.planning.messages import Planned, Request
 from controller.planning.planned import Levels
-from controller.tables.adoption import installed_hosts
 from controller.tables.messages import Counters, LearningCounters, PollHalfway, StageDone, SwitchRules, TablesRead
+from controller.tables.running_routes import installed_hosts
 from signalbox.errors import SignalboxError
 from signalbox.words import Strategy
 

@@ -20,8 +20,8 @@ from enum import Enum, auto
 
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortNo
 from controller.histogram import Histogram
-from controller.tables.adoption import installed_fabric_ports
 from controller.tables.rules import RuleSet
+from controller.tables.running_routes import installed_fabric_ports
 
 HURRY_S = 0.1
 """How long the full derivation of rules waits, at most, for the switches to confirm the removal of lost next hops, and

@@ -17,7 +17,7 @@ from controller.observability.shapes import (
 )
 from controller.status import EndReason, JobState, SwitchStatus, Unserved
 from controller.tables.counters import CountersRead
-from controller.tables.dropped import Dropped
+from controller.tables.default_table import Dropped
 from controller.tables.table_use import TableUse
 from signalbox.words import AlarmKind
 

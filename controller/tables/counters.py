@@ -21,7 +21,7 @@ from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef, Switch, ports_by_switch
 from controller.jobs.pair_counters import PairCounters
 from controller.memo import Memo
-from controller.tables.dropped import Dropped, dropped_packets
+from controller.tables.default_table import Dropped, dropped_packets
 from controller.tables.messages import Counters, LearningCounters, PortCount, RuleCount
 from controller.tables.pinned_table import counted
 from controller.tables.rules import FlowKey

@@ -7,20 +7,28 @@ where a packet meets two choices, the second one does not depend on the first.
 What hosts send to the MAC address of a gateway goes to it, whatever its IP destination. By this every switch sends it
 towards one port, so it cannot go round in circles, as it could where some switches have a prefix and others a default
 route.
+
+What is not carried is dropped by a rule for its kind, below all that forwards. A packet meets it at the first switch
+that does not know where to send it, so it is counted once.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from functools import lru_cache
 from ipaddress import IPv4Network
 from typing import NamedTuple
 
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef
+from controller.tables.messages import RuleCount
 from controller.tables.rules import (
+    BROADCAST_MAC,
     ETH_ARP,
     ETH_IPV4,
+    ETH_IPV6,
+    IP_UDP,
     Bucket,
     FlowKey,
     FlowRule,
@@ -31,8 +39,10 @@ from controller.tables.rules import (
     Table,
     ToGroup,
     cookie,
+    dropped_cookie,
     stable_hash,
 )
+from signalbox.jobs.subflows import exactly
 
 BASE_PRIORITY = 100
 GATEWAY_PRIORITY = 140
@@ -156,3 +166,45 @@ def routed_rules(
         if leaf != here and leaf in group_of
         for rule in destination_rules(prefix, ToGroup(group_of[leaf]), distance_to.get(leaf, 1))
     ]
+
+
+DHCP_SERVER_PORT = 67
+MULTICAST = Prefix("224.0.0.0", 4)
+
+
+class Dropped(StrEnum):
+    """Why a packet is not carried."""
+
+    IPV6 = "ipv6"
+    MULTICAST = "multicast"
+    BROADCAST = "broadcast"
+    DHCP = "dhcp"
+    UNKNOWN_HOST = "unknown_host"
+    OTHER = "other"
+
+
+_MATCHES: Mapping[tuple[int, Match], Dropped] = {
+    (40, Match(eth_type=ETH_IPV4, ip_proto=IP_UDP, dst_port=exactly(DHCP_SERVER_PORT))): Dropped.DHCP,
+    (30, Match(eth_type=ETH_IPV4, ipv4_dst=MULTICAST)): Dropped.MULTICAST,
+    (30, Match(eth_type=ETH_IPV6)): Dropped.IPV6,
+    (30, Match(eth_type=ETH_ARP)): Dropped.UNKNOWN_HOST,
+    (20, Match(eth_dst=BROADCAST_MAC)): Dropped.BROADCAST,
+    (10, Match(eth_type=ETH_IPV4)): Dropped.UNKNOWN_HOST,
+    (1, Match()): Dropped.OTHER,
+}
+"""By priority and match. 0 would be an entry for a miss, which a table that gets full must have; these it need not."""
+
+_KINDS = {FlowKey(Table.DEFAULT, *place): kind for place, kind in _MATCHES.items()}
+
+DROP_RULES = tuple(FlowRule(key, dropped_cookie()) for key in _KINDS)
+
+
+def dropped_packets(flows: Mapping[FlowKey, RuleCount]) -> dict[Dropped, int]:
+    """Return the packets of each kind since the rules were made; empty when the switch has none of these rules yet, or
+    counts no packets."""
+    found: dict[Dropped, int] = {}
+    for key, kind in _KINDS.items():
+        count = flows.get(key)
+        if count is not None and count.packets is not None:
+            found[kind] = found.get(kind, 0) + count.packets
+    return found

@@ -14,7 +14,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, PortNo, PortRef, Swit
 from controller.fabric.topology_state import hosts_by_leaf
 from controller.memo import Memo, MemoPerKey
 from controller.shared_map import differing, updated
-from controller.tables import control_table, default_table, dropped
+from controller.tables import control_table, default_table
 from controller.tables.default_table import Gateway, GatewayPorts
 from controller.tables.pinned_table import Pin
 from controller.tables.rules import GroupRule, Prefix, RuleSet, Table, ToGroup
@@ -209,4 +209,4 @@ def _default_part(
     group_of = {leaf: ecmp_group_id(leaf) for leaf in ways.leaves if ecmp_group_id(leaf) in groups}
     routed = default_table.routed_rules(ways.dpid, prefixes, group_of, ways.distances)
     onward = default_table.gateway_rules(ways.dpid, gateways, group_of, ways.distances)
-    return DefaultPart((*default_table.host_rules(hosts), *routed, *onward, *dropped.RULES), groups)
+    return DefaultPart((*default_table.host_rules(hosts), *routed, *onward, *default_table.DROP_RULES), groups)

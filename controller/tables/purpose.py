@@ -7,12 +7,12 @@ rule: its table and match, the owner in its cookie, or the id of a group, which 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from controller.fabric.topology import Dpid, Fabric, PortNo
+from controller.fabric.topology import Dpid, Fabric
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import LEARNING_PRIORITY, counted
 from controller.tables.rule_text import match_text
@@ -30,7 +30,7 @@ from controller.tables.rules import (
     cookie_owner,
     job_owner,
 )
-from controller.tables.switch_rules import ecmp_group_id, path_group_id
+from controller.tables.switch_rules import possible_groups
 from signalbox.jobs.spec import JobId
 
 
@@ -106,7 +106,7 @@ class Purposes:
         self._job_of = {job_owner(job_id): job_id for job_id in jobs}
         self._jobs = jobs
         self._pairs: dict[JobId, Set[tuple[str, str]]] = {}
-        self._groups = dict(_possible_groups(dpid, fabric))
+        self._groups = possible_groups(dpid, fabric)
 
     def of(self, rule: Rule, owners: Mapping[int, frozenset[int]]) -> Use:
         """``owners``: see ``Ordered``."""
@@ -157,12 +157,3 @@ class Purposes:
     def _towards(self, rule: FlowRule) -> Dpid | None:
         groups = (self._groups.get(action.group_id) for action in rule.actions if isinstance(action, ToGroup))
         return next(groups, None)
-
-
-def _possible_groups(dpid: Dpid, fabric: Fabric) -> Iterator[tuple[int, Dpid]]:
-    """Ids that groups of this switch can have, and where these lead."""
-    switch = fabric.switches.get(dpid)
-    ports: tuple[PortNo, ...] = tuple(switch.ports) if switch else ()
-    for leaf in fabric.switches:
-        yield ecmp_group_id(leaf), leaf
-        yield from ((path_group_id(leaf, port), leaf) for port in ports)

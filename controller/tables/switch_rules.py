@@ -1,7 +1,7 @@
 """The rules of one switch, from what it has without pins and the pins that concern it.
 
 Group ids are a function of what the group is for, never of when it was made, so the same fabric and pins give the same
-rules in every process.
+rules in every process, and groups of a switch can be told from those of others.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
-from controller.fabric.topology import Dpid, Host, LinkId, PortNo
-from controller.shared_map import Edits, differing
+from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo
+from controller.shared_map import Changes, differing
 from controller.tables import pinned_table
 from controller.tables.pinned_table import Pin
 from controller.tables.rules import FlowKey, FlowRule, GroupRule, MeterRule, Rule, RuleSet, ToGroup, stable_hash
@@ -289,3 +289,54 @@ def _add_path_group(
         return False
     part.leads.setdefault(group.group_id, _PathGroup(leaf, hop.port))
     return part.groups.setdefault(group.group_id, group) == group
+
+
+# ---- what is read back
+
+
+def possible_groups(dpid: Dpid, fabric: Fabric, known: Iterable[Dpid] = ()) -> dict[int, Dpid]:
+    """Return the ids that groups of a switch can have, with the switch that each group leads to. ``known``: switches
+    that may not be in the fabric yet."""
+    switch = fabric.switches.get(dpid)
+    ports = tuple(switch.ports) if switch else ()
+    found: dict[int, Dpid] = {}
+    for leaf in {*fabric.switches, *known}:
+        found[ecmp_group_id(leaf)] = leaf
+        found |= {path_group_id(leaf, port): leaf for port in ports}
+    return found
+
+
+def divided(
+    dpid: Dpid, read: RuleSet, believed: RuleSet, fabric: Fabric, known: Iterable[Dpid] = ()
+) -> tuple[RuleSet, RuleSet]:
+    """Return the read-back of a switch in two parts, ours and foreign; ``read`` itself when all of it is ours.
+
+    Flows say by their cookie whose they are, and those that are not ours are not read. Of groups and meters ours is
+    what flows of ours use, what we put there (``believed``), and what has an id that this fabric gives: group ids are
+    hashes of what the group is for, meters are numbered like ports. ``known``: switches that may not be in the fabric
+    yet, and groups may lead to."""
+    groups = (believed.groups.keys() & read.groups.keys()) | _used_groups(read)
+    if groups < read.groups.keys():
+        groups |= read.groups.keys() & possible_groups(dpid, fabric, known).keys()
+    switch = fabric.switches.get(dpid)
+    meters = read.meters.keys() & (
+        {*believed.meters, *(switch.ports if switch else ()), *(flow.meter for flow in read.flows.values())}
+    )
+    if len(groups) == len(read.groups) and len(meters) == len(read.meters):
+        return read, RuleSet()
+    return read.divided(groups, meters)
+
+
+def _used_groups(rules: RuleSet) -> set[int]:
+    """Groups that flows send to, and those that these send to."""
+    used: set[int] = set()
+    waiting = {
+        action.group_id for flow in rules.flows.values() for action in flow.actions if isinstance(action, ToGroup)
+    }
+    while waiting:
+        group_id = waiting.pop()
+        if group_id in rules.groups and group_id not in used:
+            used.add(group_id)
+            buckets = rules.groups[group_id].buckets
+            waiting |= {bucket.action.group_id for bucket in buckets if isinstance(bucket.action, ToGroup)}
+    return used

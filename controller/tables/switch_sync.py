@@ -21,7 +21,6 @@ from typing import Literal
 from controller.fabric.topology import Dpid, Fabric
 from controller.memo import MemoPerKey
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
-from controller.tables.ownership import divided
 from controller.tables.pinned_table import on_ecmp
 from controller.tables.rules import (
     NARROW,
@@ -36,6 +35,7 @@ from controller.tables.rules import (
     mods_between,
     stages_between,
 )
+from controller.tables.switch_rules import divided
 
 RuleId = tuple[Dpid, object]
 StagesBetween = Callable[[Mapping[Dpid, RuleSet], Mapping[Dpid, RuleSet]], list[Stage]]
@@ -163,7 +163,7 @@ class SwitchSync:
     ) -> Literal["first", "changed", "same", "outdated"]:
         """What a switch holds. ``first``: nothing was known of it; ``changed``: an audit found rules of ours as we did
         not leave them, or room for them; ``outdated``: it changed while it was read, or was not asked, and nothing
-        follows. ``known``: as for ``ownership.divided``."""
+        follows. ``known``: as for ``switch_rules.divided``."""
         dpid = message.dpid
         switch = self._connected.get(dpid)
         if switch is None or switch.read_since is None:

@@ -17,7 +17,7 @@ from controller.planning.problem import FlowId, whole
 from controller.silence import Silence
 from controller.status import DrainStatus, EndReason, JobEnd, JobStatus, LinkStatus, Repair, Status, SwitchStatus
 from controller.tables.counters import CountersRead
-from controller.tables.dropped import Dropped
+from controller.tables.default_table import Dropped
 from controller.tables.rules import Table
 from controller.tables.table_use import TableUse
 from signalbox.jobs.collectives import VirtualLinks

@@ -19,7 +19,7 @@ from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes, TargetLeft
 from controller.planning.problem import FlowId, Route, Subflow, whole
 from controller.status import ExtensionStatus, JobState, JobStatus, Status, SwitchStatus
-from controller.tables.dropped import Dropped
+from controller.tables.default_table import Dropped
 from signalbox.errors import InvalidInput
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import Algorithm, Dealing, JobId, JobSpec, Library, Transport

@@ -18,7 +18,7 @@ from controller.jobs.messages import RegisterJob
 from controller.observability.exposition import Exposition
 from controller.observability.families import FAMILIES
 from controller.status import LinkStatus, Status, StatusBoard, SwitchStatus
-from controller.tables.dropped import Dropped
+from controller.tables.default_table import Dropped
 from controller.tables.rules import OtherTable, Table
 from controller.tables.table_use import TableUse
 from signalbox.jobs.collectives import VirtualLinks

@@ -11,9 +11,9 @@ from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.jobs.pair_counters import PairCounters
 from controller.planning.problem import FlowId
-from controller.tables import dropped
+from controller.tables import default_table
 from controller.tables.counters import CounterIntake
-from controller.tables.dropped import Dropped
+from controller.tables.default_table import Dropped
 from controller.tables.messages import Counters, LearningCounters, PortCount, RuleCount
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowKey, Match, Table
@@ -205,7 +205,11 @@ def test_counters_that_come_after_their_switch_has_left_are_not_waited_for_again
 
 def rule_for(kind: Dropped) -> FlowKey:
     """One that drops packets of the kind."""
-    return next(key for key in (rule.key for rule in dropped.RULES) if dropped.dropped_packets({key: ONE}) == {kind: 1})
+    return next(
+        key
+        for key in (rule.key for rule in default_table.DROP_RULES)
+        if default_table.dropped_packets({key: ONE}) == {kind: 1}
+    )
 
 
 ONE = RuleCount(100, 1)
@@ -214,7 +218,7 @@ ONE = RuleCount(100, 1)
 def test_what_a_switch_drops_is_known_from_its_first_reading_until_it_leaves(counts: Counts) -> None:
     counts.take({UPLINK: BOTH})
     assert counts.intake.dropped == {}, "unknown is not zero"
-    counts.take_packets({rule.key: 0 for rule in dropped.RULES})
+    counts.take_packets({rule.key: 0 for rule in default_table.DROP_RULES})
     assert counts.intake.dropped == {LEAF: dict.fromkeys(Dropped, 0)}
     counts.take_packets({rule_for(Dropped.IPV6): 5, pin_key(FlowId(HERE, THERE)): 9})
     assert counts.intake.dropped == {LEAF: {Dropped.IPV6: 5}}
@@ -231,7 +235,7 @@ def test_a_switch_that_begins_at_0_again_is_told_as_it_is(counts: Counts) -> Non
 
 
 def test_arp_and_ip_to_unknown_hosts_are_one_kind(counts: Counts) -> None:
-    counts.take_packets({rule.key: 1 for rule in dropped.RULES})
+    counts.take_packets({rule.key: 1 for rule in default_table.DROP_RULES})
     assert counts.intake.dropped[LEAF][Dropped.UNKNOWN_HOST] == 2
 
 

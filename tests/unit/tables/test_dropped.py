@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.planning.problem import FlowId
-from controller.tables import dropped
+from controller.tables import default_table
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import COUNTED_BIT, FlowKey, FlowRule, Match, RuleSet, Table, is_ours, stages_between
@@ -17,7 +17,7 @@ PINS = (
     Pin(FlowId("10.0.0.2", "10.0.1.1"), 8, None, learning=True),
 )
 RULES = Pipeline(PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)).desired(FABRIC, PINS, {})
-KEYS = {rule.key for rule in dropped.RULES}
+KEYS = {rule.key for rule in default_table.DROP_RULES}
 
 
 def test_every_switch_drops_by_kind_below_all_that_forwards() -> None:
@@ -48,7 +48,9 @@ def test_the_counters_of_pinned_and_dropping_rules_are_read_and_no_others() -> N
 def test_switches_with_the_rules_of_a_version_without_them_get_only_them() -> None:
     older = {dpid: replace(rules, flows=_without(rules)) for dpid, rules in RULES.items()}
     (stage,) = stages_between(RULES, older)
-    assert {(mod.op, mod.rule) for mods in stage.mods.values() for mod in mods} == {("add", r) for r in dropped.RULES}
+    assert {(mod.op, mod.rule) for mods in stage.mods.values() for mod in mods} == {
+        ("add", r) for r in default_table.DROP_RULES
+    }
     (stage,) = stages_between(older, RULES)
     assert {mod.op for mods in stage.mods.values() for mod in mods} == {"delete"}
 

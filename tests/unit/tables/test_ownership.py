@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from controller.fabric.topology import Dpid, Fabric, Port, PortNo, Switch
-from controller.tables.ownership import divided
 from controller.tables.rules import (
     Bucket,
     FlowKey,
@@ -16,7 +15,7 @@ from controller.tables.rules import (
     ToGroup,
     cookie,
 )
-from controller.tables.switch_rules import ecmp_group_id
+from controller.tables.switch_rules import divided, ecmp_group_id
 
 DPID, PORT = Dpid(1), PortNo(3)
 SWITCH = Switch(DPID, "leaf1", {PORT: Port(PORT, "eth3", "", True, 1e9)})

@@ -8,10 +8,10 @@ import pytest
 
 from controller.fabric.topology import Dpid, Fabric, Path
 from controller.planning.problem import FlowId
-from controller.tables.adoption import installed_hosts, installed_pins
 from controller.tables.pinned_table import Pin, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import GroupRule, RuleSet
+from controller.tables.running_routes import installed_hosts, installed_pins
 from offline.scenarios.fabrics import leaf_spine
 
 SETTINGS = PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)
