@@ -116,7 +116,7 @@ def _port_entry(port: int, total: int) -> bytes:
 
 
 def _ends(rule: FlowRule) -> tuple[str, str] | None:
-    src, dst = rule.key.match.ipv4_src, rule.key.match.ipv4_dst
+    src, dst = rule.key.match.ip_src, rule.key.match.ip_dst
     return (src.address, dst.address) if src and dst else None
 
 

@@ -14,7 +14,7 @@ import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 from itertools import islice
 from typing import Any
 
@@ -311,5 +311,6 @@ class HostDiscovery:
 
 
 def _is_host(ip: str) -> bool:
-    address = IPv4Address(ip)
-    return not (address.is_multicast or address.is_loopback or address.is_reserved or int(address) >> 24 == 0)
+    address = ip_address(ip)
+    in_this_network = address.version == 4 and address.packed[0] == 0  # 0.0.0.0/8 (RFC 1122)
+    return not (address.is_multicast or address.is_loopback or address.is_reserved or in_this_network)

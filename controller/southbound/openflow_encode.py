@@ -143,7 +143,7 @@ _PORT_FIELDS = {
 
 def _match(match: Match) -> bytes:
     """Section 7.2.3.1: the length leaves out the padding to 8 bytes."""
-    in_port, eth_type, eth_dst, ipv4_src, ipv4_dst, arp_tpa, ip_proto, src_port, dst_port, arp_spa = match
+    in_port, eth_type, eth_dst, ip_src, ip_dst, arp_tpa, ip_proto, src_port, dst_port, arp_spa = match
     fields = b""
     if in_port is not None:
         fields = _IN_PORT + in_port.to_bytes(4, "big")
@@ -153,10 +153,10 @@ def _match(match: Match) -> bytes:
         fields += _ETH_TYPE + eth_type.to_bytes(2, "big")
     if ip_proto is not None:
         fields += _IP_PROTO + ip_proto.to_bytes(1, "big")
-    if ipv4_src is not None:
-        fields += _prefix(ofp.OFPXMT_OFB_IPV4_SRC, ipv4_src)
-    if ipv4_dst is not None:
-        fields += _prefix(ofp.OFPXMT_OFB_IPV4_DST, ipv4_dst)
+    if ip_src is not None:
+        fields += _prefix(ofp.OFPXMT_OFB_IPV4_SRC, ip_src)
+    if ip_dst is not None:
+        fields += _prefix(ofp.OFPXMT_OFB_IPV4_DST, ip_dst)
     if src_port is not None or dst_port is not None:
         fields += _ports(match)
     if arp_spa is not None:

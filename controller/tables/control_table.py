@@ -25,18 +25,18 @@ from controller.tables.rules import (
     FlowRule,
     Match,
     MeterRule,
-    Prefix,
     RuleSet,
     Table,
     ToController,
     cookie,
+    host_prefix,
 )
 
 OTHER_ARP_PRIORITY = 80
 KNOWN_HOST_PRIORITY = 90
 PUNT_PRIORITY = 100
 TRANSIT_PRIORITY = 101
-NO_ADDRESS = Prefix("0.0.0.0")
+NO_ADDRESS = host_prefix("0.0.0.0")
 """The sender of an ARP probe (RFC 5227), which changes no neighbour table."""
 
 _OURS = cookie(Table.CONTROL)
@@ -84,7 +84,7 @@ def _control_rules(
         if port in fabric_ports:
             flows.append(_pass(TRANSIT_PRIORITY, arp, onward))
     for port, ip in known:
-        own = Match(in_port=port, eth_type=ETH_ARP, arp_spa=Prefix(ip))
+        own = Match(in_port=port, eth_type=ETH_ARP, arp_spa=host_prefix(ip))
         flows.append(_punt(PUNT_PRIORITY, own._replace(eth_dst=BROADCAST_MAC), Table.PINNED, onward))
         flows.append(_pass(KNOWN_HOST_PRIORITY, own, onward))
     return RuleSet.of(flows, meters=[MeterRule(int(port), punt_rate_pps, punt_rate_pps) for port in ports])

@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
-from ipaddress import IPv4Network
+from ipaddress import ip_network
 from typing import NamedTuple
 
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef
@@ -40,6 +40,7 @@ from controller.tables.rules import (
     ToGroup,
     cookie,
     dropped_cookie,
+    host_prefix,
     stable_hash,
 )
 from signalbox.jobs.subflows import exactly
@@ -94,20 +95,20 @@ def destination_prefixes(fabric: Fabric, prefix_length: int, present: Mapping[Pr
         counts = Counter(host.at.dpid for host in hosts)
         owner = min(counts, key=lambda dpid: (dpid != present.get(prefix), -counts[dpid], dpid))
         owners[prefix] = owner
-        owners |= {Prefix(host.ip): host.at.dpid for host in hosts if host.at.dpid != owner}
+        owners |= {host_prefix(host.ip): host.at.dpid for host in hosts if host.at.dpid != owner}
     return owners
 
 
 @lru_cache(maxsize=1 << 16)
 def _prefix_of(ip: str, length: int) -> Prefix:
-    return Prefix(str(IPv4Network((ip, length), strict=False).network_address), length)
+    return Prefix(str(ip_network((ip, length), strict=False).network_address), length)
 
 
 @lru_cache(maxsize=1 << 18)
 def destination_rules(prefix: Prefix, action: Output | ToGroup, distance: int) -> tuple[FlowRule, FlowRule]:
     """IP by destination and unicast ARP by target address, to the same place."""
     priority = BASE_PRIORITY + prefix.length
-    matches = (Match(eth_type=ETH_IPV4, ipv4_dst=prefix), Match(eth_type=ETH_ARP, arp_tpa=prefix))
+    matches = (Match(eth_type=ETH_IPV4, ip_dst=prefix), Match(eth_type=ETH_ARP, arp_tpa=prefix))
     ip, arp = (
         FlowRule(FlowKey(Table.DEFAULT, priority, match), cookie(Table.DEFAULT), (action,), distance=distance)
         for match in matches
@@ -153,7 +154,7 @@ def _spread(hops: list[LinkId], labels: int, distance: int) -> list[LinkId]:
 
 def host_rules(hosts: Iterable[Host]) -> list[FlowRule]:
     """The hosts of one switch, each to its port."""
-    return [rule for host in hosts for rule in destination_rules(Prefix(host.ip), Output(host.at.port), 0)]
+    return [rule for host in hosts for rule in destination_rules(host_prefix(host.ip), Output(host.at.port), 0)]
 
 
 def routed_rules(
@@ -185,7 +186,7 @@ class Dropped(StrEnum):
 
 _MATCHES: Mapping[tuple[int, Match], Dropped] = {
     (40, Match(eth_type=ETH_IPV4, ip_proto=IP_UDP, dst_port=exactly(DHCP_SERVER_PORT))): Dropped.DHCP,
-    (30, Match(eth_type=ETH_IPV4, ipv4_dst=MULTICAST)): Dropped.MULTICAST,
+    (30, Match(eth_type=ETH_IPV4, ip_dst=MULTICAST)): Dropped.MULTICAST,
     (30, Match(eth_type=ETH_IPV6)): Dropped.IPV6,
     (30, Match(eth_type=ETH_ARP)): Dropped.UNKNOWN_HOST,
     (20, Match(eth_dst=BROADCAST_MAC)): Dropped.BROADCAST,

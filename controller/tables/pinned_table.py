@@ -34,11 +34,11 @@ from controller.tables.rules import (
     GroupRule,
     Match,
     Output,
-    Prefix,
     RuleSet,
     Table,
     ToGroup,
     cookie,
+    host_prefix,
     learning_cookie,
 )
 from signalbox.jobs.spec import ROCE_PORT, Transport
@@ -104,7 +104,7 @@ class Pin:
 
 def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
     """The table-1 entry of a (source, destination) pair, or of a part of its packets, which wins over it."""
-    match = Match(eth_type=ETH_IPV4, ipv4_src=Prefix(flow.src_ip), ipv4_dst=Prefix(flow.dst_ip))
+    match = Match(eth_type=ETH_IPV4, ip_src=host_prefix(flow.src_ip), ip_dst=host_prefix(flow.dst_ip))
     if part is None:
         return FlowKey(Table.PINNED, PIN_PRIORITY, match)
     if part.transport is Transport.ROCE_V2:
@@ -120,9 +120,9 @@ def read_pin_key(key: FlowKey) -> tuple[FlowId, Part | None] | None:
     """What ``pin_key`` made the entry for; None when it did not make it. Answers read as what they answer to where the
     entries are the same: of RoCEv2, and between two ports."""
     match = key.match
-    if key.table != Table.PINNED or match.ipv4_src is None or match.ipv4_dst is None:
+    if key.table != Table.PINNED or match.ip_src is None or match.ip_dst is None:
         return None
-    flow = FlowId(match.ipv4_src.address, match.ipv4_dst.address)
+    flow = FlowId(match.ip_src.address, match.ip_dst.address)
     part = None
     if match.ip_proto == IP_UDP and match.src_port:
         part = Part(Transport.ROCE_V2, match.src_port)
@@ -136,12 +136,12 @@ def read_pin_key(key: FlowKey) -> tuple[FlowId, Part | None] | None:
 def counted(key: FlowKey) -> Counted | None:
     """What the entry's byte counter counts; None when it is no entry of a flow."""
     match = key.match
-    if key.table != Table.PINNED or match.ipv4_src is None or match.ipv4_dst is None:
+    if key.table != Table.PINNED or match.ip_src is None or match.ip_dst is None:
         return None
     part: Hashable = (match.src_port, match.dst_port) if match.ip_proto is not None else None
     if key.priority == LEARNING_PRIORITY:
         part = LEARNING_PRIORITY
-    return Counted(match.ipv4_src.address, match.ipv4_dst.address, part)
+    return Counted(match.ip_src.address, match.ip_dst.address, part)
 
 
 def reverse_path(fabric: Fabric, path: Path) -> Path | None:

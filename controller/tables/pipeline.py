@@ -135,7 +135,7 @@ def _present_owners(
     owners: dict[Prefix, Dpid] = {}
     for rules in installed.values():
         for key, rule in rules.flows.items():
-            prefix = key.match.ipv4_dst
+            prefix = key.match.ip_dst
             if key.table != Table.DEFAULT or prefix is None or prefix.length != prefix_length:
                 continue
             for action in rule.actions:

@@ -42,7 +42,7 @@ def _fields(match: Match) -> Iterator[str]:
         yield f"in_port={match.in_port}"
     if match.eth_dst is not None:
         yield f"dl_dst={match.eth_dst}"
-    prefixes = ("nw_src", match.ipv4_src), ("nw_dst", match.ipv4_dst)
+    prefixes = ("nw_src", match.ip_src), ("nw_dst", match.ip_dst)
     for name, prefix in (*prefixes, ("arp_spa", match.arp_spa), ("arp_tpa", match.arp_tpa)):
         if prefix is not None:
             yield f"{name}={_prefix(prefix)}"
@@ -52,7 +52,7 @@ def _fields(match: Match) -> Iterator[str]:
 
 
 def _prefix(prefix: Prefix) -> str:
-    return prefix.address if prefix.length == 32 else str(prefix)
+    return prefix.address if prefix.is_host else str(prefix)
 
 
 def _ports(ports: PortClass) -> str:

@@ -99,24 +99,34 @@ def job_owner(job_id: str) -> int:
 
 
 class Prefix(NamedTuple):
-    """An IPv4 prefix; ``length`` 32 is one host."""
+    """Addresses that begin with the same ``length`` bits."""
 
     address: str
-    length: int = 32
+    length: int
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it has one address only."""
+        return self.length == (128 if ":" in self.address else 32)
 
     def __str__(self) -> str:
         return f"{self.address}/{self.length}"
 
 
+def host_prefix(address: str) -> Prefix:
+    """Return the prefix that has this address only."""
+    return Prefix(address, 128 if ":" in address else 32)
+
+
 class Match(NamedTuple):
     """Fields that are None are wildcards. OpenFlow 1.3.5 section 7.2.3.7; prerequisites are the builder's duty: ports
-    need an ``ip_proto`` (TCP or UDP), which needs IPv4."""
+    need an ``ip_proto`` (TCP or UDP), which needs an ``eth_type`` of IP, as addresses do."""
 
     in_port: PortNo | None = None
     eth_type: int | None = None
     eth_dst: str | None = None
-    ipv4_src: Prefix | None = None
-    ipv4_dst: Prefix | None = None
+    ip_src: Prefix | None = None
+    ip_dst: Prefix | None = None
     arp_tpa: Prefix | None = None
     ip_proto: int | None = None
     src_port: PortClass | None = None

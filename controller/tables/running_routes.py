@@ -199,8 +199,8 @@ def installed_hosts(installed: Mapping[Dpid, RuleSet]) -> Iterator[tuple[str, Po
     """(address, port) of every host that a switch delivers to directly."""
     for dpid, rules in installed.items():
         for key, rule in rules.flows.items():
-            dst = key.match.ipv4_dst
-            if key.table == Table.DEFAULT and dst and dst.length == 32 and len(rule.actions) == 1:
+            dst = key.match.ip_dst
+            if key.table == Table.DEFAULT and dst and dst.is_host and len(rule.actions) == 1:
                 (action,) = rule.actions
                 if isinstance(action, Output):
                     yield dst.address, PortRef(dpid, action.port)

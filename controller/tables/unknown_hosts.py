@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from ipaddress import IPv4Network
+from ipaddress import ip_network
 
 from controller.fabric.topology import Dpid, Host, PortNo, PortRef, ports_by_switch
 from controller.shared_map import differing
@@ -73,16 +73,16 @@ class KeepUnknown:
         gateway = self._ip_of.get(key.match.eth_dst or "")
         if gateway is not None and gateway not in self._hosts:
             return True
-        ends = (key.match.ipv4_src, key.match.ipv4_dst, key.match.arp_tpa)
+        ends = (key.match.ip_src, key.match.ip_dst, key.match.arp_tpa)
         return any(end is not None and not self._is_known(end) for end in ends)
 
     def _is_known(self, prefix: Prefix) -> bool:
         """Some host's address is in it."""
         length = prefix.length
-        if length == 32:
+        if prefix.is_host:
             return prefix.address in self._hosts
         if length not in self._networks:
-            found = (IPv4Network((ip, length), strict=False) for ip in self._hosts)
+            found = (ip_network((ip, length), strict=False) for ip in self._hosts)
             self._networks[length] = frozenset(str(network.network_address) for network in found)
         return prefix.address in self._networks[length]
 

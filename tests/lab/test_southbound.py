@@ -44,6 +44,7 @@ from controller.tables.rules import (
     ToController,
     ToGroup,
     cookie,
+    host_prefix,
 )
 from mininet_topos.controller_process import reserve_port
 from signalbox.jobs.spec import Transport
@@ -131,7 +132,7 @@ def read(lab: Lab, dpid: Dpid) -> SwitchRules:
 
 
 def every_kind() -> RuleSet:
-    host, leaf = Prefix("10.0.1.2"), Prefix("10.0.2.0", 24)
+    host, leaf = host_prefix("10.0.1.2"), Prefix("10.0.2.0", 24)
     pinned, default = cookie(Table.PINNED, 0x12_3456_789A), cookie(Table.DEFAULT)
     ecmp, path = 0x1234, 0x7FFF_FFFE
     groups = (
@@ -153,19 +154,19 @@ def every_kind() -> RuleSet:
         FlowRule(FlowKey(Table.CONTROL, 90, arp), cookie(Table.CONTROL), (ToController(),), meter=7),
         FlowRule(FlowKey(Table.PINNED, 0, Match()), cookie(Table.PINNED), goto=Table.DEFAULT),
         FlowRule(
-            FlowKey(Table.PINNED, 100, Match(eth_type=ETH_IPV4, ipv4_src=host, ipv4_dst=Prefix("10.0.2.9"))),
+            FlowKey(Table.PINNED, 100, Match(eth_type=ETH_IPV4, ip_src=host, ip_dst=host_prefix("10.0.2.9"))),
             pinned,
             (ToGroup(path),),
         ),
         *(FlowRule(pin_key(flow, part), pinned, (ToGroup(path),)) for flow in both for part in parts),
-        FlowRule(FlowKey(Table.DEFAULT, 124, Match(eth_type=ETH_IPV4, ipv4_dst=leaf)), default, (ToGroup(ecmp),)),
+        FlowRule(FlowKey(Table.DEFAULT, 124, Match(eth_type=ETH_IPV4, ip_dst=leaf)), default, (ToGroup(ecmp),)),
         FlowRule(FlowKey(Table.DEFAULT, 124, Match(eth_type=ETH_ARP, arp_tpa=leaf)), default, (ToGroup(ecmp),)),
         FlowRule(
-            FlowKey(Table.CONTROL, 91, Match(in_port=PLAIN, eth_type=ETH_ARP, arp_spa=Prefix("0.0.0.0"))),
+            FlowKey(Table.CONTROL, 91, Match(in_port=PLAIN, eth_type=ETH_ARP, arp_spa=host_prefix("0.0.0.0"))),
             cookie(Table.CONTROL),
             goto=Table.PINNED,
         ),
-        FlowRule(FlowKey(Table.DEFAULT, 132, Match(eth_type=ETH_IPV4, ipv4_dst=host)), default, (Output(PLAIN),)),
+        FlowRule(FlowKey(Table.DEFAULT, 132, Match(eth_type=ETH_IPV4, ip_dst=host)), default, (Output(PLAIN),)),
         FlowRule(FlowKey(Table.DEFAULT, 1, Match(eth_type=ETH_IPV4)), default),
         FlowRule(FlowKey(Table.DEFAULT, 2, Match(eth_type=ETH_IPV4)), default, (Output(PATCH), Output(PLAIN))),
     )
@@ -229,7 +230,7 @@ def test_a_rejected_rule_comes_back_with_the_switchs_reason_and_the_others_stand
 
 def test_a_modify_keeps_the_entry_and_only_an_add_changes_its_owner(lab: Lab) -> None:
     dpid, name = lab.dpids[0], lab.names[0]
-    key = FlowKey(Table.PINNED, 100, Match(eth_type=ETH_IPV4, ipv4_dst=Prefix("10.3.0.1")))
+    key = FlowKey(Table.PINNED, 100, Match(eth_type=ETH_IPV4, ip_dst=host_prefix("10.3.0.1")))
     first, second = cookie(Table.PINNED, 1), cookie(Table.PINNED, 2)
     install(lab, dpid, RuleMod("add", FlowRule(key, first, (Output(PATCH),))))
 
@@ -268,7 +269,7 @@ def port_change(lab: Lab, since: int, up: bool) -> PortChanged:
 
 def test_counters_of_ports_and_of_pinned_rules_come_together(lab: Lab) -> None:
     dpid = lab.dpids[0]
-    match = Match(eth_type=ETH_IPV4, ipv4_src=Prefix("10.9.0.1"), ipv4_dst=Prefix("10.9.0.2"))
+    match = Match(eth_type=ETH_IPV4, ip_src=host_prefix("10.9.0.1"), ip_dst=host_prefix("10.9.0.2"))
     pin = FlowRule(FlowKey(Table.PINNED, 100, match), cookie(Table.PINNED, 9), (Output(PATCH),))
     install(lab, dpid, RuleMod("add", pin))
     since = len(lab.controller.received)

@@ -241,7 +241,7 @@ class FakeFabric:
             switch = self.switches[dpid]
             at = {port: PortRef(dpid, port) for port in switch.peers}
             counts = {port: PortCount(ports.get(ref, 0), received.get(ref, 0)) for port, ref in at.items()}
-            pinned = [key for key in switch.flows if key.table == Table.PINNED and key.match.ipv4_src]
+            pinned = [key for key in switch.flows if key.table == Table.PINNED and key.match.ip_src]
             self.send(Counters(dpid, self.now, counts, {key: packets_of(rules.get(key, 0)) for key in pinned}))
 
     # ---- what can be seen

@@ -206,7 +206,7 @@ def _matches(match: Match, in_port: PortNo, packet: Packet) -> bool:
     ports = ((match.src_port, packet.src_port), (match.dst_port, packet.dst_port))
     if not all(wanted is None or wanted.holds(port) for wanted, port in ports):
         return False
-    return _covers(match.ipv4_src, packet.src) and _covers(match.ipv4_dst, packet.dst)
+    return _covers(match.ip_src, packet.src) and _covers(match.ip_dst, packet.dst)
 
 
 def _covers(prefix: Prefix | None, address: str) -> bool:

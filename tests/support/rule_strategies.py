@@ -59,8 +59,8 @@ ip_match = st.builds(
     in_port=optional(ports),
     eth_type=st.just(ETH_IPV4),
     eth_dst=optional(macs),
-    ipv4_src=optional(prefixes()),
-    ipv4_dst=prefixes(),
+    ip_src=optional(prefixes()),
+    ip_dst=prefixes(),
 )
 port_masks = st.builds(
     lambda value, mask: PortClass(value & mask, mask), st.integers(0, 0xFFFF), st.integers(1, 0xFFFF)
@@ -68,8 +68,8 @@ port_masks = st.builds(
 l4_match = st.builds(
     match_of,
     eth_type=st.just(ETH_IPV4),
-    ipv4_src=optional(prefixes()),
-    ipv4_dst=prefixes(),
+    ip_src=optional(prefixes()),
+    ip_dst=prefixes(),
     ip_proto=st.sampled_from([IP_TCP, IP_UDP]),
     src_port=optional(port_masks),
     dst_port=optional(port_masks),
@@ -140,7 +140,8 @@ def ryu_match(match: Match) -> Any:
     protocol = "udp" if match.ip_proto == IP_UDP else "tcp"
     fields: dict[str, Any] = {"in_port": match.in_port, "eth_type": match.eth_type, "eth_dst": match.eth_dst}
     fields |= {"ip_proto": match.ip_proto}
-    fields |= {name: _prefix(getattr(match, name)) for name in ("ipv4_src", "ipv4_dst", "arp_tpa", "arp_spa")}
+    prefixes = {"ipv4_src": match.ip_src, "ipv4_dst": match.ip_dst, "arp_tpa": match.arp_tpa, "arp_spa": match.arp_spa}
+    fields |= {name: _prefix(prefix) for name, prefix in prefixes.items()}
     fields |= {f"{protocol}_src": _port(match.src_port), f"{protocol}_dst": _port(match.dst_port)}
     return ofp_parser.OFPMatch(**{name: value for name, value in fields.items() if value is not None})
 

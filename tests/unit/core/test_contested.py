@@ -69,7 +69,7 @@ def test_a_second_switch_with_a_dpid_is_told_of_while_it_keeps_coming_and_change
 
 def test_what_somebody_deletes_comes_back_with_the_next_audit_and_is_counted(fabric: FakeFabric) -> None:
     leaf = fabric.switches[Dpid(1)]
-    gone = [key for key in leaf.flows if key.table == Table.PINNED and key.match.ipv4_src]
+    gone = [key for key in leaf.flows if key.table == Table.PINNED and key.match.ip_src]
     for key in gone:
         del leaf.flows[key]
     before = fabric.status
@@ -97,7 +97,7 @@ def test_audits_that_find_nothing_cause_nothing() -> None:
 
 def test_many_refused_rules_are_one_alarm(fabric: FakeFabric) -> None:
     leaf = fabric.switches[Dpid(1)]
-    pins = {key for key in leaf.flows if key.table == Table.PINNED and key.match.ipv4_src}
+    pins = {key for key in leaf.flows if key.table == Table.PINNED and key.match.ip_src}
     leaf.flows = {key: rule for key, rule in leaf.flows.items() if key not in pins}
     leaf.refuses = pins
     fabric.connect(Dpid(1))

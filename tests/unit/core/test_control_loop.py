@@ -260,10 +260,10 @@ def test_without_saved_state_pins_stay_for_one_lease(fabric: FakeFabric) -> None
     assert fabric.mods == []
     fabric.run(10)
     left = {
-        FlowId(key.match.ipv4_src.address, key.match.ipv4_dst.address)
+        FlowId(key.match.ip_src.address, key.match.ip_dst.address)
         for switch in fabric.switches.values()
         for key in switch.flows
-        if key.match.ipv4_src and key.match.ipv4_dst
+        if key.match.ip_src and key.match.ip_dst
     }
     assert {flow.src_ip.rpartition(".")[2] for flow in left} == {"1"}, "only the job that came back has rules"
     assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
@@ -309,7 +309,7 @@ def test_a_pair_that_passes_to_another_job_carries_its_name(fabric: FakeFabric) 
         cookie_owner(rule.cookie)
         for switch in fabric.switches.values()
         for key, rule in switch.flows.items()
-        if key.match.ipv4_src and key.match.ipv4_src.address in RINGS[0]
+        if key.match.ip_src and key.match.ip_src.address in RINGS[0]
     }
     assert owners == {job_owner("heir")}
     assert spines_used(fabric) == before
@@ -409,7 +409,7 @@ def test_a_lease_that_runs_out_releases_the_routes(fabric: FakeFabric) -> None:
         key
         for switch in fabric.switches.values()
         for key in switch.flows
-        if key.match.ipv4_src and key.match.ipv4_src.address in RINGS[2]
+        if key.match.ip_src and key.match.ip_src.address in RINGS[2]
     ]
 
 

@@ -11,7 +11,7 @@ from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
 from controller.planning.messages import SetStrategy
 from controller.planning.problem import FlowId
 from controller.tables.default_table import destination_rules
-from controller.tables.rules import FlowKey, GroupRule, Output, Prefix, Table
+from controller.tables.rules import FlowKey, GroupRule, Output, Table, host_prefix
 from signalbox.jobs.spec import JobId
 from signalbox.words import Strategy
 from tests.support.fake_fabric import FakeFabric, ring_job
@@ -95,7 +95,7 @@ def test_rules_of_a_late_switch_do_not_move_a_host_that_is_known_elsewhere() -> 
     register(fabric, 0)
     fabric.run(2)
     late, ip = fabric.switches[Dpid(2)], RINGS[0][0]
-    late.flows |= {rule.key: rule for rule in destination_rules(Prefix(ip), Output(PortNo(7)), 0)}
+    late.flows |= {rule.key: rule for rule in destination_rules(host_prefix(ip), Output(PortNo(7)), 0)}
     fabric.lose(late.dpid)
     fabric.run(1)
     fabric.connect(late.dpid)
@@ -267,7 +267,7 @@ def test_counters_of_a_switch_that_returns_begin_anew() -> None:
 def pinned(fabric: FakeFabric) -> Iterator[FlowKey]:
     """Entries of pins, on any switch."""
     for switch in fabric.switches.values():
-        yield from (key for key in switch.flows if key.table == Table.PINNED and key.match.ipv4_src)
+        yield from (key for key in switch.flows if key.table == Table.PINNED and key.match.ip_src)
 
 
 def test_switches_are_out_of_sync_until_the_pins_of_jobs_that_have_gone_are_taken_away() -> None:

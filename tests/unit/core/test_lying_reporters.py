@@ -54,7 +54,7 @@ class Sending(FakeFabric):
 
     def _poll(self) -> None:
         for switch in self.switches.values():
-            keys = [key for key in switch.flows if key.table == Table.PINNED and key.match.ipv4_src]
+            keys = [key for key in switch.flows if key.table == Table.PINNED and key.match.ip_src]
             counts = {key: RuleCount(self.counted[key] * 1514, self.counted[key]) for key in keys}
             self.send(Counters(switch.dpid, self.now, {}, counts))
 
@@ -68,7 +68,7 @@ class Sending(FakeFabric):
 
 
 def matches(match: Match, packet: Packet) -> bool:
-    pair = match.ipv4_src and match.ipv4_src.address, match.ipv4_dst and match.ipv4_dst.address
+    pair = match.ip_src and match.ip_src.address, match.ip_dst and match.ip_dst.address
     if pair not in ((None, None), (packet.src, packet.dst)):
         return False
     ports = ((match.src_port, packet.src_port), (match.dst_port, packet.dst_port))

@@ -13,7 +13,17 @@ from controller.fabric.topology import Dpid, Port, PortNo
 from controller.fabric.topology_state import MAX_HOSTS_PER_PORT, DeclaredHost
 from controller.jobs.messages import RegisterJob
 from controller.tables.messages import InstallStage, ReadRules, SwitchRules
-from controller.tables.rules import ETH_IPV4, FlowKey, FlowRule, Match, Output, Prefix, RuleSet, Table, cookie
+from controller.tables.rules import (
+    ETH_IPV4,
+    FlowKey,
+    FlowRule,
+    Match,
+    Output,
+    RuleSet,
+    Table,
+    cookie,
+    host_prefix,
+)
 from signalbox.jobs.spec import JobId
 from tests.support.fake_fabric import FakeFabric, ring_job
 
@@ -69,7 +79,7 @@ def test_a_switch_that_claims_hosts_by_its_rules_gets_as_many_as_by_packets() ->
     addresses = (f"10.66.{n // 256}.{n % 256}" for n in range(1000))
     fabric.held = RuleSet.of(
         FlowRule(
-            FlowKey(Table.DEFAULT, 132, Match(eth_type=ETH_IPV4, ipv4_dst=Prefix(ip))),
+            FlowKey(Table.DEFAULT, 132, Match(eth_type=ETH_IPV4, ip_dst=host_prefix(ip))),
             cookie(Table.DEFAULT),
             (Output(PortNo(1)),),
         )

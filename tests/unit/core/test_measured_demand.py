@@ -52,9 +52,9 @@ class Sending(FakeFabric):
             flows = {}
             for key in switch.flows:
                 match = key.match
-                if key.table != Table.PINNED or not match.ipv4_src or not match.ipv4_dst:
+                if key.table != Table.PINNED or not match.ip_src or not match.ip_dst:
                     continue
-                pair = match.ipv4_src.address, match.ipv4_dst.address
+                pair = match.ip_src.address, match.ip_dst.address
                 total = self._sent[pair] * 1514 + self._acknowledged[pair] * 66
                 packets = self._sent[pair] + self._acknowledged[pair]
                 start = self._since.setdefault(key, (total, packets))

@@ -12,7 +12,7 @@ from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIteration
 from controller.planning.messages import Planned, SetStrategy
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId
-from controller.tables.rules import FlowRule, Prefix
+from controller.tables.rules import FlowRule, host_prefix
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.words import Strategy
@@ -200,8 +200,8 @@ def split() -> OtherOrder:
 
 def assert_subflows_stay(fabric: FakeFabric) -> None:
     """No pin has changed but those of the pair of hosts."""
-    sources = {mod.rule.key.match.ipv4_src for mod in fabric.mods if isinstance(mod.rule, FlowRule)}
-    assert sources - {None} <= {Prefix(ip) for ip in PAIR}
+    sources = {mod.rule.key.match.ip_src for mod in fabric.mods if isinstance(mod.rule, FlowRule)}
+    assert sources - {None} <= {host_prefix(ip) for ip in PAIR}
     assert fabric.status.moved_flows_total == 0
 
 

@@ -119,7 +119,7 @@ def test_packets_of_no_subflow_go_to_ecmp_and_are_counted(fabric: FakeFabric) ->
 
 def keys_of(fabric: FakeFabric, flow: FlowId) -> list[FlowKey]:
     leaf = fabric.switches[fabric.hosts[flow.src_ip].dpid]
-    ends = [(key, key.match.ipv4_src, key.match.ipv4_dst) for key in leaf.flows]
+    ends = [(key, key.match.ip_src, key.match.ip_dst) for key in leaf.flows]
     return [key for key, src, dst in ends if src and dst and (src.address, dst.address) == flow.pair]
 
 

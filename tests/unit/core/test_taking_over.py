@@ -17,7 +17,7 @@ from controller.jobs.messages import (
     ReportConnections,
     StateNotSaved,
 )
-from controller.tables.rules import Prefix
+from controller.tables.rules import host_prefix
 from signalbox.errors import Gone, InvalidInput, NotFound, Unavailable
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
@@ -155,8 +155,8 @@ def test_taking_over_that_cannot_be_saved_keeps_the_connections(sharing: FakeFab
 
 def rules_of_ports(fabric: FakeFabric) -> set[int]:
     """Source ports of single connections that have rules at the first host's leaf."""
-    keys = (key for switch in fabric.switches.values() for key in switch.flows if key.match.ipv4_src)
-    ports = (key.match.src_port for key in keys if key.match.ipv4_src == Prefix(HOSTS[0]))
+    keys = (key for switch in fabric.switches.values() for key in switch.flows if key.match.ip_src)
+    ports = (key.match.src_port for key in keys if key.match.ip_src == host_prefix(HOSTS[0]))
     return {port.value for port in ports if port is not None}
 
 

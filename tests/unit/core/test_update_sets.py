@@ -153,7 +153,7 @@ def test_rules_of_large_jobs_change_hands_together() -> None:
 
 def pins(fabric: FakeFabric) -> dict[Any, FlowRule]:
     flows = ((switch.dpid, key, rule) for switch in fabric.switches.values() for key, rule in switch.flows.items())
-    return {(dpid, key): rule for dpid, key, rule in flows if key.table is Table.PINNED and key.match.ipv4_src}
+    return {(dpid, key): rule for dpid, key, rule in flows if key.table is Table.PINNED and key.match.ip_src}
 
 
 def test_one_job_shrinks_and_another_grows_onto_its_hosts(fabric: Planned) -> None:

@@ -27,12 +27,12 @@ from controller.tables.rules import (
     MeterRule,
     OtherTable,
     Output,
-    Prefix,
     RuleMod,
     Table,
     ToController,
     ToGroup,
     cookie,
+    host_prefix,
 )
 from tests.support.openflow_entries import (
     flow_entry,
@@ -80,7 +80,7 @@ def test_meter_rules_come_back(rules: list[MeterRule]) -> None:
 
 
 PIN = FlowRule(
-    FlowKey(Table.PINNED, 100, Match(eth_type=ETH_IPV4, ipv4_dst=Prefix("10.0.1.2"))),
+    FlowKey(Table.PINNED, 100, Match(eth_type=ETH_IPV4, ip_dst=host_prefix("10.0.1.2"))),
     cookie(Table.PINNED, 5),
     (ToGroup(9),),
 )

@@ -82,7 +82,7 @@ def test_a_request_equals_the_message_of_ryu(ours: bytes, ryus: Any) -> None:
 
 @pytest.mark.parametrize("prefix", [Prefix("10.0.1.2", 24), Prefix("0.0.0.0", 0), Prefix("10.0.1.2", 33)])
 def test_a_prefix_that_a_switch_would_not_keep_is_an_error(prefix: Prefix) -> None:
-    rule = FlowRule(FlowKey(Table.DEFAULT, 1, Match(eth_type=ETH_IPV4, ipv4_dst=prefix)), cookie(Table.DEFAULT))
+    rule = FlowRule(FlowKey(Table.DEFAULT, 1, Match(eth_type=ETH_IPV4, ip_dst=prefix)), cookie(Table.DEFAULT))
     with pytest.raises(ValueError, match="prefix"):
         encode.mod_message(RuleMod("add", rule))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef
 from controller.tables.default_table import MAX_SPREAD_BUCKETS, destination_prefixes, ecmp_group, host_rules
-from controller.tables.rules import NARROW, GroupRule, Output, Prefix, RuleSet, stages_between
+from controller.tables.rules import NARROW, GroupRule, Output, Prefix, RuleSet, host_prefix, stages_between
 
 
 def bucket_of(group: GroupRule, value: int) -> PortNo:
@@ -101,7 +101,7 @@ def owners(*leaves: Dpid, present: Dpid | None = None) -> dict[Prefix, Dpid]:
 
 
 def test_a_prefix_leads_to_the_switch_with_most_of_its_hosts_and_the_others_have_rules_of_their_own() -> None:
-    assert owners(OTHER_LEAF, LEAF, OTHER_LEAF) == {PREFIX: OTHER_LEAF, Prefix("10.0.1.2"): LEAF}
+    assert owners(OTHER_LEAF, LEAF, OTHER_LEAF) == {PREFIX: OTHER_LEAF, host_prefix("10.0.1.2"): LEAF}
 
 
 def test_of_switches_with_as_many_hosts_the_first_owns_the_prefix_whatever_was_found_first() -> None:

@@ -30,6 +30,7 @@ from controller.tables.rules import (
     ToController,
     ToGroup,
     dropped_cookie,
+    host_prefix,
 )
 from signalbox.jobs.spec import ROCE_PORT, JobId, Transport
 from signalbox.jobs.subflows import PortClass, exactly
@@ -137,7 +138,7 @@ FLOW = FlowId("10.0.1.1", "10.0.2.1")
         (Match(), ""),
         (Match(in_port=PortNo(3), eth_type=ETH_LLDP), "dl_type=0x88cc,in_port=3"),
         (
-            Match(in_port=PortNo(3), eth_type=ETH_ARP, eth_dst="ff:ff:ff:ff:ff:ff", arp_spa=Prefix("10.0.1.1")),
+            Match(in_port=PortNo(3), eth_type=ETH_ARP, eth_dst="ff:ff:ff:ff:ff:ff", arp_spa=host_prefix("10.0.1.1")),
             "arp,in_port=3,dl_dst=ff:ff:ff:ff:ff:ff,arp_spa=10.0.1.1",
         ),
         (Match(eth_type=ETH_ARP, arp_tpa=Prefix("10.0.2.0", 24)), "arp,arp_tpa=10.0.2.0/24"),
