@@ -14,7 +14,7 @@ from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo
-from controller.shared_map import Changes, differing
+from controller.shared_map import Edits, differing
 from controller.tables import pinned_table
 from controller.tables.pinned_table import Pin
 from controller.tables.rules import FlowKey, FlowRule, GroupRule, MeterRule, Rule, RuleSet, ToGroup, stable_hash
