@@ -48,8 +48,7 @@ _WHY = {
 
 @dataclass(slots=True, eq=False)
 class _Client:
-    """A connection, and its thread once it has a place. ``asked``: its request is complete. ``ended``: by the
-    server."""
+    """A connection. ``asked``: its request is complete. ``ended``: it holds no place any more."""
 
     sock: socket.socket
     address: tuple[Any, ...]
@@ -59,9 +58,9 @@ class _Client:
 
 
 class _Server(ThreadingWSGIServer):
-    """A place with a thread per connection, and so many places at most (``displaced``, ``next_in_turn``): a scrape gets
-    through whoever holds or asks for the others. The library's own TLS shakes hands where connections are accepted: one
-    silent client would keep all others out."""
+    """A thread per connection, and ``most`` connections at a time. One more takes the place of another (``displaced``)
+    or is closed, so that a scrape gets through whoever holds the others. The library's own TLS shakes hands where
+    connections are accepted: one silent client would keep all others out."""
 
     tls: TlsContext
     board: StatusBoard
@@ -70,30 +69,24 @@ class _Server(ThreadingWSGIServer):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._clients: dict[socket.socket, _Client] = {}
-        self._waiting: list[_Client] = []
         self._of_thread = local()
         self._lock = Lock()
         super().__init__(*arguments, **options)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         client = _Client(request, client_address, time.monotonic())
-        refused = None
         with self._lock:
-            full = len(self._clients) >= self.most
-            oldest = displaced([*self._clients.values()], client) if full else None
-            if not full or oldest:
+            held = [other for other in self._clients.values() if not other.ended]
+            full = len(held) >= self.most
+            going = displaced(held, client) if full else None
+            if going:
+                _break_off(going)
+            if not full or going:
                 self._clients[request] = client
-            else:
-                self._waiting.append(client)
-                if len(self._waiting) > self.most:
-                    refused = last_in_turn(self._waiting)
-                    self._waiting.remove(refused)
-        if oldest:
-            _break_off(oldest)
-        if refused:
-            self.shutdown_request(refused.sock)
-        if not full or oldest:
+        if request in self._clients:
             super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         client = self._of_thread.client = self._clients[request]
@@ -108,13 +101,12 @@ class _Server(ThreadingWSGIServer):
         finally:
             with self._lock:
                 del self._clients[request]
-                free = len(self._clients) < self.most
-                following = next_in_turn(self._waiting, [*self._clients.values()]) if free else None
-                if following:
-                    self._waiting.remove(following)
-                    self._clients[following.sock] = following
-            if following:
-                super().process_request(following.sock, following.address)
+
+    def shutdown_request(self, request: Any) -> None:
+        client: _Client | None = getattr(self._of_thread, "client", None)
+        if client:
+            client.ended = True  # before the client can see it, and come again
+        super().shutdown_request(request)
 
     def _shakes_hands(self, client: _Client, context: ssl.SSLContext, address: Any) -> bool:
         """One that fails is counted and logged. Raises ``OSError`` for a client that says nothing, as those that only
@@ -143,12 +135,8 @@ class _Server(ThreadingWSGIServer):
         limited_log.summarise()
         with self._lock:
             late = [client for client in self._clients.values() if time.monotonic() > client.since + MOST_S]
-            gone = [client for client in self._waiting if time.monotonic() > client.since + SILENT_S]
-            self._waiting = [client for client in self._waiting if client not in gone]
         for client in late:
             _break_off(client)
-        for client in gone:
-            self.shutdown_request(client.sock)
 
     def get_request(self) -> tuple[Any, Any]:
         try:
@@ -156,13 +144,6 @@ class _Server(ThreadingWSGIServer):
         except OSError:
             time.sleep(ACCEPT_PAUSE_S)  # for lack of descriptors: do not try without a pause
             raise
-
-    def server_close(self) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        for client in waiting:
-            self.shutdown_request(client.sock)
-        super().server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """Clients that go while they are answered are no event; the default prints a traceback for each."""
@@ -172,7 +153,8 @@ class _Server(ThreadingWSGIServer):
 def displaced(places: Sequence[_Client], newcomer: _Client) -> _Client | None:
     """Return whose place a newcomer takes when there is no other: one of the address that has most of them. A client
     that has not asked goes for one of its own address, or of an address with fewer places; one that has asked only for
-    an address with at least two fewer. None where the newcomer has to wait."""
+    an address with at least two fewer. None where there is no place for the newcomer. ``places``: those that have not
+    ended."""
     held = Counter(client.address[0] for client in places)
     own = held[newcomer.address[0]]
 
@@ -182,20 +164,8 @@ def displaced(places: Sequence[_Client], newcomer: _Client) -> _Client | None:
             return other > own + 1
         return other > own or client.address[0] == newcomer.address[0]
 
-    going = [client for client in places if not client.ended and may_go(client)]
+    going = [client for client in places if may_go(client)]
     return min(going, key=lambda client: (-held[client.address[0]], client.asked, client.since), default=None)
-
-
-def next_in_turn(waiting: Sequence[_Client], places: Sequence[_Client]) -> _Client | None:
-    """Return who gets a place that is free: of the address with the fewest places who has waited longest."""
-    held = Counter(client.address[0] for client in places)
-    return min(waiting, key=lambda client: (held[client.address[0]], client.since), default=None)
-
-
-def last_in_turn(waiting: Sequence[_Client]) -> _Client:
-    """Return who need not wait any more where too many do: the newest of the address of which most wait."""
-    of_address = Counter(client.address[0] for client in waiting)
-    return max(waiting, key=lambda client: (of_address[client.address[0]], client.since))
 
 
 def _name(address: Any) -> str:

@@ -19,7 +19,6 @@ from structlog.testing import capture_logs
 
 from benchmarks.monitoring import Prometheus, dashboard_expressions, get, prometheus
 from controller.config import MetricsConfig
-from controller.observability.exposition import Exposition
 from controller.observability.metrics import MetricsServer
 from controller.status import Status, StatusBoard
 from mininet_topos.lab.record import wait_for
@@ -233,25 +232,6 @@ def test_each_address_is_answered_beside_many_clients_of_another_that_keep_askin
                 assert b"signalbox_pins" in scrape(port, "127.0.0.2")
         finally:
             over.set()
-    server.stop()
-
-
-def test_clients_of_one_address_wait_while_others_of_it_are_answered(
-    board: StatusBoard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answering, text = Event(), Exposition.text
-    monkeypatch.setattr(Exposition, "text", lambda self: text(self) if answering.wait(DEADLINE_S) else "")
-    server = MetricsServer(MetricsConfig(port=0, max_connections=4), board)
-    port = server.start()
-    assert server._running
-    places: Any = server._running[0]
-    with ThreadPoolExecutor(8) as pool:
-        found = [pool.submit(scrape, port, "127.0.0.1") for _ in range(4)]
-        wait_for(lambda: [client.asked for client in [*places._clients.values()]] == [True] * 4, "four have asked")
-        found += [pool.submit(scrape, port, "127.0.0.1") for _ in range(4)]
-        wait_for(lambda: len(places._waiting) == 4, "four wait")
-        answering.set()
-        assert all(b"signalbox_pins" in each.result() for each in found)
     server.stop()
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from controller.observability.metrics import _Client, displaced, last_in_turn, next_in_turn
+from controller.observability.metrics import _Client, displaced
 
 
 class Clients:
@@ -53,24 +53,3 @@ def test_a_newcomer_takes_a_place_of_the_address_that_has_most(
 ) -> None:
     held = clients(*places)
     assert displaced(held, clients.one(newcomer)) is (None if goes is None else held[goes])
-
-
-def test_who_was_ended_already_is_not_ended_again(clients: Clients) -> None:
-    held = clients(*"AAA")
-    held[0].ended = True
-    assert displaced(held, clients.one("b")) is held[1]
-
-
-def test_turns_go_to_the_address_with_fewest_places_and_then_by_time(clients: Clients) -> None:
-    held, waiting = clients(*"AAB"), clients(*"aabc")
-    order = []
-    while (following := next_in_turn(waiting, held)) is not None:
-        waiting.remove(following)
-        held.append(following)
-        order.append(following.address[0])
-    assert order == ["c", "b", "a", "a"]
-
-
-def test_the_newest_of_the_address_of_which_most_wait_is_refused(clients: Clients) -> None:
-    waiting = clients(*"abaca")
-    assert last_in_turn(waiting) is waiting[4]
