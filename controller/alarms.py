@@ -1,6 +1,6 @@
 """What an operator should look at, as typed values; put into words only where people read them.
 
-The control loop raises them (``core/raised_alarms.py``); the API and the log word them with ``text``.
+The control loop raises them (``core/alarms.py``); the API and the log word them with ``text``.
 """
 
 from __future__ import annotations

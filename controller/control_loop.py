@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping
 from controller.alarms import AlarmKey
 from controller.config import Config
 from controller.core import state
+from controller.core.alarms import GO_ON_S, AlarmTimes
 from controller.core.commits import KnownJobs
 from controller.core.derived import Derived
 from controller.core.effects import NOTHING, Effects, Work, at_once, not_before
 from controller.core.intake import Intake
 from controller.core.messages import Command, Message
 from controller.core.phases import Input
-from controller.core.status_and_alarms import GO_ON_S, AlarmTimes
 from controller.extensions import configured
 from controller.fabric.parts import Declared
 from controller.fabric.topology import Dpid, Fabric

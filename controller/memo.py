@@ -6,13 +6,16 @@ Snapshots are frozen and replaced when they change, so an input is the same when
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple, overload
+from itertools import chain
+from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple, cast, overload
 
 from controller.shared_map import SharedMap, differing
 
 Key = TypeVar("Key", bound=Hashable)
+Other = TypeVar("Other", bound=Hashable)
 Value = TypeVar("Value")
 Inputs = TypeVarTuple("Inputs")
 A = TypeVar("A")
@@ -63,21 +66,36 @@ class Touched(NamedTuple, Generic[Key]):
 
 
 class ChangedKeys(Generic[Key]):
-    """Which keys of a mapping have another value than at the last call, or have another one in one of the mappings
-    beside it, and which are gone. Values are compared by identity: of a ``SharedMap`` only what may have changed is
-    looked at."""
+    """The keys of a mapping whose entry has changed since the last call, there or in one of the mappings beside it, and
+    the keys that are gone. Of a ``SharedMap`` only what may have changed is looked at."""
 
     def __init__(self) -> None:
         self._before: tuple[Mapping[Key, object], ...] | None = None
 
     def __call__(self, mapping: Mapping[Key, object], *beside: Mapping[Key, object]) -> Touched[Key]:
-        """All keys at the first call."""
+        """Return all keys at the first call."""
         before, self._before = self._before, (mapping, *beside)
         if before is None:
             return Touched(list(mapping), [])
-        pairs = zip(before, self._before, strict=True)
-        touched = dict.fromkeys(key for old, new in pairs for key, *_ in differing(old, new))
+        touched = dict.fromkeys(chain.from_iterable(map(_changed, before, self._before)))
         return Touched([key for key in touched if key in mapping], [key for key in touched if key not in mapping])
+
+
+def _changed(before: Mapping[Key, object], now: Mapping[Key, object]) -> Iterator[Key]:
+    return (key for key, was, value in differing(before, now) if not same(was, value))
+
+
+class _Kept(Generic[Key, Value]):
+    """A derived mapping of which a few values are derived anew at a time."""
+
+    def __init__(self) -> None:
+        self._known: SharedMap[Key, Value] = SharedMap()
+
+    def __call__(self, values: Mapping[Key, Value | None], gone: Iterable[Key]) -> Mapping[Key, Value]:
+        """Return the mapping with these values, None for no value; the same object while no value changes."""
+        changes = {key: value for key, value in values.items() if not same(self._known.get(key), value)}
+        self._known = self._known.updated({**changes, **dict.fromkeys(key for key in gone if key in self._known)})
+        return self._known
 
 
 @overload
@@ -91,20 +109,74 @@ def per_key(
     function: Callable[[Key, A, B | None, C | None], Value | None],
 ) -> Callable[[Mapping[Key, A], Mapping[Key, B], Mapping[Key, C]], Mapping[Key, Value]]: ...
 def per_key(function: Callable[..., Any]) -> Callable[..., Mapping[Any, Any]]:
-    """Derives a mapping each of whose values follows from those of its key in other mappings. ``function`` takes the
-    key, its value in the first mapping, and in those beside it, None where it is not; None: there is no value. It is
-    called for keys that have other values than at the last call. The same mapping while no value changes."""
-    changed, known = ChangedKeys[Any](), SharedMap[Any, Any]()
+    """Return what derives a mapping each of whose values follows from those of its key in other mappings.
+
+    ``function`` takes the key, its value in the first mapping, and its values in those beside it, None where it has
+    none there. It returns None where there is no value. It is called for keys that have other values than at the last
+    call. The mapping stays the same object while no value changes.
+    """
+    changed_keys, kept = ChangedKeys[Any](), _Kept[Any, Any]()
 
     def derive(mapping: Mapping[Any, Any], *beside: Mapping[Any, Any]) -> Mapping[Any, Any]:
-        nonlocal known
-        touched = changed(mapping, *beside)
-        values = {key: function(key, mapping[key], *(one.get(key) for one in beside)) for key in touched.changed}
-        values.update(dict.fromkeys(touched.gone))
-        known = known.updated({key: value for key, value in values.items() if known.get(key) is not value})
-        return known
+        changed, gone = changed_keys(mapping, *beside)
+        return kept({key: function(key, mapping[key], *(one.get(key) for one in beside)) for key in changed}, gone)
 
     return derive
+
+
+def joined(
+    refers_to: Callable[[A], Set[Other]], function: Callable[[A, *Inputs], Value | None]
+) -> Callable[[Mapping[Any, A], *Inputs], Mapping[Any, Value]]:
+    """Return what derives a mapping each of whose values follows from one value and from entries of tables.
+
+    ``refers_to`` gives the keys in the tables that a value looks at. ``function`` takes the value and the tables, and
+    returns None where there is no value. It is called for values that have changed, and for those that refer to
+    entries that have. The mapping stays the same object while no value changes.
+    """
+    changed_keys, kept, before = ChangedKeys[Any](), _Kept[Any, Value](), list[Mapping[Any, object]]()
+
+    def derive(mapping: Mapping[Any, A], *tables: *Inputs) -> Mapping[Any, Value]:
+        changed, gone = changed_keys(mapping)
+        now = cast(Sequence[Mapping[Any, object]], tables)
+        others = set(chain.from_iterable(map(_changed, before, now)))
+        before[:] = now
+        found = dict.fromkeys(changed)
+        if others:
+            found |= dict.fromkeys(key for key, value in mapping.items() if not others.isdisjoint(refers_to(value)))
+        return kept({key: function(mapping[key], *tables) for key in found}, gone)
+
+    return derive
+
+
+class Index(Generic[Key, A, Other]):
+    """Derives which keys of a mapping refer to each of other things, from the entries that have changed.
+
+    ``refers_to``: the things that a value refers to. ``always``: things that are in the index though nothing refers to
+    them.
+    """
+
+    def __init__(self, refers_to: Callable[[A], Iterable[Other]], always: Iterable[Other] = ()) -> None:
+        self._refers_to = refers_to
+        self._always = frozenset(always)
+        self._before: Mapping[Key, A] = {}
+        self._found: SharedMap[Other, frozenset[Key]] = SharedMap(dict.fromkeys(self._always, frozenset()))
+
+    def __call__(self, mapping: Mapping[Key, A]) -> Mapping[Other, frozenset[Key]]:
+        """Return the keys by thing; the same object while nothing changes."""
+        before, self._before = self._before, mapping
+        less, more = defaultdict[Other, set[Key]](set), defaultdict[Other, set[Key]](set)
+        for key, was, value in differing(before, mapping):
+            for other in self._refers_to(was) if was is not None else ():
+                less[other].add(key)
+            for other in self._refers_to(value) if value is not None else ():
+                more[other].add(key)
+        changes: dict[Other, frozenset[Key] | None] = {}
+        for other in {**less, **more}:
+            if less[other] != more[other]:
+                keys = (self._found.get(other) or frozenset()) - less[other] | more[other]
+                changes[other] = keys if keys or other in self._always else None
+        self._found = self._found.updated(changes)
+        return self._found
 
 
 class MemoPerKey(Generic[Key, *Inputs, Value]):

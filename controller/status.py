@@ -260,7 +260,7 @@ class Status:
     parts: Mapping[PartKey, Part] = field(default_factory=dict)
     down_parts: Mapping[PartKey, Part] = field(default_factory=dict)
     absent_parts: Mapping[PartKind, int] = field(default_factory=dict)
-    named_hosts: Mapping[PartKey, bool] = field(default_factory=dict)
+    named_hosts: Mapping[PartKey, object] = field(default_factory=dict)
     extension: ExtensionStatus = NO_EXTENSION
 
     @property

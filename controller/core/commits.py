@@ -3,21 +3,30 @@
 In: requests that were carried out, each with its reply and what takes it back; what the store says of the last commit.
 Out: what is to be written next, one commit at a time; replies. When a commit fails, all requests that are not on disk
 are taken back, the newest first, and refused. Nothing waits for the disk but these replies.
+
+A request changes a job at once. Rules and plans follow from it meanwhile, which is safe: ECMP lies under every pin, and
+what is taken back is planned anew. What is published (to callers and watchers, in the log, as metrics and alarms) is
+not taken back, so it waits: ``published`` gives a job whose change is not on disk as it was before. Ended leases do not
+wait: they happen whatever the disk does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from controller.core.messages import Reply
 from controller.jobs.demand import JobDemand
+from controller.jobs.ends import EndReason, Ends
 from controller.jobs.job import Job
-from controller.jobs.messages import SavedState, SaveState
+from controller.jobs.messages import Registration, SavedState, SaveState
+from controller.shared_map import differing, updated
 from controller.store.records import changes
 from signalbox.errors import Unavailable
 from signalbox.jobs.spec import JobId
+
+Value = TypeVar("Value")
 
 RETRY_S = 5.0
 """After a commit has failed the next one is tried so much later, and with each request."""
@@ -146,3 +155,29 @@ class Commits:
         for request in held:
             request.then(now)
         return [Reply(request.reply, request.value) for request in held if request.reply]
+
+
+def unsaved(
+    on_disk: Mapping[JobId, Registration], registrations: Mapping[JobId, Registration], ends: Ends
+) -> Mapping[JobId, bool]:
+    """Return the jobs whose registration is another one than on disk, and whether what was published of them before
+    still holds."""
+
+    def ran_out(saved: Registration) -> bool:
+        end = ends.of(saved.job_id, saved.uid)
+        return end is not None and end.reason is EndReason.LEASE_RAN_OUT
+
+    return {
+        job_id: saved is not None and not ran_out(saved)
+        for job_id, saved, now in differing(on_disk, registrations)
+        if saved != now
+    }
+
+
+def published(
+    now: Mapping[JobId, Value], saved: Mapping[JobId, Value], unsaved: Mapping[JobId, bool]
+) -> Mapping[JobId, Value]:
+    """Return what may be published of each job. ``now``: of all jobs. ``saved``: when what is on disk was given to the
+    store. ``unsaved``: as ``unsaved`` gives it."""
+    kept = {job_id: saved.get(job_id) if holds else None for job_id, holds in unsaved.items()}
+    return updated(now, {job_id: value for job_id, value in kept.items() if now.get(job_id) is not value})

@@ -9,11 +9,11 @@ is monotonic seconds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from controller.fabric.drains import Drain, Sender, is_up
+from controller.fabric.drains import DrainedPart, Sender, is_up
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
@@ -34,14 +34,10 @@ MAX_NAMED = 4
 
 
 class Drained(NamedTuple):
-    """What is drained, by name. ``links``: of each part that are there. ``senders``: ports at the other ends of its
-    cables, also of cables that are down. ``hosts``: that are plugged into it. ``flows``: on each drained link that has
-    any. ``waiting``: links that flows may still be planned on."""
+    """What is drained. ``parts``: by name. ``flows``: on each drained link that has any. ``waiting``: links that flows
+    may still be planned on."""
 
-    parts: Mapping[str, Drain]
-    links: Mapping[str, Collection[LinkId]]
-    senders: Mapping[str, Sequence[Sender]]
-    hosts: Mapping[str, Sequence[str]]
+    parts: Mapping[str, DrainedPart]
     flows: Mapping[LinkId, frozenset[FlowId]]
     waiting: frozenset[LinkId]
 
@@ -96,14 +92,13 @@ class Draining:
         use it, or a switch beside it comes back with other rules."""
         self._now = now
         before, self._emptying = self._emptying, {}
-        for name in drained.parts:
-            links = drained.links[name]
-            if drained.flows.keys().isdisjoint(links) and drained.waiting.isdisjoint(links):
+        for name, part in drained.parts.items():
+            if drained.flows.keys().isdisjoint(part.links) and drained.waiting.isdisjoint(part.links):
                 self._emptying[name] = before.get(name, _Emptying())
         beside = None if rules_due else self._beside(drained, fabric)
         for name, of in self._emptying.items():
-            waits: dict[str, None] = dict.fromkeys(f"{ip} (a host on it)" for ip in drained.hosts[name])
-            for sender in drained.senders[name]:
+            waits: dict[str, None] = dict.fromkeys(f"{ip} (a host on it)" for ip in drained.parts[name].hosts)
+            for sender in drained.parts[name].senders:
                 if why := self._why_not_quiet(sender, of, beside, fabric):
                     waits[f"{sender.name} ({why})"] = None
             of.wait_for(waits, now)
@@ -114,14 +109,14 @@ class Draining:
 
     def _beside(self, drained: Drained, fabric: Fabric) -> _Beside:
         """Not worked out when all is quiet."""
-        if all(of.quiet.get(one.src) for name, of in self._emptying.items() for one in drained.senders[name]):
+        if all(of.quiet.get(one.src) for name, of in self._emptying.items() for one in drained.parts[name].senders):
             return _Beside()
-        senders = {sender for of in drained.senders.values() for sender in of}
+        senders = {sender for part in drained.parts.values() for sender in part.senders}
         held = self._sync.installed
         dpids = sorted({sender.src.dpid for sender in senders} & held.keys())
         ports = self._ports({dpid: (held[dpid],) for dpid in dpids})
         changing = {dpid: installed_fabric_ports(self._sync.changing(dpid)) for dpid in dpids}
-        switches = frozenset(drain.part for drain in drained.parts.values() if isinstance(drain.part, int))
+        switches = frozenset(part.drain.part for part in drained.parts.values() if isinstance(part.drain.part, int))
         sending = {
             one
             for one in senders
@@ -176,7 +171,8 @@ class Draining:
         known: Mapping[PartKey, Part],
         down: Collection[PartKey],
     ) -> DrainStatus:
-        drain, links, of = drained.parts[name], drained.links[name], self._emptying.get(name)
+        drain, links, senders, _ = drained.parts[name]
+        of = self._emptying.get(name)
         # Through a switch a flow uses two of its links.
         left = len(frozenset[FlowId]().union(*(drained.flows.get(link, NO_FLOWS) for link in links)))
         state: DrainState = "moving" if left else "confirming"
@@ -186,7 +182,7 @@ class Draining:
         if not (links or drain.key in down):
             why = "not seen yet" if drain.key in known else "no such part is remembered: undrain it"
             return _waiting(found, "confirming", (f"{name} ({why})",))
-        measured = {*links, *(LinkId(*s.src) for s in drained.senders[name] if is_up(fabric, s.src))}
+        measured = {*links, *(LinkId(*s.src) for s in senders if is_up(fabric, s.src))}
         if not measured:
             return _waiting(found, "safe", ())
         late = [link.dpid for link in sorted(measured) if self._is_late(link, of.empty_at)]

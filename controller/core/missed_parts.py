@@ -1,6 +1,7 @@
-"""What follows from parts of the fabric that are down: which are told, saved, and raise alarms.
+"""What follows from parts of the fabric that are missing: which are saved, which raise no alarm, and which flows of
+jobs have no path: whatever is planned or hashed, their packets do not arrive.
 
-One fault is one alarm. A part that is ``excepted`` raises none.
+After a start, what may only be found later is not reported.
 """
 
 from __future__ import annotations
@@ -8,76 +9,46 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
 
-from controller.alarms import Alarm, Missed
 from controller.fabric.drains import Drain
-from controller.fabric.parts import Part, PartKey, PartKind, SwitchRole, host_key, switch_key, told_apart
-from controller.fabric.topology import Dpid, Fabric, Switch
+from controller.fabric.islands import Islands, connected
+from controller.fabric.parts import Part, PartKey, PartKind, host_key, switch_key, told_apart
+from controller.fabric.topology import Dpid, Fabric, Host, Switch
 from controller.jobs.job import Job
-from controller.memo import ChangedKeys
 from controller.shared_map import updated
 from signalbox.jobs.spec import JobId
-from signalbox.words import AlarmKind
-
-Key = TypeVar("Key")
-
-MANY_AT_LEAST = 5
-MANY_FRACTION = 0.25
-"""When so many switches, and more than this part of all or of those of a role, are down, they are one alarm: the fabric
-is another one than is known, or the control network is cut."""
 
 
-class NamedHosts:
-    """Derives the hosts that jobs or the inventory file name. Looks at jobs that have changed."""
+def addresses(job: Job) -> frozenset[str]:
+    """Return what a job refers to in tables by address."""
+    return job.addresses
 
-    def __init__(self, declared: Iterable[PartKey]) -> None:
-        self._changed = ChangedKeys[JobId]()
-        self._of_job: dict[JobId, frozenset[str]] = {}
-        self._jobs_of: Counter[str] = Counter()
-        self._declared = frozenset(declared)
-        self._named: Mapping[PartKey, bool] = updated({}, dict.fromkeys(self._declared, True))
 
-    def __call__(self, jobs: Mapping[JobId, Job]) -> Mapping[PartKey, bool]:
-        """Each with True."""
-        changed, gone = self._changed(jobs)
-        looked_at: set[str] = set()
-        for job_id in (*changed, *gone):
-            before = self._of_job.pop(job_id, frozenset())
-            addresses = jobs[job_id].addresses if job_id in jobs else frozenset()
-            if addresses:
-                self._of_job[job_id] = addresses
-            self._jobs_of.update(addresses - before)
-            self._jobs_of.subtract(before - addresses)
-            looked_at |= before ^ addresses
-        changes: dict[PartKey, bool | None] = {}
-        for ip in looked_at:
-            key, named = host_key(ip), self._jobs_of[ip] > 0
-            if not named:
-                del self._jobs_of[ip]
-            if named is not (key in self._named) and key not in self._declared:
-                changes[key] = True if named else None
-        self._named = updated(self._named, changes)
-        return self._named
+def named_parts(job: Job) -> Iterable[PartKey]:
+    """Return the hosts that a job names, as parts of the fabric."""
+    return map(host_key, job.addresses)
+
+
+def count_without_path(job: Job, hosts: Mapping[str, Host], islands: Islands) -> int | None:
+    """Return how many virtual links of a job have no path, between hosts that are known; None where all have one."""
+    pairs = job.pairs if islands else ()
+    unconnected = (src in hosts and dst in hosts and not connected(islands, src, dst) for src, dst in pairs)
+    return sum(unconnected) or None
 
 
 def if_down(_: PartKey, part: Part) -> Part | None:
     return part if part.down_since is not None else None
 
 
-def if_cable(_: PartKey, part: Part) -> Part | None:
-    return part if part.kind is PartKind.LINK and part.seen else None
-
-
 def if_switch(_: PartKey, part: Part) -> Part | None:
     return part if part.kind is PartKind.SWITCH else None
 
 
-def saved_part(_: PartKey, part: Part, named: bool | None) -> Part | None:
+def saved_part(_: PartKey, part: Part, named: frozenset[JobId] | None) -> Part | None:
     """What a restart should know of the part. Of hosts only those that are down and named: the others are found again,
     and a host that invents others must not fill the state."""
     if part.kind is PartKind.HOST:
-        return part if named and part.down_since is not None else None
+        return part if named is not None and part.down_since is not None else None
     return part if part.seen or part.down_since is not None else None
 
 
@@ -104,52 +75,11 @@ def excepted(
     return updated(explained, {**changes, **dict.fromkeys((*map(switch_key, taken), *drained), True)})
 
 
-def part_alarm(key: PartKey, part: Part, is_excepted: bool | None, named: bool | None) -> Alarm | None:
-    """Of a cable that is down, or a host that is named."""
-    if is_excepted or key.kind is PartKind.SWITCH or (key.kind is PartKind.HOST and not named):
-        return None
-    kind = AlarmKind.LINK_DOWN if key.kind is PartKind.LINK else AlarmKind.HOST_DOWN
-    return Alarm(kind, part.name, {"part": part})
-
-
-def switch_alarms(
-    down: Mapping[PartKey, Part],
-    excepted: Mapping[PartKey, bool],
-    known: int,
-    roles: Mapping[Dpid | str, SwitchRole],
-) -> Mapping[PartKey | None, Alarm]:
-    """One for each switch that is down, or one for all, with None. ``known``: switches that there are or should be.
-    ``roles``: see ``Declared.role_of``."""
-    missing = [part for key, part in down.items() if key not in excepted]
-    expected = Counter[SwitchRole | None](roles.values())
-    expected[None] = known - expected.total()
-    of_role: dict[SwitchRole | None, Missed] = {}
-    for role in (*SwitchRole, None):
-        names = tuple(part.name for part in missing if _role(part, roles) is role)
-        if names:
-            of_role[role] = Missed(expected[role], names)
-    of_all = Missed(known, tuple(part.name for part in missing))
-    if any(map(_are_many, (of_all, *of_role.values()))):
-        return {None: Alarm(AlarmKind.FABRIC_INCOMPLETE, "fabric", {"of_role": of_role})}
-    return {part.key: Alarm(AlarmKind.SWITCH_DOWN, part.name, {"part": part}) for part in missing}
-
-
 def shared_names(known: Mapping[PartKey, Part], switches: Mapping[Dpid, Switch]) -> frozenset[str]:
     """The names that several switches have, of those that are known and those that are connected."""
     names = {part.ends[0].at.dpid: part.name for part in known.values() if part.seen}
     names |= {dpid: switch.name for dpid, switch in switches.items()}
     return frozenset(name for name, count in Counter(names.values()).items() if count > 1)
-
-
-def subjects_told_apart(alarms: Mapping[Key, Alarm], shared_names: frozenset[str]) -> Mapping[Key, Alarm]:
-    """Alarms of parts, so that two with one name are two. ``shared_names``: those of several switches."""
-    if not shared_names:
-        return alarms
-    parts = {key: part for key, alarm in alarms.items() if (part := alarm.facts.get("part"))}
-    named = {
-        key: replace(part, ends=tuple(end.told_apart(shared_names) for end in part.ends)) for key, part in parts.items()
-    }
-    return {key: replace(alarm, subject=named[key].name) if key in named else alarm for key, alarm in alarms.items()}
 
 
 def switches_told_apart(fabric: Fabric, shared_names: frozenset[str]) -> Fabric:
@@ -163,9 +93,16 @@ def switches_told_apart(fabric: Fabric, shared_names: frozenset[str]) -> Fabric:
     return replace(fabric, switches=switches)
 
 
-def _role(part: Part, roles: Mapping[Dpid | str, SwitchRole]) -> SwitchRole | None:
-    return roles.get(part.ends[0].at.dpid) or roles.get(part.ends[0].switch)
+def not_awaited(
+    missing: Mapping[JobId, tuple[str, ...]], awaited: frozenset[PartKey]
+) -> Mapping[JobId, tuple[str, ...]]:
+    """Of the addresses that jobs miss those that are not ``awaited`` (``KnownParts``)."""
+    if not awaited:
+        return missing
+    left = {job_id: tuple(ip for ip in ips if host_key(ip) not in awaited) for job_id, ips in missing.items()}
+    return {job_id: ips for job_id, ips in left.items() if ips}
 
 
-def _are_many(missed: Missed) -> bool:
-    return len(missed.names) >= MANY_AT_LEAST and len(missed.names) > MANY_FRACTION * missed.expected
+def unless_awaited(without_path: Mapping[JobId, int], awaited: frozenset[PartKey]) -> Mapping[JobId, int]:
+    """None while switches or cables are ``awaited``, which may be what is missing on the paths."""
+    return {} if any(key.kind is not PartKind.HOST for key in awaited) else without_path

@@ -106,9 +106,9 @@ class Requests:
                 return at_once(Work.SAVE)
             case Explain() | WhatIf() | GetPlanProof():
                 intact = s.topology.intact
-                usable, avoided = with_links(s.fabric, self._derived.usable()), self._derived.avoided()
+                plannable, excluded = with_links(s.fabric, self._derived.plannable()), self._derived.excluded()
                 network = Network(
-                    self._derived.snapshot(), usable, intact, s.cycle.limits, FabricNames(intact), avoided
+                    self._derived.snapshot(), plannable, intact, s.cycle.limits, FabricNames(intact), excluded
                 )
                 names = message.names if isinstance(message, WhatIf) else ()
                 links = links_named(

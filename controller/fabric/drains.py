@@ -1,7 +1,7 @@
 """What operators have taken out of use: switches and cables that carry nothing any more, though they work.
 
-In: names as people see them, the fabric. Out: which links are avoided. A drained part is known by dpids and ports: it
-stays drained when its switch leaves and comes back, or is called otherwise.
+In: names as people see them, the fabric. Out: which links are excluded from plans, and then from forwarding. A drained
+part is known by dpids and ports: it stays drained when its switch leaves and comes back, or is called otherwise.
 """
 
 from __future__ import annotations
@@ -63,6 +63,19 @@ class Sender(NamedTuple):
     src: PortRef
     dst: PortRef
     name: str
+
+
+class DrainedPart(NamedTuple):
+    """Where a drained part is. ``links``: those that are there. ``senders``: ports at the other ends of its cables,
+    also of cables that are down. ``hosts``: addresses of hosts that are plugged into it."""
+
+    drain: Drain
+    links: frozenset[LinkId]
+    senders: tuple[Sender, ...]
+    hosts: tuple[str, ...]
+
+
+NOT_DRAINED: Mapping[str, DrainedPart] = {}
 
 
 class Drains:
@@ -175,34 +188,45 @@ def _links_of(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> Mappi
     return found
 
 
-def senders(
-    parts: Mapping[str, Drain], cables: Mapping[PartKey, Part], fabric: Fabric
-) -> Mapping[str, tuple[Sender, ...]]:
-    """Of each drained part the ports that could send to it: at the other ends of its cables, of a cable both.
-    ``cables``: all that are remembered: one that is down may only seem so."""
-    found: dict[str, tuple[Sender, ...]] = {}
-    links_of = _links_of(parts, fabric.links)
-    for name, drain in parts.items():
-        of: dict[tuple[PortRef, PortRef], str] = {}
-        near = cables.get(drain.key) if isinstance(drain.part, frozenset) else None
-        for cable in cables.values() if not isinstance(drain.part, frozenset) else [near] if near else ():
-            if drain.covers(cable):
-                a, b = cable.ends
-                of |= {(a.at, b.at): a.switch, (b.at, a.at): b.switch}
-        of |= {(link.src, link.dst): fabric.name(link.src.dpid) for link in links_of[name]}
-        ends = (Sender(src, dst, switch) for (src, dst), switch in sorted(of.items()))
-        found[name] = tuple(sender for sender in ends if sender.src.dpid != drain.part)
-    return found
+def drained_parts(
+    drains: Mapping[str, Drain], fabric: Fabric, known: Mapping[PartKey, Part]
+) -> Mapping[str, DrainedPart]:
+    """Return where each drained part is now, by name. ``known``: all parts that are remembered."""
+    if not drains:
+        return NOT_DRAINED
+    links, hosts = _links_of(drains, fabric.links), _hosts_of(drains, fabric)
+    return {
+        name: DrainedPart(
+            drain,
+            frozenset(link.id for link in links[name]),
+            tuple(_senders(drain, links[name], fabric, known)),
+            tuple(sorted(hosts[name])),
+        )
+        for name, drain in drains.items()
+    }
 
 
-def hosts_of_parts(parts: Mapping[str, Drain], fabric: Fabric) -> Mapping[str, tuple[str, ...]]:
-    """The hosts that are plugged into each, of those whose ports are up."""
-    found: Mapping[str, list[str]] = {name: [] for name in parts}
-    names = {drain.part: name for name, drain in parts.items()}
-    for ip, host in fabric.hosts.items() if parts else ():
+def _senders(drain: Drain, links: Iterable[Link], fabric: Fabric, known: Mapping[PartKey, Part]) -> Iterator[Sender]:
+    """Yield the ports at the other ends of the part's cables, of a cable both. A remembered cable that is down counts:
+    it may only seem so."""
+    names: dict[tuple[PortRef, PortRef], str] = {}
+    one = known.get(drain.key)
+    for part in known.values() if isinstance(drain.part, int) else [one] if one else ():
+        if part.kind is PartKind.LINK and part.seen and drain.covers(part):
+            a, b = part.ends
+            names |= {(a.at, b.at): a.switch, (b.at, a.at): b.switch}
+    names |= {(link.src, link.dst): fabric.name(link.src.dpid) for link in links}
+    yield from (Sender(src, dst, name) for (src, dst), name in sorted(names.items()) if src.dpid != drain.part)
+
+
+def _hosts_of(drains: Mapping[str, Drain], fabric: Fabric) -> Mapping[str, list[str]]:
+    """Return the hosts that are plugged into each part, of those whose ports are up."""
+    found: Mapping[str, list[str]] = {name: [] for name in drains}
+    names = {drain.part: name for name, drain in drains.items()}
+    for ip, host in fabric.hosts.items():
         if host.at.dpid in names and is_up(fabric, host.at):
             found[names[host.at.dpid]].append(ip)
-    return {name: tuple(sorted(ips)) for name, ips in found.items()}
+    return found
 
 
 def is_up(fabric: Fabric, at: PortRef) -> bool:
@@ -214,29 +238,26 @@ def is_up(fabric: Fabric, at: PortRef) -> bool:
 
 def drained_links(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
     """Those of all parts."""
-    return all_links(links_of_parts(parts, links))
+    return frozenset[LinkId]().union(*links_of_parts(parts, links).values())
 
 
-def without(links: Mapping[LinkId, Link], avoided: Collection[LinkId]) -> Mapping[LinkId, Link]:
-    """The same object when none is avoided."""
-    return {name: link for name, link in links.items() if name not in avoided} if avoided else links
+def without(links: Mapping[LinkId, Link], excluded: Collection[LinkId]) -> Mapping[LinkId, Link]:
+    """The same object when none is excluded."""
+    return {name: link for name, link in links.items() if name not in excluded} if excluded else links
 
 
-def all_links(of_part: Mapping[str, frozenset[LinkId]]) -> frozenset[LinkId]:
-    """Those of all parts."""
-    return frozenset[LinkId]().union(*of_part.values())
+def excluded_links(parts: Mapping[str, DrainedPart], waiting: frozenset[LinkId]) -> frozenset[LinkId]:
+    """Return the links on which no flow is planned any more. ``waiting``: drained links that still are."""
+    return frozenset[LinkId]().union(*(part.links for part in parts.values())) - waiting
 
 
-def avoided(drained: frozenset[LinkId], waiting: frozenset[LinkId]) -> frozenset[LinkId]:
-    """Links on which no flow is planned any more."""
-    return drained - waiting
-
-
-def emptied(links: Mapping[LinkId, Link], avoided: frozenset[LinkId], flows: Collection[LinkId]) -> frozenset[LinkId]:
-    """Those that no route uses. ``flows``: links that some do. Of a cable both directions or none: acknowledgements
-    travel on the cables of their flow."""
-    used = {*flows, *_other_ways(links[link] for link in flows if link in links)}
-    return frozenset(link for link in avoided if link not in used)
+def forwarding_links(
+    links: Mapping[LinkId, Link], excluded: frozenset[LinkId], used: Collection[LinkId]
+) -> Mapping[LinkId, Link]:
+    """Return the links without the excluded ones that no route uses. ``used``: those that some route does. Of a cable
+    both directions count or none: acknowledgements travel on the cables of their flow."""
+    both = {*used, *_other_ways(links[link] for link in used if link in links)} if excluded else ()
+    return without(links, excluded.difference(both))
 
 
 def _other_ways(links: Iterable[Link]) -> Iterator[LinkId]:

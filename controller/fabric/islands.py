@@ -11,9 +11,11 @@ from collections.abc import Container, Iterable, Mapping
 
 from controller.fabric.topology import Dpid, Host, Link, LinkId, PortRef, Switch
 
-Islands = Mapping[str, Dpid | None]
-"""By the address of each host outside the island with most hosts: the least dpid of its island; None when it can reach
-no host, because its port is down or its switch is not connected."""
+ALONE = Dpid(-1)
+"""Where a host is that can reach no other one, because its port is down or its switch is not connected."""
+
+Islands = Mapping[str, Dpid]
+"""By the address of each host outside the island with most hosts: the least dpid of its island, or ``ALONE``."""
 
 
 def islands_beside_the_largest(
@@ -21,19 +23,15 @@ def islands_beside_the_largest(
 ) -> Islands:
     """Empty while all hosts can reach each other."""
     island = island_of(switches, links)
-    of_host = {ip: island[host.at.dpid] if _is_up(switches, host.at) else None for ip, host in hosts.items()}
-    sizes = Counter(found for found in of_host.values() if found is not None)
+    of_host = {ip: island[host.at.dpid] if _is_up(switches, host.at) else ALONE for ip, host in hosts.items()}
+    sizes = Counter(found for found in of_host.values() if found != ALONE)
     largest = max(sizes, key=lambda found: (sizes[found], -found), default=None)
-    return {ip: found for ip, found in of_host.items() if found is None or found != largest}
+    return {ip: found for ip, found in of_host.items() if found != largest}
 
 
 def connected(islands: Islands, src_ip: str, dst_ip: str) -> bool:
     """Whether there is a path between two known hosts."""
-    if src_ip not in islands and dst_ip not in islands:
-        return True
-    return (
-        src_ip in islands and dst_ip in islands and islands[src_ip] is not None and islands[src_ip] == islands[dst_ip]
-    )
+    return islands.get(src_ip) == islands.get(dst_ip) != ALONE
 
 
 def _is_up(switches: Mapping[Dpid, Switch], at: PortRef) -> bool:

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 from itertools import chain
 
 from controller.fabric.topology import Link, LinkId
-from controller.planning.problem import FlowId, Routes
-from controller.shared_map import SharedMap, differing, updated
+from controller.memo import Index
+from controller.planning.problem import FlowId, Route
 from signalbox.jobs.spec import JobId
 
 NO_FLOWS: frozenset[FlowId] = frozenset()
 
 
-class FlowsByLink:
-    """Derives the flows on every link that routes use. Looks at routes that have changed only."""
+class FlowsByLink(Index[FlowId, Route, LinkId]):
+    """Derives the flows on every link that routes use, from the routes that have changed."""
 
     def __init__(self) -> None:
-        self._routes: Routes = {}
-        self._found: Mapping[LinkId, frozenset[FlowId]] = SharedMap()
-
-    def __call__(self, routes: Routes) -> Mapping[LinkId, frozenset[FlowId]]:
-        before, self._routes = self._routes, routes
-        less, more = defaultdict[LinkId, set[FlowId]](set), defaultdict[LinkId, set[FlowId]](set)
-        for flow, was, route in differing(before, routes):
-            for link in chain.from_iterable(path for path, _ in was or ()):
-                less[link].add(flow)
-            for link in chain.from_iterable(path for path, _ in route or ()):
-                more[link].add(flow)
-        now = {link: (self._found.get(link, NO_FLOWS) - less[link]) | more[link] for link in {**less, **more}}
-        self._found = updated(self._found, {link: flows or None for link, flows in now.items()})
-        return self._found
+        super().__init__(lambda route: chain.from_iterable(path for path, _ in route))
 
 
 def lost_links(on: Mapping[LinkId, Collection[FlowId]], links: Mapping[LinkId, Link]) -> frozenset[LinkId]:

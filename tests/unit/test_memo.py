@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.memo import ChangedKeys, Memo, MemoPerKey, per_key
+from controller.memo import ChangedKeys, Index, Memo, MemoPerKey, joined, per_key
 from controller.shared_map import SharedMap
 
 
@@ -124,3 +124,39 @@ def test_what_has_changed_is_told_by_identity_and_what_is_gone_too() -> None:
     assert changed(things, beside) == (["a", "b"], [])
     assert changed(things, beside) == ([], [])
     assert changed({"a": things["a"], "c": object()}, {"a": object()}) == (["c", "a"], ["b"])
+
+
+def test_values_are_derived_anew_when_entries_that_they_refer_to_change() -> None:
+    calls: list[frozenset[str]] = []
+
+    def missing(names: frozenset[str], there: SharedMap[str, int]) -> tuple[str, ...] | None:
+        calls.append(names)
+        return tuple(sorted(names - there.keys())) or None
+
+    def refers_to(names: frozenset[str]) -> frozenset[str]:
+        return names
+
+    derive = joined(refers_to, missing)
+    ab, bc, none = frozenset("ab"), frozenset("bc"), frozenset[str]()
+    wanted, there = SharedMap({1: ab, 2: bc, 3: none}), SharedMap({"a": 1, "b": 1})
+    found = derive(wanted, there)
+    assert found == {2: ("c",)}
+    calls.clear()
+    assert derive(wanted, there.updated({"d": 1})) is found
+    assert calls == []
+    assert derive(wanted, there.updated({"a": 2})) is found, "an entry that is another, with the same result"
+    assert derive(wanted, there.updated({"b": None})) == {1: ("b",), 2: ("b", "c")}
+    assert derive(wanted.updated({1: None, 3: ab}), there) == {2: ("c",)}
+    assert calls.count(bc) == 2
+    assert none not in calls
+
+
+def test_an_index_says_who_refers_to_what() -> None:
+    index = Index[str, str, str](lambda text: text, always="z")
+    texts = SharedMap({"x": "ab", "y": "bc"})
+    found = index(texts)
+    assert found == {"a": {"x"}, "b": {"x", "y"}, "c": {"y"}, "z": set()}
+    assert index(texts) is found
+    assert index(texts.updated({"x": "ba"})) is found, "the same things"
+    assert index(texts.updated({"x": "z"})) == {"b": {"y"}, "c": {"y"}, "z": {"x"}}
+    assert index({}) == {"z": set()}

@@ -169,12 +169,12 @@ def assert_settled(fabric: Scene) -> None:
     s, d = fabric.loop.state, fabric.loop.derived
     assert not any((s.phases.adopting, d.pins_due(), s.sync.busy, s.sync.refused, s.sync.unsettled))
     anew = Pins()
-    found = anew(d.carrying(), d.with_rules(), s.routes.routes, s.routes.orphans)
+    found = anew(d.forwarding(), d.with_rules(), s.routes.routes, s.routes.orphans)
     while anew.due:
         anew.turn += 1
-        found = anew(d.carrying(), d.with_rules(), s.routes.routes, s.routes.orphans, anew.turn)
+        found = anew(d.forwarding(), d.with_rules(), s.routes.routes, s.routes.orphans, anew.turn)
     settings = PipelineSettings(CONFIG.discovery.punt_rate_pps, CONFIG.fabric.leaf_prefix_length)
-    rules = Pipeline(settings).desired(s.fabric, found, s.sync.installed, d.carrying())
+    rules = Pipeline(settings).desired(s.fabric, found, s.sync.installed, d.forwarding())
     for dpid, switch in fabric.switches.items():
         assert not [*mods_between(rules[dpid], s.wanted.rules[dpid])]
         assert not [*mods_between(rules[dpid], switch.rules())]

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from controller.alarms import Alarm, text
+from controller.core.alarms import part_alarm, switch_alarms
 from controller.core.messages import Tick
-from controller.core.missed_parts import NamedHosts, part_alarm, saved_part, switch_alarms
+from controller.core.missed_parts import named_parts, saved_part
 from controller.fabric.messages import DrainParts, ForgetParts, MastershipLost, PortChanged, UndrainParts
 from controller.fabric.parts import (
     Declared,
@@ -22,7 +23,9 @@ from controller.fabric.parts import (
     switch_key,
 )
 from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.job import Job
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
+from controller.memo import Index
 from signalbox.errors import Conflict, Unavailable
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind, Strategy
@@ -32,6 +35,7 @@ from tests.support.three_rings import CONFIG, RINGS, register
 LEAF1, SPINE2 = Dpid(1), Dpid(258)
 PATIENCE_S = CONFIG.discovery.adoption_patience_s
 EPOCH = 1_700_000_000.0
+NAMED = frozenset([JobId("job0")])
 
 
 class Clocked(FakeFabric):
@@ -283,7 +287,7 @@ def test_a_switch_that_another_controller_took_is_one_alarm(fabric: Clocked) -> 
 
 
 def test_hosts_are_named_as_long_as_a_job_or_the_file_names_them(fabric: Clocked) -> None:
-    named = NamedHosts([host_key("10.0.9.9")])
+    named = Index[JobId, Job, PartKey](named_parts, [host_key("10.0.9.9")])
     register(fabric, 1)
     fabric.run(1)
     jobs = fabric.loop.derived.told_jobs()
@@ -297,9 +301,9 @@ def test_of_hosts_only_those_are_saved_that_are_down_and_named() -> None:
     end = End(PortRef(Dpid(1), PortNo(5)), "leaf1", "eth5")
     up = Part(host_key("10.0.1.1"), (end,))
     gone = Part(up.key, (end,), 1e9)
-    assert saved_part(up.key, up, True) is None
+    assert saved_part(up.key, up, NAMED) is None
     assert saved_part(up.key, gone, None) is None
-    assert saved_part(up.key, gone, True) is gone
+    assert saved_part(up.key, gone, NAMED) is gone
 
 
 def test_a_cable_that_flaps_is_saved_once_in_a_while(fabric: Clocked) -> None:

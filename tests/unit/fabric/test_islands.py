@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import pytest
 
-from controller.fabric.islands import Islands, connected, islands_beside_the_largest
+from controller.fabric.islands import ALONE, Islands, connected, islands_beside_the_largest
 from controller.fabric.topology import Dpid, Fabric, PortNo, Switch
 from offline.scenarios.fabrics import fabric_of
 from offline.scenarios.topologies import leaf_spine
@@ -62,7 +62,7 @@ def test_a_host_whose_port_is_down_or_gone_reaches_none_not_even_at_its_leaf(fab
     if not is_removed:
         ports[at.port] = replace(switch.ports[at.port], up=False)
     found = islands(with_switch(fabric, replace(switch, ports=MappingProxyType(ports))))
-    assert found == {"10.0.1.1": None}
+    assert found == {"10.0.1.1": ALONE}
     assert not connected(found, "10.0.1.1", "10.0.1.2")
     assert not connected(found, "10.0.3.1", "10.0.1.1")
 
@@ -71,7 +71,7 @@ def test_hosts_of_a_switch_that_has_left_reach_none(fabric: Fabric) -> None:
     left = cut_off(fabric, LEAVES[0])
     left = replace(left, switches={k: v for k, v in left.switches.items() if k != LEAVES[0]})
     found = islands(left)
-    assert found == {"10.0.1.1": None, "10.0.1.2": None}
+    assert found == {"10.0.1.1": ALONE, "10.0.1.2": ALONE}
     assert not connected(found, "10.0.1.1", "10.0.1.2")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from controller.alarms import difference_text, text
-from controller.core.raised_alarms import demand_alarm
+from controller.core.alarms import demand_alarm
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand

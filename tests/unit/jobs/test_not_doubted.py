@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.alarms import text
-from controller.core.raised_alarms import demand_alarm
+from controller.core.alarms import demand_alarm
 from controller.fabric.topology import Dpid
 from controller.jobs.demand import DemandSource, Difference, Finding
 from signalbox.jobs.reports import IterationTime

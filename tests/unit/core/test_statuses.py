@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from controller.core.status_and_alarms import JobStatuses
+from controller.core.statuses import JobStatuses
 from controller.fabric.topology import Host
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob

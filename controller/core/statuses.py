@@ -1,16 +1,14 @@
-"""The parts of the published ``Status`` that need work: the status of every job, and since when alarms are raised."""
+"""The published ``Status``: everything that others may see, with the status of every job."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import zip_longest
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from controller.alarms import Alarm, AlarmKey
-from controller.core.raised_alarms import port_exists
+from controller.core.alarms import port_exists
 from controller.core.sending import NO_ROUTES
 from controller.core.state import State
 from controller.fabric.parts import Part, PartKey
@@ -26,7 +24,6 @@ from controller.planning.problem import (
     route_of,
 )
 from controller.shared_map import SharedMap, differing, updated
-from controller.silence import Silence, SilenceKey
 from controller.status import DrainStatus, ExtensionStatus, JobState, JobStatus, Status, SwitchStatus
 from controller.tables.switch_sync import SwitchSync
 from controller.tables.table_use import TableUse
@@ -44,7 +41,7 @@ def status(
     drains: Mapping[str, DrainStatus],
     drained: frozenset[LinkId | PartKey],
     down_parts: Mapping[PartKey, Part],
-    named_hosts: Mapping[PartKey, bool],
+    named_hosts: Mapping[PartKey, object],
     extension: ExtensionStatus,
 ) -> Status:
     """Everything that others may see, as of now. ``wanted_for``: the jobs that rules are to follow from. ``jobs``,
@@ -129,10 +126,8 @@ class JobStatuses:
 
     def __init__(self) -> None:
         self._changed = ChangedKeys[JobId]()
+        self._other_levels = ChangedKeys[JobId]()
         self._hosts: Mapping[str, Host] = {}
-        self._levels: Mapping[JobId, float] = {}
-        self._phase_levels: Mapping[JobId, Mapping[int, float]] = {}
-        self._outweighed: frozenset[JobId] = frozenset()
         self._routes: dict[JobId, _Routed] = {}
         self._other_pairs: Counter[JobId] = Counter()
         self._times: dict[JobId, Mapping[int, float]] = {}
@@ -153,13 +148,11 @@ class JobStatuses:
     ) -> Mapping[JobId, JobStatus]:
         """``outweighed``: the jobs to which their levels are not promised. ``waiting``: why the extension lets them
         wait."""
-        changed, gone = self._changed(jobs, missing, generation, without_path, waiting)
-        anew = {*changed, *((self._outweighed ^ outweighed) & jobs.keys())}
-        self._outweighed = outweighed
-        if hosts is not self._hosts:
-            before, self._hosts = self._hosts, hosts
-            other = {ip for ip in before.keys() | hosts.keys() if before.get(ip) is not hosts.get(ip)}
-            anew |= {job_id for job_id, job in jobs.items() if not other.isdisjoint(job.addresses)}
+        changed, gone = self._changed(jobs, missing, generation, waiting, dict.fromkeys(outweighed, True))
+        others = {ip for ip, *_ in differing(self._hosts, hosts)}
+        self._hosts = hosts
+        referring = (job_id for job_id, job in jobs.items() if not others.isdisjoint(job.addresses)) if others else ()
+        anew = {*changed, *referring}
         for job_id in anew:
             job = jobs[job_id]
             known = self._routes.get(job_id)
@@ -185,29 +178,13 @@ class JobStatuses:
                 phase_levels.get(job_id, NO_PHASES),
                 waiting.get(job_id, ""),
             )
-            for job_id in anew.union(self._other_levels(jobs, levels, phase_levels))
+            for job_id in anew.union(self._other_levels(jobs, without_path, levels, phase_levels).changed)
         }
         for job_id in gone:
             for of_job in (self._routes, self._times, self._other_pairs):
                 of_job.pop(job_id, None)
         self._statuses = updated(self._statuses, {**dict.fromkeys(gone), **statuses})
         return self._statuses
-
-    def _other_levels(
-        self,
-        jobs: Mapping[JobId, Job],
-        levels: Mapping[JobId, float],
-        phase_levels: Mapping[JobId, Mapping[int, float]],
-    ) -> list[JobId]:
-        of_job, of_phase = self._levels, self._phase_levels
-        self._levels, self._phase_levels = levels, phase_levels
-        if of_job is levels and of_phase is phase_levels:
-            return []
-        return [
-            job_id
-            for job_id in jobs
-            if of_job.get(job_id) != levels.get(job_id) or of_phase.get(job_id) != phase_levels.get(job_id)
-        ]
 
 
 class _Routed(NamedTuple):
@@ -277,66 +254,3 @@ def _routed_state(hosts: Mapping[str, Host], routes: Mapping[FlowId, Route | Non
     if pinned == 0:
         return "ecmp"
     return "pinned" if pinned == len(crossing) else "partly_pinned"
-
-
-GO_ON_S = 60.0
-"""For so long after a restart, beside the patience with parts of the fabric, an alarm of before goes on when it is
-raised again; longer while parts are awaited (``KnownParts``). Some are raised only when nothing has been counted for a
-while."""
-
-
-class AlarmTimes:
-    """Since when each alarm has been raised, and whether operators know of it. ``alarms``: as of the last call.
-    ``before``: since when those have been raised, in monotonic seconds, that had not ended when the controller before
-    this one stopped; until they are raised again, or ``before_until``."""
-
-    def __init__(self, before: Mapping[AlarmKey, float], before_until: float) -> None:
-        self.before = before
-        self._before_until = before_until
-        self._groups: Sequence[Mapping[Any, Alarm]] = ()
-        self._silences: Mapping[SilenceKey, Silence] = {}
-        self._dated: Mapping[AlarmKey, Alarm] = SharedMap()
-
-    @property
-    def alarms(self) -> Mapping[AlarmKey, Alarm]:
-        return self._dated
-
-    def dated(
-        self,
-        groups: Sequence[Mapping[Any, Alarm]],
-        silences: Mapping[SilenceKey, Silence],
-        now: float,
-        awaits_parts: bool,
-    ) -> Mapping[AlarmKey, Alarm]:
-        """The alarms with their times and silences. One that was not raised at the last call begins ``now``.
-        ``groups``: always as many, each alarm always in the same one; only those are looked at that may have
-        changed. ``awaits_parts``: what is missing may be told later."""
-        changes: dict[AlarmKey, Alarm | None] = {}
-        for before, raised in zip_longest(self._groups, groups, fillvalue=_NO_ALARMS):
-            for _, was, alarm in differing(before, raised):
-                goes_on = was is not None and alarm is not None and was.key == alarm.key
-                if was and not goes_on:
-                    changes.setdefault(was.key, None)
-                if alarm and alarm != was:
-                    since = self._dated[alarm.key].since if goes_on else self.before.get(alarm.key, now)
-                    changes[alarm.key] = replace(alarm, since=since, silence=_silence(alarm.key, silences))
-        if silences is not self._silences:
-            self._silences = silences
-            for key, alarm in self._dated.items():
-                if key not in changes and alarm.silence != (silence := _silence(key, silences)):
-                    changes[key] = replace(alarm, silence=silence)
-        self._groups, self._dated = groups, updated(self._dated, changes)
-        if self.before:
-            if awaits_parts:
-                self._before_until = max(self._before_until, now + GO_ON_S)
-            left = {key: since for key, since in self.before.items() if key not in self._dated}
-            self.before = left if now < self._before_until else {}
-        return self._dated
-
-
-def _silence(key: AlarmKey, silences: Mapping[SilenceKey, Silence]) -> Silence | None:
-    """That of the alarm, else the one for all of its kind."""
-    return silences.get(key) or silences.get((key[0], ""))
-
-
-_NO_ALARMS: Mapping[Any, Alarm] = {}

@@ -1,0 +1,257 @@
+"""What is wrong now: alarms of jobs, of the plan, of what switches do, and of parts of the fabric that are down; and
+since when each has been raised. Pure.
+
+One fault is one alarm. A part that is down because of another one is ``excepted`` (``core/missed_parts.py``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any, TypeVar
+
+from controller.alarms import Alarm, AlarmKey, Missed
+from controller.core.refusals import (
+    CONNECTIONS_RECENT_S,
+    DUPLICATES_RECENT_S,
+    FLOODS_RECENT_S,
+    PACKETS_RECENT_S,
+)
+from controller.core.state import State
+from controller.fabric.parts import Part, PartKey, PartKind, SwitchRole
+from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
+from controller.jobs.demand import JobDemand
+from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.shared_map import SharedMap, differing, updated
+from controller.silence import Silence, SilenceKey
+from controller.tables.rules import Table
+from signalbox.jobs.spec import JobId
+from signalbox.words import AlarmKind
+
+Key = TypeVar("Key")
+
+MANY_AT_LEAST = 5
+MANY_FRACTION = 0.25
+"""When so many switches, and more than this part of all or of those of a role, are down, they are one alarm: the fabric
+is another one than is known, or the control network is cut."""
+
+_LLDP_KINDS = {
+    "malformed": AlarmKind.LLDP_MALFORMED,
+    "forged": AlarmKind.LLDP_FORGED,
+    "replayed": AlarmKind.LLDP_REPLAYED,
+    "reflected": AlarmKind.LLDP_REFLECTED,
+}
+"""By why a packet was refused. Other reasons raise no alarm: LLDP of hosts, and of ports that go down, is common."""
+
+
+def demand_alarm(job_id: JobId, demand: JobDemand) -> Alarm | None:
+    """Return the alarm of a job that contradicts its announcement, else None. A job that is silent or slower has none:
+    it may write a checkpoint, and the lease of one that was killed ends."""
+    facts = {"difference": demand.difference}
+    return Alarm(AlarmKind.DEMAND_DIFFERS, job_id, facts) if demand.contradicted else None
+
+
+def host_alarm(job_id: JobId, missing: tuple[str, ...]) -> Alarm:
+    """Of a job that waits for hosts."""
+    return Alarm(AlarmKind.HOSTS_MISSING, job_id, {"hosts": missing})
+
+
+def raised_alarms(s: State, fabric: Fabric, without_path: Mapping[JobId, int], now: float) -> Iterator[Alarm]:
+    """What is wrong now beside jobs, each kind at most once per subject. ``without_path``: flows of jobs whose hosts
+    the fabric does not connect, whatever is planned. ``fabric``: with a name of its switches for each."""
+    plan = s.cycle.plan
+    if s.plan_installed and plan and plan.ecmp and plan.max_level > plan.ecmp.mean * (1 + LEVEL_TOLERANCE):
+        yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"level": plan.max_level, "ecmp": plan.ecmp.mean})
+    if without_path:
+        yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": (), "of_jobs": dict(without_path)})
+    elif plan and plan.unrouted:
+        yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": plan.unrouted})
+    if trouble := s.commits.trouble(now):
+        yield Alarm(AlarmKind.STATE_NOT_SAVED, "state", {"why": trouble})
+    yield from _switch_alarms(s, fabric, now)
+    yield from _refused_connections(s, now)
+    yield from _stale_counters(s, fabric, now)
+    yield from _full_tables(s, fabric)
+    yield from _port_alarms(s, fabric, now)
+
+
+def _switch_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
+    reasons: defaultdict[Dpid, Counter[str]] = defaultdict(Counter)
+    for (dpid, _), refusal in s.sync.refused.items():
+        reasons[dpid][refusal.reason] += 1
+    for dpid, of_switch in reasons.items():
+        yield Alarm(AlarmKind.RULES_REFUSED, fabric.name(dpid), {"reasons": of_switch})
+    for name in s.refusals.taken.values():
+        yield Alarm(AlarmKind.MASTERSHIP_LOST, name)
+    for dpid, (peer, last_at) in s.refusals.duplicates.items():
+        if now < last_at + DUPLICATES_RECENT_S:
+            yield Alarm(AlarmKind.DUPLICATE_DPID, fabric.name(dpid), {"peer": peer, "dpid": dpid})
+    for dpid, last_at in s.refusals.floods.items():
+        if now < last_at + FLOODS_RECENT_S:
+            yield Alarm(AlarmKind.SWITCH_FLOODS, fabric.name(dpid))
+    for dpid, count in s.sync.foreign.items():
+        if count:
+            yield Alarm(AlarmKind.FOREIGN_RULES, fabric.name(dpid), {"rules": count})
+
+
+def _full_tables(s: State, fabric: Fabric) -> Iterator[Alarm]:
+    """Of switches that are connected."""
+    for dpid, use, refused in s.tables.nearly_full((rule[0], why) for rule, why in s.sync.refused.items()):
+        if dpid in fabric.switches:
+            name = fabric.name(dpid)
+            facts = {"switch": name, "use": use, "refused": refused}
+            table = f"table{use.name}" if isinstance(use.table, Table) else use.name
+            yield Alarm(AlarmKind.TABLE_NEARLY_FULL, f"{name}:{table}", facts)
+
+
+def _refused_connections(s: State, now: float) -> Iterator[Alarm]:
+    """By why."""
+    for reason, (peer, last_at) in s.refusals.last_connections.items():
+        if now < last_at + CONNECTIONS_RECENT_S:
+            yield Alarm(AlarmKind.CONNECTIONS_REFUSED, reason, {"peer": peer})
+
+
+def _stale_counters(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
+    """Of switches that are connected."""
+    oldest = now - s.counters.stale_after_s
+    for dpid, read in s.counters.read.items():
+        if min(read) < oldest and dpid in fabric.switches:
+            yield Alarm(AlarmKind.COUNTERS_STALE, fabric.name(dpid), {"what": read.oldest})
+
+
+def _port_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
+    """Of ports of switches that are connected."""
+    for (at, reason), last_at in sorted(s.refusals.last_packets.items()):
+        if reason in _LLDP_KINDS and now < last_at + PACKETS_RECENT_S and at.dpid in fabric.switches:
+            yield Alarm(_LLDP_KINDS[reason], _port_name(fabric, at))
+    for at, drops in s.counters.drops.items():
+        if drops.packets and port_exists(fabric, at):
+            kind = "port" if LinkId(*at) in fabric.links else "host port"
+            facts = {"port_kind": kind, "packets": drops.packets, "seconds": drops.seconds}
+            yield Alarm(AlarmKind.PUNT_LIMIT_EXCEEDED, _port_name(fabric, at), facts)
+    for at in sorted(s.hosts.claims.refused_at):
+        if at.dpid in fabric.switches:
+            yield Alarm(AlarmKind.ADDRESSES_CLAIMED, _port_name(fabric, at))
+
+
+def _port_name(fabric: Fabric, at: PortRef) -> str:
+    return f"{fabric.name(at.dpid)}:{at.port}"
+
+
+def port_exists(fabric: Fabric, at: PortRef) -> bool:
+    switch = fabric.switches.get(at.dpid)
+    return switch is not None and at.port in switch.ports
+
+
+def part_alarm(key: PartKey, part: Part, is_excepted: bool | None, named: frozenset[JobId] | None) -> Alarm | None:
+    """Of a cable that is down, or a host that is named."""
+    if is_excepted or key.kind is PartKind.SWITCH or (key.kind is PartKind.HOST and named is None):
+        return None
+    kind = AlarmKind.LINK_DOWN if key.kind is PartKind.LINK else AlarmKind.HOST_DOWN
+    return Alarm(kind, part.name, {"part": part})
+
+
+def switch_alarms(
+    down: Mapping[PartKey, Part],
+    excepted: Mapping[PartKey, bool],
+    known: int,
+    roles: Mapping[Dpid | str, SwitchRole],
+) -> Mapping[PartKey | None, Alarm]:
+    """One for each switch that is down, or one for all, with None. ``known``: switches that there are or should be.
+    ``roles``: see ``Declared.role_of``."""
+    missing = [part for key, part in down.items() if key.kind is PartKind.SWITCH and key not in excepted]
+    expected = Counter[SwitchRole | None](roles.values())
+    expected[None] = known - expected.total()
+    of_role: dict[SwitchRole | None, Missed] = {}
+    for role in (*SwitchRole, None):
+        names = tuple(part.name for part in missing if _role(part, roles) is role)
+        if names:
+            of_role[role] = Missed(expected[role], names)
+    of_all = Missed(known, tuple(part.name for part in missing))
+    if any(map(_are_many, (of_all, *of_role.values()))):
+        return {None: Alarm(AlarmKind.FABRIC_INCOMPLETE, "fabric", {"of_role": of_role})}
+    return {part.key: Alarm(AlarmKind.SWITCH_DOWN, part.name, {"part": part}) for part in missing}
+
+
+def subjects_told_apart(alarms: Mapping[Key, Alarm], shared_names: frozenset[str]) -> Mapping[Key, Alarm]:
+    """Alarms of parts, so that two with one name are two. ``shared_names``: those of several switches."""
+    if not shared_names:
+        return alarms
+    parts = {key: part for key, alarm in alarms.items() if (part := alarm.facts.get("part"))}
+    named = {
+        key: replace(part, ends=tuple(end.told_apart(shared_names) for end in part.ends)) for key, part in parts.items()
+    }
+    return {key: replace(alarm, subject=named[key].name) if key in named else alarm for key, alarm in alarms.items()}
+
+
+def _role(part: Part, roles: Mapping[Dpid | str, SwitchRole]) -> SwitchRole | None:
+    return roles.get(part.ends[0].at.dpid) or roles.get(part.ends[0].switch)
+
+
+def _are_many(missed: Missed) -> bool:
+    return len(missed.names) >= MANY_AT_LEAST and len(missed.names) > MANY_FRACTION * missed.expected
+
+
+GO_ON_S = 60.0
+"""For so long after a restart, beside the patience with parts of the fabric, an alarm of before goes on when it is
+raised again; longer while parts are awaited (``KnownParts``). Some are raised only when nothing has been counted for a
+while."""
+
+
+class AlarmTimes:
+    """Since when each alarm has been raised, and whether operators know of it. ``alarms``: as of the last call.
+    ``before``: since when those have been raised, in monotonic seconds, that had not ended when the controller before
+    this one stopped; until they are raised again, or ``before_until``."""
+
+    def __init__(self, before: Mapping[AlarmKey, float], before_until: float) -> None:
+        self.before = before
+        self._before_until = before_until
+        self._groups: Sequence[Mapping[Any, Alarm]] = ()
+        self._silences: Mapping[SilenceKey, Silence] = {}
+        self._dated: Mapping[AlarmKey, Alarm] = SharedMap()
+
+    @property
+    def alarms(self) -> Mapping[AlarmKey, Alarm]:
+        return self._dated
+
+    def dated(
+        self,
+        groups: Sequence[Mapping[Any, Alarm]],
+        silences: Mapping[SilenceKey, Silence],
+        now: float,
+        awaits_parts: bool,
+    ) -> Mapping[AlarmKey, Alarm]:
+        """The alarms with their times and silences. One that was not raised at the last call begins ``now``.
+        ``groups``: always as many, each alarm always in the same one; only those are looked at that may have
+        changed. ``awaits_parts``: what is missing may be told later."""
+        changes: dict[AlarmKey, Alarm | None] = {}
+        for before, raised in zip_longest(self._groups, groups, fillvalue=_NO_ALARMS):
+            for _, was, alarm in differing(before, raised):
+                goes_on = was is not None and alarm is not None and was.key == alarm.key
+                if was and not goes_on:
+                    changes.setdefault(was.key, None)
+                if alarm and alarm != was:
+                    since = self._dated[alarm.key].since if goes_on else self.before.get(alarm.key, now)
+                    changes[alarm.key] = replace(alarm, since=since, silence=_silence(alarm.key, silences))
+        if silences is not self._silences:
+            self._silences = silences
+            for key, alarm in self._dated.items():
+                if key not in changes and alarm.silence != (silence := _silence(key, silences)):
+                    changes[key] = replace(alarm, silence=silence)
+        self._groups, self._dated = groups, updated(self._dated, changes)
+        if self.before:
+            if awaits_parts:
+                self._before_until = max(self._before_until, now + GO_ON_S)
+            left = {key: since for key, since in self.before.items() if key not in self._dated}
+            self.before = left if now < self._before_until else {}
+        return self._dated
+
+
+def _silence(key: AlarmKey, silences: Mapping[SilenceKey, Silence]) -> Silence | None:
+    """That of the alarm, else the one for all of its kind."""
+    return silences.get(key) or silences.get((key[0], ""))
+
+
+_NO_ALARMS: Mapping[Any, Alarm] = {}
