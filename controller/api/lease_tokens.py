@@ -16,8 +16,7 @@ import os
 import secrets
 from pathlib import Path
 
-from controller.store.disk_space import full
-from controller.store.sqlite_database import sync_directory
+from controller.store.disk import full, sync_directory
 from signalbox.errors import InvalidInput
 from signalbox.secret_files import of_another_user, open_to_others
 

@@ -21,9 +21,8 @@ from controller.config import Config
 from controller.fabric.parts import Declared
 from controller.serving import exposure, haproxy, inventory, validity
 from controller.serving.validity import TLS_SECTIONS
-from controller.store import sqlite_store
-from controller.store.configured import store_of
-from controller.store.disk_space import full
+from controller.store.configured import STATE_FILES, store_of
+from controller.store.disk import full
 from signalbox.addresses import host_and_port
 from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.secret_files import of_another_user, open_to_others, replaceable
@@ -161,7 +160,7 @@ def _open_state(directory: Path) -> Iterator[FieldProblem]:
     with suppress(OSError):
         if problem := replaceable(directory):
             yield FieldProblem("state_dir", f"{problem}; or name a directory in it, which the controller makes")
-    for name in (sqlite_store.FILE, lease_tokens.FILE):
+    for name in (*STATE_FILES, lease_tokens.FILE):
         path = directory / name
         with suppress(OSError):
             if problem := of_another_user(path) or open_to_others(path):

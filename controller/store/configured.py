@@ -7,8 +7,11 @@ from pathlib import Path
 
 from controller.jobs.messages import SavedState
 from controller.store.records import ChangedRecords
-from controller.store.sqlite_store import SqliteStore
+from controller.store.sqlite_store import FILE, SqliteStore
 from controller.store.store import Done, Store
+
+STATE_FILES = (FILE,)
+"""What the store keeps in the state directory, for nobody else to read."""
 
 
 class NothingSaved:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from controller.store.disk_space import full
+from controller.store.disk import full
 from signalbox.errors import InvalidInput
 
 log = structlog.get_logger(__name__)

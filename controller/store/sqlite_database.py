@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from controller.jobs.messages import SavedState
 from controller.private_directory import private_directory
+from controller.store.disk import sync_directory
 from controller.store.records import FORMAT, ChangedRecords, Key, Kind, changes, encode
 
 OLDEST = 2
@@ -195,12 +196,3 @@ def sealed(number: int, records: int, total: int) -> tuple[int, int, bytes, byte
 def checksum(kind: str, key: str, value: str) -> bytes:
     """Of one record."""
     return hashlib.blake2b("\0".join((kind, key, value)).encode(), digest_size=CHECKSUM_BYTES).digest()
-
-
-def sync_directory(directory: Path) -> None:
-    """A rename survives a power failure only when its directory was synced (rename(2), fsync(2))."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

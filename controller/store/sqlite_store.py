@@ -21,7 +21,7 @@ import structlog
 
 from controller.jobs.messages import SavedState
 from controller.store.directory_claim import LOCK, DirectoryClaim, cannot_write
-from controller.store.disk_space import ROOM_BYTES, full
+from controller.store.disk import ROOM_BYTES, full, sync_directory
 from controller.store.records import FORMAT, ChangedRecords, Key, Kind, Unreadable, decode, first_format
 from controller.store.sqlite_database import (
     OLDEST,
@@ -32,7 +32,6 @@ from controller.store.sqlite_database import (
     make,
     opened,
     read,
-    sync_directory,
     upgrade,
     write,
 )

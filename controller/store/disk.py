@@ -1,4 +1,5 @@
-"""Whether a file system is full: what SQLite says of one is often that there was an I/O error."""
+"""What the file system has to say: whether it is full, where SQLite often speaks of an I/O error, and that a rename is
+on disk."""
 
 from __future__ import annotations
 
@@ -30,3 +31,12 @@ def full(directory: Path, error: Exception, needed: int = ROOM_BYTES) -> str:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk is full, or a quota is used up: {directory} has {free} bytes free, which could not be taken"
     return ""
+
+
+def sync_directory(directory: Path) -> None:
+    """A rename survives a power failure only when its directory was synced (rename(2), fsync(2))."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
