@@ -13,14 +13,14 @@ from itertools import zip_longest
 from typing import Any, TypeVar
 
 from controller.alarms import Alarm, AlarmKey, Missed
-from controller.core.refusals import (
+from controller.core.state import State
+from controller.fabric.parts import Part, PartKey, PartKind, SwitchRole
+from controller.fabric.refusals import (
     CONNECTIONS_RECENT_S,
     DUPLICATES_RECENT_S,
     FLOODS_RECENT_S,
     PACKETS_RECENT_S,
 )
-from controller.core.state import State
-from controller.fabric.parts import Part, PartKey, PartKind, SwitchRole
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.demand import JobDemand
 from controller.planning.efficiency import LEVEL_TOLERANCE

@@ -24,7 +24,6 @@ from controller.core.alarms import (
     switch_alarms,
 )
 from controller.core.commits import published, unsaved
-from controller.core.counted_links import CountedLinks, Uncounted, UncountedLinks
 from controller.core.draining import Drained
 from controller.core.extension import Extension
 from controller.core.missed_parts import (
@@ -41,7 +40,6 @@ from controller.core.missed_parts import (
     switches_told_apart,
     unless_awaited,
 )
-from controller.core.sending import ConfirmedRoutes
 from controller.core.state import State
 from controller.core.statuses import JobStatuses, status
 from controller.fabric.background import background, planned_background
@@ -73,7 +71,9 @@ from controller.planning.problem import (
     missing_hosts,
 )
 from controller.status import Status
+from controller.tables.confirmed_routes import ConfirmedRoutes
 from controller.tables.control_table import adopting_rules
+from controller.tables.counted_links import CountedLinks, Uncounted, UncountedLinks
 from controller.tables.default_table import Gateway
 from controller.tables.flows_by_link import FlowsByLink, flows_on, lost_links
 from controller.tables.pins import Pins

@@ -18,9 +18,7 @@ from controller.core.draining import Draining
 from controller.core.load_events import LoadEvents
 from controller.core.phases import Adoption, Departures, LinkLosses, Phases
 from controller.core.planning_cycle import PlanningCycle
-from controller.core.refusals import Refusals
 from controller.core.sending import Sending
-from controller.core.silences import Silences
 from controller.fabric.background import RecentBackground
 from controller.fabric.drains import Drains
 from controller.fabric.host_discovery import HostDiscovery
@@ -28,6 +26,7 @@ from controller.fabric.known_parts import KnownParts
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.parts import Declared
 from controller.fabric.recent_uses import UsesOf
+from controller.fabric.refusals import Refusals
 from controller.fabric.topology import Dpid, Fabric, Port, Switch, port_refs
 from controller.fabric.topology_state import TopologySettings, TopologyState
 from controller.jobs.job import Epochs, Job
@@ -35,6 +34,7 @@ from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import SavedState
 from controller.jobs.registry import JobRegistry
 from controller.shared_map import differing
+from controller.silence import Silences
 from controller.tables.counters import CounterIntake
 from controller.tables.pins import PinSet
 from controller.tables.rules import RuleSet

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from controller.alarms import Alarm, AlarmKey
 from controller.core.alarms import port_exists
-from controller.core.sending import NO_ROUTES
 from controller.core.state import State
 from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId
@@ -25,6 +24,7 @@ from controller.planning.problem import (
 )
 from controller.shared_map import SharedMap, differing, updated
 from controller.status import DrainStatus, ExtensionStatus, JobState, JobStatus, Status, SwitchStatus
+from controller.tables.confirmed_routes import NO_ROUTES
 from controller.tables.switch_sync import SwitchSync
 from controller.tables.table_use import TableUse
 from signalbox.jobs.spec import JobId

@@ -15,7 +15,6 @@ from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Message
-from controller.core.silences import Silences
 from controller.fabric.drains import Drains, links_named
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.fabric.parts import End, Part, PartKind, switch_key
@@ -36,7 +35,7 @@ from controller.planning.analysis.results import FailureAnalysis
 from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, Route, whole
-from controller.silence import EndSilence, Silence, SilenceAlarms, SilenceKey
+from controller.silence import EndSilence, Silence, SilenceAlarms, SilenceKey, Silences
 from controller.status import DrainStatus, JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.counters import CountersRead
 from controller.tables.pinned_table import miss_rule

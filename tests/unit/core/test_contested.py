@@ -6,8 +6,8 @@ import pytest
 
 from controller.alarms import text
 from controller.config import PlanningConfig
-from controller.core.refusals import DUPLICATES_RECENT_S
 from controller.fabric.messages import ConnectionRefused, MastershipLost, SwitchLeft
+from controller.fabric.refusals import DUPLICATES_RECENT_S
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
 from controller.planning.analysis.requests import GetPlanProof

@@ -12,13 +12,13 @@ from dataclasses import replace
 import pytest
 
 from controller.config import Config
-from controller.core.counted_links import CountedLinks
-from controller.core.sending import ConfirmedRoutes
 from controller.fabric.messages import ArpSeen, DrainParts, LinkSeen, PortChanged, UndrainParts
 from controller.fabric.topology import Dpid, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, UpdateJob
 from controller.planning.messages import Planned, SetStrategy
 from controller.tables import pins
+from controller.tables.confirmed_routes import ConfirmedRoutes
+from controller.tables.counted_links import CountedLinks
 from controller.tables.flows_by_link import FlowsByLink
 from controller.tables.messages import StageDone, SwitchRules
 from controller.tables.pins import Pins

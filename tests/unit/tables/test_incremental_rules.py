@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.counted_links import CountedLinks
-from controller.core.sending import ConfirmedRoutes
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.planning.problem import FlowId, Flows, Problem, Route, Routed, Routes, capacities, in_order, whole
+from controller.tables.confirmed_routes import ConfirmedRoutes
+from controller.tables.counted_links import CountedLinks
 from controller.tables.flows_by_link import FlowsByLink, lost_links
 from controller.tables.pinned_table import Pin
 from controller.tables.pins import Pins

@@ -7,9 +7,8 @@ import pytest
 from controller.alarms import Alarm
 from controller.config import Config
 from controller.core.messages import Tick
-from controller.core.silences import FORGOTTEN_S, MOST, Silences
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.silence import EndSilence, Silence, SilenceAlarms
+from controller.silence import FORGOTTEN_S, MOST, EndSilence, Silence, SilenceAlarms, Silences
 from signalbox.errors import InvalidInput, Unavailable
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind

@@ -6,7 +6,6 @@ import pytest
 
 from controller.alarms import text
 from controller.core.messages import Command, Message
-from controller.core.refusals import CONNECTIONS_RECENT_S, FLOODS_RECENT_S, PACKETS_RECENT_S
 from controller.fabric.messages import (
     ArpSeen,
     ConnectionRefused,
@@ -16,6 +15,7 @@ from controller.fabric.messages import (
     SwitchFloods,
     SwitchLeft,
 )
+from controller.fabric.refusals import CONNECTIONS_RECENT_S, FLOODS_RECENT_S, PACKETS_RECENT_S
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.serving.event_log import events
 from signalbox.words import AlarmKind
