@@ -9,16 +9,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, LinkId, Path
-
-if TYPE_CHECKING:
-    from controller.planning.problem import Flow
+from controller.planning.flows import Flow
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
