@@ -22,7 +22,7 @@ from controller.planning.lanes import lanes_of, parts
 from controller.planning.level_vector import stronger
 from controller.planning.plan import Draft, Drafts, compare, draft
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
-from controller.planning.split_flows import lanes_first, peeling, search
+from controller.planning.split_flows import peeling, search
 from signalbox.jobs.spec import JobId
 
 _NEAR = 0.01
@@ -78,10 +78,8 @@ def _of_part(
     drafts = [of if len(of.routes) == len(part.flows) else _draft(part, of.routes) for of in known]
     lanes = lanes_of(part, np.arange(len(part.flows)))
     if lanes:
-        routes = lanes_first.route(part, lanes, min(bounds.job.values()))
         peeling_s = (_LINE_S + _CABLE_S * len(np.unique(lanes.others[0].other))) * len(part.flows)
-        if routes is None and limits.allows("peeling", peeling_s):
-            routes = peeling.route(part, lanes, bounds.fluid)
+        routes = peeling.route(part, lanes, bounds.fluid) if limits.allows("peeling", peeling_s) else None
         drafts += [_draft(part, routes)] if routes else []
     best = min(drafts, key=cmp_to_key(compare))
     if not best.moves and all(level <= aims[job] * (1 + LEVEL_TOLERANCE) for job, level in best.job_level.items()):
