@@ -2,7 +2,7 @@
 
 In: a ``Problem``. Out: bounds for the worst level, and one per job. All come from *cuts*: flows each of which must
 cross one link of a set of links C, whatever path it takes (the flows out of a leaf and its uplinks; the flows into
-it; those between a pair of leaves, where not every uplink leads there; on three tiers ``pod_cuts``).
+it; those between a pair of leaves, where not every uplink leads there; on three tiers those of pods).
 
 - Fluid: on link l the load times the capacity is the sum over jobs of their peaks; summed over C it is at least the sum
   over jobs of their largest phase D_j, so some link has load >= sum D_j / sum c. This also holds with split flows.

@@ -43,9 +43,7 @@ class Besides:
 
 
 def find_besides(lanes: Lanes) -> Besides | None:
-    """None where no spine besides the lanes has links to senders and to receivers."""
-    if not all(len(side.at) for side in lanes.others):
-        return None
+    """None where no spine besides the lanes has links to senders and to receivers. ``lanes``: with other links."""
     width = 1 + max(int(side.cable.max(initial=0)) for side in lanes.others)
     keys = [side.other * width + side.cable for side in lanes.others]
     shared = np.intersect1d(keys[0], keys[1])

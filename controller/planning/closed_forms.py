@@ -65,7 +65,8 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None
 
 def _colored(numbers: Numbers, flows: Ints, lanes: Lanes) -> NumberedRoutes:
     """Whole flows, also on cables besides the lanes where that leaves fewer on a link."""
-    over_all = cables_besides.whole(numbers, flows, lanes, _even) if nearly_equal(numbers.peak_bps[flows]) else None
+    besides = lanes.has_others and nearly_equal(numbers.peak_bps[flows])
+    over_all = cables_besides.whole(numbers, flows, lanes, _even) if besides else None
     return over_all or color_evenly(numbers, flows, lanes)
 
 
@@ -80,7 +81,7 @@ def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: floa
     if in_turns <= floor * (1 + LEVEL_TOLERANCE):
         return None
     level = _cut(degree, fit, pieces).level
-    if level > floor * (1 + LEVEL_TOLERANCE):
+    if lanes.has_others and level > floor * (1 + LEVEL_TOLERANCE):
         ways = [
             (divided, _cut(int(divided.colors.max(initial=0)) + 1, fit, pieces))
             for divided in cables_besides.split(numbers, flows, lanes, demand_bps, _even)

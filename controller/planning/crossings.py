@@ -1,18 +1,26 @@
 """The cuts of a problem, and which flows cross them: what the closed-form bounds (``bounds``) are computed from.
 
 In: a ``Problem``. Out: for each cut where it is and its links; each flow that crosses it, whatever path it takes.
+
+*Pods* on three tiers have cuts of their own: where cores have failed or are few, a pod is narrower than its leaves. A
+flow from a leaf to another pod takes one plane: there it crosses the leaf's uplink, and behind that a link from the pod
+to a core. So the flows that leave some leaves of a pod for other pods cross the set of links that has, for each plane,
+either those uplinks or those links to cores, whichever have less capacity: n equal uplinks of n leaves, or c links to
+cores. With D flows, S planes and the leaves taken from the fullest on, some link has at least D / sum of min(n, c) over
+the S planes. The same holds for flows into the leaves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from controller.fabric.topology import Dpid, LinkId
 from controller.planning.numbered import Ints, distinct
-from controller.planning.pod_cuts import pod_cuts
 from controller.planning.problem import Problem
 from controller.planning.tiers import Tiers
 
@@ -152,7 +160,7 @@ def _crossings_of_leaves(problem: Problem) -> Crossings:
 def _crossings_of_pods(problem: Problem, tiers: Tiers) -> Crossings:
     """Cuts of leaves, and of leaves of one pod together."""
     places, links_of, flows, cut, routable, of_links = _crossings_of_leaves(problem)
-    added = list(pod_cuts(problem, tiers))
+    added = list(_pod_cuts(problem, tiers))
     crossing = [flow for of in added for flow in of.flows]
     number = [len(places) + index for index, of in enumerate(added) for _ in of.flows]
     return Crossings(
@@ -176,3 +184,62 @@ def _all_alike(problem: Problem) -> bool:
     rows = np.concatenate([side.other for side in sides]).reshape(-1, count)
     even = all((np.bincount(side.at) == count).all() for side in sides) and bool((rows == rows[0]).all())
     return even and {links.dpids[switch] for switch in rows[0].tolist()}.isdisjoint(leaves)
+
+
+# ---- pods
+
+
+class _PodCut(NamedTuple):
+    """``outward``: whether its flows, by number, leave these leaves of one pod or enter them."""
+
+    leaves: Sequence[Dpid]
+    outward: bool
+    links: Sequence[LinkId]
+    flows: Sequence[int]
+
+
+def _pod_cuts(problem: Problem, tiers: Tiers) -> Iterator[_PodCut]:
+    """Return the cuts that can be stronger than those of single leaves."""
+    load_bps = problem.numbers.peak_bps.tolist()
+    for outward in (True, False):
+        flows = _between_pods(problem, tiers, outward)
+        load = {leaf: sum([load_bps[flow] for flow in own]) for leaf, own in flows.items()}
+        pods: defaultdict[int, list[Dpid]] = defaultdict(list)
+        for leaf in sorted(flows, key=lambda leaf: (-load[leaf], leaf)):
+            pods[tiers.pod[leaf]].append(leaf)
+        for leaves in pods.values():
+            for those, links in _cuts_of_pod(problem, tiers, leaves, outward):
+                yield _PodCut(those, outward, links, [flow for leaf in those for flow in flows[leaf]])
+
+
+def _between_pods(problem: Problem, tiers: Tiers, outward: bool) -> Mapping[Dpid, Sequence[int]]:
+    """The flows from each leaf to other pods, or to each leaf from other pods."""
+    flows: defaultdict[Dpid, list[int]] = defaultdict(list)
+    for number, flow in enumerate(problem.flows):
+        src, dst = flow.src_leaf, flow.dst_leaf
+        if src != dst and tiers.pod[src] != tiers.pod[dst]:
+            flows[src if outward else dst].append(number)
+    return flows
+
+
+def _cuts_of_pod(
+    problem: Problem, tiers: Tiers, leaves: Sequence[Dpid], outward: bool
+) -> Iterator[tuple[Sequence[Dpid], list[LinkId]]]:
+    """The first leaves, by number of leaves, and the links of the cut."""
+    capacity_bps, pod = problem.capacity_bps, tiers.pod[leaves[0]]
+    edge, core = (tiers.up, tiers.core_up) if outward else (tiers.down, tiers.core_down)
+    around = problem.paths.links_from(leaves[0]) if outward else problem.paths.links_into(leaves[0])
+    narrower = len(around) > len(tiers.plane)
+    to_cores = [(sum([capacity_bps[link] for link in lanes[pod]]), lanes[pod]) for lanes in core]
+    to_planes: list[tuple[float, list[LinkId]]] = [(0.0, []) for _ in core]
+    all_bps = np.zeros(len(core))
+    np.add.at(all_bps, list(tiers.plane) * len(leaves), [capacity_bps[link] for leaf in leaves for link in edge[leaf]])
+    if not narrower and (all_bps <= [bps for bps, _ in to_cores]).all():
+        return
+    for count, leaf in enumerate(leaves, 1):
+        for plane, link in zip(tiers.plane, edge[leaf], strict=True):
+            bps, links = to_planes[plane]
+            to_planes[plane] = bps + capacity_bps[link], [*links, link]
+        smaller = [min(both, key=itemgetter(0)) for both in zip(to_planes, to_cores, strict=True)]
+        if (narrower and count == 1) or smaller != to_planes:
+            yield leaves[:count], [link for _, links in smaller for link in links]

@@ -1,6 +1,6 @@
 """A greedy path assignment for any fabric, capacities and demands: the planner's repair and warm start.
 
-After the greedy of arXiv 2503.05324 (as published: ``baseline_routing``), but with loads instead of numbers of flows.
+After the greedy of arXiv 2503.05324 (as published: ``baselines``), but with loads instead of numbers of flows.
 Flows are taken leaf by leaf, from the most loaded set (flows out of one leaf, or into one) to the least; each takes the
 shortest path whose largest link load is smallest, the first on ties. On an unbroken leaf-spine with equal flows its
 largest load is at most twice the optimum, whatever the order.

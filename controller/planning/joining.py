@@ -32,8 +32,6 @@ _ROUNDING = 1e-9
 def joined(problem: Problem) -> Problem | None:
     """The problem with one flow in place of the pieces of each that run on one path, or are not pinned to paths that
     are there; None where no two pieces can be joined."""
-    if not problem.in_pieces:
-        return None
     of_flow: defaultdict[FlowId, list[Flow]] = defaultdict(list)
     for flow in problem.flows:
         of_flow[flow.id.joined].append(flow)

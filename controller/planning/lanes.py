@@ -50,6 +50,11 @@ class Lanes:
     def alike(self) -> bool:
         return self.bps[0] - self.bps[-1] <= _EQUAL * self.bps[0]
 
+    @property
+    def has_others(self) -> bool:
+        """Whether senders and receivers have links that are no lane's."""
+        return all(len(side.at) for side in self.others)
+
     @cached_property
     def up(self) -> Mapping[Dpid, tuple[LinkId, ...]]:
         """Links by lane."""

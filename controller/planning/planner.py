@@ -209,7 +209,7 @@ def _in_closed_form(problem: Problem, bounds: Bounds) -> Iterator[Draft]:
 
 def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Draft]:
     """Of flows in equal pieces: all pieces on one path, and no more of them cut than a closed form has to."""
-    whole = joining.joined(problem)
+    whole = joining.joined(problem) if problem.in_pieces else None
     if whole is None:
         return
     of_whole = level_bounds(whole)
@@ -244,7 +244,7 @@ def _running(problem: Problem) -> Draft:
     routes = greedy.assign(problem, keep_current=True)
     unchanged = all(flow.current == routes.get(flow.id) for flow in problem.flows)
     found = draft(problem, "running" if unchanged else "greedy", routes)
-    if unchanged or (whole := joining.joined(problem)) is None:
+    if unchanged or not problem.in_pieces or (whole := joining.joined(problem)) is None:
         return found
     together = draft(problem, "greedy", joining.of_pieces(problem, greedy.assign(whole, keep_current=True)))
     return min(found, together, key=cmp_to_key(compare))

@@ -30,9 +30,8 @@ import structlog
 from controller.planning import greedy
 from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.bounds import Bounds, level_bounds
-from controller.planning.current_patterns import FOR_NOW, for_now
-from controller.planning.efficiency import first_difference
-from controller.planning.plan import Drafts, NoPlan, Plan, Target, answered, draft
+from controller.planning.efficiency import first_difference, job_levels
+from controller.planning.plan import Drafts, NoPlan, Plan, Target, answered, draft, relative_gain
 from controller.planning.planned import NO_ROUTES, Planned, decided, in_place
 from controller.planning.planner import judged, plan, relieved, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
@@ -69,18 +68,43 @@ def solved(
     answer, target = plan_towards(problem, limits, held)
     if isinstance(answer, NoPlan):
         return Planned(answer), None
-    if of_now := for_now(problem, answer, limits, min_gain):
+    if of_now := _for_now(problem, answer, limits, min_gain):
         problem, answer, target = problem.now, of_now, None
     stay = repair(problem) if answer.moves and not all(map(problem.stands, problem.flows)) else None
     planned = decided(problem, answer, min_gain, running, stay if isinstance(stay, Plan) else None, target)
     decision = planned.decision
     assert decision
     if of_now:
-        decision = replace(decision, reason=f"{FOR_NOW}: {decision.reason}")
+        decision = replace(decision, reason=f"for what jobs send now: {decision.reason}")
     adopted = decision.adopt and decision.moving
     left = target if target and (target.blocked or (adopted and target.moves)) else None
     planned = replace(planned, decision=decision, target=left.left if left else None, for_now=of_now is not None)
     return planned, left
+
+
+def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float) -> Plan | None:
+    """Return a plan of ``problem.now`` that is better by ``min_gain`` (relative) than ``union``, the plan for all
+    phases; None where there is none.
+
+    A plan for all patterns of traffic together serves each of them, and nothing moves when a job goes from one to
+    another. But a flow has one route in all patterns, and so have the flows of other jobs: seldom, what is best for one
+    pattern is worse for another. Then routes for the present patterns alone are taken. Flows that send nothing now
+    stay where they are, or begin as in ``union``. The search has a time limit of its own, as long again.
+    """
+    now = problem.now
+    if now is problem:
+        return None
+    levels = tuple(sorted(job_levels(now, union.routes).values(), reverse=True))
+    if first_difference(levels, level_bounds(now).vector) is None:
+        return None
+    found = plan(now, limits)
+    if isinstance(found, NoPlan) or relative_gain(levels, found.sorted_levels) < min_gain:
+        return None
+    routes = dict(found.routes)
+    for flow in now.flows:
+        if not flow.demand_bps and flow.id in union.routes:
+            routes[flow.id] = flow.current if flow.current and now.stands(flow) else union.routes[flow.id]
+    return replace(found, routes=routes, moves=problem.moves(routes))
 
 
 def plan_towards(problem: Problem, limits: PlanLimits, held: Target | None) -> Cycle:

@@ -22,7 +22,7 @@ from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.plan import Plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.split_flows.prices import dual_prices
+from controller.planning.split_flows.lp import dual_prices
 from controller.planning.split_flows.programme import Programme
 from controller.planning.verify import Cut, Graph
 

@@ -16,12 +16,15 @@ least to sum over classes of flows * cheapest path / sum of y * capacity.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from controller.planning.problem import Floats, Ints, PlanLimits
+from controller.fabric.topology import LinkId
+from controller.planning.problem import Floats, Ints, PlanLimits, Problem, Routes
 from controller.planning.split_flows.commodities import COARSE, Bools, Commodities
 from controller.planning.split_flows.programme import Programme
+from signalbox.jobs.spec import JobId
 
 _ROUNDING = 1e-9
 _FIRST_COLUMNS = 8_000
@@ -41,6 +44,7 @@ _SMALL = 0.009
 _STRICT_ROUNDS = 30
 _AMPLE = 1.5
 """Room on a class's columns, relative to its need, with which the other classes on them need not change."""
+_LARGEST_PRICE = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,3 +297,36 @@ def _best_per_class(columns: Ints, class_of: Ints, cost: Floats, most: int) -> I
     rank = np.arange(len(order)) - np.searchsorted(classes, classes)
     best: Ints = np.sort(order[rank < max(4, most / max(1, len(np.unique(classes))))])
     return best
+
+
+# ---- the prices of a proof
+
+
+class Prices(NamedTuple):
+    """A price per link, and how jobs of several phases divide it. ``phases``: (job, phase, link, part of the
+    price)."""
+
+    prices: list[tuple[LinkId, int]]
+    phases: list[tuple[JobId, int, LinkId, int]]
+
+
+def dual_prices(problem: Problem, routes: Routes, limits: PlanLimits) -> Prices | None:
+    """Return the prices, in integers, that prove the least worst level however flows are split. None without time, or
+    when no link needs a price."""
+    of = Commodities(problem)
+    if not of.flows:
+        return None
+    spread = FluidModel(of).improve(of.amounts(routes), Goal(of.capacity, of.capacity, False), limits.begun())
+    if spread is None or not spread.link_prices.any():
+        return None
+    links, scale = list(problem.link_number), _LARGEST_PRICE / float(spread.link_prices.max())
+    prices = {at: int(price * scale) for at, price in enumerate(spread.link_prices.tolist()) if price * scale >= 1}
+    by_row = spread.key_prices.reshape(of.rows, of.links)
+    left = {(job, at): price for (job, _), row in of.row_of.items() if row for at, price in prices.items()}
+    phases = []
+    for (job, phase), row in of.row_of.items():
+        for at in prices if row else ():
+            part = min(int(by_row[row, at] * scale), left[job, at])
+            left[job, at] -= part
+            phases += [(job, phase, links[at], part)] if part else []
+    return Prices([(links[at], price) for at, price in prices.items()], phases)
