@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -101,7 +102,7 @@ class BusyFabric(FakeFabric):
 
     def ports_on(self, flow: FlowId) -> list[PortRef]:
         """The ports that a flow leaves, in order."""
-        packet = Packet(*flow.pair, entropy=Random(f"{self.seed} {flow}").getrandbits(16))
+        packet = Packet(*flow.pair, entropy=_drawn(self.seed, flow))
         at = self.hosts[flow.src_ip]
         ports: list[PortRef] = []
         while not ports or ports[-1] != self.hosts[flow.dst_ip]:
@@ -149,3 +150,9 @@ class BusyFabric(FakeFabric):
     def background_bps(self) -> dict[LinkId, float]:
         """As the controller publishes it, where there is any."""
         return {link: found.background_bps for link, found in self.status.links.items() if found.background_bps}
+
+
+@cache
+def _drawn(seed: int, flow: FlowId) -> int:
+    """Return what ECMP hashes a flow to."""
+    return Random(f"{seed} {flow}").getrandbits(16)

@@ -32,6 +32,7 @@ class FakePlanner:
         if isinstance(received, WorkOutLevels):
             found = levels_of(problem, received.draws)
             return [passed(found)] if found else []
+        received = replace(received, limits=replace(received.limits, time_limit_s=0.1, deterministic=True))
         planned = self._answers.plan(received, problem)
         self.targets |= self._answers.targets
         found = self._answers.running(received, problem, planned)

@@ -7,6 +7,7 @@ through. It checks what OVS checks (and some of what it does not: a rule that na
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
@@ -36,12 +37,12 @@ from controller.tables.rules import (
 
 @dataclass(frozen=True)
 class Packet:
-    """An IP packet, or a broadcast ARP request for ``dst``. ``entropy``: what a select group hashes it to. ``dst_mac``:
-    of an IP packet."""
+    """An IP packet, or a broadcast ARP request for ``dst``. ``entropy``: what a select group hashes it to; no rule
+    matches it. ``dst_mac``: of an IP packet."""
 
     src: str
     dst: str
-    entropy: int = 0
+    entropy: int = field(default=0, compare=False)
     arp: bool = False
     protocol: int = IP_TCP
     src_port: int = 0
@@ -51,7 +52,7 @@ class Packet:
 
 @dataclass
 class FakeSwitch:
-    """Rules, ports and the cables at them (``peer`` None: a host)."""
+    """Rules, ports and the cables at them (``peer`` None: a host). ``_actions``: of the rules ``_looked_up_in``."""
 
     dpid: Dpid
     name: str
@@ -63,6 +64,7 @@ class FakeSwitch:
     mods: list[RuleMod] = field(default_factory=list)
     refuses: set[FlowKey] = field(default_factory=set)
     refuses_groups: set[int] = field(default_factory=set)
+    _looked_up_in: tuple[FlowRule, ...] = ()
     _actions: dict[tuple[PortNo, Packet], tuple[PortNo, Action | None]] = field(default_factory=dict)
     _possible: dict[tuple[PortNo, Packet], frozenset[PortNo | None]] = field(default_factory=dict)
 
@@ -74,8 +76,6 @@ class FakeSwitch:
         self.mods.append(mod)
         self._possible.clear()
         rule = mod.rule
-        if isinstance(rule, FlowRule):
-            self._actions.clear()
         if isinstance(rule, FlowRule):
             if rule.key in self.refuses:
                 return "table full"
@@ -128,9 +128,7 @@ class FakeSwitch:
         key = in_port, packet
         found = self._possible.get(key)
         if found is None:
-            if key not in self._actions:
-                self._actions[key] = self._action(in_port, packet)
-            came_by, action = self._actions[key]
+            came_by, action = self._action(in_port, packet)
             ports = {None} if action is None else self._all_out(action)
             found = self._possible[key] = frozenset(None if port == came_by else port for port in ports)
         return found
@@ -141,11 +139,21 @@ class FakeSwitch:
 
     def forget_rules(self) -> None:
         """As after a loss of power."""
-        for held in (self.flows, self.groups, self.meters, self._actions, self._possible):
+        for held in (self.flows, self.groups, self.meters, self._possible):
             held.clear()
 
     def _action(self, in_port: PortNo, packet: Packet) -> tuple[PortNo, Action | None]:
-        """And the port that it may not leave through."""
+        """Return the port that the packet may not leave through, and what the rules do with it."""
+        rules = tuple(self.flows.values())
+        if rules != self._looked_up_in:
+            self._looked_up_in = rules
+            self._actions.clear()
+        key = in_port, packet
+        if key not in self._actions:
+            self._actions[key] = self._look_up(in_port, packet)
+        return self._actions[key]
+
+    def _look_up(self, in_port: PortNo, packet: Packet) -> tuple[PortNo, Action | None]:
         came_by = in_port
         table: Table | None = Table.CONTROL
         while table is not None:
@@ -216,5 +224,6 @@ def _covers(prefix: Prefix | None, address: str) -> bool:
     return _number(prefix.address) >> shift == _number(address) >> shift
 
 
+@cache
 def _number(address: str) -> int:
     return int.from_bytes(bytes(map(int, address.split("."))), "big")

@@ -17,6 +17,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
@@ -53,8 +54,13 @@ class Trace:
 
 
 def _file(frame: FrameType | None) -> str | None:
-    path = Path(frame.f_code.co_filename) if frame else None
-    return path.relative_to(ROOT).as_posix() if path and path.is_relative_to(ROOT) else None
+    return _in_controller(frame.f_code.co_filename) if frame else None
+
+
+@cache
+def _in_controller(name: str) -> str | None:
+    path = Path(name)
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else None
 
 
 @contextmanager

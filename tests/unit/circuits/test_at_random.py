@@ -393,7 +393,6 @@ class Run:
         else:
             del flows[self.draw.choice(keys)]
         switch.flows = flows
-        switch._actions.clear()
         switch._possible.clear()
         self.fabric.discover()
         return f"{dpid:#x}"
