@@ -128,11 +128,9 @@ class ApiConfig(_TlsSection):
     operator or could read what others send. ``proxy_socket``: HAProxy listens at the addresses of the first kind in the
     controller's place, and hands calls over through this Unix socket.
 
-    A client is who has authenticated itself, else an address, or a user at a Unix socket; for connections and bytes
-    always one of the latter. ``max_client_…`` are limits of one, the others of all together. ``max_silent``:
-    connections that have sent nothing. ``max_calls`` are at one time, and streams are no calls. ``silent_s``: how long
-    a client may take over the first bytes of a connection, and over the request of a call. ``stalled_s``: how long it
-    may not read what is sent."""
+    ``max_connections``, of all clients, and ``max_client_…``, of one address, are limits of HAProxy; calls are at one
+    time, and streams are no calls. ``silent_s``: how long a client may take over the first bytes of a connection, and
+    over the request of a call. ``stalled_s``: how long it may not read what HAProxy sends."""
 
     listen: Annotated[
         tuple[Annotated[str, AfterValidator(listen_address)], ...], at_most(MOST_ADDRESSES), Field(min_length=1)
@@ -146,14 +144,9 @@ class ApiConfig(_TlsSection):
     max_connections: int = Field(default=2048, ge=1)
     max_client_connections: int = Field(default=512, ge=1)
     max_client_connections_per_s: float = Field(default=50.0, ge=1, allow_inf_nan=False)
-    max_silent: int = Field(default=1024, ge=1)
-    max_calls: int = Field(default=1024, ge=1)
     max_client_calls: int = Field(default=512, ge=1)
-    max_streams: int = Field(default=4096, ge=1)
     max_client_streams: int = Field(default=1024, ge=1)
-    max_calls_per_s: float = Field(default=1000.0, ge=1, allow_inf_nan=False)
     max_client_calls_per_s: float = Field(default=800.0, ge=1, allow_inf_nan=False)
-    max_client_bytes_per_s: float = Field(default=8 * 1024 * 1024, ge=1024, allow_inf_nan=False)
     silent_s: Seconds = 5.0
     stalled_s: Seconds = 30.0
 

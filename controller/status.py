@@ -307,25 +307,21 @@ class Status:
 
 
 class StatusBoard:
-    """Holds the newest ``Status``. Written by the loop's thread, read by any. ``api_refused``: how often the API has
-    refused or ended something of its clients, by reason; written by its thread, as ``call_times``: how long calls
-    took, by method and code. ``reload_refused``: whether the latest SIGHUP changed nothing, because something was
-    wrong. ``certificates_end``: of each listener with TLS, in seconds since 1970. Both are written by who reads the
-    files. ``has_standby``: whether another controller waits for this one's end. ``metrics_refused``: as
-    ``api_refused``, of scrapers. ``replaced``: how many processes have ended although they should work, by what
-    they do. ``history``: what has happened; written by who publishes."""
+    """Holds the newest ``Status``. Written by the loop's thread, read by any. ``call_times``: how long calls of the API
+    took, by method and code; written by its thread. ``reload_refused``: whether the latest SIGHUP changed nothing,
+    because something was wrong. ``certificates_end``: of each listener with TLS, in seconds since 1970. Both are
+    written by who reads the files. ``has_standby``: whether another controller waits for this one's end.
+    ``metrics_refused``: how many connections of scrapers were refused, by reason. ``planning_replaced``: how many
+    planning processes have ended although they should work. ``history``: what has happened; written by who
+    publishes."""
 
     def __init__(self) -> None:
         self.history = EventHistory()
-        self.api_refused: Mapping[str, int] = {}
         self.call_times: Mapping[tuple[str, str], Histogram] = {}
         self.metrics_refused: Mapping[str, int] = {"tls": 0}
         self.reload_refused = False
         self.has_standby: Callable[[], bool] = lambda: False
-        self.replaced: dict[Literal["planning", "relay"], Callable[[], int]] = {
-            "planning": lambda: 0,
-            "relay": lambda: 0,
-        }
+        self.planning_replaced: Callable[[], int] = lambda: 0
         self.certificates_end: Mapping[str, float] = {}
         self._lock = threading.Lock()
         self._status = Status()
@@ -337,9 +333,6 @@ class StatusBoard:
 
     def publish_call_times(self, times: Mapping[tuple[str, str], Histogram]) -> None:
         self.call_times = times
-
-    def publish_refused(self, counts: Mapping[str, int]) -> None:
-        self.api_refused = counts
 
     def publish(self, status: Status) -> None:
         with self._lock:

@@ -1,13 +1,11 @@
 """The processes of the ``api-abuse`` benchmark that attack the API, each from an address of its own.
 
-    .venv/bin/python -m benchmarks.api_abuse.attackers HOST:PORT SOURCE PER_S AGAIN SILENT GREETED HALF_OPEN WATCHERS \\
-        INFLATED
+    .venv/bin/python -m benchmarks.api_abuse.attackers HOST:PORT SOURCE PER_S SILENT GREETED HALF_OPEN WATCHERS INFLATED
 
 Connections that say nothing, connections with HTTP/2 but no call, calls without a request, watchers that read nothing,
-and connections with header fields of 16 MB, ``PER_S`` a second at most. ``AGAIN``: 1 when what the controller ends is
-to be opened again, until the process is stopped. Out: a line of JSON a second: how many of each are open, and how many
-times they were ended. It runs with the lowest priority: on a small machine the controller is to be measured, not what
-attackers take from it.
+and connections with header fields of 16 MB, ``PER_S`` a second at most. What is ended is opened again, until the
+process is stopped. Out: a line of JSON a second: how many of each are open, and how many times they were ended. It runs
+with the lowest priority: on a small machine the controller is to be measured, not what attackers take from it.
 """
 
 from __future__ import annotations
@@ -63,9 +61,8 @@ def attacks(silent: int, greeted: int, half_open: int, watchers: int, inflated: 
 
 
 class Attackers:
-    def __init__(self, address: tuple[str, int], source: str, per_s: float, again: bool, waiting: list[Attack]) -> None:
+    def __init__(self, address: tuple[str, int], source: str, per_s: float, waiting: list[Attack]) -> None:
         self._per_s = per_s
-        self._again = again
         self._address = address
         self._source = source
         self._waiting = waiting
@@ -119,8 +116,7 @@ class Attackers:
 
     def _end(self, attack: Attack) -> None:
         self.ended[attack.kind] += attack.calls
-        if self._again:
-            self._waiting.append(attack)
+        self._waiting.append(attack)
 
 
 def _ends_a_call(data: bytes) -> bool:
@@ -128,14 +124,14 @@ def _ends_a_call(data: bytes) -> bool:
     return len(data) > 9 and data[3] in (http2.Kind.HEADERS, http2.Kind.RST_STREAM, http2.Kind.GOAWAY)
 
 
-def main(address: str, source: str, per_s: str, again: str, *numbers: str) -> None:
+def main(address: str, source: str, per_s: str, *numbers: str) -> None:
     os.nice(LOWEST)
     with suppress(OSError):
         AUTOGROUP.write_text(str(LOWEST))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     host, _, port = address.rpartition(":")
-    Attackers((host, int(port)), source, float(per_s), again == "1", attacks(*map(int, numbers))).run()
+    Attackers((host, int(port)), source, float(per_s), attacks(*map(int, numbers))).run()
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """What a hostile client costs others: idle connections, calls without a request, watchers that do not read.
 
     .venv/bin/python -m benchmarks api-abuse [--idle N] [--half-open N] [--watchers N] [--inflated N]
-        [--per-s N] [--seconds S] [--once] [--haproxy] [--json]
+        [--per-s N] [--seconds S] [--json]
 
-The real controller runs in a process of its own; with ``--haproxy`` HAProxy stands before its API, and its memory and
-CPU time count too. Attackers (``attackers``) come from several addresses and open again
-what is ended, unless ``--once``. Beside them, from one more address: calls at a fixed rate, timed from the moment that
-they are due; registrations; switches that connect. Afterwards the controller is killed, and must still know what it
-acknowledged.
+The real controller runs in a process of its own. HAProxy stands before its API, and its memory and CPU time count too.
+Attackers (``attackers``) come from several addresses and open again what is ended. Beside them, from one more address:
+calls at a fixed rate, timed from the moment that they are due; registrations; switches that connect. Afterwards the
+controller is killed, and must still know what it acknowledged.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ import subprocess
 import tempfile
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
@@ -34,7 +32,7 @@ from benchmarks.measures import Spread, Usage, report, table_of, usage
 from benchmarks.openflow_bytes import Type, message
 from benchmarks.openflow_switch import Connection, PlainSwitch
 from controller.config import ApiConfig
-from mininet_topos.controller_process import ControllerProcess, reserve_port, start
+from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port, start
 from mininet_topos.haproxy_process import haproxy_before
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
@@ -75,8 +73,8 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``lost``: acknowledged registrations that a restarted controller does not know. ``open``: by the attackers, at
-    the end; ``ended``: how many the controller ended, by kind. ``refused``: as the controller counts, by reason."""
+    """``lost``: acknowledged registrations that a restarted controller does not know. ``descriptors``: of the
+    controller. ``open``: by the attackers, at the end; ``ended``: how many were ended, by kind."""
 
     late_alone_ms: Spread | None
     late_ms: Spread | None
@@ -93,7 +91,6 @@ class Result:
     descriptors: int
     open: dict[str, int]
     ended: dict[str, int]
-    refused: dict[str, float]
     log_lines: int
 
     @property
@@ -198,7 +195,7 @@ def connect_switches(port: int, beside: Beside, stopping: threading.Event) -> No
 
 @contextmanager
 def attacking(
-    address: str, per_s: float, again: bool, silent: int, greeted: int, half_open: int, watchers: int, inflated: int
+    address: str, per_s: float, silent: int, greeted: int, half_open: int, watchers: int, inflated: int
 ) -> Iterator[list[dict[str, Any]]]:
     """Yields the latest line of each attacker."""
     newest: list[dict[str, Any]] = [{"open": {}, "ended": {}} for _ in range(PROCESSES)]
@@ -210,7 +207,7 @@ def attacking(
 
     parts = [str(of // PROCESSES) for of in (silent, greeted, half_open, watchers, inflated)]
     for number in range(PROCESSES):
-        words = (address, f"127.0.0.{10 + number}", str(per_s / PROCESSES), str(int(again)), *parts)
+        words = (address, f"127.0.0.{10 + number}", str(per_s / PROCESSES), *parts)
         processes.append(start("benchmarks.api_abuse.attackers", *words, stdout=subprocess.PIPE))
     threads = [threading.Thread(target=listen, args=(number,)) for number in range(PROCESSES)]
     for thread in threads:
@@ -228,36 +225,22 @@ def attacking(
                 process.stdout.close()
 
 
-def measure(
-    idle: int,
-    half_open: int,
-    watchers: int,
-    inflated: int,
-    per_s: float,
-    again: bool,
-    seconds: float,
-    haproxy: bool,
-) -> Result:
+def measure(idle: int, half_open: int, watchers: int, inflated: int, per_s: float, seconds: float) -> Result:
     """Raises ``SignalboxError`` when the controller ends by itself."""
-    port, metrics = reserve_port(), reserve_port()
-    address = f"127.0.0.1:{port}"
-    settings: dict[str, dict[str, object]] = {
-        "api": {"listen": [address]},
-        "metrics": {"port": metrics},
-        "jobs": {"max_jobs": 10_000},
-    }
+    address = f"127.0.0.1:{reserve_port()}"
     alone, beside = Beside(), Beside()
     with tempfile.TemporaryDirectory(prefix="signalbox-abuse-") as name, ExitStack() as stack:
-        if haproxy:
-            socket = Path(name, "proxy.sock")
-            settings["api"]["proxy_socket"] = str(socket)
-            before_it = stack.enter_context(
-                haproxy_before(Path(name), ApiConfig(listen=(address,), proxy_socket=socket))
-            )
+        socket = Path(name, "proxy.sock")
+        before_it = stack.enter_context(haproxy_before(Path(name), ApiConfig(listen=(address,), proxy_socket=socket)))
+        settings: Settings = {
+            "api": {"listen": [address], "proxy_socket": str(socket)},
+            "jobs": {"max_jobs": 10_000},
+        }
         controller = ControllerProcess(Path(name), settings=settings)
 
         def used() -> Usage:
-            return added(usage(controller.process), usage(before_it if haproxy else None))
+            both = [usage(controller.process), usage(before_it)]
+            return Usage(*(sum(column) for column in zip(*both, strict=True)))
 
         controller.start()
         stack.callback(controller.stop)
@@ -268,7 +251,7 @@ def measure(
             time.sleep(max(SETTLE_S, seconds / 3))
         beside.acknowledged |= alone.acknowledged
         before = used()
-        with attacking(address, per_s, again, idle - idle // 2, idle // 2, half_open, watchers, inflated) as newest:
+        with attacking(address, per_s, idle - idle // 2, idle // 2, half_open, watchers, inflated) as newest:
             time.sleep(
                 (idle + watchers + inflated + half_open / CALLS_PER_CONNECTION) / per_s
             )  # until the attack is there
@@ -282,7 +265,6 @@ def measure(
             cores = (used().cpu_s - cpu_s) / (time.monotonic() - began)
             assert controller.process is not None
             descriptors = len(list(Path(f"/proc/{controller.process.pid}/fd").iterdir()))
-            refused = refusals(metrics)
             attackers = [dict(line) for line in newest]
         controller.kill()
         lines = controller.log.read_text(errors="replace").count("\n")
@@ -306,7 +288,6 @@ def measure(
         descriptors=descriptors,
         open=summed(attackers, "open"),
         ended=summed(attackers, "ended"),
-        refused=refused,
         log_lines=lines,
     )
 
@@ -322,18 +303,6 @@ def well_meaning(address: str, openflow_port: int, token: str, beside: Beside) -
         lambda stopping: register(address, beside, stopping),
         lambda stopping: connect_switches(openflow_port, beside, stopping),
     ]
-
-
-def added(*parts: Usage) -> Usage:
-    return Usage(*(sum(column) for column in zip(*parts, strict=True)))
-
-
-def refusals(port: int) -> dict[str, float]:
-    name = "signalbox_api_refused_total{"
-    with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        lines = [line for line in answer.read().decode().splitlines() if line.startswith(name)]
-        return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in lines}
-    return {}
 
 
 def summed(lines: list[dict[str, Any]], key: str) -> dict[str, int]:
@@ -365,12 +334,10 @@ def main(
     inflated: Annotated[int, typer.Option(help="Connections with header fields of 16 MB in 8 kB.")] = 0,
     per_s: Annotated[float, typer.Option(help="Connections that the attackers open, per second.")] = 400.0,
     seconds: Annotated[float, typer.Option(help="How long calls are timed during the attack.")] = 30.0,
-    once: Annotated[bool, typer.Option(help="What the controller ends is not opened again.")] = False,
-    haproxy: Annotated[bool, typer.Option(help="HAProxy stands before the API.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Attack the API with connections, half-open calls and watchers that do not read."""
-    result = measure(idle, half_open, watchers, inflated, per_s, not once, seconds, haproxy)
+    """Attack the API behind HAProxy with connections, half-open calls and watchers that do not read."""
+    result = measure(idle, half_open, watchers, inflated, per_s, seconds)
     report(asdict(result), OUT, lambda: table_of("Beside the attack", rows(result)), as_json)
     if not as_json:
         typer.echo(
@@ -378,7 +345,6 @@ def main(
             f"{result.acknowledged}, lost: {result.lost}; memory {result.memory_mb[0]:.0f} to "
             f"{result.memory_mb[1]:.0f} MB, {result.cpu_cores:.2f} cores, {result.descriptors} descriptors, "
             f"{result.log_lines} log lines\nheld by the attackers: {result.open}\nended: {result.ended}\n"
-            f"refused, by reason: {result.refused}\n"
             f"{'failed: ' + '; '.join(result.failures) if result.failures else 'nothing failed'}"
         )
     raise typer.Exit(bool(result.failures))

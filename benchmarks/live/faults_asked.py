@@ -18,7 +18,6 @@ EMPTY: Mapping[str, str] = {
     "panel fabric: Refused by ports, C": NO_FAULT,
     "alert SignalboxAbsent": NO_FAULT,
     "alert SignalboxPlanWorseThanEcmp": NO_FAULT,
-    "alert SignalboxApiRefusesTls": NO_TLS,
     "alert SignalboxProcessEnds": NO_FAULT,
     "alert SignalboxReloadRefused": NO_FAULT,
     "alert SignalboxStandbyGone": "no controller has stood by",

@@ -1,6 +1,6 @@
 """How long calls took, by method and code: what is not a stream, from the call's begin until its answer is there.
 
-In: calls, in the API's thread. Out: histograms, given to ``publish`` once a second when they have changed.
+In: calls, in the API's thread. Out: all histograms, given to ``publish`` after each call.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
 class CallTimes:
+    """Histograms of the calls so far. ``publish`` may keep what it is given."""
+
     def __init__(self, publish: Callable[[ByMethod], None]) -> None:
         self._publish = publish
-        self._times: dict[tuple[str, str], Histogram] = {}
-        self._changed = False
+        self._times: ByMethod = {}
 
     def timed(self, method: str, answer: Answer) -> Answer:
         """``method``: with its service, as gRPC names it."""
@@ -51,19 +52,11 @@ class CallTimes:
                 code = _name(context.code())
                 raise
             finally:
-                self.add(name, code, time.perf_counter() - began)
+                known = self._times.get((name, code)) or Histogram(FEW_SECONDS)
+                self._times = {**self._times, (name, code): known.observed(time.perf_counter() - began)}
+                self._publish(self._times)
 
         return timed
-
-    def add(self, method: str, code: str, seconds: float) -> None:
-        known = self._times.get((method, code)) or Histogram(FEW_SECONDS)
-        self._times[method, code] = known.observed(seconds)
-        self._changed = True
-
-    def tick(self) -> None:
-        if self._changed:
-            self._changed = False
-            self._publish(dict(self._times))
 
 
 def _name(code: Any) -> str:

@@ -1,19 +1,24 @@
 """The one way in: every call passes here before its handler, with its caller identified and its role checked.
 
-In: a call's token or its connection's client certificate, and the method. Out: the handler runs with ``CALLER`` set, or
-an error; a line in the audit log. Streams end when the identity that they were opened with is withdrawn.
+In: a call's token or its connection's client certificate, and the method. Out: the handler runs with ``CALLER`` set,
+and the caller owes what it costs; or an error. Also a line in the audit log. Streams end when the identity that they
+were opened with is withdrawn.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
+import structlog
+
 from controller.api.access import CALLER, OPEN_TO_ALL, RULES, OtherTenants, Rule, refuse_other_tenants
 from controller.api.audit import AuditLog, noting
+from controller.api.debts import COST, Debts
 from controller.api.errors import code_of
 from controller.api.guard import Context, Handler
 from controller.api.identities import Caller, Identities, Role
@@ -33,8 +38,8 @@ _WITHOUT_TOKEN = ("take_over", "force")
 
 class Gate:
     """``identities``: None where none are configured. ``socket_role``: of who comes through a Unix socket with no
-    token. ``board``: says whose a job is. ``peer_of``: who makes a call, as far as its connection says. ``audit``: of
-    several gates in common. To be used in the server's loop only."""
+    token. ``board``: says whose a job is. ``peer_of``: who makes a call, as far as its connection says. ``debts`` and
+    ``audit``: of several gates in common. To be used in the server's loop only."""
 
     def __init__(
         self,
@@ -42,22 +47,16 @@ class Gate:
         identities: Identities | None,
         socket_role: SocketRole,
         peer_of: Callable[[Context], Peer],
+        debts: Debts,
         audit: AuditLog | None = None,
     ) -> None:
         self.peer = peer_of
         self._board = board
         self._identities = identities
         self._socket_role = socket_role
+        self._debts = debts
         self._audit = audit or AuditLog()
         self._streams: dict[asyncio.Future[None], tuple[Context, Caller]] = {}
-
-    def name(self, context: Context) -> str | None:
-        """Return the caller's name: empty while no tokens are configured, None for one that would not be let in."""
-        try:
-            caller = self._identify(self.peer(context), context)
-        except Unauthenticated:
-            return None
-        return "" if self._identities is None else caller.name
 
     def replace(self, identities: Identities | None) -> None:
         """From now on these count. Streams whose caller has become another one, or nobody, end."""
@@ -72,7 +71,7 @@ class Gate:
 
     def behind(self, method: str, handler: Handler, streams: bool) -> Handler:
         """The handler of the method (``/package.Service/Method``) behind this gate. It raises ``Unauthenticated``,
-        ``NotAllowed``, ``InvalidInput`` and ``NotFound`` before anything of the request is done."""
+        ``NotAllowed``, ``Exhausted``, ``InvalidInput`` and ``NotFound`` before anything of the request is done."""
         if method.startswith(OPEN_TO_ALL):
             return handler
         rule = RULES.get(method, Rule(frozenset()))
@@ -80,12 +79,16 @@ class Gate:
 
         async def admitted(request: Any, context: Context) -> Any:
             peer = self.peer(context)
+            structlog.contextvars.bind_contextvars(peer=peer.address)  # of this call's log lines
             caller: Caller | None = None
             code, why, noted, is_refusal = "OK", "", noting(), False
             try:
                 caller = self._identify(peer, context)
+                client = caller.name or peer.host
+                self._debts.refuse_debtor(client, time.monotonic())
                 self._check(name, rule, caller, request)
                 CALLER.set(caller)
+                COST.set(lambda calls: self._debts.charge(client, calls, time.monotonic()))
                 if streams:
                     return await self._stream(handler, request, context, caller)
                 return await handler(request, context)
@@ -110,9 +113,7 @@ class Gate:
     def _identify(self, peer: Peer, context: Context) -> Caller:
         """Raises ``Unauthenticated``."""
         if not peer.address:
-            raise Unauthenticated(
-                "it is not known who calls: the connection has ended, or HAProxy does not say who it is"
-            )
+            raise Unauthenticated("it is not known who calls: HAProxy does not say who it is")
         given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
         if given and self._identities:
             if len(given) > 1 or not isinstance(given[0], str) or not given[0].startswith(_SCHEME):

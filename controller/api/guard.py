@@ -1,7 +1,9 @@
 """The guard around every handler of the API.
 
-It stands between gRPC and the services, which know nothing of it: bytes that are no message of the method, errors, and
-calls that take too long become a status with details (``errors``); what is no error of ours goes to the log too.
+It stands between gRPC and the services, which know nothing of it: requests that do not come, bytes that are no message
+of the method, errors, and calls that take too long become a status with details (``errors``); what is no error of ours
+goes to the log too. Every method is served in gRPC's streaming form, which alone is called before the request is there;
+on the wire there is no difference.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import functools
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
@@ -20,6 +22,7 @@ import structlog
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
+from controller.api.call_times import CallTimes
 from controller.api.errors import NotServed, TooSlow, status_of
 from controller.log_limit import LimitedLog
 from signalbox.errors import InvalidInput, SignalboxError, Unavailable
@@ -48,16 +51,26 @@ _GRPC_LOG = logging.getLogger("grpc._cython.cygrpc")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler = Callable[[Any, Context], Any]
+Answer = Callable[[Any, Any], Awaitable[Any]]
+Decode = Callable[[bytes], Any]
 
 
 class GuardedServer:
     """Stands for the server towards the generated ``add_..._to_server`` functions, and guards what they add.
     ``behind_gate``: what is to run for a method, from its full name, its handler, and whether it answers in a
-    stream."""
+    stream. ``silent_s``: how long the request of a call may take to come."""
 
-    def __init__(self, server: grpc.aio.Server, behind_gate: Callable[[str, Handler, bool], Handler]) -> None:
+    def __init__(
+        self,
+        server: grpc.aio.Server,
+        behind_gate: Callable[[str, Handler, bool], Handler],
+        times: CallTimes,
+        silent_s: float,
+    ) -> None:
         self._server = server
         self._behind_gate = behind_gate
+        self._times = times
+        self._silent_s = silent_s
 
     def add_generic_rpc_handlers(self, handlers: Any) -> None:
         """The same handlers come registered."""
@@ -68,28 +81,64 @@ class GuardedServer:
 
     def refuse_other_methods(self) -> None:
         """Calls of methods that were not added end with details too. To be called last."""
-        self._server.add_generic_rpc_handlers((_OtherMethods(),))
+        self._server.add_generic_rpc_handlers((_OtherMethods(self._answering("", _no_method, bytes, None)),))
 
     def _guarded(self, path: str, handler: Any) -> Any:
         """Of one request, with one response or a stream of them; or of a stream of requests that are answered one
         after the other, as reflection does it, which no gate is before."""
+        decode, encode = handler.request_deserializer, _unless_bytes(handler.response_serializer)
         if handler.request_streaming:
-            return grpc.stream_stream_rpc_method_handler(
-                _guard_dialogue(path.rpartition("/")[2], handler.stream_stream),
-                request_deserializer=_lenient(handler.request_deserializer),
-                response_serializer=handler.response_serializer,
-            )
+            guarded = freed(self._dialogue(path, handler.stream_stream, decode))
+            return grpc.stream_stream_rpc_method_handler(guarded, response_serializer=encode)
         streams = handler.response_streaming
-        kind, method = (
-            (grpc.unary_stream_rpc_method_handler, handler.unary_stream)
-            if streams
-            else (grpc.unary_unary_rpc_method_handler, handler.unary_unary)
-        )
-        return kind(
-            _guard(path.rpartition("/")[2], self._behind_gate(path, _decoded(path, method), streams), streams),
-            request_deserializer=_lenient(handler.request_deserializer),
-            response_serializer=_unless_bytes(handler.response_serializer),
-        )
+        method = self._behind_gate(path, _decoded(path, handler.unary_stream or handler.unary_unary), streams)
+        if streams:
+            guarded = freed(self._one_request(path, method, decode, streams=True))
+            return grpc.stream_stream_rpc_method_handler(guarded, response_serializer=encode)
+        return self._answering(path, method, decode, encode)
+
+    def _answering(self, path: str, method: Handler, decode: Decode, encode: Callable[[Any], bytes] | None) -> Any:
+        """Return gRPC's handler of a method with one response."""
+        guarded = self._times.timed(path, self._one_request(path, method, decode, streams=False))
+        return grpc.stream_unary_rpc_method_handler(freed(guarded), response_serializer=encode)
+
+    def _one_request(self, path: str, method: Handler, decode: Decode, streams: bool) -> Answer:
+        name = _name(path)
+
+        async def guarded(_requests: object, context: Context) -> Any:
+            async with _errors_told(name, context):
+                data = await self._read(context)
+                if data is grpc.aio.EOF:
+                    raise InvalidInput.of("", "the call ended without a request")
+                async with _within(None if streams else limit_s(name)):
+                    return await method(_lenient(decode, data), context)
+
+        return guarded
+
+    def _dialogue(self, path: str, method: Any, decode: Decode) -> Answer:
+        """The call ends when the next request does not come in time."""
+
+        async def requests(context: Context) -> AsyncIterator[Any]:
+            with suppress(TooSlow):
+                while (data := await self._read(context)) is not grpc.aio.EOF:
+                    request = _lenient(decode, data)
+                    _refuse_undecodable(_name(path), request)
+                    yield request
+
+        async def guarded(_requests: object, context: Context) -> None:
+            async with _errors_told(_name(path), context):
+                async for answer in method(requests(context), context):
+                    await context.write(answer)
+
+        return guarded
+
+    async def _read(self, context: Context) -> Any:
+        """Return the bytes of the next message, or ``EOF``. Raises ``TooSlow``."""
+        try:
+            async with asyncio.timeout(self._silent_s):
+                return await context.read()
+        except TimeoutError:
+            raise TooSlow("the request did not come in time") from None
 
 
 def task_of_call() -> asyncio.Task[Any]:
@@ -123,10 +172,8 @@ def _forget_frames(error: BaseException | None, _task: object) -> None:
 class _OtherMethods(grpc.GenericRpcHandler):
     """gRPC asks it for methods that no handler before it has. All have the same handler: there is no end of them."""
 
-    def __init__(self) -> None:
-        self._handler: Any = grpc.unary_unary_rpc_method_handler(
-            _guard("", _no_method, streams=False), request_deserializer=bytes
-        )
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:  # noqa: ARG002
         return self._handler
@@ -159,14 +206,12 @@ class _Undecodable:
     into the log."""
 
 
-def _lenient(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    def decoded(data: bytes) -> Any:
-        try:
-            return decode(data)
-        except DecodeError:
-            return _Undecodable()
-
-    return decoded
+def _lenient(decode: Decode, data: bytes) -> Any:
+    """Return the request, or ``_Undecodable`` in its place."""
+    try:
+        return decode(data)
+    except DecodeError:
+        return _Undecodable()
 
 
 def _unless_bytes(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
@@ -178,33 +223,16 @@ def _decoded(path: str, method: Handler) -> Handler:
     """Who may not call the method is told that first."""
 
     async def decoded(request: Any, context: Context) -> Any:
-        _refuse_undecodable(path.rpartition("/")[2], request)
+        _refuse_undecodable(_name(path), request)
         answer = method(request, context)
         return await answer if inspect.isawaitable(answer) else answer
 
     return decoded
 
 
-def _guard(name: str, method: Handler, streams: bool) -> Callable[[Any, Context], Awaitable[Any]]:
-    async def guarded(request: Any, context: Context) -> Any:
-        async with _errors_told(name, context), _within(None if streams else limit_s(name)):
-            return await method(request, context)
-
-    return guarded
-
-
-def _guard_dialogue(name: str, method: Handler) -> Callable[[AsyncIterator[Any], Context], AsyncIterator[Any]]:
-    async def decoded(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        async for request in requests:
-            _refuse_undecodable(name, request)
-            yield request
-
-    async def guarded(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
-        async with _errors_told(name, context):
-            async for answer in method(decoded(requests), context):
-                yield answer
-
-    return guarded
+def _name(path: str) -> str:
+    """Return the method's name without its service."""
+    return path.rpartition("/")[2]
 
 
 def _refuse_undecodable(name: str, request: Any) -> None:

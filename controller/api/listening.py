@@ -1,84 +1,44 @@
 """The addresses that the API listens on: TCP ports and Unix sockets.
 
-In: addresses as in the configuration. Out: sockets that listen, or ``OSError`` that names the address.
+In: addresses as in the configuration. Out: a gRPC server that listens there, or ``OSError`` that names the address.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 
-from controller.api.relay.accepting import Listener
-from controller.config import ApiConfig
+import grpc
+
 from signalbox.addresses import host_and_port
 
-BACKLOG = 1024
+
+def add_tcp(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
+    """Have the server listen on every address that the host name has. Returns the address with the port that was chosen
+    for port 0. Raises ``OSError`` when one of them cannot be used."""
+    _refuse_unusable(address)
+    add = server.add_insecure_port if credentials is None else _secured(server, credentials)
+    return f"{address.rpartition(':')[0]}:{_added(add, address)}"
 
 
-def bind(config: ApiConfig, private: Path) -> list[Listener]:
-    """Listen on all addresses except those where HAProxy listens, and return them with the ports that were chosen for
-    port 0. gRPC's own sockets go into the directory ``private``. Raises ``OSError`` when an address cannot be used;
-    then none is listened on."""
-    bound: list[Listener] = []
+def add_socket(server: grpc.aio.Server, path: Path, mode: int) -> None:
+    """Have the server listen on a Unix socket, which is never encrypted. Raises ``OSError`` when it cannot be made."""
+    _make_room(path)
+    umask = os.umask(0o077)  # nobody else can connect before it has its mode
     try:
-        for address in config.listen:
-            path = socket_path(address)
-            if not path and config.proxy_socket:
-                continue  # HAProxy listens there
-            if path:
-                backend = str(private / "unix")
-                bound.append(Listener(_unix(path, int(config.socket_mode, 8)), address, backend, True, False))
-            else:
-                backend, has_tls = str(private / "tcp"), config.tls_files is not None
-                bound += [Listener(sock, name, backend, False, has_tls) for name, sock in _tcp(address)]
-    except BaseException:
-        release(bound)
-        raise
-    return bound
-
-
-def release(listeners: Iterable[Listener]) -> None:
-    """Listen no more; files of sockets go."""
-    for listener in listeners:
-        listener.sock.close()
-        if path := socket_path(listener.address):
-            path.unlink(missing_ok=True)
+        _added(server.add_insecure_port, f"unix:{path}")
+    finally:
+        os.umask(umask)
+    path.chmod(mode)
 
 
 def socket_path(address: str) -> Path | None:
     """Of a Unix socket."""
     return Path(address.removeprefix("unix:")) if address.startswith("unix:") else None
-
-
-def _tcp(address: str) -> list[tuple[str, socket.socket]]:
-    """On every address that the host name has."""
-    host, port = host_and_port(address)
-    listening: list[socket.socket] = []
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, _, _, where in dict.fromkeys(found):
-            sock = socket.socket(family, kind)
-            listening.append(sock)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != "::")
-            sock.bind((where[0], port or where[1], *where[2:]))
-            sock.listen(BACKLOG)
-            port = sock.getsockname()[1]
-    except OSError as error:
-        for sock in listening:
-            sock.close()
-        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
-    return [(f"{address.rpartition(':')[0]}:{port}", sock) for sock in listening]
-
-
-def make_room(path: Path) -> None:
-    """Remove a socket that nobody listens on, and make the directory. Raises ``OSError`` when the path is in use."""
-    _make_directory(path.parent)
-    _remove_stale(path)
 
 
 def proxy_mode(path: Path) -> int:
@@ -87,24 +47,41 @@ def proxy_mode(path: Path) -> int:
     return 0o660 if path.parent.stat().st_mode & stat.S_ISGID else 0o600
 
 
-def _unix(path: Path, mode: int) -> socket.socket:
-    make_room(path)
-    sock = socket.socket(socket.AF_UNIX)
-    try:
-        sock.bind(str(path))
-        path.chmod(mode)  # nobody can connect before it listens
-        sock.listen(BACKLOG)
-    except OSError as error:
-        sock.close()
-        raise OSError(error.errno, f"cannot listen on unix:{path}: {error.strerror}") from None
-    return sock
+def _secured(server: grpc.aio.Server, credentials: grpc.ServerCredentials) -> Callable[[str], int]:
+    return lambda address: server.add_secure_port(address, credentials)
 
 
-def _make_directory(directory: Path) -> None:
+def _added(add: Callable[[str], int], address: str) -> int:
+    """Return the port. Raises ``OSError``."""
     try:
-        directory.mkdir(mode=0o755, parents=True, exist_ok=True)  # whatever the umask: nobody else removes the socket
+        return add(address)
+    except RuntimeError as error:
+        raise OSError(errno.EADDRNOTAVAIL, f"cannot listen on {address}: {error}") from None
+
+
+def _refuse_unusable(address: str) -> None:
+    """Raises ``OSError`` with the reason, which gRPC does not tell; and where one of several addresses cannot be used,
+    which gRPC leaves out."""
+    host, port = host_and_port(address)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, _, _, where in dict.fromkeys(found):
+            with socket.socket(family, kind) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(where)
     except OSError as error:
-        raise OSError(error.errno, f"cannot make {directory} for the API's socket: {error.strerror}") from None
+        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
+
+
+def _make_room(path: Path) -> None:
+    """Remove a socket that nobody listens on, and make the directory. Raises ``OSError`` when the path is in use."""
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)  # whatever the umask: nobody else removes the socket
+    except OSError as error:
+        raise OSError(error.errno, f"cannot make {path.parent} for the API's socket: {error.strerror}") from None
+    _remove_stale(path)
 
 
 def _remove_stale(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection that a client has with gRPC itself, or through the relay.
+"""Who is at the other end of a connection that a client has with gRPC itself.
 
 In: gRPC's name for the connection and what TLS says of it. Out: the peer. Of calls that HAProxy hands over
 ``proxied`` says it.
@@ -23,10 +23,15 @@ class Peer:
     private: bool = False
     names: tuple[str, ...] = ()
 
+    @property
+    def host(self) -> str:
+        """The address without the port; all users of a Unix socket have the same."""
+        return self.address if self.socket else self.address.rpartition(":")[0]
+
 
 def peer_of(name: str, auth: Mapping[str, Iterable[bytes]]) -> Peer:
-    """``name``: as gRPC has it, such as ``ipv4:192.0.2.1:40000`` or ``unix:``; of another kind for a connection that
-    has ended. ``auth``: gRPC's ``auth_context``."""
+    """Return the peer of a call. ``name``: as gRPC has it, such as ``ipv4:192.0.2.1:40000`` or ``unix:``. ``auth``:
+    gRPC's ``auth_context``."""
     kind, _, address = unquote(name).partition(":")
     if kind in ("unix", "unix-abstract"):
         return Peer(address or kind, socket=True, private=True)

@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 
 from controller.api import audit, convert, convert_explain, convert_fabric, convert_plan, convert_rules
 from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
-from controller.api.budget import COST
+from controller.api.debts import COST
 from controller.api.errors import Stopping
 from controller.api.events import EventWatches
 from controller.api.fabric_work import FabricWork

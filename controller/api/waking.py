@@ -1,16 +1,10 @@
-"""Events of the API's loop, set from other threads."""
+"""Replies of the control loop, which wake the API's loop from its thread."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from contextlib import suppress
-
-
-def wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    """Set the event from any thread. A closed loop needs no wake-up."""
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(event.set)
 
 
 class Bursts:

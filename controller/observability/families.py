@@ -62,7 +62,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "signalbox_processes_ended_total",
         "Processes of the controller that ended, or did not answer in time, and were replaced; the log says why.",
-        lambda snapshot: (((process,), replaced()) for process, replaced in snapshot.board.replaced.items()),
+        lambda snapshot: [(("planning",), snapshot.board.planning_replaced())],
         ("process",),
     ),
     Family(
@@ -128,12 +128,6 @@ FAMILIES: tuple[Family, ...] = (
         "Entries that the table has room for; no series where the switch does not say.",
         samples.table_max_entries,
         ("switch", "table"),
-    ),
-    Family(
-        "signalbox_api_refused_total",
-        "Connections and calls of API clients that were refused or ended.",
-        lambda snapshot: (((reason,), count) for reason, count in snapshot.board.api_refused.items()),
-        ("reason",),
     ),
     Family(
         "signalbox_rpc_seconds",

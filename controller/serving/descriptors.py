@@ -1,6 +1,7 @@
 """Who may use how many file descriptors: switches, API clients and scrapes get shares that leave enough for the rest.
 
-In: the configuration and the limit of the process. Out: a configuration whose limits of connections fit into it.
+In: the configuration and the limit of the process. Out: a configuration whose limits of connections fit into it. The
+share of the API holds only behind HAProxy: gRPC has no limit of connections that could be used.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ log = structlog.get_logger(__name__)
 
 OWN = 128
 """Files, pipes and queues of the controller itself: state, logs, analyses, gRPC's and the hub's own."""
-PER_API_CONNECTION = 2
-"""In the relay process: the client's, and one end of the connection to gRPC; the other one is here."""
 LEAST = 256
 
 
@@ -29,10 +28,9 @@ def raise_limit() -> int:
 
 
 def within(config: Config, limit: int) -> Config:
-    """The configuration with limits that ``limit`` descriptors are enough for, here and in the relay process: there
-    half for the API, of these a quarter at most for silent connections; what it leaves here for switches. Raises
-    ``InvalidInput`` for fewer than ``LEAST``, and where they are not enough for what HAProxy may hand over: it has its
-    limit from the file, and gRPC has none that could be used."""
+    """The configuration with a limit of switches that ``limit`` descriptors are enough for; half of them at most are
+    for the API. Raises ``InvalidInput`` for fewer than ``LEAST``, and where half are not enough for what HAProxy may
+    hand over: it has its limit from the file."""
     if limit < LEAST:
         raise InvalidInput.of("", f"the process may open {limit} files; at least {LEAST} are needed (ulimit -n)")
     shared = limit - OWN - config.metrics.max_connections
@@ -41,18 +39,15 @@ def within(config: Config, limit: int) -> Config:
             f"HAProxy may open as many here, and the process may open {limit} files; at most {shared // 2} are possible"
         )
         raise InvalidInput.of("api.max_connections", f"{why}: lower it, or raise the limit (ulimit -n)")
-    silent = min(config.api.max_silent, shared // 8)
-    clients = min(config.api.max_connections, (shared // 2 - silent) // PER_API_CONNECTION)
+    clients = min(config.api.max_connections, shared // 2)
     switches = min(config.openflow.max_connections, shared - clients)
-    api = config.api.model_copy(update={"max_connections": clients, "max_silent": silent})
     openflow = config.openflow.model_copy(update={"max_connections": switches})
     log.info(
         "file descriptors shared",
         limit=limit,
         switches=switches,
         api_connections=clients,
-        api_silent=silent,
         metrics=config.metrics.max_connections,
         own=OWN,
     )
-    return config.model_copy(update={"api": api, "openflow": openflow})
+    return config.model_copy(update={"openflow": openflow})

@@ -44,7 +44,7 @@ class Loaded:
         self._planning: PlanningProcess | None = None
         self._settings, self._settings_lock = config, threading.Lock()
         self._put: Callable[[NewSettings], None] | None = None
-        board.replaced["planning"] = lambda: self._planning.replaced if self._planning else 0
+        board.planning_replaced = lambda: self._planning.replaced if self._planning else 0
         certificates = CertificatesInUse(config, board)
         self._waits_for: Store | None = None
         self.prepare: tuple[Prepare, ...] = (

@@ -11,6 +11,7 @@ import pytest
 from signalbox.client import Client
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.wire.control_stand_in import Running, running_api
+from tests.support.wire.secured import Secured
 
 
 @pytest.fixture
@@ -35,3 +36,8 @@ def channel(api: Running) -> Iterator[grpc.Channel]:
 def jobs(channel: grpc.Channel) -> Any:
     """The generated stub, for requests that the typed client cannot make."""
     return pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Secured:
+    return Secured.made(tmp_path_factory.mktemp("certificates"))

@@ -173,26 +173,11 @@ def test_a_refused_request_leaves_running_jobs_alone(client: Client, jobs: Any) 
 
 
 def test_a_message_over_the_size_limit_exhausts_resources() -> None:
-    with running_api(max_message_bytes=2048) as api, grpc.insecure_channel(api.addresses[0]) as channel:
-        stub: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
-        error = refused(stub.RegisterJob, pb.RegisterJobRequest(spec=message(endpoints=[H1] * 250)))
-        assert (error.code(), reason(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED")
-        assert "the controller accepts 2,048 (api.max_message_bytes)" in (error.details() or "")
-        assert detail(error, error_details_pb2.QuotaFailure).violations
-        about = dict(detail(error, error_details_pb2.ErrorInfo).metadata)
-        wanted = int(about.pop("wanted"))
-        assert (about, wanted > 2048) == ({"limit": "api.max_message_bytes", "limitValue": "2048"}, True)
-        assert stub.ListJobs(pb.ListJobsRequest(), timeout=60).jobs == []
-
-
-def test_a_message_that_grpc_itself_refuses_is_told_in_similar_words() -> None:
-    endpoints = tuple(f"10.{n // 250}.{n % 250}.1" for n in range(500))
-    with (
-        running_api(max_message_bytes=2048) as api,
-        Client(api.addresses[0]) as client,
-        pytest.raises(Exhausted, match="bytes; the controller does not accept so many"),
-    ):
-        client.register_job(ring(endpoints=endpoints))
+    endpoints = tuple(f"10.{n // 250}.{n % 250}.1" for n in range(250))
+    with running_api(max_message_bytes=2048) as api, Client(api.addresses[0]) as client:
+        with pytest.raises(Exhausted, match="bytes; the controller does not accept so many"):
+            client.register_job(ring(endpoints=endpoints))
+        assert client.list_jobs() == ()
 
 
 def test_a_defect_is_internal_and_the_server_goes_on(client: Client) -> None:
@@ -338,8 +323,7 @@ def test_a_server_of_grpc_that_has_ended_by_itself_is_an_error() -> None:
             raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "what grpcio 1.85.1 ends with")
 
     async def waits() -> None:
-        ticking = asyncio.create_task(asyncio.sleep(3600))
-        await server._stopped(ticking, [Ended()])  # type: ignore[list-item]
+        await server._stopped([Ended()])  # type: ignore[list-item]
 
     server = ApiServer(ApiConfig(), StatusBoard(), lambda _: None, TOKENS)
     with pytest.raises(UnicodeDecodeError):
@@ -355,6 +339,7 @@ def test_calls_are_timed_by_method_and_by_the_code_that_the_client_sees(
     refused(jobs.RegisterJob, pb.RegisterJobRequest())
     refused(channel.unary_unary("/signalbox.v1.JobService/NoSuchMethod"), b"")
     wanted = {("RegisterJob", "OK"), ("GetJob", "NOT_FOUND"), ("RegisterJob", "INVALID_ARGUMENT")}
+    wanted.add(("other", "UNIMPLEMENTED"))
     wait_for(lambda: wanted <= api.control.board.call_times.keys(), "the counts", 60, 0.05)
     methods = {method for method, _ in api.control.board.call_times}
     assert methods == {"GetJob", "RegisterJob", "other"}, "a client cannot make series by inventing methods"

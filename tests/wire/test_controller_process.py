@@ -156,22 +156,3 @@ def listens(controller: ControllerProcess) -> bool:
     controller.check()
     with socket.socket(socket.AF_UNIX) as probe:
         return probe.connect_ex(controller.address.removeprefix("unix:")) == 0
-
-
-def test_what_killed_controllers_leave_among_temporary_files_goes_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    controller, other = (ControllerProcess(tmp_path / name) for name in ("killed", "other"))
-    for one in (controller, other):
-        one.folder.mkdir()
-    with other.running() as client:
-        with controller.running():
-            controller.kill()
-        assert len(list(temporary.glob("signalbox-*"))) == 2, "of one that was killed and of one that runs"
-        with controller.running():
-            assert len(list(temporary.glob("signalbox-*"))) == 2
-        client.get_status()
-    assert list(temporary.glob("signalbox-*")) == []

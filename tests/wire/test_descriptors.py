@@ -1,13 +1,16 @@
-"""A controller with few file descriptors: who connects to one of its ports takes nothing from the others."""
+"""A controller behind HAProxy with few file descriptors: who connects to one of the ports takes nothing from the
+others."""
 
 from __future__ import annotations
 
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from benchmarks.api_abuse import http2
+from controller.config import ApiConfig
 from mininet_topos.controller_process import ControllerProcess, Settings, reserve_port
+from mininet_topos.haproxy_process import haproxy_before
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
@@ -31,9 +34,14 @@ def switches(client: Client) -> int:
 
 def test_switches_connect_and_changes_are_saved_while_clients_hold_all_connections(tmp_path: Path) -> None:
     port, metrics = reserve_port(), reserve_port()
-    settings: Settings = {"api": {"listen": [f"127.0.0.1:{port}"]}, "metrics": {"port": metrics}}
+    api = ApiConfig(listen=(f"127.0.0.1:{port}",), proxy_socket=tmp_path / "proxy.sock", max_connections=56)
+    settings: Settings = {
+        "api": {"listen": [*api.listen], "proxy_socket": str(api.proxy_socket), "max_connections": 56},
+        "metrics": {"port": metrics},
+    }
     controller = ControllerProcess(tmp_path, settings=settings, program=(PROGRAM, str(DESCRIPTORS)))
     with ExitStack() as stack:
+        stack.enter_context(haproxy_before(tmp_path, api))
         controller.start()
         stack.callback(controller.stop)
         client = stack.enter_context(Client(f"127.0.0.1:{port}"))
@@ -44,7 +52,8 @@ def test_switches_connect_and_changes_are_saved_while_clients_hold_all_connectio
                 held.bind((f"127.0.0.{2 + number % 4}", 0))
                 held.connect(("127.0.0.1", target))
                 if target == port and number % 2:
-                    held.sendall(http2.hello())
+                    with suppress(ConnectionError):  # it may be refused
+                        held.sendall(http2.hello())
         switch = FakeSwitch(controller.openflow_port, 7).connect()
         stack.callback(switch.close)
         wait_for(lambda: switches(client) == 1, "the switch", 30, 0.05)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -21,61 +20,26 @@ from controller.config import ApiConfig
 from controller.status import StatusBoard
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client, Unreachable
-from signalbox.credentials import NO_CREDENTIALS, Credentials
 from signalbox.errors import Unauthenticated
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from tests.support.wire.certificates import Authority, Certificate
+from tests.support.wire.certificates import Certificate
 from tests.support.wire.control_stand_in import Running
 from tests.support.wire.haproxy import proxied_api
-from tests.wire.test_api_budgets import DEADLINE_S, HEALTH, STATUS, RawClient, raw, stub
+from tests.support.wire.raw_client import DEADLINE_S, HEALTH, STATUS, RawClient, raw, stub
+from tests.support.wire.secured import TOKEN, Secured, status_of
 
-TOKEN = "sbx_operator"
-TOKENS = f"""
-[[token]]
-name = "ops"
-sha256 = "{hashlib.sha256(TOKEN.encode()).hexdigest()}"
-role = "operator"
-
-[[certificate]]
-name = "scheduler"
-role = "reader"
-
-[[certificate]]
-name = "10.9.9.9"
-role = "reader"
-"""
 REPLAN = "/signalbox.v1.ControllerService/Replan"
 
 
-class Secured(NamedTuple):
-    """``settings``: of TLS and tokens. ``der``: the certificate of the scheduler, which is a reader."""
-
-    ours: Authority
-    other: Authority
-    scheduler: Certificate
-    der: bytes
-    settings: dict[str, Any]
-
-    def credentials(self, shown: Certificate | None = None, token: Path | None = None) -> Credentials:
-        own = shown or (None, None)
-        return Credentials(str(self.ours.certificate), own[0], own[1], token)
-
-
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Secured:
-    directory = tmp_path_factory.mktemp("certificates")
-    ours, other = Authority(directory, "ours"), Authority(directory, "other")
-    server = ours.sign("controller", also="IP:127.0.0.1,DNS:localhost")
-    key = Path(f"{server.certificate}.key")
-    server.private_key.rename(key)
-    tokens = directory / "tokens.toml"
-    tokens.touch(0o600)
-    tokens.write_text(TOKENS)
-    scheduler = ours.sign("scheduler")
-    der = ssl.PEM_cert_to_DER_cert(scheduler.certificate.read_text())
-    settings = {"certificate": server.certificate, "private_key": key, "tokens": tokens}
-    return Secured(ours, other, scheduler, der, settings)
+def scheduler(secured: Secured) -> Certificate:
+    """Of a reader."""
+    return secured.ours.sign("scheduler")
+
+
+def der(certificate: Certificate) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(certificate.certificate.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +54,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def with_tokens(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """On loopback without TLS, and at a Unix socket through which only tokens count."""
     directory = tmp_path_factory.mktemp("tokens")
-    tokens = secured.settings["tokens"]
-    with proxied_api(directory, f"unix:{directory}/api.sock", tokens=tokens, socket_role="none") as api:
+    with proxied_api(directory, f"unix:{directory}/api.sock", tokens=secured.tokens, socket_role="none") as api:
         yield api
-
-
-def status_of(address: str, credentials: Credentials = NO_CREDENTIALS) -> object:
-    with Client(address, timeout_s=10, credentials=credentials) as client:
-        return client.get_status()
 
 
 # ---- who calls
@@ -113,9 +71,9 @@ def test_a_call_is_made_by_who_has_connected_to_haproxy(plain: Running) -> None:
     assert port.isdigit()
 
 
-def forgeries(secured: Secured) -> list[tuple[tuple[str, str | bytes], ...]]:
+def forgeries(der: bytes) -> list[tuple[tuple[str, str | bytes], ...]]:
     """Metadata that would make its sender a reader, or somebody else, if it counted."""
-    certificate = ("x-signalbox-certificate-bin", secured.der)
+    certificate = ("x-signalbox-certificate-bin", der)
     address = ("x-signalbox-address", "10.9.9.9")
     return [
         (certificate,),
@@ -127,20 +85,20 @@ def forgeries(secured: Secured) -> list[tuple[tuple[str, str | bytes], ...]]:
         (("x-signalbox-certificate", "scheduler"),),
         (("x-signalbox-", "1"),),
         (("x-signalbox_address", "10.9.9.9"),),
-        (("x.signalbox.certificate-bin", secured.der),),
+        (("x.signalbox.certificate-bin", der),),
     ]
 
 
 @pytest.mark.parametrize("number", range(10))
 @pytest.mark.parametrize("at", [0, 1], ids=["HAProxy", "Unix socket"])
 def test_fields_that_a_client_sends_give_it_no_identity(
-    secured: Secured, with_tokens: Running, number: int, at: int
+    scheduler: Certificate, with_tokens: Running, number: int, at: int
 ) -> None:
     """The status says why: an address that was believed would be in the message of the gate."""
     with grpc.insecure_channel(with_tokens.addresses[at]) as channel:
         controller = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
         with pytest.raises(grpc.RpcError, match="a token is needed") as error:
-            controller.GetStatus(pb.GetStatusRequest(), timeout=DEADLINE_S, metadata=forgeries(secured)[number])
+            controller.GetStatus(pb.GetStatusRequest(), timeout=DEADLINE_S, metadata=forgeries(der(scheduler))[number])
     assert cast(grpc.Call, error.value).code() is grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -173,7 +131,7 @@ def test_bytes_that_claim_an_address_are_refused_or_not_believed(plain: Running,
         client.socket.sendall(http2.hello() + http2.frame(http2.Kind.HEADERS, http2.END_HEADERS, 1, head + fields))
         client.socket.sendall(http2.request(1, b""))
         with suppress(ConnectionError):
-            ended_stream(client)
+            client.ended_stream()
     assert all(line["peer"].startswith("127.0.0.1:") for line in lines if line["event"] == "audit")
 
 
@@ -183,19 +141,9 @@ def test_trailers_of_a_client_say_nothing_of_it(plain: Running) -> None:
     with capture_logs() as lines, raw(plain) as client:
         client.socket.sendall(http2.hello() + http2.headers(1, REPLAN) + message)
         client.socket.sendall(http2.frame(http2.Kind.HEADERS, end, 1, CLAIM))
-        ended_stream(client)
+        client.ended_stream()
         wait_for(lambda: any(line["event"] == "audit" for line in lines), "the audit", DEADLINE_S, 0.01)
     assert [line["peer"].rpartition(":")[0] for line in lines if line["event"] == "audit"] == ["127.0.0.1"]
-
-
-def ended_stream(client: RawClient) -> http2.Frame | None:
-    """The frame that ends the stream 1, or the connection; None when that is closed."""
-    for frame in http2.frames(client.socket):
-        if frame.kind == http2.Kind.GOAWAY or (frame.stream == 1 and frame.kind == http2.Kind.RST_STREAM):
-            return frame
-        if frame.stream == 1 and frame.flags & http2.END_STREAM and frame.kind in (http2.Kind.HEADERS, http2.Kind.DATA):
-            return frame
-    return None
 
 
 def test_who_opens_the_socket_of_haproxy_without_its_fields_is_nobody(tmp_path: Path) -> None:
@@ -217,37 +165,33 @@ def test_the_group_of_a_directory_that_passes_it_on_may_open_the_socket(tmp_path
 # ---- TLS ends in HAProxy
 
 
-def test_certificates_have_the_roles_of_their_names(secured: Secured, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.touch(0o600)
-    token.write_text(TOKEN)
-    settings = {**secured.settings, "ca_certificates": secured.ours.certificate}
+def test_certificates_have_the_roles_of_their_names(secured: Secured, scheduler: Certificate, tmp_path: Path) -> None:
+    settings = {**secured.settings, "ca_certificates": secured.ours.certificate, "tokens": secured.tokens}
     with proxied_api(tmp_path, **settings) as api:
         address = api.addresses[0]
-        assert status_of(address, secured.credentials(secured.scheduler))
+        assert status_of(address, secured.credentials(scheduler))
         assert status_of(address, secured.credentials(secured.ours.sign("worker", also="DNS:x,DNS:scheduler")))
         assert status_of(address, secured.credentials(secured.ours.sign("worker", also="IP:10.9.9.9")))
-        assert status_of(address, secured.credentials(secured.ours.sign("stranger"), token))
+        assert status_of(address, secured.credentials(secured.ours.sign("stranger"), TOKEN))
         with pytest.raises(Unauthenticated, match=r"add a \[\[certificate\]\] with one of its names \(stranger\)"):
             status_of(address, secured.credentials(secured.ours.sign("stranger")))
         for shown in (None, secured.other.sign("scheduler"), secured.ours.sign_expired("scheduler")):
             with pytest.raises(Unreachable):
                 status_of(address, secured.credentials(shown))
-        forged = (("x-signalbox-certificate-bin", secured.der),)
+        forged = (("x-signalbox-certificate-bin", der(scheduler)),)
         with secured.credentials(secured.ours.sign("stranger")).channel(address, []) as channel:
             controller = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
             with pytest.raises(grpc.RpcError, match=r"one of its names \(stranger\)"):
                 controller.GetStatus(pb.GetStatusRequest(), timeout=DEADLINE_S, metadata=forged)
 
 
-def test_without_authorities_no_certificate_counts_and_tokens_do(secured: Secured, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.touch(0o600)
-    token.write_text(TOKEN)
-    with proxied_api(tmp_path, **secured.settings) as api:
-        assert status_of(api.addresses[0], secured.credentials(token=token))
+def test_without_authorities_no_certificate_counts_and_tokens_do(
+    secured: Secured, scheduler: Certificate, tmp_path: Path
+) -> None:
+    with proxied_api(tmp_path, **secured.settings, tokens=secured.tokens) as api:
+        assert status_of(api.addresses[0], secured.credentials(token=TOKEN))
         with pytest.raises(Unauthenticated, match="a token is needed"):
-            status_of(api.addresses[0], secured.credentials(secured.scheduler))
+            status_of(api.addresses[0], secured.credentials(scheduler))
         with pytest.raises(Unreachable):
             status_of(api.addresses[0])
 
@@ -259,14 +203,14 @@ def test_a_call_without_its_request_ends_and_the_controller_never_sees_it(tmp_pa
     with proxied_api(tmp_path, silent_s=1.0, stalled_s=1.0) as api, raw(api) as client:
         client.hello()
         client.call(1, STATUS)
-        assert ended_stream(client)
+        assert client.ended_stream()
         assert ("GetStatus", "OK") not in api.control.board.call_times
         with raw(api) as large:  # more than HAProxy's buffer: the controller sees this one
             large.hello()
             large.call(1, STATUS)
             for part in (b"\0" + struct.pack("!I", 1 << 20) + bytes(15_000), bytes(15_000)):
                 large.socket.sendall(http2.frame(http2.Kind.DATA, 0, 1, part))
-            assert ended_stream(large)
+            assert large.ended_stream()
         assert status_of(api.addresses[0])
 
 
@@ -332,7 +276,7 @@ def test_half_open_calls_and_streams_of_an_address_are_limited(tmp_path: Path) -
         assert client.answered()
         second.hello()
         second.call(1, HEALTH, b"")
-        refused = ended_stream(second)
+        refused = second.ended_stream()
         assert refused
         assert b"max_client_streams" in refused.payload
         for stream in (3, 5):
@@ -360,26 +304,6 @@ def test_streams_that_are_cancelled_or_not_read_end_in_the_controller(tmp_path: 
             stalled.call(1, "/signalbox.v1.JobService/WatchJobs", b"")
             wait_for(lambda: len(streams) == 1, "the watch", DEADLINE_S, 0.01)
             wait_for(lambda: not streams, "the end of what is not read", DEADLINE_S, 0.01)
-
-
-def test_a_job_of_many_virtual_links_costs_its_address_many_calls(tmp_path: Path) -> None:
-    ranks = range(64)
-    spec = pb.JobSpec(
-        job_id="large",
-        endpoints=[f"10.0.0.{1 + rank}" for rank in ranks],
-        groups=[pb.ParallelGroup(name="all", ranks=ranks)],
-        collectives=[pb.Collective(algorithm=pb.ALGORITHM_ALL_TO_ALL, groups=["all"], bytes_per_iteration=1 << 20)],
-    )
-    with proxied_api(tmp_path, max_client_calls_per_s=2) as api, raw(api, "127.0.0.2") as other:
-        with grpc.insecure_channel(api.addresses[0]) as channel:
-            jobs: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
-            jobs.RegisterJob(pb.RegisterJobRequest(spec=spec), timeout=DEADLINE_S)
-            with pytest.raises(grpc.RpcError, match="former calls counted as more than 2 calls per second") as error:
-                jobs.GetJob(pb.GetJobRequest(job_id="large"), timeout=DEADLINE_S)
-            assert cast(grpc.Call, error.value).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        other.hello()
-        other.call(1, STATUS, b"")
-        assert other.answered()
 
 
 def test_a_path_that_something_else_has_is_an_error_at_start(tmp_path: Path) -> None:

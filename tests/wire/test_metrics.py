@@ -183,7 +183,7 @@ def test_a_real_prometheus_scrapes_and_answers_every_panel_of_the_dashboard(scra
     assert bytes_total["value"][1] == "1000000"
     (worst,) = scraping.query("bottomk(1, signalbox_job_efficiency_measured_ratio)")
     assert worst["metric"]["job_id"] == "llama"
-    missing = re.compile("certificate|rpc|api_refused")  # there are neither TLS nor calls
+    missing = re.compile("certificate|rpc")  # there are neither TLS nor calls
     wanted = [expression for expression in dashboard_expressions("llama") if not missing.search(expression)]
     for expression in wanted:
         assert scraping.until_it_answers(expression), expression
@@ -233,8 +233,3 @@ def test_each_address_is_answered_beside_many_clients_of_another_that_keep_askin
         finally:
             over.set()
     server.stop()
-
-
-def test_what_the_api_has_refused_is_counted_by_reason(target: str, board: StatusBoard) -> None:
-    board.publish_refused({"silent": 3})
-    assert 'signalbox_api_refused_total{reason="silent"} 3\n' in get(f"http://{target}/metrics")

@@ -495,22 +495,3 @@ def test_no_token_is_in_any_line(fresh: Served) -> None:
     lines += audited(fresh, "red", lambda client: client.deregister_job(JOB, fresh.lease_token))
     assert lines
     assert not any(secret in str(lines) for secret in (fresh.lease_token, token("blue"), token("red")))
-
-
-def test_only_a_connection_whose_caller_is_known_may_send_much(served: Served) -> None:
-    connections = served.api.server._relay.connections
-    before = {connection.id for connection in connections}
-    with served.client(None) as stranger, served.client("reader") as reader:
-        with pytest.raises(Unauthenticated):
-            stranger.get_status()
-        assert [c.let_in for c in connections if c.id not in before] == [False]
-        reader.get_status()
-        assert True in [c.let_in for c in connections if c.id not in before], "gRPC may use the same one"
-
-
-def test_a_large_request_of_a_known_caller_may_be_the_first_of_its_connection(served: Served) -> None:
-    served.client("reader").close()  # which writes the token
-    credentials = Credentials(token_file=served.directory / "reader")
-    fresh = Client(served.api.addresses[0], 20, credentials, max_answer_bytes=1 << 25)  # shares no connection
-    with fresh, pytest.raises(NotFound):
-        fresh.get_job("x" * 2_000_000)

@@ -212,9 +212,8 @@ def _api() -> list[Panel]:
         ),
         graph(
             "Refused",
-            "Per minute: calls and connections of API clients, OpenFlow connections, and scrapers.",
+            "Per minute: connections of switches and scrapers.",
             "short",
-            ("60 * sum by (reason) (rate(signalbox_api_refused_total[5m]))", "API: {{reason}}"),
             ("60 * sum by (reason) (rate(signalbox_refused_connections_total[5m]))", "OpenFlow: {{reason}}"),
             ("60 * sum by (reason) (rate(signalbox_metrics_refused_total[5m]))", "metrics: {{reason}}"),
         ),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controller.api.debts import Debts
 from controller.api.gate import Gate
 from controller.api.identities import Caller, Identities, Role
 from controller.api.peers import Peer, peer_of
@@ -34,7 +35,6 @@ TLS = {
         ("ipv6:%5B::ffff:127.0.0.1%5D:40000", Peer("[::ffff:127.0.0.1]:40000", private=True)),
         ("ipv6:%5B::ffff:192.0.2.1%5D:40000", Peer("[::ffff:192.0.2.1]:40000")),
         ("unix:", Peer("unix", socket=True, private=True)),
-        ("unix:/run/api.sock user 7", Peer("/run/api.sock user 7", socket=True, private=True)),
         ("unknown:", Peer("")),
         ("", Peer("")),
     ],
@@ -65,7 +65,7 @@ def identities(tmp_path: Path) -> Identities:
 
 def identified(peer: Peer, identities: Identities | None, socket_role: str = "operator") -> Caller:
     context: Any = SimpleNamespace(invocation_metadata=lambda: (("user-agent", "grpc"),))
-    return Gate(StatusBoard(), identities, SocketRole(socket_role), lambda _: peer)._identify(peer, context)
+    return Gate(StatusBoard(), identities, SocketRole(socket_role), lambda _: peer, Debts(1.0))._identify(peer, context)
 
 
 def test_without_a_tokens_file_everyone_is_an_operator_but_through_a_socket_what_its_role_says() -> None:
@@ -100,6 +100,6 @@ def test_a_certificate_without_a_role_is_named_with_what_is_to_be_added(tmp_path
 
 
 @pytest.mark.parametrize("configured", [True, False])
-def test_who_cannot_be_told_any_more_is_nobody(identities: Identities, configured: bool) -> None:
-    with pytest.raises(Unauthenticated, match="the connection has ended"):
+def test_who_cannot_be_told_is_nobody(identities: Identities, configured: bool) -> None:
+    with pytest.raises(Unauthenticated, match="it is not known who calls"):
         identified(Peer(""), identities if configured else None)

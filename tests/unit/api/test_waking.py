@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from controller.api.waking import Bursts, wake
+from controller.api.waking import Bursts
 
 THREADS, EVENTS = 4, 500
 
@@ -51,5 +51,4 @@ def test_a_burst_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_closed_loop_needs_no_wake_up() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
-    wake(loop, asyncio.Event())
     Bursts().set(loop, asyncio.Event())

@@ -32,7 +32,6 @@ from tests.support.optical_fabric import OpticalFabric, all_reduce
 def exposition(status: Status, now: float = 104.0) -> str:
     board = StatusBoard()
     board.publish(status)
-    board.publish_refused({"silent": 3})
     board.certificates_end = {"api": 1.8e9}
     board.publish_call_times({("RegisterJob", "OK"): Histogram(FEW_SECONDS).observed(0.004, 0.2, 30.0)})
     return Exposition(board, clock=lambda: now).text()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.config import ApiConfig, Config, OpenFlowConfig
-from controller.serving.descriptors import LEAST, OWN, PER_API_CONNECTION, within
+from controller.serving.descriptors import LEAST, OWN, within
 from signalbox.errors import InvalidInput
 
 
@@ -15,13 +15,13 @@ from signalbox.errors import InvalidInput
 def test_all_shares_together_fit_and_nobody_is_left_without(limit: int) -> None:
     config = within(Config(), limit)
     api, switches = config.api, config.openflow.max_connections
-    assert switches + api.max_connections + config.metrics.max_connections + OWN <= limit
-    assert api.max_silent + PER_API_CONNECTION * api.max_connections + OWN <= limit, "in the relay process"
-    assert min(switches, api.max_connections, api.max_silent) >= 10
+    left = limit - OWN - config.metrics.max_connections
+    assert min(left // 2, Config().openflow.max_connections) <= switches
+    assert switches + min(api.max_connections, left // 2) <= left
 
 
 def test_configured_limits_are_kept_where_descriptors_are_plenty() -> None:
-    config = Config(api=ApiConfig(max_connections=100, max_silent=10), openflow=OpenFlowConfig(max_connections=50))
+    config = Config(api=ApiConfig(max_connections=100), openflow=OpenFlowConfig(max_connections=50))
     assert within(config, 20_000) == config
 
 

@@ -1,0 +1,66 @@
+"""An API with TLS and tokens, and clients of it, with certificates made for the test."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from signalbox.client import Client
+from signalbox.credentials import NO_CREDENTIALS, Credentials
+from tests.support.wire.certificates import Authority, Certificate
+
+TOKEN = "sbx_operator"
+TOKENS = f"""
+[[token]]
+name = "ops"
+sha256 = "{hashlib.sha256(TOKEN.encode()).hexdigest()}"
+role = "operator"
+
+[[certificate]]
+name = "scheduler"
+role = "reader"
+
+[[certificate]]
+name = "10.9.9.9"
+role = "reader"
+"""
+
+
+class Secured(NamedTuple):
+    """``settings``: of the server's TLS, without authorities. ``tokens``: the file of ``TOKENS``."""
+
+    directory: Path
+    ours: Authority
+    other: Authority
+    tokens: Path
+    settings: dict[str, Any]
+
+    @classmethod
+    def made(cls, directory: Path) -> Secured:
+        """With files in the directory. The key is where HAProxy looks for it."""
+        ours, other = Authority(directory, "ours"), Authority(directory, "other")
+        server = ours.sign("controller", also="IP:127.0.0.1,DNS:localhost")
+        key = Path(f"{server.certificate}.key")
+        server.private_key.rename(key)
+        tokens = _secret(directory / "tokens.toml", TOKENS)
+        return cls(directory, ours, other, tokens, {"certificate": server.certificate, "private_key": key})
+
+    def token_file(self, token: str = TOKEN) -> Path:
+        return _secret(self.directory / "token", token + "\n")
+
+    def credentials(self, shown: Certificate | None = None, token: str | None = None) -> Credentials:
+        """Of a client that trusts our authority."""
+        own = shown or (None, None)
+        return Credentials(str(self.ours.certificate), own[0], own[1], self.token_file(token) if token else None)
+
+
+def status_of(address: str, credentials: Credentials = NO_CREDENTIALS) -> object:
+    with Client(address, timeout_s=10, credentials=credentials) as client:
+        return client.get_status()
+
+
+def _secret(file: Path, content: str) -> Path:
+    file.touch(0o600)
+    file.write_text(content)
+    return file
