@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from controller.api.convert_explain import count, way
-from controller.fabric.drains import MAX_NAMES
+from controller.fabric.parts import MAX_NAMES
 from controller.fabric.topology import Fabric
 from controller.planning.analysis.requests import Parts, WhatIf
 from controller.planning.analysis.results import (

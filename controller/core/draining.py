@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from controller.fabric.drains import DrainedPart, Sender, is_up
+from controller.fabric.drains import DrainedPart, Sender
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.parts import Part, PartKey
-from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
+from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef, is_up
 from controller.memo import MemoPerKey
 from controller.planning.problem import FlowId
 from controller.status import DrainState, DrainStatus
@@ -182,7 +182,7 @@ class Draining:
         if not (links or drain.key in down):
             why = "not seen yet" if drain.key in known else "no such part is remembered: undrain it"
             return _waiting(found, "confirming", (f"{name} ({why})",))
-        measured = {*links, *(LinkId(*s.src) for s in senders if is_up(fabric, s.src))}
+        measured = {*links, *(LinkId(*s.src) for s in senders if is_up(fabric.switches, s.src))}
         if not measured:
             return _waiting(found, "safe", ())
         late = [link.dpid for link in sorted(measured) if self._is_late(link, of.empty_at)]
@@ -210,7 +210,7 @@ def _waiting(found: DrainStatus, state: DrainState, waits_for: tuple[str, ...]) 
 
 def _is_dark(fabric: Fabric, at: PortRef) -> bool:
     """Whether the port is known to be down, so that nothing can come in there."""
-    return at.dpid in fabric.switches and not is_up(fabric, at)
+    return at.dpid in fabric.switches and not is_up(fabric.switches, at)
 
 
 def _some(names: Mapping[str, None]) -> tuple[str, ...]:

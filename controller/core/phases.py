@@ -18,7 +18,7 @@ import math
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortNo
+from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef, is_up
 from controller.histogram import Histogram
 from controller.tables.rules import RuleSet
 from controller.tables.running_routes import installed_fabric_ports
@@ -162,7 +162,7 @@ class Adoption:
         restart empty switches are not complete: the others with rules are still to come."""
         held = {dpid: installed_fabric_ports(rules) for dpid, rules in installed.items()}
         links_seen = all(
-            LinkId(dpid, port) in fabric.links or not _is_up(fabric, dpid, port)
+            LinkId(dpid, port) in fabric.links or not is_up(fabric.switches, PortRef(dpid, port))
             for dpid, ports in held.items()
             for port in ports
         )
@@ -249,8 +249,3 @@ class LinkLosses:
         if not self._unrouted and self._broken_since is not None:
             self.repair_s, self._broken_since = now - self._broken_since, None
             self.repair_times = self.repair_times.observed(self.repair_s)
-
-
-def _is_up(fabric: Fabric, dpid: Dpid, port: PortNo) -> bool:
-    switch = fabric.switches.get(dpid)
-    return switch is not None and port in switch.ports and switch.ports[port].up

@@ -16,9 +16,9 @@ from controller.core.extension import Extension
 from controller.core.load_events import has_slowed
 from controller.core.messages import Reply
 from controller.core.state import State
-from controller.fabric.drains import MAX_NAMES, links_named, with_links
+from controller.fabric.drains import links_named, with_links
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
-from controller.fabric.parts import Part, PartKey
+from controller.fabric.parts import MAX_NAMES, Part, PartKey
 from controller.fabric.topology import Dpid
 from controller.jobs.arrangement import Arrangement
 from controller.jobs.ends import JobEnd

@@ -6,14 +6,14 @@ part is known by dpids and ports: it stays drained when its switch leaves and co
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from controller.fabric.islands import island_of
+from controller.fabric.part_names import PartNames, limited
 from controller.fabric.parts import NO_REASONS, Part, PartKey, PartKind, WhyNot, cable_key, switch_key
-from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
+from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef, is_up
 from signalbox.errors import NO_SUCH_NAME, Conflict, FieldProblem, InvalidInput, cut
 
 Places = Mapping[str, Dpid]
@@ -23,9 +23,6 @@ NO_PLACES: Places = {}
 
 Drainable = frozenset[PortRef] | Dpid
 """A cable by its two ports, or a switch: all its cables."""
-
-MAX_NAMES = 1000
-"""In one request."""
 
 MAX_NAMED = 4
 """Parts in an error."""
@@ -99,14 +96,14 @@ class Drains:
         they come back. ``hosts``: that are expected, beside those of the fabric. ``no_parts``: names of other things.
         ``now``: seconds since 1970. Raises ``InvalidInput`` for names of nothing that can be drained, and ``Conflict``
         when switches with hosts would be cut off; then nothing has changed."""
-        found = {drain.part: drain for drain in _named(_limited(names), fabric, down, now, no_parts)}
+        found = {drain.part: drain for drain in _named(names, fabric, down, now, no_parts)}
         name_of = {drain.part: drain.name for drain in self.parts.values()}
         parts = {**self.parts}
         for part, drain in found.items():
             if part not in name_of:  # a switch that was replaced is another part of the same name
                 name_of[part] = drain.key.id if drain.name in parts else drain.name
                 parts[name_of[part]] = replace(drain, name=name_of[part])
-        leaves = {*hosts.values(), *(host.at.dpid for host in fabric.hosts.values() if is_up(fabric, host.at))}
+        leaves = {*hosts.values(), *(host.at.dpid for host in fabric.hosts.values() if is_up(fabric.switches, host.at))}
         links = fabric.links
         _refuse_cut_off(fabric, leaves, found, drained_links(self.parts, links), drained_links(parts, links))
         self.waiting |= drained_links(parts, fabric.links) - drained_links(self.parts, fabric.links)
@@ -120,12 +117,11 @@ class Drains:
         problems = []
         by_end = {name.partition(">")[0]: name for name in self.parts}
         by_part = {drain.part: name for name, drain in self.parts.items()}
-        cables = _cables(given := _limited(names), fabric, down)
-        switches = _switches(fabric, down)
-        for number, name in enumerate(given):
-            called = switches.get(name, ())
-            meant = [*(cable.part for cable in cables[name]), *(called if len(called) == 1 else ())]
-            here = {name, by_end.get(name, name)} & self.parts.keys() or {by_part[p] for p in meant if p in by_part}
+        known = PartNames(fabric, down)
+        for number, name in enumerate(limited(names)):
+            switches = known.switches(name)
+            meant: set[Drainable] = {*known.cables(name), *(switches if len(switches) == 1 else ())}
+            here = {name, by_end.get(name, name)} & self.parts.keys() or {by_part[p] for p in meant & by_part.keys()}
             if not here:
                 drained = f"{_some([*self.parts]) or 'nothing'} {'are' if len(self.parts) > 1 else 'is'}"
                 text = f"'{cut(name)}' is not drained; {drained}"
@@ -159,9 +155,9 @@ class Drains:
 def links_named(
     names: Iterable[str], fabric: Fabric, down: Collection[Part], no_parts: WhyNot = NO_REASONS
 ) -> frozenset[LinkId]:
-    """Of the parts that these names mean to ``Drains.drain``, and as there: those that are there. Raises
+    """Return the links of the parts that these names mean to ``Drains.drain``, as far as they are there. Raises
     ``InvalidInput``."""
-    found = _named(_limited(names), fabric, down, 0.0, no_parts)
+    found = _named(names, fabric, down, 0.0, no_parts)
     return drained_links({drain.name: drain for drain in found}, fabric.links)
 
 
@@ -224,16 +220,9 @@ def _hosts_of(drains: Mapping[str, Drain], fabric: Fabric) -> Mapping[str, list[
     found: Mapping[str, list[str]] = {name: [] for name in drains}
     names = {drain.part: name for name, drain in drains.items()}
     for ip, host in fabric.hosts.items():
-        if host.at.dpid in names and is_up(fabric, host.at):
+        if host.at.dpid in names and is_up(fabric.switches, host.at):
             found[names[host.at.dpid]].append(ip)
     return found
-
-
-def is_up(fabric: Fabric, at: PortRef) -> bool:
-    """Whether the port is there, and up."""
-    switch = fabric.switches.get(at.dpid)
-    port = switch.ports.get(at.port) if switch else None
-    return port is not None and port.up
 
 
 def drained_links(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
@@ -271,121 +260,23 @@ def with_links(fabric: Fabric, links: Mapping[LinkId, Link]) -> Fabric:
 
 
 def _named(
-    names: Collection[str], fabric: Fabric, down: Collection[Part], now: float, no_parts: WhyNot
+    names: Iterable[str], fabric: Fabric, down: Collection[Part], now: float, no_parts: WhyNot
 ) -> Iterator[Drain]:
-    """A name means what is there, and of switches that are down only one that no switch there has."""
+    """Yield the parts that names mean. Raises ``InvalidInput``."""
+    known = PartNames(fabric, down)
     problems: list[FieldProblem] = []
-    by_name = _switches(fabric, down)
-    cables = _cables(names, fabric, down)
-    wrong = _wrong([name for name in names if name not in by_name and not cables[name]], fabric, down, no_parts)
-    for number, name in enumerate(names):
-        called = by_name.get(name, ())
-        if len(called) > 1:
-            dpids = ", ".join(f"{dpid:#x}" for dpid in sorted(called))
+    for number, name in enumerate(limited(names)):
+        switches, cables = known.switches(name), known.cables(name)
+        if len(switches) > 1:
+            dpids = ", ".join(f"{dpid:#x}" for dpid in sorted(switches))
             problems.append(FieldProblem(f"names[{number}]", f"switches {dpids} are called '{name}': give the dpid"))
-            continue
-        if called:
-            yield Drain(called[0], name, now)
-            continue
-        yield from (replace(drain, since=now) for drain in cables[name])
-        if name in wrong:
-            problems.append(FieldProblem(f"names[{number}]", *wrong[name]))
-    InvalidInput.refuse(problems)
-
-
-def _switches(fabric: Fabric, down: Iterable[Part]) -> Mapping[str, Sequence[Dpid]]:
-    """By name and by dpid. ``down``: as for ``_named``."""
-    by_name: dict[str, list[Dpid]] = {}
-    for dpid, switch in fabric.switches.items():
-        by_name.setdefault(switch.name, []).append(dpid)
-        by_name.setdefault(f"{dpid:#x}", [dpid])
-    for part in (part for part in down if part.kind is PartKind.SWITCH and part.seen):
-        dpid = part.ends[0].at.dpid
-        if not any(known in fabric.switches for known in by_name.get(part.name, ())):
-            by_name.setdefault(part.name, []).append(dpid)
-        by_name.setdefault(part.key.id, [dpid])
-    return by_name
-
-
-def _limited(names: Iterable[str]) -> tuple[str, ...]:
-    """Raises ``InvalidInput`` when there are too many."""
-    found = tuple(names)
-    if len(found) > MAX_NAMES:
-        raise InvalidInput.of("names", f"at most {MAX_NAMES} (given: {len(found)})")
-    return found
-
-
-def _cables(names: Collection[str], fabric: Fabric, down: Iterable[Part]) -> Mapping[str, Sequence[Drain]]:
-    """The cables that each name means, in one pass over those that there are and those that are ``down``.
-    ``leaf1:spine2``: all cables between the two; ``leaf1:3`` and ``leaf1:leaf1-eth3``: the one at the port;
-    ``leaf1:3>spine2``: the same, as it is printed; ``0x1:3``: the same, whatever its switch is called."""
-    found: dict[str, list[Drain]] = {name: [] for name in names}
-    switches = {name.partition(":")[0] for name in names}
-    bundles: defaultdict[str, list[Drain]] = defaultdict(list)
-    at_ports: defaultdict[str, list[Drain]] = defaultdict(list)
-    for link in fabric.links.values():
-        src, dst = fabric.switches.get(link.src.dpid), fabric.switches.get(link.dst.dpid)
-        if (
-            link.one_way
-            or src is None
-            or dst is None
-            or switches.isdisjoint((src.name, by_dpid := f"{link.src.dpid:#x}"))
-        ):
-            continue
-        known, first = src.ports.get(link.src.port), min(link.src, link.dst)
-        cable = Drain(frozenset((link.src, link.dst)), fabric.link_name(LinkId(*first)), 0.0)
-        bundles[f"{src.name}:{dst.name}"].append(cable)
-        for port in {str(link.src.port), known.name if known else ""}:
-            at_ports[f"{src.name}:{port}"].append(cable)
-            at_ports[f"{by_dpid}:{port}"].append(cable)
-    for name, cables in found.items():
-        cables += dict.fromkeys((*bundles.get(name, ()), *at_ports.get(name.partition(">")[0], ())))
-    for part in down:
-        if part.kind is PartKind.LINK and part.seen:
-            a, b = part.ends
-            if not switches.isdisjoint((a.switch, b.switch, f"{a.at.dpid:#x}", f"{b.at.dpid:#x}")):
-                for name in _names_of_cable(part) & found.keys():
-                    found[name].append(Drain(frozenset((a.at, b.at)), part.name, 0.0))
-    return found
-
-
-def _names_of_cable(part: Part) -> set[str]:
-    a, b = part.ends
-    names = {part.name, part.key.id}
-    for end, other in ((a, b), (b, a)):
-        names |= {f"{end.switch}:{end.at.port}", f"{end.switch}:{end.port}", f"{end.switch}:{other.switch}"}
-        names |= {f"{end.switch}:{end.at.port}>{other.switch}", f"{end.at.dpid:#x}:{end.at.port}"}
-    return names
-
-
-def _wrong(
-    names: Sequence[str], fabric: Fabric, down: Iterable[Part], no_parts: WhyNot
-) -> Mapping[str, tuple[str, str]]:
-    """Of names of nothing that can be drained what is wrong with each, as in ``FieldProblem``."""
-    if not names:
-        return {}
-    never_seen = {part.name for part in down if not part.seen}
-    switches = {switch.name for switch in fabric.switches.values()}
-    hosts = {f"{fabric.name(host.at.dpid)}:{host.at.port}": host.ip for host in fabric.hosts.values()}
-    found: dict[str, tuple[str, str]] = {}
-    for name in names:
-        here, colon, _ = name.partition(":")
-        if name in no_parts:
-            found[name] = no_parts[name], ""
-        elif name in never_seen:
-            found[name] = f"'{cut(name)}' is declared and has never been there: it can be drained once it was", ""
-        elif not colon or here not in switches:
-            found[name] = (
-                f"there is no switch '{cut(here)}'; a part is a switch (spine2), a cable (leaf1:3, by its port), or "
-                "all cables between two switches (leaf1:spine2)",
-                NO_SUCH_NAME,
-            )
-        elif name in hosts:
-            found[name] = f"'{cut(name)}' leads to {hosts[name]}: only cables between switches can be drained", ""
+        elif switches:
+            yield Drain(switches[0], name, now)
+        elif cables:
+            yield from (Drain(ends, part_name, now) for ends, part_name in cables.items())
         else:
-            text = f"'{cut(name)}': {here} has no cable there; signalbox fabric lists those that it has"
-            found[name] = text, NO_SUCH_NAME
-    return found
+            problems.append(FieldProblem(f"names[{number}]", *known.why_not(name, no_parts)))
+    InvalidInput.refuse(problems)
 
 
 def _refuse_cut_off(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping
 
-from controller.fabric.topology import Dpid, Host, Link, LinkId, PortRef, Switch
+from controller.fabric.topology import Dpid, Host, Link, LinkId, Switch, is_up
 
 ALONE = Dpid(-1)
 """Where a host is that can reach no other one, because its port is down or its switch is not connected."""
@@ -23,7 +23,7 @@ def islands_beside_the_largest(
 ) -> Islands:
     """Empty while all hosts can reach each other."""
     island = island_of(switches, links)
-    of_host = {ip: island[host.at.dpid] if _is_up(switches, host.at) else ALONE for ip, host in hosts.items()}
+    of_host = {ip: island[host.at.dpid] if is_up(switches, host.at) else ALONE for ip, host in hosts.items()}
     sizes = Counter(found for found in of_host.values() if found != ALONE)
     largest = max(sizes, key=lambda found: (sizes[found], -found), default=None)
     return {ip: found for ip, found in of_host.items() if found != largest}
@@ -32,12 +32,6 @@ def islands_beside_the_largest(
 def connected(islands: Islands, src_ip: str, dst_ip: str) -> bool:
     """Whether there is a path between two known hosts."""
     return islands.get(src_ip) == islands.get(dst_ip) != ALONE
-
-
-def _is_up(switches: Mapping[Dpid, Switch], at: PortRef) -> bool:
-    switch = switches.get(at.dpid)
-    port = switch.ports.get(at.port) if switch else None
-    return port is not None and port.up
 
 
 def island_of(switches: Iterable[Dpid], links: Mapping[LinkId, Link]) -> dict[Dpid, Dpid]:

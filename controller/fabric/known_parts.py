@@ -17,17 +17,20 @@ from dataclasses import replace
 from controller.fabric.declared_parts import DeclaredParts
 from controller.fabric.parts import (
     DECLARED,
+    MAX_NAMES,
     Declared,
-    End,
     Part,
     PartKey,
     PartKind,
     SwitchRole,
     cable_key,
+    cable_part,
     host_key,
+    host_part,
     switch_key,
+    switch_part,
 )
-from controller.fabric.topology import Dpid, Fabric, Host, Link, PortNo, PortRef, Switch
+from controller.fabric.topology import Dpid, Fabric, PortRef, Switch, is_up
 from controller.shared_map import SharedMap, differing
 from signalbox.errors import NO_SUCH_NAME, Conflict, FieldProblem, InvalidInput, cut
 
@@ -36,9 +39,6 @@ MOST_OF_A_KIND = 16_384
 
 CAUSE_S = 1.0
 """A cable or host that goes may have gone with its switch, which is noticed a moment later."""
-
-MAX_NAMES = 1000
-"""In one request to forget parts."""
 
 
 class KnownParts:
@@ -145,7 +145,7 @@ class KnownParts:
                 self._connected_at.pop(dpid, None)
                 self._goes(switch_key(dpid), now)
             elif self._is_expected(switch):
-                self._comes(_switch_part(switch), now)
+                self._comes(switch_part(switch), now)
             if was is None or switch is None:
                 self._look_again |= self._plugged[dpid]
                 for name in {one.name for one in (was, switch) if one}:
@@ -166,7 +166,7 @@ class KnownParts:
                 self._goes(cable_key(was.src, was.dst), now)
         for _, was, link in differing(before.links, fabric.links):
             if link and not link.one_way and link.src <= link.dst and (was is None or was.dst != link.dst):
-                self._comes(_cable_part(link, fabric), now)
+                self._comes(cable_part(link, fabric.switches), now)
 
     def _follow_hosts(self, before: Fabric, fabric: Fabric, now: float) -> None:
         for ip, was, host in differing(before.hosts, fabric.hosts):
@@ -182,13 +182,12 @@ class KnownParts:
         after a restart, is down."""
         key, host = host_key(ip), fabric.hosts.get(ip)
         switch = fabric.switches.get(host.at.dpid) if host else None
-        port = switch.ports.get(host.at.port) if host and switch else None
-        if host and switch and port and port.up:
-            self._comes(_host_part(host, fabric), now)
+        if host and is_up(fabric.switches, host.at):
+            self._comes(host_part(host, fabric.switches), now)
         elif key in self._known:
             self._goes(key, now)
-        elif is_new and host and switch and port and self._has_room(key):
-            self._set(key, replace(_host_part(host, fabric), down_since=self._since))
+        elif is_new and host and switch and host.at.port in switch.ports and self._has_room(key):
+            self._set(key, replace(host_part(host, fabric.switches), down_since=self._since))
 
     def _has_room(self, key: PartKey) -> bool:
         return key in self._known or self._count[key.kind] < MOST_OF_A_KIND
@@ -215,7 +214,7 @@ class KnownParts:
                         self._set(other, None)
         for end in part.ends if part.kind is not PartKind.SWITCH else ():
             if switch_key(end.at.dpid) not in self._known:
-                self._comes(_switch_part(self._fabric.switches[end.at.dpid]), now)
+                self._comes(switch_part(self._fabric.switches[end.at.dpid]), now)
 
     def _goes(self, key: PartKey, now: float) -> None:
         part = self._known.get(key)
@@ -356,25 +355,6 @@ class KnownParts:
                 if part.kind is PartKind.LINK and not has_been_back:
                     until = max(until, connected_at + self._patience_s)
         return until
-
-
-def _switch_part(switch: Switch) -> Part:
-    return Part(switch_key(switch.dpid), (End(PortRef(switch.dpid, PortNo(0)), switch.name),))
-
-
-def _cable_part(link: Link, fabric: Fabric) -> Part:
-    ends = tuple(_end(at, fabric) for at in sorted((link.src, link.dst)))
-    return Part(cable_key(link.src, link.dst), ends)
-
-
-def _host_part(host: Host, fabric: Fabric) -> Part:
-    return Part(host_key(host.ip), (_end(host.at, fabric),))
-
-
-def _end(at: PortRef, fabric: Fabric) -> End:
-    """Of a switch that is connected."""
-    switch = fabric.switches[at.dpid]
-    return End(at, switch.name, switch.ports[at.port].name)
 
 
 def _not_one(name: str, parts: Sequence[Part]) -> str:

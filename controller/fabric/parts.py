@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from controller.fabric.topology import Dpid, PortRef
+from controller.fabric.topology import Dpid, Host, Link, PortNo, PortRef, Switch
 from controller.fabric.topology_state import DeclaredHost
 
 UNKNOWN_DPID = Dpid(-1)
@@ -19,6 +19,9 @@ UNKNOWN_DPID = Dpid(-1)
 
 DECLARED = "declared "
 """The id of a part that was never seen is this and its name."""
+
+MAX_NAMES = 1000
+"""Names of parts in one request."""
 
 WhyNot = Mapping[str, str]
 """Of names that mean no part of the fabric: why, in words."""
@@ -105,6 +108,24 @@ def cable_key(a: PortRef, b: PortRef) -> PartKey:
 
 def host_key(ip: str) -> PartKey:
     return PartKey(PartKind.HOST, ip)
+
+
+def switch_part(switch: Switch) -> Part:
+    return Part(switch_key(switch.dpid), (End(PortRef(switch.dpid, PortNo(0)), switch.name),))
+
+
+def cable_part(link: Link, switches: Mapping[Dpid, Switch]) -> Part:
+    """``switches``: those that are connected, here and below."""
+    return Part(cable_key(link.src, link.dst), tuple(_end(at, switches) for at in sorted((link.src, link.dst))))
+
+
+def host_part(host: Host, switches: Mapping[Dpid, Switch]) -> Part:
+    return Part(host_key(host.ip), (_end(host.at, switches),))
+
+
+def _end(at: PortRef, switches: Mapping[Dpid, Switch]) -> End:
+    port = switches[at.dpid].ports.get(at.port)
+    return End(at, switches[at.dpid].name, port.name if port else "")
 
 
 # ---- what the inventory file declares

@@ -138,3 +138,10 @@ class Fabric:
 def leaves_of(addresses: Iterable[str], hosts: Mapping[str, Host]) -> frozenset[Dpid]:
     """The switches of those hosts that are known."""
     return frozenset(hosts[ip].at.dpid for ip in addresses if ip in hosts)
+
+
+def is_up(switches: Mapping[Dpid, Switch], at: PortRef) -> bool:
+    """Whether the port is there, and up."""
+    switch = switches.get(at.dpid)
+    port = switch.ports.get(at.port) if switch else None
+    return port is not None and port.up

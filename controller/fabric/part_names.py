@@ -1,0 +1,101 @@
+"""What names of switches and cables mean, as operators give them.
+
+A switch has its name and its dpid. A cable has the port at each of its ends, by number or name (``leaf1:3``,
+``0x1:leaf1-eth3``), also as it is printed (``leaf1:3>spine2``); two switches name all cables between them
+(``leaf1:spine2``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+from controller.fabric.parts import MAX_NAMES, Part, PartKind, WhyNot, cable_part, switch_part
+from controller.fabric.topology import Dpid, Fabric, PortRef
+from signalbox.errors import NO_SUCH_NAME, InvalidInput, cut
+
+
+def limited(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names. Raises ``InvalidInput`` when there are too many."""
+    found = tuple(names)
+    if len(found) > MAX_NAMES:
+        raise InvalidInput.of("names", f"at most {MAX_NAMES} (given: {len(found)})")
+    return found
+
+
+class PartNames:
+    """Names of the parts of a fabric, and of parts that are ``down``: of switches that are down only those names that
+    no switch there has."""
+
+    def __init__(self, fabric: Fabric, down: Iterable[Part]) -> None:
+        self._fabric = fabric
+        self._down = [*down]
+
+    def switches(self, name: str) -> Sequence[Dpid]:
+        return self._switches.get(name, ())
+
+    def cables(self, name: str) -> Mapping[frozenset[PortRef], str]:
+        """Return the cables by their two ports, each with its name as it is printed."""
+        return self._cables.get(name) or self._cables.get(name.partition(">")[0], {})
+
+    @cached_property
+    def _switches(self) -> Mapping[str, Sequence[Dpid]]:
+        there = {dpid: switch_part(switch) for dpid, switch in self._fabric.switches.items()}
+        found: defaultdict[str, list[Dpid]] = defaultdict(list)
+        taken = {part.name for part in there.values()}
+        for part in (*there.values(), *self._down):
+            if part.kind is PartKind.SWITCH and part.seen:
+                dpid = part.ends[0].at.dpid
+                found[part.key.id] = [dpid]
+                if dpid in there or part.name not in taken:
+                    found[part.name].append(dpid)
+        return found
+
+    @cached_property
+    def _cables(self) -> Mapping[str, Mapping[frozenset[PortRef], str]]:
+        found: defaultdict[str, dict[frozenset[PortRef], str]] = defaultdict(dict)
+        switches, links = self._fabric.switches, self._fabric.links.values()
+        there = (
+            cable_part(link, switches)
+            for link in links
+            if link.src < link.dst and not link.one_way and {link.src.dpid, link.dst.dpid} <= switches.keys()
+        )
+        for part in (*there, *self._down):
+            if part.kind is PartKind.LINK and part.seen:
+                a, b = part.ends
+                names = {part.key.id}
+                for end, other in ((a, b), (b, a)):
+                    ports = [str(end.at.port), end.port]
+                    names |= {f"{switch}:{port}" for switch in (end.switch, f"{end.at.dpid:#x}") for port in ports}
+                    names.add(f"{end.switch}:{other.switch}")
+                for name in names:
+                    found[name][frozenset((a.at, b.at))] = part.name
+        return found
+
+    @cached_property
+    def _hosts(self) -> Mapping[str, str]:
+        hosts = self._fabric.hosts.values()
+        return {f"{self._fabric.name(host.at.dpid)}:{host.at.port}": host.ip for host in hosts}
+
+    def why_not(self, name: str, no_parts: WhyNot) -> tuple[str, str]:
+        """Return why a name means neither a switch nor a cable, and the code of that, as ``FieldProblem`` has them.
+        ``no_parts``: names of other things."""
+        here, colon, _ = name.partition(":")
+        if name in no_parts:
+            return no_parts[name], ""
+        if name in self._never_seen:
+            return f"'{cut(name)}' is declared and has never been there: it can be drained once it was", ""
+        if not colon or here not in self._switches:
+            return (
+                f"there is no switch '{cut(here)}'; a part is a switch (spine2), a cable (leaf1:3, by its port), or "
+                "all cables between two switches (leaf1:spine2)",
+                NO_SUCH_NAME,
+            )
+        if name in self._hosts:
+            return f"'{cut(name)}' leads to {self._hosts[name]}: only cables between switches can be drained", ""
+        return f"'{cut(name)}': {here} has no cable there; signalbox fabric lists those that it has", NO_SUCH_NAME
+
+    @cached_property
+    def _never_seen(self) -> frozenset[str]:
+        return frozenset(part.name for part in self._down if not part.seen)
