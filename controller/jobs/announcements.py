@@ -125,11 +125,3 @@ class Announcements:
                     yield job_id, pair
                 for job_id in self._sharing.get(pair, ()):
                     yield job_id, pair
-
-    def owned(self) -> Set[Pair]:
-        """The pairs that have an ``owner``."""
-        return self._alone.keys() | {(dst, src) for src, dst in self._alone}
-
-    def __len__(self) -> int:
-        """At least so many pairs have an ``owner``."""
-        return len(self._alone)

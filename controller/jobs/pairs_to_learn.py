@@ -10,6 +10,9 @@ from controller.jobs.job import Job
 from signalbox.jobs.spec import JobSpec
 from signalbox.jobs.subflows import Pair
 
+MANY = 20_000
+"""Pairs that are looked at one by one, at most: it takes 5 ms."""
+
 
 def pairs_within(spec: JobSpec) -> list[Pair]:
     """All pairs of addresses that the job's transfers can have: of first NICs, and within each rail. There can be more
@@ -41,17 +44,10 @@ def pairs_to_learn(job: Job, announced: Announcements) -> Sequence[Pair]:
 
 
 def count_to_learn(_version: int, job: Job, announced: Announcements) -> int:
-    """Return the number of pairs that ``pairs_to_learn`` would find."""
-    if job.dividing.owner:
-        return len(job.dividing.connections)
-    nics, most = _nics(job.spec), count_pairs(job.spec)
-    if most <= len(announced):
-        return len(pairs_to_learn(job, announced))
-    taken = sum(
-        announced.owner((src, dst)) != job.id and any(src in addresses and dst in addresses for addresses in nics)
-        for src, dst in announced.owned()
-    )
-    return most - taken
+    """Return the number of pairs that ``pairs_to_learn`` would find; of more than ``MANY`` all that there are."""
+    if not job.dividing.owner and (most := count_pairs(job.spec)) > MANY:
+        return most
+    return len(pairs_to_learn(job, announced))
 
 
 def pairs_to_count(job: Job, announced: Announcements, known: Iterable[Pair], learning: bool) -> dict[Pair, None]:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from controller.fabric.topology import Dpid
+from controller.memo import Memo
 from controller.shared_map import SharedMap, updated
 from controller.tables.messages import TablesRead
 from controller.tables.rules import AnyTable, FlowRule, GroupRule, OtherTable, Rule, RuleSet, Table
@@ -62,7 +63,7 @@ class TableUses:
         """``alarm_fraction``: of the limit, from which on a table is nearly full."""
         self.of: Mapping[Dpid, tuple[TableUse, ...]] = SharedMap()
         self._alarm_fraction = alarm_fraction
-        self._nearly_full: dict[Dpid, tuple[TableUse, ...]] = {}
+        self._nearly_full = Memo(_nearly_full)
 
     def take(self, message: TablesRead, held: Collection[RuleSet]) -> bool:
         """Whether a table that was full has room now. ``held``: rules there, among them all groups and meters; empty
@@ -76,17 +77,13 @@ class TableUses:
         uses = tuple(use for use in now if use != _unknown(use.table))
         if uses != known:
             self.of = updated(self.of, {message.dpid: uses})
-            self._judge(message.dpid)
         return not {use.table for use in known if use.is_full} <= {use.table for use in uses if use.is_full}
 
     def switch_left(self, dpid: Dpid) -> None:
         self.of = updated(self.of, {dpid: None} if dpid in self.of else {})
-        self._nearly_full.pop(dpid, None)
 
     def take_alarm_fraction(self, alarm_fraction: float) -> None:
         self._alarm_fraction = alarm_fraction
-        for dpid in self.of:
-            self._judge(dpid)
 
     def nearly_full(self, refused: Iterable[tuple[Dpid, Refusal]]) -> Iterator[FullTable]:
         """Each table once. ``refused``: by switches, so far."""
@@ -95,23 +92,20 @@ class TableUses:
             for dpid, refusal in refused
             if is_full(refusal.reason) and refusal.mod.op != "delete"
         )
-        for dpid, uses in self._nearly_full.items():
-            for use in uses:
-                yield FullTable(dpid, use, without_room.pop((dpid, use.table), 0))
+        for dpid, use in self._nearly_full(self.of, self._alarm_fraction):
+            yield FullTable(dpid, use, without_room.pop((dpid, use.table), 0))
         for (dpid, table), number in without_room.items():
             known = (use for use in self.of.get(dpid, ()) if use.table == table)
             yield FullTable(dpid, next(known, _unknown(table)), number)
 
-    def _judge(self, dpid: Dpid) -> None:
-        found = tuple(filter(self._is_nearly_full, self.of[dpid]))
-        if found:
-            self._nearly_full[dpid] = found
-        else:
-            self._nearly_full.pop(dpid, None)
 
-    def _is_nearly_full(self, use: TableUse) -> bool:
-        _, entries, limit = use
-        return entries is not None and limit is not None and entries >= self._alarm_fraction * limit
+def _nearly_full(of: Mapping[Dpid, tuple[TableUse, ...]], alarm_fraction: float) -> list[tuple[Dpid, TableUse]]:
+    return [
+        (dpid, use)
+        for dpid, uses in of.items()
+        for use in uses
+        if use.entries is not None and use.max_entries is not None and use.entries >= alarm_fraction * use.max_entries
+    ]
 
 
 def _unknown(table: AnyTable) -> TableUse:
