@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from controller.fabric.counter_samples import Floats
 from controller.jobs.job import Job
-from controller.memo import ChangedKeys, Memo, MemoPerKey, same
-from controller.shared_map import SharedMap, updated
+from controller.memo import Memo, MemoPerKey, per_key
+from controller.shared_map import SharedMap, differing, updated
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Pair
@@ -130,7 +130,15 @@ class JobDemand:
         return self.virtual_links.pairs
 
 
-_Inputs = tuple[Job, VirtualLinks, VirtualLinks | None, frozenset[int], frozenset[Pair], bool, bool]
+class _PlannedFor(NamedTuple):
+    """What ``JobDemand`` says of the same."""
+
+    virtual_links: VirtualLinks
+    of_pattern: VirtualLinks | None
+    idle_phases: frozenset[int]
+    counted: frozenset[Pair]
+    per_iteration: bool
+    silent: bool
 
 
 class MeasuredJobs:
@@ -138,43 +146,32 @@ class MeasuredJobs:
     announced it, else to the first that was found to use it."""
 
     def __init__(self) -> None:
-        self._changed = ChangedKeys[JobId]()
-        self._known: dict[JobId, tuple[_Inputs, Job]] = {}
+        self._planned_for = per_key(_planned_for)
+        self._jobs_as_planned = per_key(_measured_job)
         self._measured: Mapping[JobId, Job] = SharedMap()
         self._beyond: dict[JobId, Job] = {}
-        self._owned = MemoPerKey[JobId, Job, frozenset[Pair], Job](_without)
-        self._together = Memo(_together)
+        """Jobs that were found to use pairs that they did not announce, in the order in which they were."""
+        self._without_others = MemoPerKey[JobId, Job, frozenset[Pair], Job](_without)
+        self._together = Memo[Mapping[JobId, Job], Mapping[JobId, Job], Mapping[JobId, Job]](updated)
 
     def __call__(self, jobs: Mapping[JobId, Job], demands: Mapping[JobId, JobDemand]) -> Mapping[JobId, Job]:
-        changed, gone = self._changed(jobs, demands)
-        other: dict[JobId, Job | None] = dict.fromkeys(gone)
-        for job_id in changed:
-            demand = demands[job_id]
-            links = demand.virtual_links, demand.of_pattern, demand.idle_phases
-            inputs = jobs[job_id], *links, demand.counted, demand.per_iteration, demand.silent
-            known = self._known.get(job_id)
-            if known is None or not all(map(same, known[0], inputs)):
-                other[job_id] = job = _measured_job(*inputs)
-                self._known[job_id] = inputs, job
-                if not job.dividing.owner and not job.pairs <= jobs[job_id].pairs:
-                    self._beyond[job_id] = job
-                else:
-                    self._beyond.pop(job_id, None)
-        for job_id in gone:
-            self._known.pop(job_id, None)
-            self._beyond.pop(job_id, None)
-        self._measured = updated(self._measured, other)
+        before, self._measured = self._measured, self._jobs_as_planned(jobs, self._planned_for(demands))
+        for job_id, _, job in differing(before, self._measured):
+            if job and not job.dividing.owner and not job.pairs <= jobs[job_id].pairs:
+                self._beyond[job_id] = job
+            else:
+                self._beyond.pop(job_id, None)
         return self._together(self._measured, self._without_conflicts(jobs)) if self._beyond else self._measured
 
     def _without_conflicts(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, Job]:
-        """The jobs that were found to use pairs that they did not announce, without those that are another's."""
+        """Return the jobs of ``_beyond`` without pairs that are another's."""
         beyond = {job_id: job.pairs - jobs[job_id].pairs for job_id, job in self._beyond.items()}
         pairs = frozenset[Pair]().union(*beyond.values())
         owner = {pair: job_id for job_id, job in jobs.items() if not job.dividing.owner for pair in job.pairs & pairs}
         for job_id, own in beyond.items():
             for pair in own:
                 owner.setdefault(pair, job_id)
-        return self._owned(
+        return self._without_others(
             {
                 job_id: (self._beyond[job_id], frozenset(pair for pair in own if owner[pair] != job_id))
                 for job_id, own in beyond.items()
@@ -182,8 +179,9 @@ class MeasuredJobs:
         )
 
 
-def _together(measured: Mapping[JobId, Job], owned: Mapping[JobId, Job]) -> Mapping[JobId, Job]:
-    return updated(measured, owned)
+def _planned_for(_: JobId, demand: JobDemand) -> _PlannedFor:
+    links = demand.virtual_links, demand.of_pattern, demand.idle_phases
+    return _PlannedFor(*links, demand.counted, demand.per_iteration, demand.silent)
 
 
 def _without(job: Job, pairs: frozenset[Pair]) -> Job:
@@ -193,29 +191,16 @@ def _without(job: Job, pairs: frozenset[Pair]) -> Job:
     def own(links: VirtualLinks) -> VirtualLinks:
         return VirtualLinks(link for link in links if (link.src_ip, link.dst_ip) not in pairs)
 
-    links = own(job.virtual_links)
-    of_pattern = job.of_pattern and own(job.of_pattern)
-    return _measured_job(job, links, of_pattern, job.idle_phases, job.counted, job.per_iteration, job.silent)
+    links, of_pattern = own(job.virtual_links), job.of_pattern and own(job.of_pattern)
+    planned_for = _PlannedFor(links, of_pattern, job.idle_phases, job.counted, job.per_iteration, job.silent)
+    return _measured_job(job.id, job, planned_for)
 
 
-def _measured_job(
-    job: Job,
-    virtual_links: VirtualLinks,
-    of_pattern: VirtualLinks | None,
-    idle_phases: frozenset[int],
-    counted: frozenset[Pair],
-    per_iteration: bool,
-    silent: bool,
-) -> Job:
-    if virtual_links is job.virtual_links:
+def _measured_job(_: JobId, job: Job, planned_for: _PlannedFor | None) -> Job:
+    assert planned_for, "every job has a demand"
+    counted, silent = planned_for.counted, planned_for.silent
+    if planned_for.virtual_links is job.virtual_links:
         return replace(job, counted=counted, silent=silent) if counted or silent else job
-    return replace(
-        job,
-        virtual_links=virtual_links,
-        counted=counted,
-        per_iteration=per_iteration,
-        phases_known=job.phases_known and (of_pattern or virtual_links).pairs <= job.pairs,
-        silent=silent,
-        of_pattern=of_pattern,
-        idle_phases=idle_phases,
-    )
+    phases = planned_for.of_pattern or planned_for.virtual_links
+    known = job.phases_known and phases.pairs <= job.pairs
+    return replace(job, **planned_for._asdict(), phases_known=known)
