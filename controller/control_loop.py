@@ -24,11 +24,13 @@ from controller.core.phases import Input
 from controller.extensions import configured
 from controller.fabric.parts import Declared
 from controller.fabric.topology import Dpid, Fabric
+from controller.jobs.job import Job
 from controller.jobs.messages import SavedState
 from controller.planning.messages import SolvePlan
 from controller.status import Status
 from controller.tables.lost_next_hops import narrowed
 from controller.tables.messages import PollLearning
+from signalbox.jobs.spec import JobId
 from signalbox.words import Strategy
 
 DRAIN_REST_S = 0.1
@@ -58,6 +60,7 @@ class ControlLoop:
         self._alarm_times = AlarmTimes(alarms_before, now + config.discovery.adoption_patience_s + GO_ON_S)
         self._pending = at_once(Work.RULES)
         self._polled_soon: frozenset[Dpid] = frozenset()
+        self._jobs: Mapping[JobId, Job] = {}
 
     @property
     def fabric(self) -> Fabric:
@@ -91,7 +94,9 @@ class ControlLoop:
             self.derived.next_pins()
             self._pending |= at_once(Work.RULES)
         sent = self._take(messages, now)
-        self.state.epochs.follow(self.derived.jobs(), now)
+        before, self._jobs = self._jobs, self.derived.jobs()
+        if self._jobs is not before:
+            self.state.epochs.follow(self._jobs, now)
         return [*sent, *self._save(now)]
 
     def work(self, now: float) -> list[Command]:
@@ -107,10 +112,8 @@ class ControlLoop:
         if not (rules_due or s.phases.adopting or s.sync.busy or s.sync.unsettled):
             sent += self.extension.change(now)
             self._begin_arranged(now)
-        if s.phases.adopting or not s.drains.parts:
-            s.draining.forget()
-        else:
-            s.draining.follow(self.derived.what_is_drained(), s.fabric, rules_due, now)
+        if s.drains.parts:
+            self._follow_drained(rules_due, now)
         sent += self._poll_soon()
         replies = s.sending.due_replies(rules_due, saved, s.cycle.cycles_done, s.losses, now)
         return [*sent, *replies]
@@ -202,6 +205,14 @@ class ControlLoop:
             self._pending |= at_once(Work.RULES)
         if s.drains.waiting:
             self._pending |= not_before(Work.PLAN, now + DRAIN_REST_S)
+
+    def _follow_drained(self, rules_due: bool, now: float) -> None:
+        """Note which drained parts carry nothing any more."""
+        s = self.state
+        if s.phases.adopting:
+            s.draining.forget()
+        else:
+            s.draining.follow(self.derived.what_is_drained(), s.fabric, rules_due, now)
 
     def _derive_rules(self, now: float) -> list[Command]:
         """What switches should hold, and the first stage of what they do not hold yet."""

@@ -15,8 +15,9 @@ from typing import Annotated
 import typer
 
 from controller.config import load
-from controller.planning.messages import Planned, PlanningRequest, SolvePlan
+from controller.planning.messages import PlanningRequest, SolvePlan
 from controller.planning.plan import Plan, PlanTimes
+from controller.planning.planned import decided
 from controller.planning.problem import FlowId, Problem, Route, whole
 from controller.planning.process import OnCrash, Put
 from controller.serving.serve import serve
@@ -33,7 +34,8 @@ class TwoAnswers:
 
     def submit(self, request: PlanningRequest) -> None:
         if isinstance(request, SolvePlan):
-            self._put(Planned(_other_plan(request.snapshot.problem)))
+            problem = request.snapshot.problem
+            self._put(decided(problem, _other_plan(problem), request.min_gain))
 
     def stop(self) -> None: ...
 

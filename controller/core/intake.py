@@ -238,7 +238,8 @@ class Intake:
         if expired:
             self._requests.release_routes(now)
             effects |= self._jobs_changed(now) | at_once(Work.SAVE)
-        s.silences.tick(at)
+        if s.silences.of:
+            s.silences.tick(at)
         if s.commits.retry_due(now):
             effects |= at_once(Work.SAVE)
         if s.phases.adopting:

@@ -1,7 +1,7 @@
 """One planning cycle after another: which problem is being solved, and what becomes of the answers.
 
-In: problems, the worker's answers. Out: ``SolvePlan`` commands, new running routes when a repair comes or
-``planning.plan.decide`` is for a plan, and replies to those who asked for a plan.
+In: problems, the worker's answers with the decisions on them. Out: ``SolvePlan`` commands, new running routes when a
+repair comes or a plan is worth its moves, and replies to those who asked for a plan.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from controller.jobs.demand import DemandSource
 from controller.jobs.job import Job
 from controller.planning.messages import Planned, ReplanOutcome, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan, TargetLeft
-from controller.planning.planned import Levels, decided
-from controller.planning.problem import PlanLimits, Problem, Routes, Snapshot
+from controller.planning.planned import Levels
+from controller.planning.problem import PlanLimits, Snapshot
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes
 from signalbox.jobs.spec import JobId
@@ -44,7 +44,6 @@ class PlanningCycle:
         self._config = config
         self._routes = routes
         self._solving: Snapshot | None = None
-        self._repaired: Routes | None = None
         self._links: Mapping[LinkId, Link] = {}
         self._levels_due = False
         self._lost = False
@@ -136,7 +135,7 @@ class PlanningCycle:
             self.plan, self.target, self.adopted, self.baseline_levels = None, None, False, {}
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
             return [WorkOutLevels(snapshot, self._config.ecmp_draws), *self._conclude("no plan", why)]
-        self._solving, self._repaired, self._solving_source = snapshot, None, demand_source
+        self._solving, self._solving_source = snapshot, demand_source
         self._began_at = now
         installs = strategy is Strategy.PLANNED
         anew = not all(waiter.cancelled() for waiter in self._waiters)
@@ -178,14 +177,12 @@ class PlanningCycle:
         )
         if planned.repair:
             if strategy is Strategy.PLANNED and not lost:
-                self._take_repair(planned if planned.decision else decided(snapshot.problem, answer, None))
+                self._take_repair(planned)
             return []
         self._solving = None
         if lost:
             return []  # a link was lost while the problem was solved: that change has its own cycle
-        target = planned.target
-        planned = planned if planned.decision else self._decided(snapshot.problem, answer)
-        answer, decision = planned.plan, planned.decision
+        decision = planned.decision
         assert decision
         self.plan, self.adopted, self.baseline_levels = answer, False, {}
         self.demand_source = self._solving_source
@@ -194,7 +191,7 @@ class PlanningCycle:
         if strategy is not Strategy.PLANNED:
             self.target = None
             return self._conclude("kept", f"the strategy is {strategy}: nothing is installed")
-        self.target = target
+        self.target = planned.target
         if decision.adopt:
             self.moved_flows_total += answer.moves
             self._adopt(planned)
@@ -213,17 +210,11 @@ class PlanningCycle:
             self.repaired_flows_total += planned.repaired
         self._adopt(planned)
         self.adopted = False
-        self._repaired = planned.plan.routes
 
     @property
     def min_gain(self) -> float:
         """Relative gain of levels that makes moves worth it."""
         return self._config.min_gain
-
-    def _decided(self, problem: Problem, plan: Plan) -> Planned:
-        """Decide for planners that leave it to the loop."""
-        repaired = problem if self._repaired is None else problem.with_routes(self._repaired)
-        return decided(repaired, plan, self._config.min_gain)
 
     def _adopt(self, planned: Planned) -> None:
         assert planned.levels

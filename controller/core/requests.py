@@ -295,6 +295,8 @@ class Requests:
             named = s.drains.drain(message.names, s.fabric, message.at, down.values(), hosts, others)
         else:
             s.drains.undrain(message.names, s.fabric, down.values())
+            if not s.drains.parts:
+                s.draining.forget()
         s.commits.hold(message.reply, named, undo)
         return at_once(Work.RULES, Work.PLAN, Work.SAVE)
 

@@ -69,47 +69,64 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class State:
-    """``strategy``: what becomes of plans; ``first_strategy``: before any was saved. ``commits``: what is on disk, and
-    requests that wait for that. ``topology``: switches, ports, links and hosts. ``parts``: which of them there have
-    been, and what is down. ``drains``: what of these operators have taken out of use, ``draining``: whether that
-    carries nothing any more. ``hosts``: ARP questions and claims. ``jobs``: specs, leases, reported times.
-    ``epochs``: when their measured times begin. ``demand``: what jobs really send. ``routes``: the running routes.
-    ``load``: samples of counters, and the measured background; ``recent``: that of before. ``load_events``: when
-    loads start a plan. ``counters``: which counter counts what. ``tables``: how full flow tables are. ``cycle``:
-    the planning cycle and the newest plan. ``wanted``: what switches should hold; ``wanted_at``: when that was
-    derived. ``sync``: what every switch holds, and changes under way. ``sending``: confirmed pins and routes, and
-    replies that wait for confirmation. ``losses``: lost links. ``phases``, ``adoption``, ``departures``: how far
-    what is known of the network can be trusted. ``refusals``: packets and connections that were refused.
-    ``silences``: alarms that operators know of."""
+    """What the controller knows: one owner per kind of state."""
 
     strategy: Strategy
+    """What becomes of plans."""
     first_strategy: Strategy
+    """The strategy before any was saved."""
     commits: Commits
+    """What is on disk, and requests that wait for that."""
     topology: TopologyState
-    drains: Drains
-    draining: Draining
+    """Switches, ports, links and hosts."""
     parts: KnownParts
+    """Which of them there have been, and what is down."""
+    drains: Drains
+    """What of these operators have taken out of use."""
+    draining: Draining
+    """Whether that carries nothing any more."""
     hosts: HostDiscovery
+    """ARP questions and claims."""
     jobs: JobRegistry
+    """Specs, leases, reported times."""
     epochs: Epochs
+    """When measured times of jobs begin."""
     demand: MeasuredDemand
+    """What jobs really send."""
     routes: RunningRoutes
+    """The running routes."""
     load: LinkLoad
+    """Samples of counters, and the measured background."""
     recent: RecentBackground
+    """The background of before."""
     load_events: LoadEvents
+    """When loads start a plan."""
     counters: CounterIntake
+    """Which counter counts what."""
     tables: TableUses
+    """How full flow tables are."""
     cycle: PlanningCycle
+    """The planning cycle and the newest plan."""
     wanted: Wanted
+    """What switches should hold."""
     sync: SwitchSync
+    """What every switch holds, and changes under way."""
     sending: Sending
+    """Confirmed pins and routes, and replies that wait for confirmation."""
     losses: LinkLosses
+    """Lost links, and whether the answer to them is confirmed."""
     phases: Phases
+    """How far what is known of the network can be trusted."""
     adoption: Adoption
+    """How far what switches hold has been adopted."""
     departures: Departures
+    """Switches that have left and are not given up yet."""
     refusals: Refusals
+    """Packets and connections that were refused."""
     silences: Silences
+    """Alarms that operators know of."""
     wanted_at: float = -math.inf
+    """When the wanted rules were derived, in monotonic seconds."""
 
     @property
     def fabric(self) -> Fabric:

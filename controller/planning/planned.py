@@ -58,7 +58,7 @@ class Planned:
     repair: bool = False
     """Whether this is only new paths for flows whose own have gone."""
     decision: Decision | None = None
-    """On the plan; None without one, and from a planner that leaves the decision to the control loop."""
+    """On the plan; None without one."""
     levels: Levels | None = None
     """Of the plan's routes; None where ``decision`` is."""
     repaired: int = 0

@@ -9,8 +9,9 @@ import pytest
 from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
-from controller.planning.messages import Planned, SetStrategy
+from controller.planning.messages import Planned, SetStrategy, SolvePlan
 from controller.planning.plan import Plan
+from controller.planning.planned import decided
 from controller.planning.problem import FlowId
 from controller.tables.rules import FlowRule, host_prefix
 from signalbox.jobs.reports import IterationTime
@@ -169,13 +170,18 @@ class OtherOrder(FakeFabric):
     """A planner that lists the subflows of each route the other way round."""
 
     def _carry_out(self, command: Command) -> list[Message]:
-        return [_reversed(answer) if isinstance(answer, Planned) else answer for answer in super()._carry_out(command)]
-
-
-def _reversed(planned: Planned) -> Planned:
-    assert isinstance(planned.answer, Plan)
-    routes = {flow: route[::-1] for flow, route in planned.answer.routes.items()}
-    return Planned(replace(planned.answer, routes=routes), planned.repair)
+        answers = super()._carry_out(command)
+        if not isinstance(command, SolvePlan):
+            return answers
+        problem, turned = command.snapshot.problem, list[Message]()
+        for answer in answers:
+            if isinstance(answer, Planned):
+                routes = {flow: route[::-1] for flow, route in answer.plan.routes.items()}
+                plan = replace(answer.plan, routes=routes)
+                answer = decided(problem, plan, None if answer.repair else command.min_gain)
+                problem = problem.with_routes(answer.plan.routes)
+            turned.append(answer)
+        return turned
 
 
 PAIR = ("10.0.3.1", "10.0.4.1")

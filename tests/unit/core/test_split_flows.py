@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from controller.config import JobsConfig
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
-from controller.planning.messages import Planned, Replan, SetStrategy, SolvePlan
+from controller.planning.messages import Replan, SetStrategy, SolvePlan
 from controller.planning.plan import Plan
-from controller.planning.planned import in_place
+from controller.planning.planned import decided, in_place
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, Route, Routes, Subflow
 from controller.tables.pinned_table import PIN_PRIORITY, pin_key
@@ -251,7 +251,8 @@ def test_new_shares_are_told_and_saved_and_change_no_rule(fabric: FakeFabric) ->
     shifted = (Subflow(first.path, first.share / 2), Subflow(second.path, 1 - first.share / 2))
     better = {job: level / 2 for job, level in answer.job_level.items()}
     fabric.forget_mods()
-    fabric.send(Planned(replace(answer, routes={**answer.routes, flow: shifted}, job_level=better)))
+    found = replace(answer, routes={**answer.routes, flow: shifted}, job_level=better)
+    fabric.send(decided(command.snapshot.problem, found, command.min_gain))
     fabric.run(0.1)
     job = fabric.status.jobs[JobId("ring")]
     assert (job.routes[flow], fabric.mods) == (shifted, [])
@@ -400,7 +401,7 @@ def test_a_plan_in_another_order_is_no_change(fabric: FakeFabric) -> None:
     answer = plan(command.snapshot.problem, command.limits)
     assert isinstance(answer, Plan)
     turned = {flow: route[::-1] for flow, route in answer.routes.items()}
-    fabric.send(Planned(replace(answer, routes=turned)))
+    fabric.send(decided(command.snapshot.problem, replace(answer, routes=turned), command.min_gain))
     assert fabric.mods == []
     assert fabric.status.moved_flows_total == 0
 
