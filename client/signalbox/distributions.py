@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import typer
+
+from signalbox.errors import SignalboxError
 
 CLIENT = "signalbox-client"
 """The distribution that this package is in."""
@@ -47,3 +50,16 @@ def added_commands(warn: Callable[[str], None]) -> typer.Typer:
         else:
             added.add_typer(commands)
     return added
+
+
+@contextmanager
+def needs_extra(extra: str, *modules: str) -> Iterator[None]:
+    """Import modules that an extra of this distribution brings, the first of them under its name in an index. Raises
+    ``SignalboxError`` with how to install the extra where one is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in modules:
+            raise
+        install = f"pip install --find-links dist 'signalbox-client[{extra}]'"
+        raise SignalboxError(f"{modules[0]} is not installed: {install}") from None

@@ -25,10 +25,10 @@ import typer
 from controller import config as configuration
 from controller.api.identities import TOKEN_PREFIX
 from controller.config import Config, MetricsConfig
-from signalbox.client import DEFAULT_ADDRESS, Client
-from signalbox.commands.connecting import ControllerCommand, connect, given_credentials
+from signalbox.client import Client
+from signalbox.commands.connecting import ControllerCommand, connect, given_connection
 from signalbox.commands.exit_status import ExitStatus
-from signalbox.commands.output import Address, fields, waiting
+from signalbox.commands.output import fields, waiting
 from signalbox.credentials import Credentials
 from signalbox.distributions import installed
 from signalbox.errors import SignalboxError
@@ -71,12 +71,11 @@ def support_bundle(
             metavar="URL", help="Its metrics.", show_default="as configured, else http://127.0.0.1:9464/metrics"
         ),
     ] = None,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Collect for a ticket: versions, status, fabric, plan, routes, jobs, events, metrics, settings, log. No secret."""
     settings = configuration.load(config)
-    credentials = given_credentials()
-    with waiting("collecting"), connect(address) as client:
+    address, credentials = given_connection()
+    with waiting("collecting"), connect() as client:
         parts = [
             *_of_controller(client),
             ("metrics.txt", lambda: _scraped(metrics or _url(settings.metrics), credentials)),

@@ -17,7 +17,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from offline.commands.scenario import OptionalFabricCommand, scheme_named
 from offline.scenarios.fabric_options import FabricOptions
-from signalbox.client import DEFAULT_ADDRESS
 from signalbox.commands.analysis import (
     MOST_ROWS,
     WITHIN_S,
@@ -31,9 +30,9 @@ from signalbox.commands.analysis import (
     show_failures,
     show_job,
 )
-from signalbox.commands.connecting import ControllerCommand
+from signalbox.commands.connecting import AskingCommand
 from signalbox.commands.naming import completed, job_names
-from signalbox.commands.output import Address, AsJson, fields, waiting
+from signalbox.commands.output import fields, waiting
 from signalbox.jobs.spec import JobId
 from signalbox.words import FailureKind
 
@@ -53,7 +52,7 @@ TimeLimit = Annotated[
 commands = typer.Typer()
 
 
-class _AskOrPlan(ControllerCommand, OptionalFabricCommand):
+class _AskOrPlan(AskingCommand, OptionalFabricCommand):
     """Takes the options of both kinds of command."""
 
 
@@ -65,8 +64,6 @@ def what_if(
     top: Top = MOST_ROWS,
     time_limit: TimeLimit = None,
     within: Within = WITHIN_S,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first.
 
@@ -77,7 +74,7 @@ def what_if(
         raise typer.BadParameter(f"names are not for {other}", param_hint="NAME")
     if options is None:
         _only_offline(time_limit=time_limit)
-        show_failures(asked_what_if(names, fail, top, within, address), as_json)
+        show_failures(asked_what_if(names, fail, top, within))
         return
     # The solver takes half a second to import, which no other command needs.
     from controller.public.plans import AnalyseFailures, analyse_failures, what_if_message
@@ -86,7 +83,7 @@ def what_if(
     request = AnalyseFailures(_network(options, "planned", time_limit), kinds, top or None, within)
     with _progress() as progress:
         found = fields(what_if_message(analyse_failures(request, progress)))
-    show_failures(found, as_json)
+    show_failures(found)
 
 
 @commands.command("explain", cls=_AskOrPlan)
@@ -104,14 +101,12 @@ def explain(
         str | None, typer.Option(metavar="NAME", help="Whose routes to explain.", show_default="planned")
     ] = None,
     time_limit: TimeLimit = None,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Say whether the network slows a job: which link, shared with which jobs, and what routing can still gain."""
     options: FabricOptions | None = ctx.obj
     if options is None:
         _only_offline(strategy=strategy, time_limit=time_limit)
-        show_job(asked_to_explain(job, address), as_json)
+        show_job(asked_to_explain(job))
         return
     from controller.public.plans import AnalyseJob, PlanningConfig, analyse_job, explain_message
 
@@ -119,7 +114,7 @@ def explain(
     with waiting("planning"):
         request = AnalyseJob(network, JobId(job), None, min_gain=PlanningConfig().min_gain)
         found = fields(explain_message(analyse_job(request)))
-    show_job(found, as_json)
+    show_job(found)
 
 
 def _only_offline(**given: object) -> None:

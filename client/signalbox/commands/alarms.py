@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group
 
-from signalbox.client import DEFAULT_ADDRESS, Client
+from signalbox.client import Client
 from signalbox.commands import printing
-from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.connecting import AskingCommand, ControllerCommand, connect
 from signalbox.commands.events import duration_s
 from signalbox.commands.naming import alarm_names, completed
-from signalbox.commands.output import Address, AsJson, console, escape, fields, show
+from signalbox.commands.output import console, escape, fields, show
 from signalbox.errors import NO_SUCH_NAME, InvalidInput, cut
 from signalbox.words import AlarmKind
 
@@ -36,18 +36,18 @@ Subject = Annotated[
 Comment = Annotated[str, typer.Option(help="For others who look at the alarm.")]
 
 
-@commands.command("list", cls=ControllerCommand)
-def list_alarms(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+@commands.command("list", cls=AskingCommand)
+def list_alarms() -> None:
     """List every alarm that is active, critical ones first, those that operators know of last."""
-    with connect(address) as client:
+    with connect() as client:
         found = fields(client.get_status())["alarms"]
-    show({"alarms": found}, lambda: Group(*printing.alarms(found, len(found))) if found else "No alarms.", as_json)
+    show({"alarms": found}, lambda: Group(*printing.alarms(found, len(found))) if found else "No alarms.")
 
 
 @commands.command(cls=ControllerCommand)
-def acknowledge(kind: Kind, subject: Subject = "", comment: Comment = "", address: Address = DEFAULT_ADDRESS) -> None:
+def acknowledge(kind: Kind, subject: Subject = "", comment: Comment = "") -> None:
     """Say that an alarm is known, until it is over: it stays in the list and does not count in the metrics."""
-    with connect(address) as client:
+    with connect() as client:
         if not _raised(client, kind, subject):  # else it would hold for the next one
             later = f"alarms silence {kind} --for TIME is also for alarms that are raised later"
             raise InvalidInput.of("", f"{_none_of(kind, subject)}; {later}", NO_SUCH_NAME)
@@ -63,18 +63,17 @@ def silence(
     ],
     subject: Subject = "",
     comment: Comment = "",
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Say that alarms are known, also those that are raised later, for some time."""
-    with connect(address) as client:
+    with connect() as client:
         client.silence_alarms(kind, subject, for_s, comment)
         _tell_silenced(client, kind, subject)
 
 
 @commands.command(cls=ControllerCommand)
-def unsilence(kind: Kind, subject: Subject = "", address: Address = DEFAULT_ADDRESS) -> None:
+def unsilence(kind: Kind, subject: Subject = "") -> None:
     """End a silence, or an acknowledgement."""
-    with connect(address) as client:
+    with connect() as client:
         client.end_silence(kind, subject)
 
 

@@ -15,11 +15,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from signalbox.client import DEFAULT_ADDRESS
-from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.connecting import AskingCommand, connect
 from signalbox.commands.exit_status import ExitStatus
 from signalbox.commands.naming import completed, job_names, part_names
-from signalbox.commands.output import Address, AsJson, escape, fields, show, waiting
+from signalbox.commands.output import escape, fields, show, waiting
 from signalbox.commands.tables import Column, Fitted, facts
 from signalbox.words import FailureKind
 
@@ -70,58 +69,52 @@ WITHIN_S = 60.0
 commands = typer.Typer()
 
 
-@commands.command("what-if", cls=ControllerCommand)
+@commands.command("what-if", cls=AskingCommand)
 def what_if(
     names: Names = None,
     fail: Fail = None,
     top: Top = MOST_ROWS,
     within: Within = WITHIN_S,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first.
 
     With names: of a failure, or a drain, of all that they name."""
     if names and fail:
         raise typer.BadParameter("names are not for --fail", param_hint="NAME")
-    show_failures(asked_what_if(names, fail, top, within, address), as_json)
+    show_failures(asked_what_if(names, fail, top, within))
 
 
-@commands.command("explain", cls=ControllerCommand)
+@commands.command("explain", cls=AskingCommand)
 def explain(
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=completed(job_names))],
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Say whether the network slows a job: which link, shared with which jobs, and what routing can still gain."""
-    show_job(asked_to_explain(job, address), as_json)
+    show_job(asked_to_explain(job))
 
 
-def asked_what_if(
-    names: list[str] | None, fail: str | None, top: int, within: float, address: str
-) -> Mapping[str, Any]:
+def asked_what_if(names: list[str] | None, fail: str | None, top: int, within: float) -> Mapping[str, Any]:
     """The controller's answer."""
     kinds = kinds_named(fail) if fail else ()
-    with waiting("the controller is planning"), connect(address) as client:
+    with waiting("the controller is planning"), connect() as client:
         return fields(client.what_if(kinds, top, within, names or ()))
 
 
-def asked_to_explain(job: str, address: str) -> Mapping[str, Any]:
+def asked_to_explain(job: str) -> Mapping[str, Any]:
     """The controller's answer."""
-    with waiting("the controller is planning"), connect(address) as client:
+    with waiting("the controller is planning"), connect() as client:
         return fields(client.explain(job))
 
 
-def show_failures(found: Mapping[str, Any], as_json: bool) -> None:
+def show_failures(found: Mapping[str, Any]) -> None:
     """Ends with ``PARTLY`` when some flows have no path already."""
-    show(found, lambda: _failures(found), as_json)
+    show(found, lambda: _failures(found))
     if found["now"]["unrouted"]:
         raise typer.Exit(ExitStatus.PARTLY)
 
 
-def show_job(found: Mapping[str, Any], as_json: bool) -> None:
+def show_job(found: Mapping[str, Any]) -> None:
     """Ends with ``PARTLY`` when some of its flows have no path."""
-    show(found, lambda: _job(found), as_json)
+    show(found, lambda: _job(found))
     if found["flows_without_a_path"]:
         raise typer.Exit(ExitStatus.PARTLY)
 

@@ -1,7 +1,7 @@
-"""Commands that talk to a controller take the options that say who they are, and whom they trust.
+"""Options that commands share: how they print what they have found, where the controller is, and who asks.
 
-A command of class ``ControllerCommand`` has them after its own; ``connect`` uses them. One that has ``--json`` also has
-``-o``, of which ``--json`` is the short form; so has a ``PrintingCommand``, which needs no controller.
+A ``PrintingCommand`` has ``--json`` and ``-o`` after its own options, a ``ControllerCommand`` the address of the
+controller and credentials, which ``connect`` uses; an ``AskingCommand`` has both.
 """
 
 from __future__ import annotations
@@ -16,15 +16,26 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from signalbox.client import Client
-from signalbox.commands.output import FORM, Form
+from signalbox.client import DEFAULT_ADDRESS, Client
+from signalbox.commands.output import FORM, AsJson, Form
 from signalbox.credentials import NO_CREDENTIALS, Credentials
 from signalbox.errors import FieldProblem, InvalidInput, cut
 
-_GIVEN: ContextVar[Credentials] = ContextVar("credentials", default=NO_CREDENTIALS)
+Connection = tuple[str, Credentials]
+"""The address of a controller, and the credentials for it."""
+
+_GIVEN: ContextVar[Connection] = ContextVar("connection", default=(DEFAULT_ADDRESS, NO_CREDENTIALS))
 
 
-def _credentials(
+def _connection(
+    address: Annotated[
+        str,
+        typer.Option(
+            envvar="SIGNALBOX_ADDRESS",
+            metavar="ADDRESS",
+            help="Where the controller's API listens: HOST:PORT or unix:PATH.",
+        ),
+    ] = DEFAULT_ADDRESS,
     tls_ca: Annotated[
         Path | None,
         typer.Option(
@@ -43,11 +54,12 @@ def _credentials(
     token_file: Annotated[
         Path | None, typer.Option(envvar="SIGNALBOX_TOKEN_FILE", metavar="FILE", help="A file with the client's token.")
     ] = None,
-) -> Credentials:
-    return Credentials(tls_ca, tls_certificate, tls_key, token_file)
+) -> Connection:
+    return address, Credentials(tls_ca, tls_certificate, tls_key, token_file)
 
 
 def _form(
+    as_json: AsJson = False,
     output: Annotated[
         Form,
         typer.Option(
@@ -58,53 +70,59 @@ def _form(
         ),
     ] = Form.TABLE,
 ) -> Form:
-    return output
+    if as_json and output is not Form.TABLE:
+        raise typer.BadParameter("--json is --output json: give one of them", param_hint="--output")
+    return Form.JSON if as_json else output
 
 
 def _options(of: Callable[..., object]) -> Sequence[Any]:
-    """That the function takes."""
+    """Return the options that the function takes."""
     app = typer.Typer(add_completion=False)
     app.command()(of)
     command: Any = typer.main.get_command(app)
     return tuple(command.params)
 
 
-_CONNECTION, _OUTPUT = _options(_credentials), _options(_form)
+_CONNECTION, _OUTPUT = _options(_connection), _options(_form)
+
+
+def _taken(options: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
+    """Remove these options from the parameters of a command, and return them."""
+    return {option.name: params.pop(option.name) for option in options}
 
 
 class PrintingCommand(TyperCommand):
-    """The command's own options, then that of its output."""
+    """A command that prints a table, or data for programs."""
 
     def __init__(self, name: str | None, *, params: Sequence[Any], **more: Any) -> None:
-        output = _OUTPUT if any(param.name == "as_json" for param in params) else ()
-        super().__init__(name, params=[*params, *output], **more)
+        super().__init__(name, params=[*params, *_OUTPUT], **more)
 
     def invoke(self, ctx: Any) -> Any:
-        form = Form(ctx.params.pop("output", Form.TABLE))
-        if form is not Form.TABLE and ctx.params["as_json"]:
-            raise typer.BadParameter("--json is --output json: give one of them", param_hint="--output")
-        FORM.set(form)
-        if form in (Form.JSON, Form.YAML):
-            ctx.params["as_json"] = True
-        return super().invoke(ctx)
+        before = FORM.set(_form(**_taken(_OUTPUT, ctx.params)))
+        try:
+            return super().invoke(ctx)
+        finally:
+            FORM.reset(before)
 
 
-class ControllerCommand(PrintingCommand):
-    """The command's own options, then those of its output and its connection."""
+class ControllerCommand(TyperCommand):
+    """A command that asks a controller."""
 
     def __init__(self, name: str | None, *, params: Sequence[Any], **more: Any) -> None:
-        super().__init__(name, params=params, **more)
+        super().__init__(name, params=[*params], **more)
         self.params += _CONNECTION
 
     def invoke(self, ctx: Any) -> Any:
-        _GIVEN.set(credentials_in(ctx.params))
-        for option in _CONNECTION:
-            del ctx.params[option.name]
+        _GIVEN.set(_connection(**_taken(_CONNECTION, ctx.params)))
         given = {param.name: (param, ctx.params.get(param.name)) for param in self.params}
         try:
             return super().invoke(ctx)
         except InvalidInput as error:
             raise InvalidInput(tuple(_as_given(problem, given) for problem in error.problems)) from None
+
+
+class AskingCommand(ControllerCommand, PrintingCommand):
+    """A command that asks a controller, and prints the answer."""
 
 
 _CALLED_HERE = {"kinds": "fail", "duration": "for_s", "after": "since", "job_ids": "names", "spec": "file"}
@@ -127,16 +145,17 @@ def _as_given(problem: FieldProblem, given: Mapping[str, Any]) -> FieldProblem:
     return replace(problem, path="" if f"'{text}'" in problem.message else text)
 
 
-def credentials_in(params: Mapping[str, Any]) -> Credentials:
-    """That a command was given."""
-    return _credentials(**{option.name: params.get(option.name) for option in _CONNECTION})
+def connection_in(params: Mapping[str, Any]) -> Connection:
+    """Return the connection that these parameters of a command describe; those that are missing have their defaults."""
+    return _connection(**{option.name: params[option.name] for option in _CONNECTION if params.get(option.name)})
 
 
-def given_credentials() -> Credentials:
-    """Of the command that runs."""
+def given_connection() -> Connection:
+    """Return the connection that the command that runs was given."""
     return _GIVEN.get()
 
 
-def connect(address: str) -> Client:
-    """With the credentials of the command that runs."""
-    return Client(address, credentials=_GIVEN.get())
+def connect() -> Client:
+    """Return a client of the controller, with the address and the credentials of the command that runs."""
+    address, credentials = _GIVEN.get()
+    return Client(address, credentials=credentials)

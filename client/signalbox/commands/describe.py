@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 
-from signalbox.client import DEFAULT_ADDRESS, Client
+from signalbox.client import Client
 from signalbox.commands import crossing, optical, printing, printing_jobs
-from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.connecting import AskingCommand, connect
 from signalbox.commands.naming import (
     HOST,
     LINK,
@@ -22,7 +22,7 @@ from signalbox.commands.naming import (
     link_names,
     the,
 )
-from signalbox.commands.output import Address, AsJson, fields, show
+from signalbox.commands.output import fields, show
 from signalbox.commands.tables import Column, Fitted, facts
 
 Fields = Mapping[str, Any]
@@ -30,14 +30,12 @@ Fields = Mapping[str, Any]
 commands = typer.Typer(help="Show all that is known of one job, link, switch or host.", no_args_is_help=True)
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def job(
     name: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=completed(job_names))],
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Show a job: what it waits for, level, traffic, alarms, and the route of every flow."""
-    with connect(address) as client:
+    with connect() as client:
         of_job = fields(client.get_job(name))
         routes = [fields(route) for route in client.list_routes([name])]
         alarms = _alarms(client, name)
@@ -45,11 +43,10 @@ def job(
     show(
         found,
         lambda: Group(printing_jobs.job(of_job), *printing.alarms(alarms), routes_table(routes, of_job)),
-        as_json,
     )
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def link(
     name: Annotated[
         str,
@@ -59,11 +56,9 @@ def link(
             autocompletion=completed(link_names),
         ),
     ],
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Show a directed link: rate, use of its capacity, background, and the flows and jobs on it."""
-    with connect(address) as client:
+    with connect() as client:
         fabric = fields(client.get_fabric())
         of_link = dict(the(LINK, fabric["links"], name, fabric["parts_down"]))
         of_link["use"] = printing.use(of_link)
@@ -80,25 +75,23 @@ def link(
         "alarms": alarms,
         "optical_switch": through.name if through else None,
     }
-    show(found, lambda: _link(found, fabric, through), as_json)
+    show(found, lambda: _link(found, fabric, through))
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def switch(
     name: Annotated[
         str, typer.Argument(metavar="SWITCH", help="Its name or dpid.", autocompletion=completed(all_switch_names))
     ],
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Show a switch: ports, rules, links with their use, hosts, and the jobs whose flows cross it.
 
     Of an optical switch: what each port is connected to, and the jobs that own its circuits."""
-    with connect(address) as client:
+    with connect() as client:
         fabric = fields(client.get_fabric())
         of_switch = the(SWITCH, optical.all_switches(fabric), name, fabric["parts_down"])
         if optical.is_optical(of_switch):
-            _show_optical(client, of_switch, fabric, as_json)
+            _show_optical(client, of_switch, fabric)
             return
         dpid = of_switch["dpid"]
         routes = [fields(route) for route in client.list_routes()]
@@ -115,17 +108,15 @@ def switch(
         "flows_hashed": crossing.hashed(fabric, routes),
         "alarms": alarms,
     }
-    show(found, lambda: _switch(found), as_json)
+    show(found, lambda: _switch(found))
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def host(
     name: Annotated[str, typer.Argument(metavar="HOST", help="Its address.", autocompletion=completed(host_names))],
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Show a host: where it is, and the jobs that it takes part in."""
-    with connect(address) as client:
+    with connect() as client:
         fabric = fields(client.get_fabric())
         of_host = the(HOST, fabric["hosts"], name, fabric["parts_down"])
         ip = of_host["ip"]
@@ -137,14 +128,14 @@ def host(
         "jobs": [_part(job, ip, routes) for job in jobs if _takes_part(job, ip)],
         "alarms": alarms,
     }
-    show(found, lambda: _host(found), as_json)
+    show(found, lambda: _host(found))
 
 
-def _show_optical(client: Client, switch: Fields, fabric: Fields, as_json: bool) -> None:
+def _show_optical(client: Client, switch: Fields, fabric: Fields) -> None:
     names = optical.Names(fabric)
     found = optical.described(switch, [fields(job) for job in client.list_jobs()], names)
     found["alarms"] = _alarms(client, switch["name"], *optical.interfaces(switch, names))
-    show(found, lambda: optical.panel(found, names), as_json)
+    show(found, lambda: optical.panel(found, names))
 
 
 def _alarms(client: Client, *subjects: str, ports: bool = False) -> list[Fields]:

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from signalbox.client import DEFAULT_ADDRESS
-from signalbox.commands.connecting import ControllerCommand, connect
-from signalbox.commands.output import Address, AsJson, document, fields, printable
+from signalbox.commands.connecting import AskingCommand, connect
+from signalbox.commands.output import document, fields, for_programs, printable
 from signalbox.commands.watch import watched
 from signalbox.live.happened import event_line
 from signalbox.live.shown import moment
@@ -52,7 +51,7 @@ def _kind(text: str) -> EventKind:
         raise typer.BadParameter(f"there is no kind '{text}'; choose {', '.join(EventKind)}") from None
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def events(
     since: Annotated[
         float | None, typer.Option(parser=_since, metavar="AGO|TIME", help="From then on: 90s, 10m, 2h, 3d, or a time.")
@@ -61,15 +60,13 @@ def events(
         list[EventKind] | None, typer.Option(parser=_kind, metavar="KIND", help="Of this kind only; may be repeated.")
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", metavar="", help="Go on with what follows, until Ctrl-C.")] = False,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Print what has happened, oldest first: switches, links, jobs, plans, drains, alarms."""
     kinds = kind or []
-    with connect(address) as client:
+    with connect() as client:
         if not watch:
             for event in client.list_events(since, kinds):
-                _print(event, as_json)
+                _print(event)
             return
         after = 0.0 if since is None else since
 
@@ -78,11 +75,11 @@ def events(
 
         for message in watched(messages):
             for event in message.events:
-                _print(event, as_json)
+                _print(event)
 
 
-def _print(event: Any, as_json: bool) -> None:
-    if as_json:
+def _print(event: Any) -> None:
+    if for_programs():
         typer.echo(document(fields(event)))
         return
     at = moment(seconds_since_1970(event.event_time), "%Y-%m-%d %H:%M:%S")

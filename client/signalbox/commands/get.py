@@ -9,9 +9,8 @@ import typer
 from rich.console import Group, RenderableType
 from typer.core import TyperGroup
 
-from signalbox.client import DEFAULT_ADDRESS
 from signalbox.commands import crossing, optical, printing, printing_jobs
-from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.connecting import AskingCommand, connect
 from signalbox.commands.naming import (
     ALARM,
     HOST,
@@ -28,7 +27,7 @@ from signalbox.commands.naming import (
     named,
     tell_missing,
 )
-from signalbox.commands.output import Address, AsJson, escape, fields, show
+from signalbox.commands.output import escape, fields, show
 from signalbox.commands.tables import Column, Fitted
 
 Fields = Mapping[str, Any]
@@ -56,30 +55,28 @@ Links = Annotated[
 ]
 
 
-@commands.command(cls=ControllerCommand)
-def jobs(names: Jobs = None, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+@commands.command(cls=AskingCommand)
+def jobs(names: Jobs = None) -> None:
     """List jobs with their state and efficiency."""
-    with connect(address) as client:
+    with connect() as client:
         found = [fields(job) for job in client.list_jobs()]
-    _show(JOB, "jobs", found, names, printing_jobs.jobs, as_json)
+    _show(JOB, "jobs", found, names, printing_jobs.jobs)
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def links(
     names: Links = None,
     top: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="The N busiest, by use of their capacity, and whose flows they carry."),
     ] = None,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """List directed links with capacity, rate and background."""
-    with connect(address) as client:
+    with connect() as client:
         fabric = fields(client.get_fabric())
         found = [{**link, "use": printing.use(link)} for link in fabric["links"]]
         if top is None:
-            _show(LINK, "links", found, names, printing.links, as_json, fabric["parts_down"])
+            _show(LINK, "links", found, names, printing.links, fabric["parts_down"])
             return
         routes = [fields(route) for route in client.list_routes()]
     kept = named(LINK, found, names or ())
@@ -87,18 +84,16 @@ def links(
     flows = crossing.flows_by_link(routes)
     of_link = [{**link, "jobs": crossing.jobs_of(flows.get(crossing.at(link["src"]), ()))} for link in busiest]
     data = {"links": of_link, "flows_hashed": crossing.hashed(fabric, routes)}
-    show(data, lambda: _busiest(data), as_json)
+    show(data, lambda: _busiest(data))
     tell_missing(LINK, kept.missing)
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def switches(
     names: Annotated[list[str] | None, _names("SWITCH", "Names or dpids of switches", all_switch_names)] = None,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """List switches with their rules, and whether they are in sync; and optical switches with their circuits."""
-    with connect(address) as client:
+    with connect() as client:
         fabric = fields(client.get_fabric())
     down = fabric["parts_down"]
     found, missing = named(SWITCH, optical.all_switches(fabric), names or (), down)
@@ -106,39 +101,35 @@ def switches(
         "switches": [switch for switch in found if not optical.is_optical(switch)],
         "optical_switches": [switch for switch in found if optical.is_optical(switch)],
     }
-    show(data, lambda: Group(*_switches(**data), *_gone(SWITCH, names, down)), as_json)
+    show(data, lambda: Group(*_switches(**data), *_gone(SWITCH, names, down)))
     tell_missing(SWITCH, missing, down)
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def hosts(
     names: Annotated[list[str] | None, _names("HOST", "Addresses of hosts", host_names)] = None,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """List hosts, and where they are."""
-    with connect(address) as client:
+    with connect() as client:
         fabric = fields(client.get_fabric())
-    _show(HOST, "hosts", fabric["hosts"], names, printing.hosts, as_json, fabric["parts_down"])
+    _show(HOST, "hosts", fabric["hosts"], names, printing.hosts, fabric["parts_down"])
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def alarms(
     names: Annotated[list[str] | None, _names("ALARM", "Kinds or subjects of alarms", alarm_names)] = None,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """List what is wrong now, critical alarms first."""
-    with connect(address) as client:
+    with connect() as client:
         found = fields(client.get_status())["alarms"]
     found.sort(key=lambda alarm: alarm["severity"] != printing.CRITICAL)
-    _show(ALARM, "alarms", found, names, _alarms, as_json)
+    _show(ALARM, "alarms", found, names, _alarms)
 
 
-@commands.command(cls=ControllerCommand)
-def plan(names: Jobs = None, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+@commands.command(cls=AskingCommand)
+def plan(names: Jobs = None) -> None:
     """Show the current plan with its certificate and routes; with JOB its levels and routes of these jobs only."""
-    with connect(address) as client:
+    with connect() as client:
         current = client.get_plan()
     found: Any = None if current is None else fields(current)
     missing: Sequence[str] = ()
@@ -146,7 +137,7 @@ def plan(names: Jobs = None, address: Address = DEFAULT_ADDRESS, as_json: AsJson
         planned, missing = named(JOB._replace(called=lambda job: (job["job_id"],)), found["jobs"], names)
         routes = [route for route in found["routes"] if route["job_id"] in names]
         found = {**found, "jobs": planned, "routes": routes}
-    show(found, lambda: printing.plan(found) if found else "There is no plan yet.", as_json)
+    show(found, lambda: printing.plan(found) if found else "There is no plan yet.")
     tell_missing(JOB, missing)
 
 
@@ -156,12 +147,11 @@ def _show(
     things: Sequence[Fields],
     names: Sequence[str] | None,
     table: Any,
-    as_json: bool,
     down: Sequence[Fields] = (),
 ) -> None:
     """``down``: parts of the fabric that are not there; those of this kind follow the table of all."""
     found, missing = named(kind, things, names or (), down)
-    show({key: found}, lambda: Group(table(found), *_gone(kind, names, down)), as_json)
+    show({key: found}, lambda: Group(table(found), *_gone(kind, names, down)))
     tell_missing(kind, missing, down)
 
 

@@ -14,12 +14,11 @@ from typing import Annotated
 import typer
 from rich.console import Group
 
-from signalbox.client import DEFAULT_ADDRESS
 from signalbox.commands import printing_jobs
-from signalbox.commands.connecting import ControllerCommand, PrintingCommand, connect
+from signalbox.commands.connecting import AskingCommand, ControllerCommand, PrintingCommand, connect, given_connection
 from signalbox.commands.lease_files import LeaseFiles
 from signalbox.commands.naming import completed, job_names
-from signalbox.commands.output import FORM, Address, AsJson, Form, console, document, fields, file_to_read, show
+from signalbox.commands.output import FORM, Form, console, document, fields, file_to_read, for_programs, show
 from signalbox.commands.printing import Fields
 from signalbox.commands.watch import watched
 from signalbox.errors import AlreadyExists, InvalidInput, SignalboxError, WrongLeaseToken
@@ -50,30 +49,28 @@ SpecFiles = Annotated[
 JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=completed(job_names))]
 
 
-@commands.command("list", cls=ControllerCommand)
-def list_jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+@commands.command("list", cls=AskingCommand)
+def list_jobs() -> None:
     """List all jobs with their state and efficiency."""
-    with connect(address) as client:
+    with connect() as client:
         found = [fields(job) for job in client.list_jobs()]
-    show({"jobs": found}, lambda: printing_jobs.jobs(found), as_json)
+    show({"jobs": found}, lambda: printing_jobs.jobs(found))
 
 
-@commands.command("show", cls=ControllerCommand)
-def show_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+@commands.command("show", cls=AskingCommand)
+def show_job(job: JobIdArgument) -> None:
     """Show one job: its state, what it announced and what is counted, lease and efficiency."""
-    with connect(address) as client:
+    with connect() as client:
         found = fields(client.get_job(job))
-    show(found, lambda: printing_jobs.job(found), as_json)
+    show(found, lambda: printing_jobs.job(found))
 
 
-@commands.command("register", cls=ControllerCommand)
+@commands.command("register", cls=AskingCommand)
 def register_job(
     file: SpecFile,
     take_over: Annotated[
         bool, typer.Option("--take-over", metavar="", help="End the registration that has the job's id now, if any.")
     ] = False,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Announce the jobs that FILE describes for the time of their leases.
 
@@ -86,15 +83,15 @@ def register_job(
         leases.keep(spec.job_id, registered.lease_token)
         return fields(registered.job)
 
-    jobs, leases = jobs_in(file), LeaseFiles(address)
-    with connect(address) as client:
-        _show_each(jobs, register, as_json)
+    jobs, leases = jobs_in(file), _lease_files()
+    with connect() as client:
+        _show_each(jobs, register)
     lease_s = min(job.spec.lease_s for job in jobs)
-    if not as_json and lease_s < LONG_LEASE_S:
+    if not for_programs() and lease_s < LONG_LEASE_S:
         typer.echo(f"note: for {lease_s:g} s, unless it is renewed (signalbox jobs register --help)", err=True)
 
 
-@commands.command("update", cls=ControllerCommand, epilog="Example: signalbox jobs update one.yaml other.yaml")
+@commands.command("update", cls=AskingCommand, epilog="Example: signalbox jobs update one.yaml other.yaml")
 def update_jobs(
     files: SpecFiles,
     revision: Annotated[
@@ -106,18 +103,16 @@ def update_jobs(
             help="Change the job only if it still has this revision, as signalbox jobs show prints it.",
         ),
     ] = None,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Change registered jobs to what the files describe now, all at once or none: jobs may exchange hosts.
 
     Flows that stay keep their routes until the next plan."""
-    jobs, leases = list(chain.from_iterable(map(jobs_in, files))), LeaseFiles(address)
+    jobs, leases = list(chain.from_iterable(map(jobs_in, files))), _lease_files()
     if revision and len(jobs) > 1:
         raise typer.BadParameter(f"is that of one job, and the files describe {len(jobs)}", param_hint="--revision")
     specs = [job.spec for job in jobs]
     tokens = {spec.job_id: leases.kept(spec.job_id) for spec in specs}
-    with connect(address) as client, _needs_token(address):
+    with connect() as client, _needs_token():
         if len(jobs) == 1:
             with jobs[0].errors_placed():
                 token = tokens[specs[0].job_id]
@@ -125,11 +120,11 @@ def update_jobs(
         else:
             with _placed_among(jobs):
                 found = [fields(job) for job in client.update_jobs(specs, lease_tokens=tokens)]
-    _show_all(found, as_json)
+    _show_all(found)
 
 
 @commands.command("check", cls=PrintingCommand, epilog="Example: signalbox jobs check examples/language.json")
-def check_job(file: SpecFile, as_json: AsJson = False) -> None:
+def check_job(file: SpecFile) -> None:
     """Say what the jobs that FILE describes would announce, or all that is wrong with them.
 
     Needs no controller. In JSON or YAML: the specs, without short forms."""
@@ -137,7 +132,7 @@ def check_job(file: SpecFile, as_json: AsJson = False) -> None:
     for job in jobs:
         with job.errors_placed():
             tables.append(printing_jobs.checked(job.spec))
-    if not as_json:
+    if not for_programs():
         console().print(Group(*tables))
         return
     found = _one_or_all([job.spec.model_dump(mode="json", exclude_defaults=True) for job in jobs])
@@ -149,12 +144,12 @@ def check_job(file: SpecFile, as_json: AsJson = False) -> None:
         typer.echo(document(found, indent=2))
 
 
-@commands.command("renew", cls=ControllerCommand)
-def renew_lease(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+@commands.command("renew", cls=AskingCommand)
+def renew_lease(job: JobIdArgument) -> None:
     """Renew the lease of a job that was registered by this user on this machine."""
-    with connect(address) as client, _needs_token(address):
-        left_s = client.renew_lease(job, LeaseFiles(address).kept(job))
-    show({"job_id": job, "lease_left_s": left_s}, lambda: f"{left_s:g} s left", as_json)
+    with connect() as client, _needs_token():
+        left_s = client.renew_lease(job, _lease_files().kept(job))
+    show({"job_id": job, "lease_left_s": left_s}, lambda: f"{left_s:g} s left")
 
 
 @commands.command("deregister", cls=ControllerCommand)
@@ -163,30 +158,34 @@ def deregister_job(
     force: Annotated[
         bool, typer.Option("--force", metavar="", help="Also a job that someone else has registered, or elsewhere.")
     ] = False,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Forget a job and release its routes; its traffic falls back to ECMP."""
-    leases = LeaseFiles(address)
-    with connect(address) as client, _advice(WrongLeaseToken, "--force does without"):
+    leases = _lease_files()
+    with connect() as client, _advice(WrongLeaseToken, "--force does without"):
         # Its uid: a call that is sent again must not end a registration that has begun since.
         uid = client.get_job(job).uid if force else ""
         client.deregister_job(job, leases.kept(job), force, uid)
     leases.forget(job)
 
 
-@commands.command("watch", cls=ControllerCommand)
-def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+@commands.command("watch", cls=AskingCommand)
+def watch_routes(job: JobIdArgument) -> None:
     """Print the job's routes now and whenever they change, until it goes (with --json one object per line)."""
-    with connect(address) as client:
+    with connect() as client:
         for response in watched(functools.partial(client.watch_routes, job)):
             found = fields(response)
-            if as_json:
+            if for_programs():
                 typer.echo(document(found))
             else:
                 console().print(printing_jobs.routes(found))
 
 
-def _show_each(jobs: Sequence[JobInPlace], call: Callable[[JobSpec], Fields], as_json: bool) -> None:
+def _lease_files() -> LeaseFiles:
+    """Return the files with the lease tokens of the controller that the command asks."""
+    return LeaseFiles(given_connection()[0])
+
+
+def _show_each(jobs: Sequence[JobInPlace], call: Callable[[JobSpec], Fields]) -> None:
     """What comes of a call for each job, one after the other. An error ends it; of several jobs those that are done are
     named."""
     found: list[Fields] = []
@@ -198,11 +197,11 @@ def _show_each(jobs: Sequence[JobInPlace], call: Callable[[JobSpec], Fields], as
         if found:
             typer.echo(f"done: {', '.join(each['spec']['job_id'] for each in found)}; not the others", err=True)
         raise
-    _show_all(found, as_json)
+    _show_all(found)
 
 
-def _show_all(found: Sequence[Fields], as_json: bool) -> None:
-    show(_one_or_all(found), lambda: Group(*map(printing_jobs.registered, found)), as_json)
+def _show_all(found: Sequence[Fields]) -> None:
+    show(_one_or_all(found), lambda: Group(*map(printing_jobs.registered, found)))
 
 
 @contextmanager
@@ -236,12 +235,12 @@ def _one_or_all(found: Sequence[Fields]) -> Fields | Sequence[Fields]:
 
 
 @contextmanager
-def _needs_token(address: str) -> Iterator[None]:
+def _needs_token() -> Iterator[None]:
     """For commands that nothing but the job's lease token helps."""
     try:
         yield
     except WrongLeaseToken as error:
-        where = LeaseFiles(address).path_of(error.about.get("jobId", ""))
+        where = _lease_files().path_of(error.about.get("jobId", ""))
         text = f"{error}; it is looked for in {where}; signalbox jobs register --take-over FILE makes one"
         raise WrongLeaseToken(text, error.about) from None
 

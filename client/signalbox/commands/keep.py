@@ -16,11 +16,11 @@ from typing import Annotated
 
 import typer
 
-from signalbox.client import DEFAULT_ADDRESS, Client
-from signalbox.commands.connecting import ControllerCommand, given_credentials
+from signalbox.client import Client
+from signalbox.commands.connecting import ControllerCommand, given_connection
 from signalbox.commands.jobs import commands
 from signalbox.commands.lease_files import LeaseFiles
-from signalbox.commands.output import Address, file_to_read
+from signalbox.commands.output import file_to_read
 from signalbox.errors import NotFound, SignalboxError, WrongLeaseToken
 from signalbox.keeping import Keeper
 from signalbox.kept_folder import KeptFolder
@@ -46,13 +46,13 @@ Addresses = Annotated[
 def keep_jobs(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of their files.")],
     addresses: Addresses = None,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Keep the jobs registered whose files are in DIR, and release them when their files go.
 
     Ends at SIGTERM, and leaves them registered then: the next start goes on with them."""
     folder = folder.absolute()
-    leases, credentials = LeaseFiles(address, folder), given_credentials()
+    address, credentials = given_connection()
+    leases = LeaseFiles(address, folder)
 
     def connect() -> Client:
         return Client(address, CALL_S, credentials)

@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from signalbox.client import DEFAULT_ADDRESS
-from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.client import Client
+from signalbox.commands.connecting import ControllerCommand, given_connection
 from signalbox.commands.lease_files import LeaseFiles
-from signalbox.commands.output import Address
-from signalbox.errors import SignalboxError
+from signalbox.distributions import needs_extra
 from signalbox.keeping import Keeper
 
 commands = typer.Typer()
@@ -23,18 +22,13 @@ def keep_annotated_jobs(
         list[str] | None,
         typer.Option("--namespace", metavar="NAME", help="Look at this namespace only; may be given several times."),
     ] = None,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Keep the annotated jobs of a Kubernetes cluster registered: JobSet, MPIJob, PyTorchJob and Job.
 
     Runs until it is ended; then the jobs stay registered until their leases run out, or it runs again."""
-    try:
+    with needs_extra("kubernetes", "kopf", "aiohttp"):
         from signalbox.kubernetes.operator import run
-    except ModuleNotFoundError as error:
-        if error.name not in ("kopf", "aiohttp"):
-            raise
-        raise SignalboxError(
-            "kopf is not installed: pip install --find-links dist 'signalbox-client[kubernetes]'"
-        ) from None
-    connect(address).close()  # says what is wrong with the address and the credentials
-    run(lambda on_end: Keeper(partial(connect, address), LeaseFiles(address), on_end), namespaces or ())
+    address, credentials = given_connection()
+    open_client = partial(Client, address, credentials=credentials)  # also in threads, which have another context
+    open_client().close()  # says what is wrong with the address and the credentials
+    run(lambda on_end: Keeper(open_client, LeaseFiles(address), on_end), namespaces or ())

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group
 
-from signalbox.client import DEFAULT_ADDRESS, Client
+from signalbox.client import Client
 from signalbox.commands import printing
-from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.connecting import AskingCommand, connect
 from signalbox.commands.naming import completed, drained_names, part_names
-from signalbox.commands.output import Address, AsJson, escape, fields, show, waiting
+from signalbox.commands.output import escape, fields, show, waiting
 from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.words import Strategy
 
@@ -37,41 +37,37 @@ Names = Annotated[
 ]
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def drain(
     names: Names = None,
     wait: Annotated[bool, typer.Option("--wait", metavar="", help="Return when they can be pulled.")] = False,
     timeout: Annotated[float, typer.Option(min=1, metavar="S", help="Seconds to wait at most.")] = 120.0,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Take switches or cables out of use: their flows move away.
 
     Without names: show what is drained, and what of it can be pulled."""
-    with connect(address) as client:
+    with connect() as client:
         cost = _cost(client, names) if names else None
         found = fields(client.drain(names) if names else client.get_status())["drains"]
         if wait:
             with waiting("waiting until nothing is sent over them"):
                 found = _safe(client, {part["name"] for part in found}, time.monotonic() + timeout)
     if cost is None:
-        show({"drains": found}, lambda: printing.drains(found), as_json)
+        show({"drains": found}, lambda: printing.drains(found))
     else:
-        show({"drains": found, "cost": cost}, lambda: Group(printing.drains(found), _in_words(cost)), as_json)
+        show({"drains": found, "cost": cost}, lambda: Group(printing.drains(found), _in_words(cost)))
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def undrain(
     names: Annotated[
         list[str], typer.Argument(metavar="NAME", help="As for drain.", autocompletion=completed(drained_names))
     ],
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Use drained switches or cables again."""
-    with connect(address) as client:
+    with connect() as client:
         found = fields(client.undrain(names))["drains"]
-    show({"drains": found}, lambda: printing.drains(found), as_json)
+    show({"drains": found}, lambda: printing.drains(found))
 
 
 def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import typer
 
-from signalbox.client import DEFAULT_ADDRESS, Client
-from signalbox.commands.connecting import credentials_in
+from signalbox.client import Client
+from signalbox.commands.connecting import connection_in
 from signalbox.commands.exit_status import ExitStatus
 from signalbox.commands.printing import when
 from signalbox.errors import NotFound, SignalboxError
@@ -105,9 +105,9 @@ def completed(ask: Callable[[Client], Names]) -> Callable[[typer.Context, str], 
     """For a shell. Silent when the controller cannot be asked."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str | tuple[str, str]]:
-        address = ctx.params.get("address") or DEFAULT_ADDRESS
+        address, credentials = connection_in(ctx.params)
         try:
-            with Client(address, COMPLETION_S, credentials_in(ctx.params)) as client:
+            with Client(address, COMPLETION_S, credentials) as client:
                 names = list(ask(client))
         except SignalboxError:
             return []

@@ -14,11 +14,11 @@ import typer
 from rich.console import Group
 from rich.live import Live
 
-from signalbox.client import DEFAULT_ADDRESS, Client, Unreachable
+from signalbox.client import Client, Unreachable
 from signalbox.commands import optical, printing
-from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.connecting import AskingCommand, connect
 from signalbox.commands.naming import completed, down_names
-from signalbox.commands.output import Address, AsJson, console, document, escape, fields, show, waiting
+from signalbox.commands.output import console, document, escape, fields, for_programs, show, waiting
 from signalbox.commands.plan_diff import diff_table, plan_diff
 from signalbox.commands.watch import tell_lost
 from signalbox.errors import Unavailable
@@ -29,12 +29,12 @@ commands = typer.Typer()
 NO_PLAN = "There is no plan yet."
 
 
-@commands.command(cls=ControllerCommand)
-def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+@commands.command(cls=AskingCommand)
+def fabric() -> None:
     """Show the switches, links and hosts that were found, and what is down of them."""
-    with connect(address) as client:
+    with connect() as client:
         found = fields(client.get_fabric())
-    show(found, lambda: Group(printing.fabric(found), *optical.tables(found["optical_switches"])), as_json)
+    show(found, lambda: Group(printing.fabric(found), *optical.tables(found["optical_switches"])))
 
 
 class View(StrEnum):
@@ -43,7 +43,7 @@ class View(StrEnum):
     DIFF = "diff"
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def plan(
     view: Annotated[
         View | None,
@@ -56,31 +56,29 @@ def plan(
         Path | None,
         typer.Option(metavar="FILE", help="Write the routes in force with their proofs, for signalbox verify."),
     ] = None,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Show the current plan with its certificate, and the route of every flow; or what it would change."""
     if view and (now or proof):
         raise typer.BadParameter("diff goes with neither --now nor --proof")
-    with connect(address) as client:
+    with connect() as client:
         if view is View.DIFF:
             changes = plan_diff(client)
-            show(changes, lambda: diff_table(changes) if changes else NO_PLAN, as_json)
+            show(changes, lambda: diff_table(changes) if changes else NO_PLAN)
         elif now:
             with waiting("planning"):
                 found: Any = fields(client.replan())
-            show(found, lambda: printing.replan(found), as_json)
+            show(found, lambda: printing.replan(found))
         else:
             current = client.get_plan()
             found = fields(current) if current is not None else None
-            show(found, lambda: printing.plan(found) if found else NO_PLAN, as_json)
+            show(found, lambda: printing.plan(found) if found else NO_PLAN)
         if proof:
             with waiting("looking for proofs"):
                 document = client.get_plan_proof().document
             proof.write_text(document, encoding="utf-8")
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def status(
     watch: Annotated[
         bool,
@@ -90,27 +88,25 @@ def status(
             help="Refresh every second; without a terminal one line each, with --json one object.",
         ),
     ] = False,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Show how the controller and its network are."""
-    with connect(address) as client:
+    with connect() as client:
         if not watch:
             found = fields(client.get_status())
-            show(found, lambda: printing.status(found), as_json)
+            show(found, lambda: printing.status(found))
             return
         with suppress(KeyboardInterrupt):
-            _watch_status(client, as_json)
+            _watch_status(client)
 
 
-def _watch_status(client: Client, as_json: bool) -> None:
-    live = Live(console=console(), auto_refresh=False) if sys.stdout.isatty() and not as_json else None
+def _watch_status(client: Client) -> None:
+    live = Live(console=console(), auto_refresh=False) if sys.stdout.isatty() and not for_programs() else None
     with live or nullcontext():
         for found in _statuses(client):
             if live:
                 live.update(printing.status(found), refresh=True)
             else:
-                typer.echo(document(found) if as_json else printing.status_line(found))
+                typer.echo(document(found) if for_programs() else printing.status_line(found))
             time.sleep(1)
 
 
@@ -138,30 +134,28 @@ def _strategy(name: str) -> Strategy:
         raise typer.BadParameter(f"there is no strategy '{name}'; choose {', '.join(Strategy)}") from None
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def strategy(
     name: Annotated[
         Strategy | None,
         typer.Argument(metavar="ecmp|planned|shadow", parser=_strategy, help="The strategy to set."),
     ] = None,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Show the strategy, or set it and wait until the switches have confirmed its rules.
 
     ecmp: hash everything. planned: pin what was planned. shadow: plan, report what it would gain, install nothing.
     """
-    with connect(address) as client:
+    with connect() as client:
         if name is None:
             found = {"strategy": fields(client.get_status())["strategy"]}
-            show(found, lambda: printing.word(found["strategy"]), as_json)
+            show(found, lambda: printing.word(found["strategy"]))
             return
         with waiting("waiting for the switches to confirm"):
             done = fields(client.set_strategy(name))
-    show(done, lambda: f"{name}, in {done['install_time_s']:.2f} s; {printing.pins(done['pins'])}", as_json)
+    show(done, lambda: f"{name}, in {done['install_time_s']:.2f} s; {printing.pins(done['pins'])}")
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def forget(
     names: Annotated[
         list[str],
@@ -171,13 +165,11 @@ def forget(
             autocompletion=completed(down_names),
         ),
     ],
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Forget switches, cables and hosts that are down: they are not expected any more.
 
     With a switch what is plugged into it is forgotten.
     """
-    with connect(address) as client:
+    with connect() as client:
         gone = [fields(part) for part in client.forget_parts(names)]
-    show(gone, lambda: escape("forgot " + ", ".join(part["name"] for part in gone)), as_json)
+    show(gone, lambda: escape("forgot " + ", ".join(part["name"] for part in gone)))

@@ -43,16 +43,6 @@ FORM: ContextVar[Form] = ContextVar("form", default=Form.TABLE)
 AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON for programs instead of a table.")]
 
 
-Address = Annotated[
-    str,
-    typer.Option(
-        envvar="SIGNALBOX_ADDRESS",
-        help="Where the controller's API listens: HOST:PORT or unix:PATH.",
-        metavar="ADDRESS",
-    ),
-]
-
-
 def file_to_read(text: str) -> Path:
     """Of an argument; ``-`` is standard input. Typer's own ``allow_dash`` looks for a file of that name."""
     path = Path(text)
@@ -107,22 +97,29 @@ def _rfc3339(time: Timestamp) -> str:
     return time.ToJsonString()
 
 
-def show(data: object, table: Callable[[], RenderableType], as_json: bool) -> None:
-    """``as_json``: data for programs, as YAML where that is asked for."""
-    if as_json:
+def for_programs() -> bool:
+    """Whether the command that runs prints data for programs."""
+    return FORM.get() in (Form.JSON, Form.YAML)
+
+
+def show(data: object, table: Callable[[], RenderableType], as_json: bool = False) -> None:
+    """Print the data for programs with ``as_json`` or where the options ask for it, else the table."""
+    if as_json or for_programs():
         typer.echo(document(data, indent=2))
     else:
         console().print(table())
 
 
 def document(data: object, indent: int | None = None) -> str:
-    """For programs, in the form that is asked for. Without ``indent`` it is one of several: a line of JSON, or a YAML
-    document that begins with a separate line."""
+    """Return plain data, and messages of the API within it, in the form for programs. Without ``indent`` it is one of
+    several documents: a line of JSON, or a YAML document that begins with a separate line."""
+    text = json.dumps(data, indent=indent, default=fields)
     if FORM.get() is not Form.YAML:
-        return json.dumps(data, indent=indent)
+        return text
     import yaml  # takes a moment, which no other form needs
 
-    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, explicit_start=indent is None)
+    plain = json.loads(text)
+    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, explicit_start=indent is None)
     return text.removesuffix("\n")
 
 

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from signalbox.client import DEFAULT_ADDRESS, Client
+from signalbox.client import Client
 from signalbox.commands.connecting import ControllerCommand, connect
-from signalbox.commands.output import Address, file_to_read, waiting
+from signalbox.commands.output import file_to_read, waiting
 from signalbox.whole_file import write
 
 commands = typer.Typer()
@@ -25,7 +25,6 @@ def report(
             "--from", parser=file_to_read, metavar="BUNDLE", help="Of this support bundle instead of a controller."
         ),
     ] = None,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Write one HTML file for a ticket: is all well, who is slow and why, fabric, jobs, plan, alarms, history."""
     from signalbox.report.bundle import of_bundle
@@ -35,7 +34,7 @@ def report(
         if bundle:
             text = page(of_bundle(bundle))
         else:
-            with connect(address) as client:
+            with connect() as client:
                 text = of_client(client)
     write(file, text.encode())
 

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 
-from signalbox.client import DEFAULT_ADDRESS
-from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.connecting import AskingCommand, connect
 from signalbox.commands.naming import SWITCH, completed, job_names, switch_names, the
 from signalbox.commands.optical import all_switches, is_optical
-from signalbox.commands.output import Address, AsJson, fields, show
+from signalbox.commands.output import fields, show
 from signalbox.commands.printing import counted, word
 from signalbox.commands.tables import Column, Fitted
 from signalbox.errors import InvalidInput
@@ -24,7 +23,7 @@ commands = typer.Typer()
 Fields = Mapping[str, Any]
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def rules(
     switch: Annotated[
         str, typer.Argument(metavar="SWITCH", help="Its name or dpid.", autocompletion=completed(switch_names))
@@ -33,11 +32,9 @@ def rules(
         str | None,
         typer.Option(metavar="JOB", help="Only rules that serve this job.", autocompletion=completed(job_names)),
     ] = None,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """List the rules of Signalbox on a switch: flows of the three tables, groups and meters, and what each is for."""
-    with connect(address) as client:
+    with connect() as client:
         fabric = fields(client.get_fabric())
         of_switch = the(SWITCH, all_switches(fabric), switch, fabric["parts_down"])
         if is_optical(of_switch):
@@ -50,7 +47,7 @@ def rules(
             if not found:
                 client.get_job(job)  # an error where there is no such job
     data = {"switch": of_switch["name"], "dpid": of_switch["dpid"], "rules": found}
-    show(data, lambda: Group(_table(found), _summary(found, of_switch)), as_json)
+    show(data, lambda: Group(_table(found), _summary(found, of_switch)))
 
 
 def _table(found: Sequence[Fields]) -> RenderableType:

@@ -9,17 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from signalbox.client import DEFAULT_ADDRESS
-from signalbox.commands.connecting import ControllerCommand, connect
+from signalbox.commands.connecting import AskingCommand, connect
 from signalbox.commands.get import commands
-from signalbox.commands.output import Address, AsJson, document, fields, file_to_read, printable
+from signalbox.commands.output import document, fields, file_to_read, for_programs, printable
 from signalbox.host_addresses import Nics, address_map
 from signalbox.slurm_topology import refuse_circuits, topology_conf, tree
 
 Fields = Mapping[str, Any]
 
 
-@commands.command(cls=ControllerCommand)
+@commands.command(cls=AskingCommand)
 def topology(
     addresses: Annotated[
         Path | None,
@@ -29,21 +28,19 @@ def topology(
             parser=file_to_read,
         ),
     ] = None,
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
 ) -> None:
     """Print the cabling as Slurm's topology.conf: leaves with their nodes, above them one switch per connected part.
 
     With --json the same as a list."""
     names = address_map(addresses) if addresses else None
-    with connect(address) as client:
+    with connect() as client:
         fabric = fields(client.get_fabric())
     refuse_circuits([link["name"] for link in fabric["links"] if link["one_way"]])
     nodes = _nodes(fabric, names)
     cables = [(link["src"]["dpid"], link["dst"]["dpid"]) for link in fabric["links"]]
     called = _called(fabric)
     found = tree([(called[src], called[dst]) for src, dst in cables], {called[dpid]: of for dpid, of in nodes.items()})
-    if as_json:
+    if for_programs():
         typer.echo(document({"switches": [switch._asdict() for switch in found]}, indent=2))
     else:
         typer.echo(printable(topology_conf(found)), nl=False)

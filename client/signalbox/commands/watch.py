@@ -14,9 +14,9 @@ from typing import Any
 import typer
 from google.protobuf.message import Message
 
-from signalbox.client import DEFAULT_ADDRESS, resuming
-from signalbox.commands.connecting import ControllerCommand, connect
-from signalbox.commands.output import Address, AsJson, document, fields, printable
+from signalbox.client import resuming
+from signalbox.commands.connecting import AskingCommand, connect
+from signalbox.commands.output import document, fields, for_programs, printable
 from signalbox.commands.printing import down_since, drained, known, rate, silence
 from signalbox.commands.printing_jobs import planned
 from signalbox.errors import SignalboxError
@@ -27,32 +27,32 @@ Fields = Mapping[str, Any]
 Lines = Callable[[Fields], Iterator[str]]
 
 
-@commands.command(cls=ControllerCommand)
-def jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+@commands.command(cls=AskingCommand)
+def jobs() -> None:
     """Print all jobs, then those that change or end (with --json one object per message)."""
-    with connect(address) as client:
-        _print(client.watch_jobs, JobLines(), as_json)
+    with connect() as client:
+        _print(client.watch_jobs, JobLines())
 
 
-@commands.command(cls=ControllerCommand)
-def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+@commands.command(cls=AskingCommand)
+def fabric() -> None:
     """Print all switches, links and hosts, what is down, then what comes, changes or goes (rates only with --json)."""
-    with connect(address) as client:
-        _print(client.watch_fabric, FabricLines(), as_json)
+    with connect() as client:
+        _print(client.watch_fabric, FabricLines())
 
 
-@commands.command(cls=ControllerCommand)
-def alarms(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+@commands.command(cls=AskingCommand)
+def alarms() -> None:
     """Print all alarms, then those that are raised or end (with --json one object per message)."""
-    with connect(address) as client:
-        _print(client.watch_alarms, alarm_lines, as_json)
+    with connect() as client:
+        _print(client.watch_alarms, alarm_lines)
 
 
-@commands.command(cls=ControllerCommand)
-def plan(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+@commands.command(cls=AskingCommand)
+def plan() -> None:
     """Print the newest plan in a line, and each that follows; its routes only with --json."""
-    with connect(address) as client:
-        _print(client.watch_plan, plan_lines, as_json)
+    with connect() as client:
+        _print(client.watch_plan, plan_lines)
 
 
 def watched(watch: Callable[[str], Generator[Any, None, None]]) -> Iterator[Any]:
@@ -66,10 +66,10 @@ def tell_lost(error: SignalboxError) -> None:
     typer.echo(f"{error}; trying again", err=True)
 
 
-def _print(watch: Callable[[str], Generator[Message, None, None]], lines: Lines, as_json: bool) -> None:
+def _print(watch: Callable[[str], Generator[Message, None, None]], lines: Lines) -> None:
     for message in watched(watch):
         found = fields(message)
-        if as_json:
+        if for_programs():
             typer.echo(document(found))
             continue
         now = time.strftime("%H:%M:%S")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 import typer
 
-from signalbox.client import DEFAULT_ADDRESS
 from signalbox.commands.connecting import ControllerCommand, connect
-from signalbox.commands.output import Address
-from signalbox.errors import SignalboxError
+from signalbox.distributions import needs_extra
 
 commands = typer.Typer()
 
@@ -31,20 +28,12 @@ def web(
         bool,
         typer.Option("--operate", metavar="", help="Let whoever opens the page drain parts, with these credentials."),
     ] = False,
-    address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Serve a live page: the fabric with its loads, jobs and their paths, plans, alarms, events. Runs until Ctrl-C."""
-    try:
+    with needs_extra("web", "nicegui", "starlette"):
         from signalbox.web.serving import Listen, serve
-    except ModuleNotFoundError as error:
-        if error.name not in ("nicegui", "starlette"):
-            raise
-        raise SignalboxError(
-            "nicegui is not installed: pip install --find-links dist 'signalbox-client[web]'"
-        ) from None
     at = Listen.parse(listen)
-    open_client = partial(connect, address)
-    open_client().close()  # says what is wrong with the address and the credentials
+    connect().close()  # says what is wrong with the address and the credentials
     if not at.local:
         typer.echo(f"warning: the page has no login, and {at.host} is not only for this machine", err=True)
-    serve(open_client, at, name or (), operate)
+    serve(connect, at, name or (), operate)
